@@ -1,0 +1,212 @@
+"""Nodes, edges and the graph. One small set of types serves the nD graph and the lowered one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.graph.op import Op, Shape
+from tbuda_lab.core.graph.tm import TM
+
+
+class NodeKind(Enum):
+    INPUT = "input"
+    PARAMETER = "parameter"
+    CONSTANT = "constant"
+    OP = "op"
+    QUEUE = "queue"
+    OUTPUT = "output"
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where a node came from; survives every rewrite, so overrides, selection and traces can address it.
+
+    module: dotted module path ("encoder.layer.0.attention"); module_class: class of the innermost module;
+    source_op: the op in the user's program ("aten.softmax.int", "pybuda.op.Matmul"); location: "file.py:123".
+    """
+
+    module: str = ""
+    module_class: str = ""
+    source_op: str = ""
+    location: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """One operand: the producer's name and the TMs applied on the way (lowered graphs only)."""
+
+    source: str
+    tms: tuple[TM, ...] = ()
+
+
+@dataclasses.dataclass
+class Node:
+    """A vertex. `shape` is logical (unpadded); a lowered node's shape is 4-D (w, z, r, c).
+
+    value: float32 or int array of a PARAMETER or CONSTANT; None elsewhere, or where the text had none.
+    attrs: small per-node facts of later stages (data formats, fidelity, padding), plain values only.
+    recipe: for a PARAMETER made at compile time, the nD graph that computes it from the model's own parameters
+    (its INPUT nodes carry their names), so that updated weights can be folded again.
+    """
+
+    name: str
+    kind: NodeKind
+    shape: Shape
+    op: Op | None = None
+    inputs: tuple[Edge, ...] = ()
+    df: DataFormat | None = None
+    origin: Origin = Origin()
+    value: np.ndarray | None = None
+    attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    recipe: Graph | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(edge.source for edge in self.inputs)
+
+
+class GraphError(ValueError):
+    """A malformed graph or an edit that would make one."""
+
+
+class Graph:
+    """Nodes by name, in insertion order; edges live on the consumer. Outputs are OUTPUT nodes of one operand."""
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.nodes: dict[str, Node] = {}
+
+    # -- reading ---------------------------------------------------------------------------------------------
+    def __getitem__(self, name: str) -> Node:
+        try:
+            return self.nodes[name]
+        except KeyError:
+            raise GraphError(f"graph {self.name!r} has no node {name!r}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.nodes
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes.values())
+
+    def of_kind(self, *kinds: NodeKind) -> list[Node]:
+        return [node for node in self.nodes.values() if node.kind in kinds]
+
+    @property
+    def inputs(self) -> list[Node]:
+        return self.of_kind(NodeKind.INPUT)
+
+    @property
+    def outputs(self) -> list[Node]:
+        return self.of_kind(NodeKind.OUTPUT)
+
+    @property
+    def ops(self) -> list[Node]:
+        return self.of_kind(NodeKind.OP)
+
+    def users(self) -> dict[str, list[tuple[str, int]]]:
+        """For every node, its consumers as (name, operand index), in graph order. One pass over the graph."""
+        table: dict[str, list[tuple[str, int]]] = {name: [] for name in self.nodes}
+        for node in self.nodes.values():
+            for port, edge in enumerate(node.inputs):
+                table[edge.source].append((node.name, port))
+        return table
+
+    def topological(self) -> list[Node]:
+        """Producers before consumers; ties keep insertion order. Raises `GraphError` naming a node on a cycle."""
+        waiting = {node.name: len(node.inputs) for node in self}
+        users = self.users()
+        order: list[Node] = []
+        position = {name: i for i, name in enumerate(self.nodes)}
+        import heapq
+
+        ready = [position[name] for name, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        names = list(self.nodes)
+        while ready:
+            name = names[heapq.heappop(ready)]
+            order.append(self.nodes[name])
+            for user, _ in users[name]:
+                waiting[user] -= 1
+                if waiting[user] == 0:
+                    heapq.heappush(ready, position[user])
+        if len(order) != len(self.nodes):
+            stuck = next(name for name, count in waiting.items() if count > 0)
+            raise GraphError(f"graph {self.name!r} has a cycle through {stuck!r}")
+        return order
+
+    # -- writing ---------------------------------------------------------------------------------------------
+    def add(self, node: Node) -> Node:
+        if node.name in self.nodes:
+            raise GraphError(f"graph {self.name!r} already has a node {node.name!r}")
+        for edge in node.inputs:
+            if edge.source not in self.nodes:
+                raise GraphError(f"{node.name!r} reads {edge.source!r}, which graph {self.name!r} does not have")
+        self.nodes[node.name] = node
+        return node
+
+    def unique(self, stem: str) -> str:
+        """`stem`, or `stem.<k>` with the smallest k that is free."""
+        if stem not in self.nodes:
+            return stem
+        k = 1
+        while f"{stem}.{k}" in self.nodes:
+            k += 1
+        return f"{stem}.{k}"
+
+    def remove(self, name: str) -> None:
+        for node in self:
+            if name in node.sources:
+                raise GraphError(f"{name!r} is still read by {node.name!r}")
+        del self.nodes[name]
+
+    def replace_uses(self, old: str, new: str) -> None:
+        """Make every reader of `old` read `new` instead; TMs on the edges stay."""
+        for node in self.nodes.values():
+            if old in node.sources:
+                node.inputs = tuple(dataclasses.replace(e, source=new) if e.source == old else e for e in node.inputs)
+
+    def prune(self, keep_inputs: bool = True) -> int:
+        """Drop nodes that no output needs; returns how many. INPUT nodes stay unless asked otherwise."""
+        alive: set[str] = set()
+        stack = [node.name for node in self.outputs]
+        while stack:
+            name = stack.pop()
+            if name not in alive:
+                alive.add(name)
+                stack.extend(self.nodes[name].sources)
+        dead = [n for n in self if n.name not in alive and not (keep_inputs and n.kind is NodeKind.INPUT)]
+        for node in dead:
+            del self.nodes[node.name]
+        return len(dead)
+
+    def resort(self) -> None:
+        """Put the node table into topological order (rewrites append at the end)."""
+        self.nodes = {node.name: node for node in self.topological()}
+
+    def clone(self) -> Graph:
+        """A copy whose nodes can be edited; arrays and ops are shared (neither is ever written in place)."""
+        twin = Graph(self.name)
+        twin.nodes = {n.name: dataclasses.replace(n, attrs=dict(n.attrs)) for n in self}
+        return twin
+
+
+def toposorted(nodes: Iterable[Node]) -> list[Node]:
+    """Topological order of nodes taken out of one graph (edges to nodes outside are ignored)."""
+    scratch = Graph("toposorted")
+    for node in nodes:
+        scratch.nodes[node.name] = node
+    inner = set(scratch.nodes)
+    pruned = Graph("toposorted")
+    for node in scratch:
+        pruned.nodes[node.name] = dataclasses.replace(node, inputs=tuple(e for e in node.inputs if e.source in inner))
+    return [scratch.nodes[n.name] for n in pruned.topological()]

@@ -1,0 +1,217 @@
+"""The netlist as dataclasses. `None` means "not written", so that a file survives load and dump unchanged.
+
+Order is kept: dicts are in file order, `Netlist.order` holds the order of the top-level sections. A scalar that a
+program may bind to a variable is `int | bool | str`, where a string starts with "$".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tbuda_lab.core.formats import DataFormat
+
+Value = int | float | bool | str
+TileDim = tuple[int, int]
+
+
+@dataclasses.dataclass
+class Tm:
+    """One entry of an `input_N_tms` list: transpose, broadcast, hslice, hstack, vslice, vstack, pad, tile_broadcast.
+
+    args: broadcast -> (("r", 4), ("c", 2)) in written order; h/v slice/stack -> (n,); pad -> (rt, ct, value);
+    tile_broadcast -> ("r",); transpose -> ().
+    """
+
+    name: str
+    args: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass
+class Blocking:
+    t: int
+    mblock: tuple[int, int]
+    ublock: tuple[int, int]
+    order: str | None = None  # ublock_order "r" or "c"; None = not written
+
+    def tiles(self, grid: tuple[int, int]) -> tuple[int, int, int]:
+        """(z, rt, ct) of the whole tensor on a grid of (rows, columns)."""
+        return self.t, grid[0] * self.mblock[0] * self.ublock[0], grid[1] * self.mblock[1] * self.ublock[1]
+
+
+@dataclasses.dataclass
+class Buffer:
+    channel: int
+    address: int
+    bare: bool = False  # a host buffer written as an address alone
+
+
+@dataclasses.dataclass
+class Queue:
+    name: str
+    type: str  # "queue" | "ram"
+    input: str  # "HOST" or the producing op
+    entries: int
+    grid_size: tuple[int, int]
+    blocking: Blocking
+    df: DataFormat
+    target_device: int | list[int]
+    loc: str  # "dram" | "host"
+    buffers: list[Buffer] = dataclasses.field(default_factory=list)
+    tile_dim: TileDim | None = None
+    layout: str | None = None
+    alias: str | None = None
+    input_tms: list[Tm] | None = None
+    read_ports: list[int] | None = None
+    write_ports: list[int] | None = None
+    other: dict[str, Any] = dataclasses.field(default_factory=dict)  # written but unused (e.g. `host` beside loc: dram)
+
+
+@dataclasses.dataclass
+class OpInput:
+    source: str
+    df: DataFormat
+    tms: list[Tm] | None = None
+    pad: dict[str, Value] | None = None
+    unpad: dict[str, Value] | None = None
+
+
+@dataclasses.dataclass
+class NetOp:
+    name: str
+    type: str
+    grid_size: tuple[int, int]
+    inputs: list[OpInput]
+    blocking: Blocking
+    out_df: DataFormat
+    grid_loc: tuple[int, int] | None = None  # (row, column); ethernet_datacopy has none
+    grid_transpose: bool | None = None
+    intermed_df: DataFormat | None = None
+    acc_df: DataFormat | None = None
+    math_fidelity: str | None = None
+    tile_dim: TileDim | None = None
+    buf_size_mb: int | None = None
+    overlay_size: int | None = None
+    input_buf_min_size_tiles: list[int] | None = None
+    input_dram_io_buf_size_tiles: list[int] | None = None
+    untilize_output: bool | None = None
+    gradient_op: bool | None = None
+    forked_dram_inputs: list[dict[str, str]] | None = None
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class NetGraph:
+    name: str
+    target_device: int | list[int]
+    input_count: int
+    ops: dict[str, NetOp] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class SubOp:
+    name: str
+    type: str
+    inputs: list[str]
+    output: str
+    mblock: tuple[int, int]
+    ublock: tuple[int, int]
+    tms: dict[int, list[Tm]] = dataclasses.field(default_factory=dict)
+    pop: list[str] | None = None
+    pop_last: list[str] | None = None
+    zero_point: float | None = None
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class FusedOp:
+    id: str
+    inputs: int
+    intermediates: int
+    schedules: list[list[SubOp]]
+    other: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+# -- programs ----------------------------------------------------------------------------------------------------
+@dataclasses.dataclass
+class Param:
+    names: list[str]
+
+
+@dataclasses.dataclass
+class Var:
+    """`var` or `staticvar`; `values[name]` is None where the list form declared it (value 0)."""
+
+    static: bool
+    values: dict[str, Value | None]
+    as_list: bool = False
+
+
+@dataclasses.dataclass
+class VarInst:
+    out: str
+    opcode: str  # set add mul inc incwrap
+    args: list[Value]
+
+
+@dataclasses.dataclass
+class Loop:
+    count: Value
+
+
+@dataclasses.dataclass
+class EndLoop:
+    as_map: bool = False
+
+
+@dataclasses.dataclass
+class QueueSetting:
+    """Written fields only, in written order: prologue epilogue zero read_only rd_ptr_local rd_ptr_global wr_ptr_global
+    rd_ptr_autoinc global_rdptr_autoinc global_wrptr_autoinc."""
+
+    fields: dict[str, Value]
+
+
+@dataclasses.dataclass
+class Execute:
+    graph: str
+    settings: dict[str, QueueSetting] | None = None
+
+
+@dataclasses.dataclass
+class Allocate:
+    queues: list[str]
+
+
+@dataclasses.dataclass
+class Deallocate:
+    queues: list[str]
+
+
+Instruction = Param | Var | VarInst | Loop | EndLoop | Execute | Allocate | Deallocate
+
+
+@dataclasses.dataclass
+class Program:
+    name: str
+    instructions: list[Instruction] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class SourceSpan:
+    line: int  # 1-based
+    column: int  # 1-based
+
+
+@dataclasses.dataclass
+class Netlist:
+    arch: list[str]  # as written; one entry unless the file gives a list
+    queues: dict[str, Queue] = dataclasses.field(default_factory=dict)
+    graphs: dict[str, NetGraph] = dataclasses.field(default_factory=dict)
+    programs: list[Program] = dataclasses.field(default_factory=list)
+    fused_ops: dict[str, FusedOp] = dataclasses.field(default_factory=dict)
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # unknown top-level sections, plain data
+    order: list[str] = dataclasses.field(default_factory=lambda: ["devices", "queues", "graphs", "programs"])
+    arch_as_list: bool = False
+    source: dict[tuple[str, ...], SourceSpan] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    path: str | None = dataclasses.field(default=None, compare=False)
