@@ -1,0 +1,70 @@
+"""Diagnostics and the typed errors that carry them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnostic:
+    """What a stage says: severity "error", "warning" or "note"; `where` names the element; `fix` what would be legal."""
+
+    severity: str
+    where: str
+    rule: str
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.severity}: {self.where}: {self.message} [{self.rule}]"
+        return f"{text}; {self.fix}" if self.fix else text
+
+
+class TbudaError(Exception):
+    """Base of every error of ours that a user can act on. `diagnostics` holds all findings, worst first."""
+
+    def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
+        self.diagnostics = tuple(diagnostics)
+        lines = [message, *(f"  {d}" for d in self.diagnostics)]
+        super().__init__("\n".join(lines))
+
+
+class UnsupportedOp(TbudaError):
+    """Ops that no stage can map; one diagnostic for each, with module path and source line."""
+
+
+class ModelError(TbudaError):
+    """The model cannot be traced: data-dependent control flow, wrong inputs, not a module."""
+
+
+class InputError(TbudaError):
+    """An input of the wrong shape, dtype or count."""
+
+
+class OverrideError(TbudaError):
+    """An override that cannot be honoured."""
+
+
+class PlacementError(TbudaError):
+    """An op or queue that fits nowhere; the diagnostics say what would."""
+
+
+class NetlistError(TbudaError):
+    """A netlist that cannot be read or is not valid."""
+
+
+class UnknownDevice(TbudaError):
+    """A device, board or arch name that is not known."""
+
+
+class OutputError(TbudaError):
+    """A result that cannot be written where asked."""
+
+
+class QueueError(TbudaError):
+    """Push to a full queue, pop from an empty one, a pointer out of range."""
+
+
+class Cancelled(TbudaError):
+    """The user cancelled a running compile or run."""

@@ -1,0 +1,80 @@
+"""What a compile may be told: options (one value each) and overrides (records, in the order they were made)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileOptions:
+    """Options of one compile. Names follow PyBuda's `CompilerConfig` where it has the option."""
+
+    default_df_override: DataFormat | None = None   # None: Float16_b for Float32 models
+    default_accumulate_df: DataFormat | None = None
+    default_math_fidelity: MathFidelity = MathFidelity.HiFi3
+    fp32_fallback: DataFormat = DataFormat.Float16_b
+    balancer_policy: str = "default"
+    scheduler_policy: str = "ModuleInputsBFS"
+    enable_t_streaming: bool = True
+    manual_t_streaming: bool = False
+    enable_consteval: bool = True
+    enable_enumerate_u_kt: bool = True
+    enable_stable_softmax: bool = True
+    enable_auto_transposing_placement: bool = False
+    enable_single_buffer_fallback: bool = False
+    default_dram_parameters: bool | None = None     # None: parameters stay in DRAM when the microbatch is 1
+    input_queues_on_host: bool = True
+    output_queues_on_host: bool = True
+    dram_placement_algorithm: str = "ROUND_ROBIN"
+    chip_placement_policy: str = "MMIO_LAST"
+    microbatch: int = 1
+    target_cycles: int | None = None                # None: the policy's own target
+    cpu_fallback_ops: tuple[str, ...] = ("embedding",)
+    seed: int = 0
+
+    @property
+    def data_format(self) -> DataFormat:
+        """The format of activations and parameters when nothing more special is said."""
+        return self.default_df_override or DataFormat.Float16_b
+
+
+Target = str | tuple[str, ...] | re.Pattern[str] | Callable[[Any], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Override:
+    """One request of the user. `kind` is one of OVERRIDE_KINDS; `target` names ops (a name, a tuple, a regex, a predicate).
+
+    values by kind: op_size -> (rows, columns); t_stream_dir -> "n"|"r"|"c"|"rz"|"cz"; t_stream_shape -> (r, c);
+    u_kt -> int; op_placement -> {"start": (r, c), "transpose": bool, "chip": int}; epoch_break, chip_break -> True;
+    queue_channel -> {"chip": int, "channel": int}; input_buffer_multiplier -> {operand: factor}.
+    """
+
+    kind: str
+    target: Target
+    value: Any = True
+    source: str = "code"
+
+    def matches(self, names: Iterable[str]) -> list[str]:
+        """The names of `names` that this override addresses, in their order (predicates are given the name)."""
+        if isinstance(self.target, str):
+            return [n for n in names if n == self.target]
+        if isinstance(self.target, tuple):
+            wanted = set(self.target)
+            return [n for n in names if n in wanted]
+        if isinstance(self.target, re.Pattern):
+            pattern = self.target
+            return [n for n in names if pattern.fullmatch(n)]
+        predicate = self.target
+        return [n for n in names if predicate(n)]
+
+
+OVERRIDE_KINDS = (
+    "op_size", "t_stream_dir", "t_stream_shape", "u_kt", "input_buffer_multiplier", "output_buffer_multiplier",
+    "dram_parameters", "op_placement", "epoch_break", "chip_break", "queue_channel",
+)
