@@ -1,0 +1,79 @@
+"""The nD op set, one module per family; importing this package registers all of it."""
+
+from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.binary import (
+    Add,
+    Divide,
+    Equal,
+    Greater,
+    GreaterEqual,
+    Heaviside,
+    Less,
+    LessEqual,
+    LogicalAnd,
+    Maximum,
+    Minimum,
+    Multiply,
+    NotEqual,
+    Power,
+    Subtract,
+    Where,
+)
+from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows
+from tbuda_lab.core.ops.embedding import Embedding
+from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
+from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.norm import Batchnorm, GroupNorm, Layernorm, LogSoftmax, Softmax
+from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
+from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceAvg, ReduceMax, ReduceSum
+from tbuda_lab.core.ops.tm import (
+    BroadcastTo,
+    Concatenate,
+    GatherRows,
+    HSlice,
+    HStack,
+    Index,
+    Interleave,
+    Pad,
+    Repeat,
+    Reshape,
+    Select,
+    Squeeze,
+    Stack,
+    Transpose,
+    Unsqueeze,
+    VSlice,
+    VStack,
+)
+from tbuda_lab.core.ops.unary import (
+    Abs,
+    Buffer,
+    Cast,
+    Clip,
+    Cosine,
+    Erf,
+    Exp,
+    Gelu,
+    LeakyRelu,
+    Log,
+    LogicalNot,
+    Nop,
+    Pow,
+    Reciprocal,
+    Relu,
+    Sigmoid,
+    Sine,
+    Sqrt,
+    Tanh,
+)
+
+__all__ = [
+    "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BroadcastTo", "Buffer", "Cast", "Clip",
+    "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding", "Equal", "Erf",
+    "Exp", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "Index",
+    "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot",
+    "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "Pad",
+    "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat", "Reshape",
+    "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "Transpose",
+    "Unsqueeze", "VSlice", "VStack", "Where",
+]

@@ -1,0 +1,68 @@
+"""The base of the nD ops and the small helpers they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from tbuda_lab.core.graph import Op, Shape, ShapeError
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
+
+
+class NdOp(Op):
+    """An op of the nD graph: tensors of any rank, no tiles, no hardware.
+
+    `infer` and `evaluate` take exactly the op's operands (shapes, torch tensors). `canonicalise` writes the op in
+    simpler ones through a `Builder` and returns the name of the result; None says that the op is canonical as it is.
+    `host`: the op never runs on the device; only a prologue that the host computes may hold it.
+    """
+
+    host: ClassVar[bool] = False
+
+    def infer(self, *operands: Any, **_: Any) -> Shape:
+        """Shape of the result for these operand shapes; raises `ShapeError` naming what would be legal."""
+        raise NotImplementedError(f"{type(self).__name__} defines no shape rule")
+
+    def evaluate(self, *operands: Any, **_: Any) -> torch.Tensor:
+        """The op on torch tensors: the reference that every rewrite is held against."""
+        raise NotImplementedError(f"{type(self).__name__} defines no reference")
+
+    def canonicalise(self, b: Builder, node: Node, *operands: Any, **_: Any) -> str | None:
+        """Rewrite `node` in simpler ops; the name of the value that replaces it, or None if it is canonical."""
+        return None
+
+
+def axis_of(dim: int, rank: int, what: str) -> int:
+    """`dim` counted from the front; raises `ShapeError` when a tensor of `rank` has no such dim."""
+    if not -rank <= dim < rank:
+        raise ShapeError(f"{what}: dim {dim} does not exist in a tensor of rank {rank}; legal are {-rank}..{rank - 1}")
+    return dim % rank
+
+
+def negative(dim: int, rank: int) -> int:
+    """`dim` counted from the back (-1 is the last)."""
+    return dim if dim < 0 else dim - rank
+
+
+def with_size(shape: Shape, axis: int, size: int) -> Shape:
+    """`shape` with another size at `axis` (counted from the front)."""
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def window(size: int, kernel: int, stride: int, before: int, after: int, dilation: int, ceil_mode: bool = False) -> int:
+    """Positions of a sliding window along one dim, torch's rule: with `ceil_mode` the last window must start inside
+    the input or the padding before it."""
+    span = size + before + after - dilation * (kernel - 1) - 1
+    if not ceil_mode:
+        return span // stride + 1
+    count = -(-span // stride) + 1
+    return count - 1 if (count - 1) * stride >= size + before else count
+
+
+def need_rank(shape: Shape, rank: int, what: str) -> None:
+    if len(shape) != rank:
+        raise ShapeError(f"{what} takes a tensor of rank {rank}, not of shape {tuple(shape)}")

@@ -1,0 +1,151 @@
+"""Convolutions. Paddings are (left, right, top, bottom), pairs are (height, width)."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from tbuda_lab.core.graph import Shape, ShapeError, op
+from tbuda_lab.core.ops.base import NdOp, need_rank, window
+
+Tensor = torch.Tensor
+Pair = tuple[int, int]
+Sides = tuple[int, int, int, int]
+
+
+def to_nchw(x: Tensor, channel_last: bool) -> Tensor:
+    return x.permute(0, 3, 1, 2) if channel_last else x
+
+
+def from_nchw(y: Tensor, channel_last: bool) -> Tensor:
+    return y.permute(0, 2, 3, 1) if channel_last else y
+
+
+def image(x: Shape, channel_last: bool, what: str) -> tuple[int, int, int, int]:
+    """(n, c, h, w) of an image batch."""
+    need_rank(x, 4, what)
+    return (x[0], x[3], x[1], x[2]) if channel_last else (x[0], x[1], x[2], x[3])
+
+
+def image_shape(n: int, c: int, h: int, w: int, channel_last: bool) -> Shape:
+    return (n, h, w, c) if channel_last else (n, c, h, w)
+
+
+def check_conv(x_channels: int, w: Shape, bias: Shape | None, groups: int, what: str) -> None:
+    need_rank(w, 4, f"{what}'s weight")
+    if w[1] * groups != x_channels or w[0] % groups:
+        raise ShapeError(
+            f"{what}: weight {w} in {groups} group(s) takes {w[1] * groups} input channels, the input has {x_channels}"
+        )
+    if bias is not None and bias != (w[0],):
+        raise ShapeError(f"{what}: the bias is a vector of the {w[0]} output channels, not {bias}")
+
+
+@op("conv2d")
+class Conv2d(NdOp):
+    """2-D convolution: x NCHW (or NHWC), weight (out, in / groups, kh, kw), optional bias (out,)."""
+
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    channel_last: bool = False
+
+    def infer(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
+        n, c, h, wd = image(x, self.channel_last, "conv2d")
+        check_conv(c, w, bias, self.groups, "conv2d")
+        left, right, top, bottom = self.padding
+        oh = window(h, w[2], self.stride[0], top, bottom, self.dilation[0])
+        ow = window(wd, w[3], self.stride[1], left, right, self.dilation[1])
+        if oh < 1 or ow < 1:
+            raise ShapeError(f"conv2d: a {w[2]}x{w[3]} kernel does not fit the padded {h}x{wd} image")
+        return image_shape(n, w[0], oh, ow, self.channel_last)
+
+    def evaluate(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        padded = functional.pad(to_nchw(x, self.channel_last), self.padding)
+        y = functional.conv2d(padded, w, bias, self.stride, 0, self.dilation, self.groups)
+        return from_nchw(y, self.channel_last)
+
+
+@op("conv2d_transpose")
+class Conv2dTranspose(NdOp):
+    """Transposed 2-D convolution: weight (in, out / groups, kh, kw), optional bias (out,)."""
+
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    output_padding: Pair = (0, 0)
+    channel_last: bool = False
+
+    def infer(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
+        n, c, h, wd = image(x, self.channel_last, "conv2d_transpose")
+        need_rank(w, 4, "conv2d_transpose's weight")
+        cout = w[1] * self.groups
+        if w[0] != c or c % self.groups or (bias is not None and bias != (cout,)):
+            raise ShapeError(f"conv2d_transpose: weight {w}, bias {bias} and {self.groups} groups do not fit {c} channels")
+        left, right, top, bottom = self.padding
+        oh = (h - 1) * self.stride[0] - top - bottom + self.dilation[0] * (w[2] - 1) + 1 + self.output_padding[0]
+        ow = (wd - 1) * self.stride[1] - left - right + self.dilation[1] * (w[3] - 1) + 1 + self.output_padding[1]
+        if oh < 1 or ow < 1:
+            raise ShapeError(f"conv2d_transpose: padding {self.padding} leaves nothing of the result")
+        return image_shape(n, cout, oh, ow, self.channel_last)
+
+    def evaluate(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        left, right, top, bottom = self.padding
+        y = functional.conv_transpose2d(
+            to_nchw(x, self.channel_last), w, None, self.stride, 0, 0, self.groups, self.dilation
+        )
+        # Cropping by hand takes paddings that differ per side; output padding extends the bottom and right by zeros.
+        y = functional.pad(y, (-left, self.output_padding[1] - right, -top, self.output_padding[0] - bottom))
+        return from_nchw(y if bias is None else y + bias[:, None, None], self.channel_last)
+
+
+@op("conv2d_rows")
+class ConvRows(NdOp):
+    """Convolution in rows layout: x (1, 1, H*W, Cin), one row per pixel in row-major order -> (1, 1, OH*OW, Cout).
+
+    Weight (out, in / groups, kh, kw), optional bias (out,).
+    """
+
+    in_hw: Pair
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    @property
+    def out_hw(self) -> Pair:
+        left, right, top, bottom = self.padding
+        return (
+            window(self.in_hw[0], self.kernel[0], self.stride[0], top, bottom, self.dilation[0]),
+            window(self.in_hw[1], self.kernel[1], self.stride[1], left, right, self.dilation[1]),
+        )
+
+    def infer(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
+        check_rows(x, self.in_hw, "conv2d_rows")
+        check_conv(x[3], w, bias, self.groups, "conv2d_rows")
+        oh, ow = self.out_hw
+        if w[2:] != self.kernel or oh < 1 or ow < 1:
+            raise ShapeError(f"conv2d_rows: kernel {self.kernel} against weight {w} on a {self.in_hw} image")
+        return (x[0], 1, oh * ow, w[0])
+
+    def evaluate(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        img = functional.pad(rows_to_nchw(x, self.in_hw), self.padding)
+        return nchw_to_rows(functional.conv2d(img, w, bias, self.stride, 0, self.dilation, self.groups))
+
+
+def check_rows(x: Shape, hw: Pair, what: str) -> None:
+    need_rank(x, 4, what)
+    if x[1] != 1 or x[2] != hw[0] * hw[1]:
+        raise ShapeError(f"{what} takes (n, 1, {hw[0]}*{hw[1]}, channels), not {x}")
+
+
+def rows_to_nchw(x: Tensor, hw: Pair) -> Tensor:
+    return x.reshape(x.shape[0], *hw, x.shape[3]).permute(0, 3, 1, 2)
+
+
+def nchw_to_rows(y: Tensor) -> Tensor:
+    n, c, h, w = y.shape
+    return y.permute(0, 2, 3, 1).reshape(n, 1, h * w, c)

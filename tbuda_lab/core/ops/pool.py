@@ -1,0 +1,141 @@
+"""Pooling. Paddings are (left, right, top, bottom), pairs are (height, width)."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from tbuda_lab.core.graph import Shape, ShapeError, op
+from tbuda_lab.core.ops.base import NdOp, window
+from tbuda_lab.core.ops.conv import (
+    Pair,
+    Sides,
+    check_rows,
+    from_nchw,
+    image,
+    image_shape,
+    nchw_to_rows,
+    rows_to_nchw,
+    to_nchw,
+)
+
+Tensor = torch.Tensor
+LOWEST = float("-inf")
+
+
+def _extend(
+    size: int, kernel: int, stride: int, before: int, after: int, dilation: int, ceil_mode: bool
+) -> tuple[int, int]:
+    """(windows, padding after) along one dim, the padding grown or cut so that the windows fit exactly."""
+    count = window(size, kernel, stride, before, after, dilation, ceil_mode)
+    return count, (count - 1) * stride + dilation * (kernel - 1) + 1 - size - before
+
+
+def pool_windows(
+    hw: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair, ceil_mode: bool
+) -> tuple[Pair, Sides]:
+    """(output height and width, effective paddings); an effective padding may be negative (unused pixels)."""
+    left, right, top, bottom = padding
+    oh, bottom = _extend(hw[0], kernel[0], stride[0], top, bottom, dilation[0], ceil_mode)
+    ow, right = _extend(hw[1], kernel[1], stride[1], left, right, dilation[1], ceil_mode)
+    if oh < 1 or ow < 1:
+        raise ShapeError(f"pooling: a {kernel[0]}x{kernel[1]} kernel does not fit the padded {hw[0]}x{hw[1]} image")
+    return (oh, ow), (left, right, top, bottom)
+
+
+@op("max_pool2d")
+class MaxPool2d(NdOp):
+    """Largest pixel of each window; padding never wins."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    ceil_mode: bool = False
+    channel_last: bool = False
+
+    def infer(self, x: Shape) -> Shape:
+        n, c, h, w = image(x, self.channel_last, "max_pool2d")
+        (oh, ow), _ = pool_windows((h, w), self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return image_shape(n, c, oh, ow, self.channel_last)
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        img = to_nchw(x, self.channel_last)
+        hw = (img.shape[2], img.shape[3])
+        _, sides = pool_windows(hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+        y = functional.max_pool2d(functional.pad(img, sides, value=LOWEST), self.kernel, self.stride, 0, self.dilation)
+        return from_nchw(y, self.channel_last)
+
+
+@op("avg_pool2d")
+class AvgPool2d(NdOp):
+    """Mean of each window. count_include_pad: the divisor counts padding (never what ceil_mode adds beyond it)."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Sides = (0, 0, 0, 0)
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    channel_last: bool = False
+
+    def infer(self, x: Shape) -> Shape:
+        n, c, h, w = image(x, self.channel_last, "avg_pool2d")
+        (oh, ow), _ = pool_windows((h, w), self.kernel, self.stride, self.padding, (1, 1), self.ceil_mode)
+        return image_shape(n, c, oh, ow, self.channel_last)
+
+    def counts(self, hw: Pair) -> Tensor:
+        """The divisor of every window, (oh, ow)."""
+        _, sides = pool_windows(hw, self.kernel, self.stride, self.padding, (1, 1), self.ceil_mode)
+        ones = torch.ones(1, 1, *hw)
+        left, right, top, bottom = self.padding
+        if self.count_include_pad:
+            ones = torch.ones(1, 1, hw[0] + top + bottom, hw[1] + left + right)
+            sides = (0, sides[1] - right, 0, sides[3] - bottom)
+        return functional.avg_pool2d(functional.pad(ones, sides), self.kernel, self.stride, divisor_override=1)[0, 0]
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        img = to_nchw(x, self.channel_last)
+        hw = (img.shape[2], img.shape[3])
+        _, sides = pool_windows(hw, self.kernel, self.stride, self.padding, (1, 1), self.ceil_mode)
+        y = functional.avg_pool2d(functional.pad(img, sides), self.kernel, self.stride, divisor_override=1)
+        return from_nchw(y / self.counts(hw).to(y.dtype), self.channel_last)
+
+
+@op("adaptive_avg_pool2d")
+class AdaptiveAvgPool2d(NdOp):
+    """Mean over output[0] x output[1] regions that cover the image evenly (torch's region bounds)."""
+
+    output: Pair
+    channel_last: bool = False
+
+    def infer(self, x: Shape) -> Shape:
+        n, c, _, _ = image(x, self.channel_last, "adaptive_avg_pool2d")
+        return image_shape(n, c, *self.output, self.channel_last)
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        y = functional.adaptive_avg_pool2d(to_nchw(x, self.channel_last), self.output)
+        return from_nchw(y, self.channel_last)
+
+
+@op("max_pool2d_rows")
+class MaxPoolRows(NdOp):
+    """Max pooling in rows layout: x (1, 1, H*W, C), one row per pixel in row-major order -> (1, 1, OH*OW, C)."""
+
+    in_hw: Pair
+    kernel: Pair
+    stride: Pair
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+
+    @property
+    def out_hw(self) -> Pair:
+        return pool_windows(self.in_hw, self.kernel, self.stride, self.padding, self.dilation, False)[0]
+
+    def infer(self, x: Shape) -> Shape:
+        check_rows(x, self.in_hw, "max_pool2d_rows")
+        oh, ow = self.out_hw
+        return (x[0], 1, oh * ow, x[3])
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        img = functional.pad(rows_to_nchw(x, self.in_hw), self.padding, value=LOWEST)
+        return nchw_to_rows(functional.max_pool2d(img, self.kernel, self.stride, 0, self.dilation))
