@@ -1,0 +1,111 @@
+# Two commands do everything: `make lab` and `make test`. `make help` lists the rest.
+# Each step leaves a stamp, so the second time only what changed is done again.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+PYTHON  ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+PIP     := $(BIN)/python -m pip --disable-pip-version-check
+BROWSER ?= yes
+DEMO    ?= build/demo
+PYTEST_ARGS ?=
+LAB_ARGS ?=
+
+ENV_STAMP   := $(VENV)/.tbuda-env
+NPM_STAMP   := labextension/node_modules/.tbuda-npm
+FRONT_STAMP := build/.front-end
+FRONT_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) \
+                 $(wildcard labextension/*.json labextension/*.js labextension/*.mjs labextension/*.cjs labextension/*.ts)
+
+# One BLAS thread: the numbers and the timings then depend less on the machine.
+export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench wheel clean distclean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+lab: front-end  ## open JupyterLab on the bring-up notebook
+	@root=$$([ "$$(id -u)" = 0 ] && echo --allow-root || true)
+	exec $(BIN)/jupyter lab $$root $(LAB_ARGS) notebooks/01_bring_up.ipynb
+
+demo: front-end  ## the same bring-up in the terminal; writes build/demo/
+	@$(BIN)/tbuda demo --out $(DEMO)
+
+test: browser front-end  ## everything: lint, types, floors, TypeScript, Python, the browser
+	@$(MAKE) --no-print-directory lint types floors test-front-end test-python
+
+# -- the parts of `make test` -------------------------------------------------------------------------------------
+lint: env  ## ruff
+	@echo "== ruff"; $(BIN)/ruff check .
+
+types: env  ## mypy, strict for core and sim
+	@echo "== mypy"; $(BIN)/mypy
+
+floors: env  ## import-linter: who may import whom
+	@echo "== import-linter"; $(BIN)/lint-imports --no-logo
+
+test-front-end: $(NPM_STAMP)  ## TypeScript: linter and unit tests
+	@echo "== TypeScript"; cd labextension; npm run --silent lint; npm run --silent test
+
+test-python: front-end  ## pytest with the slowest tests listed (PYTEST_ARGS=... to choose)
+	@echo "== pytest"
+	if [ "$(BROWSER)" = no ]; then set -- -m "not browser"; else set --; fi
+	$(BIN)/python -m pytest --durations=25 --durations-min=1 "$$@" $(PYTEST_ARGS)
+
+# -- setting up -----------------------------------------------------------------------------------------------------
+env: $(ENV_STAMP)  ## the Python environment in .venv
+
+$(ENV_STAMP): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed and none was found (set PYTHON=/path/to/python)" >&2; exit 1; fi
+	if [ ! -x $(BIN)/python ]; then echo "== making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); fi
+	echo "== installing Python packages"
+	SKIP_JUPYTER_BUILDER=1 $(PIP) install -q -c constraints.txt -e ".[lab,test,dev]"
+	touch $@
+
+$(NPM_STAMP): labextension/package.json labextension/package-lock.json
+	@if ! node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null; then echo "Node 20 or newer is needed to build the front end" >&2; exit 1; fi
+	echo "== installing Node packages"
+	cd labextension; npm ci --no-audit --no-fund --loglevel=error
+	touch node_modules/.tbuda-npm
+
+front-end: $(FRONT_STAMP)  ## build the widget bundle and the JupyterLab extension
+
+$(FRONT_STAMP): $(ENV_STAMP) $(NPM_STAMP) $(FRONT_SOURCES)
+	@echo "== building the front end"
+	(cd labextension; PATH="$(abspath $(BIN)):$$PATH" npm run --silent build)
+	mkdir -p $(VENV)/share/jupyter/labextensions/@tbuda-lab build
+	rm -rf $(VENV)/share/jupyter/labextensions/@tbuda-lab/labextension
+	ln -s $(abspath tbuda_lab/labextension) $(VENV)/share/jupyter/labextensions/@tbuda-lab/labextension
+	touch $@
+
+browser:  ## Chromium for the browser test, from the distribution's packages where that is allowed
+	@if [ "$(BROWSER)" = no ] || command -v chromium chromium-browser google-chrome >/dev/null; then exit 0; fi
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	  echo "== installing Chromium"
+	  apt-get -qq update
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null
+	else
+	  echo "the browser test needs Chromium: install your distribution's package (Debian: sudo apt-get install chromium), or leave the test out with BROWSER=no" >&2
+	  exit 1
+	fi
+
+# -- chores -----------------------------------------------------------------------------------------------------------
+bench: env  ## print the tables of bench/README.md
+	@for script in bench/compile_stages.py bench/executor.py bench/memory.py; do $(BIN)/python $$script; done
+
+wheel: front-end  ## a wheel with the built front end, in dist/
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+clean:  ## remove what was built
+	rm -rf build dist tbuda_lab/labextension labextension/lib .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -f tbuda_lab/widgets/static/*.js tbuda_lab/widgets/static/*.css
+
+distclean: clean  ## remove what was installed, too
+	rm -rf $(VENV) labextension/node_modules
