@@ -1,5 +1,22 @@
 """Data formats, math fidelity and tile geometry."""
 
-from tbuda_lab.core.formats.dataformat import DataFormat, MathFidelity
+from tbuda_lab.core.formats.convert import INTEGER_RANGE, quantise, tf32
+from tbuda_lab.core.formats.dataformat import DataFormat, MathFidelity, parse_fidelity, parse_format
+from tbuda_lab.core.formats.rounding import round_to
+from tbuda_lab.core.formats.tiles import TILE_DIMS, exponent_bytes, pack_tiles, tile_bytes, unpack_tiles
 
-__all__ = ["DataFormat", "MathFidelity"]
+__all__ = [
+    "INTEGER_RANGE",
+    "TILE_DIMS",
+    "DataFormat",
+    "MathFidelity",
+    "exponent_bytes",
+    "pack_tiles",
+    "parse_fidelity",
+    "parse_format",
+    "quantise",
+    "round_to",
+    "tf32",
+    "tile_bytes",
+    "unpack_tiles",
+]

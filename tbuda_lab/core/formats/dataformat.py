@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tbuda_lab.core.errors import NetlistError
+
 
 class DataFormat(Enum):
     """Members carry the backend's number; `str()` gives the netlist's spelling."""
@@ -31,6 +33,41 @@ class DataFormat(Enum):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_bfp(self) -> bool:
+        """Block floating point: 16 consecutive values of a face row share one exponent byte."""
+        return self in _BFP
+
+    @property
+    def is_float(self) -> bool:
+        """A floating format, block floating point included."""
+        return self in _MANTISSA_BITS and not self.is_integer
+
+    @property
+    def is_integer(self) -> bool:
+        """Int8, UInt8, UInt16 or Int32; raw words are not integers in this sense."""
+        return self in _INTEGER
+
+    @property
+    def is_raw(self) -> bool:
+        """Words that pass through the machine bit for bit."""
+        return self in _RAW
+
+    @property
+    def family(self) -> str | None:
+        """"a" for formats that unpack to a 5-bit exponent, "b" for those with an 8-bit one, None for the rest."""
+        return "a" if self in _FAMILY_A else "b" if self in _FAMILY_B else None
+
+    @property
+    def mantissa_bits(self) -> int:
+        """Bits of the magnitude, the leading one included (Float16_b 8, Bfp8 7, Int8 7); 0 for raw words."""
+        return _MANTISSA_BITS.get(self, 0)
+
+    @property
+    def datum_bits(self) -> int:
+        """Bits one value takes in a tile, the shared exponents of block formats not counted."""
+        return _DATUM_BITS[self]
+
 
 class MathFidelity(Enum):
     """Members carry the number of multiplication passes (LoFi counts 1)."""
@@ -42,3 +79,45 @@ class MathFidelity(Enum):
 
     def __str__(self) -> str:
         return self.name
+
+
+_BFP = frozenset({
+    DataFormat.Bfp8, DataFormat.Bfp4, DataFormat.Bfp2, DataFormat.Bfp8_b, DataFormat.Bfp4_b, DataFormat.Bfp2_b,
+})
+_INTEGER = frozenset({DataFormat.Int8, DataFormat.UInt8, DataFormat.UInt16, DataFormat.Int32})
+_RAW = frozenset({DataFormat.RawUInt8, DataFormat.RawUInt16, DataFormat.RawUInt32})
+_FAMILY_A = frozenset({
+    DataFormat.Float16, DataFormat.Bfp8, DataFormat.Bfp4, DataFormat.Bfp2, DataFormat.Lf8, DataFormat.Fp8_e4m3,
+})
+_FAMILY_B = frozenset({DataFormat.Float16_b, DataFormat.Bfp8_b, DataFormat.Bfp4_b, DataFormat.Bfp2_b})
+_MANTISSA_BITS = {
+    DataFormat.Float32: 24, DataFormat.Float16: 11, DataFormat.Float16_b: 8, DataFormat.Lf8: 3,
+    DataFormat.Fp8_e4m3: 4, DataFormat.Bfp8: 7, DataFormat.Bfp8_b: 7, DataFormat.Bfp4: 3, DataFormat.Bfp4_b: 3,
+    DataFormat.Bfp2: 1, DataFormat.Bfp2_b: 1, DataFormat.Int8: 7, DataFormat.UInt8: 8, DataFormat.UInt16: 16,
+    DataFormat.Int32: 31,
+}
+_DATUM_BITS = {
+    DataFormat.Float32: 32, DataFormat.Int32: 32, DataFormat.RawUInt32: 32, DataFormat.Float16: 16,
+    DataFormat.Float16_b: 16, DataFormat.UInt16: 16, DataFormat.RawUInt16: 16, DataFormat.Bfp8: 8,
+    DataFormat.Bfp8_b: 8, DataFormat.Lf8: 8, DataFormat.Fp8_e4m3: 8, DataFormat.Int8: 8, DataFormat.UInt8: 8,
+    DataFormat.RawUInt8: 8, DataFormat.Bfp4: 4, DataFormat.Bfp4_b: 4, DataFormat.Bfp2: 2, DataFormat.Bfp2_b: 2,
+    DataFormat.Invalid: 0,
+}
+_BY_NAME = {df.name: df for df in DataFormat if df is not DataFormat.Invalid}
+_FIDELITIES = {f.name: f for f in MathFidelity} | {"HiFi2_A": MathFidelity.HiFi2, "HiFi2_B": MathFidelity.HiFi2}
+
+
+def parse_format(name: str) -> DataFormat:
+    """The format a netlist spells `name`; raises `NetlistError` listing the names there are."""
+    found = _BY_NAME.get(name)
+    if found is None:
+        raise NetlistError(f"unknown data format {name!r}; one of {', '.join(_BY_NAME)}")
+    return found
+
+
+def parse_fidelity(name: str) -> MathFidelity:
+    """The fidelity a netlist spells `name` (HiFi2_A and HiFi2_B are HiFi2); raises `NetlistError` otherwise."""
+    found = _FIDELITIES.get(name)
+    if found is None:
+        raise NetlistError(f"unknown math fidelity {name!r}; one of {', '.join(_FIDELITIES)}")
+    return found
