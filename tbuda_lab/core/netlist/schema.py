@@ -1,15 +1,18 @@
 """The netlist as dataclasses. `None` means "not written", so that a file survives load and dump unchanged.
 
 Order is kept: dicts are in file order, `Netlist.order` holds the order of the top-level sections. A scalar that a
-program may bind to a variable is `int | bool | str`, where a string starts with "$".
+program may bind to a variable is `int | bool | str`, where a string starts with "$". A mandatory field that is not
+written holds what the backend holds then: -1, (-1, -1), (0, 0), "" or `DataFormat.Invalid`; no valid netlist has it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.netlist.findings import Finding
 
 Value = int | float | bool | str
 TileDim = tuple[int, int]
@@ -197,8 +200,7 @@ class Program:
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass
-class SourceSpan:
+class SourceSpan(NamedTuple):
     line: int  # 1-based
     column: int  # 1-based
 
@@ -215,3 +217,24 @@ class Netlist:
     arch_as_list: bool = False
     source: dict[tuple[str, ...], SourceSpan] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     path: str | None = dataclasses.field(default=None, compare=False)
+    # what reading the text already refused; empty unless the netlist was read leniently
+    problems: list[Finding] = dataclasses.field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def archs(self) -> list[str]:
+        """The written archs in lower case, the spelling that devices go by."""
+        return [a.lower() for a in self.arch]
+
+    def ops(self) -> Iterator[tuple[NetGraph, NetOp]]:
+        """All ops of all graphs in file order, each with its graph."""
+        for graph in self.graphs.values():
+            for op in graph.ops.values():
+                yield graph, op
+
+    def span(self, where: tuple[str, ...]) -> SourceSpan | None:
+        """The line and column of an element, or of the nearest element around it that has one."""
+        while where:
+            if where in self.source:
+                return self.source[where]
+            where = where[:-1]
+        return None
