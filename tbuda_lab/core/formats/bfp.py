@@ -58,7 +58,7 @@ def block_exponents(x: F32) -> npt.NDArray[np.intp]:
         np.bitwise_and(words, dtype.type((1 << shift) - 1), out=low)
         np.right_shift(words, dtype.type(shift), out=high)
         level = np.maximum(low, high, out=low)
-    found = scratch("bfp.exp", np.intp, n // BLOCK)
+    found: npt.NDArray[np.intp] = scratch("bfp.exp", np.intp, n // BLOCK)
     np.maximum(level[0::2], level[1::2], out=found, casting="unsafe")
     return found
 
@@ -145,5 +145,5 @@ def decode(codes: npt.NDArray[np.uint8], shared: npt.NDArray[np.uint8], df: Data
         top = float(1 << (bits - 1))
         beyond = (shared == 255)[..., None] & (magnitude >= top)
         value = np.where(beyond, np.where(magnitude > top, np.nan, np.inf), value)
-    signed = np.where((codes >> bits) & 1, -value, value)
-    return signed.astype(np.float32)
+    signed: F32 = np.where((codes >> bits) & 1, -value, value).astype(np.float32)
+    return signed

@@ -108,7 +108,8 @@ def _codes(x: npt.NDArray[Any], df: DataFormat) -> npt.NDArray[Any]:
     """Values -> words of the format."""
     word = np.dtype(_WORD[df.datum_bits])
     if df.is_raw:
-        return x.astype(np.int64).astype(word)
+        words: npt.NDArray[Any] = x.astype(np.int64).astype(word)
+        return words
     if df.is_integer:
         whole = quantise(x, df).astype(np.int64)
         low, high = INTEGER_RANGE[df]
