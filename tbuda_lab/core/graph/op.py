@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -73,11 +73,12 @@ REGISTRY: dict[str, type[Op]] = {}
 _O = TypeVar("_O", bound=type[Op])
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def op(type_name: str) -> Callable[[_O], _O]:
     """Class decorator: freeze the class as a dataclass and register it under its type name."""
 
     def register(cls: _O) -> _O:
-        frozen = dataclasses.dataclass(frozen=True)(cls)
+        frozen: _O = dataclasses.dataclass(frozen=True)(cls)  # type: ignore[assignment]  # it returns cls itself
         frozen.type = type_name
         if type_name in REGISTRY:
             raise ValueError(f"op type {type_name!r} is registered twice")

@@ -1,0 +1,112 @@
+"""From the canonical nD graph to hardware ops on tiles."""
+
+from __future__ import annotations
+
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
+from tbuda_lab.core.lowering.context import LOWERERS, Context, stored
+from tbuda_lab.core.lowering.dataformats import assign
+from tbuda_lab.core.lowering.hwops import HwUnary
+from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
+from tbuda_lab.core.lowering.values import collapse
+from tbuda_lab.core.options import CompileOptions
+
+__all__ = ["lower"]
+
+_FAMILIES = (conv, eltwise, matmul, movement)  # imported for the lowerings they register
+
+
+def lower(graph: Graph, device: DeviceSpec, options: CompileOptions) -> Graph:
+    """The lowered graph of a canonical nD graph: hardware ops, TMs on edges, data formats set, legal on `device`.
+
+    Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model.
+    """
+    _check_canonical(graph)
+    ctx = Context(graph, options.data_format)
+    for node in graph.topological():
+        ctx.begin(node)
+        if node.kind is NodeKind.INPUT:
+            ctx.out.add(
+                Node(
+                    node.name,
+                    NodeKind.INPUT,
+                    (1, *collapse(node.shape)),
+                    origin=node.origin,
+                    attrs={**node.attrs, "logical": node.shape},
+                    recipe=node.recipe,
+                )
+            )
+            ctx.values[node.name] = stored(node.name, node.shape)
+        elif node.kind is NodeKind.OP:
+            assert node.op is not None
+            operands = [
+                ctx.operand(s) if not _is_weight(node, port) else stored(s, graph[s].shape)
+                for port, s in enumerate(node.sources)
+            ]
+            ctx.values[node.name] = LOWERERS[node.op.type](ctx, node.op, operands, node.shape)
+        elif node.kind is NodeKind.OUTPUT:
+            _lower_output(ctx, node)
+    ctx.out.prune()
+    legalise(ctx.out, device.arch)
+    assign(ctx.out, device, options)
+    return ctx.out
+
+
+def _is_weight(node: Node, port: int) -> bool:
+    """Convolution weights are rearranged by their lowering, so they are not read as they are."""
+    return node.op is not None and node.op.type == "conv2d_rows" and port == 1
+
+
+def _lower_output(ctx: Context, node: Node) -> None:
+    value = ctx.operand(node.sources[0])
+    producer = ctx.out[value.node]
+    readers = len(ctx.users[node.sources[0]]) - 1 + sum(value.node in n.sources for n in ctx.out)
+    alias = producer.attrs.get("source") != node.sources[0]
+    if value.tms or alias or needs_output_nop(ctx.out, producer, readers):
+        ctx.node = node
+        nop = Node(
+            ctx.out.unique(f"{value.node}_output_nop_0"),
+            NodeKind.OP,
+            (1, *collapse(node.shape)),
+            HwUnary("nop"),
+            (ctx.edge(value),),
+            origin=producer.origin,
+            attrs={"inserted": True},
+        )
+        ctx.out.add(nop)
+        producer = nop
+    ctx.out.add(
+        Node(
+            node.name,
+            NodeKind.OUTPUT,
+            (1, *collapse(node.shape)),
+            inputs=(Edge(producer.name),),
+            origin=node.origin,
+            attrs={**node.attrs, "logical": node.shape},
+            recipe=node.recipe,
+        )
+    )
+
+
+def _check_canonical(graph: Graph) -> None:
+    missing = [n for n in graph.ops if n.op is None or n.op.type not in LOWERERS]
+    if not missing:
+        return
+    findings = []
+    for node in missing:
+        origin = node.origin
+        where = ", ".join(p for p in (origin.module or node.name, origin.source_op, origin.location) if p)
+        kind = node.op.type if node.op else "?"
+        findings.append(
+            Diagnostic(
+                "error",
+                where,
+                "lowering",
+                f"{kind} has no hardware form",
+                "run it on the host (CPUDevice, or add_cpu_fallback_ops) or express it with "
+                "matmul, element-wise ops, reductions and reshapes",
+            )
+        )
+    raise UnsupportedOp(f"{len(missing)} op(s) of graph {graph.name!r} cannot be lowered", findings)

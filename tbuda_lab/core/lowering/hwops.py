@@ -22,7 +22,9 @@ class PackerRelu:
 
 @dataclasses.dataclass(frozen=True)
 class HwOp(Op):
-    """Base of all hardware ops; `netlist_type` is the `type` the netlist writes."""
+    """Base of all hardware ops; `netlist_type` is the `type` the netlist writes; `relu` is applied by the packer."""
+
+    relu: PackerRelu | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def netlist_type(self) -> str:
@@ -56,7 +58,6 @@ class HwMatmul(HwOp):
     accumulate: bool = False
     z: int = 1
     sfpu_op: str = ""
-    relu: PackerRelu | None = None
 
 
 @op("hw.sparse_matmul")
@@ -70,7 +71,6 @@ class HwSparseMatmul(HwOp):
     """
 
     picker: Payload
-    relu: PackerRelu | None = None
 
     @property
     def netlist_type(self) -> str:
@@ -83,7 +83,6 @@ class HwDepthwise(HwOp):
 
     kernel: int
     bias: bool = False
-    relu: PackerRelu | None = None
 
 
 @op("hw.unary")
@@ -94,7 +93,6 @@ class HwUnary(HwOp):
     approximate: bool = False
     slope: float = 0.01
     exp: int = 0
-    relu: PackerRelu | None = None
 
     @property
     def netlist_type(self) -> str:
@@ -106,7 +104,6 @@ class HwBinary(HwOp):
     """`fn`: add subtract multiply maximum; both operands have the output's tile shape after their TMs."""
 
     fn: str
-    relu: PackerRelu | None = None
 
     @property
     def netlist_type(self) -> str:
@@ -115,11 +112,10 @@ class HwBinary(HwOp):
 
 @op("hw.reduce")
 class HwReduce(HwOp):
-    """Maximum over `dim`: "r" -> (z,1 tile row,C), row 0 of each tile valid; "c" alike for columns; "z": groups of z."""
+    """Maximum over `dim`: "r" -> (z, 1 tile row, C), row 0 of each tile valid; "c" alike; "z": groups of z slices."""
 
     dim: str
     z: int = 1
-    relu: PackerRelu | None = None
 
 
 @op("hw.splice")
@@ -132,7 +128,6 @@ class HwSplice(HwOp):
 
     axis: str
     ranges: tuple[tuple[int, int, int], ...]
-    relu: PackerRelu | None = None
 
 
 def is_matmul_like(operation: Op | None) -> bool:

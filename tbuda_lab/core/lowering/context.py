@@ -1,0 +1,301 @@
+"""The lowering context: emits hardware nodes, makes constants once, and brings operands into the form an op needs."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.graph import TILE, Edge, Graph, Node, NodeKind, Payload, Shape
+from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul
+from tbuda_lab.core.lowering.tm_rules import simplify
+from tbuda_lab.core.lowering.values import Value, collapse, tiles_of
+from tbuda_lab.core.lowering.weights import arrange, arranged_shape
+
+MAX_DENSE_SELECTION_TILES = 4096
+"""Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
+
+
+class Context:
+    """One lowering. `source` is the nD graph, `out` the lowered one, `node` the nD node at work."""
+
+    def __init__(self, source: Graph, df: DataFormat) -> None:
+        self.source = source
+        self.out = Graph(source.name)
+        self.df = df
+        self.users = source.users()
+        self.values: dict[str, Value] = {}
+        self.node: Node = next(iter(source))
+        self._constants: dict[tuple[object, ...], str] = {}
+        self._emitted = 0
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+    def begin(self, node: Node) -> None:
+        self.node = node
+        self._emitted = 0
+
+    def fail(self, message: str, fix: str) -> UnsupportedOp:
+        """The typed error for the nD node at work."""
+        origin = self.node.origin
+        where = ", ".join(p for p in (origin.module or self.node.name, origin.source_op, origin.location) if p)
+        kind = self.node.op.type if self.node.op else self.node.kind.value
+        return UnsupportedOp(
+            f"cannot lower {self.node.name!r} ({kind})", [Diagnostic("error", where, "lowering", message, fix)]
+        )
+
+    def emit(self, op: HwOp, operands: Sequence[Value], shape: Shape, **facts: bool) -> Value:
+        """Add one hardware op of logical nD result `shape`; the first op of an nD node takes its name."""
+        stem = self.node.name if self._emitted == 0 else f"{self.node.name}.lc{self._emitted}"
+        self._emitted += 1
+        edges = tuple(self.edge(v) for v in operands)
+        node = Node(self.out.unique(stem), NodeKind.OP, (1, *collapse(shape)), op, edges, origin=self.node.origin)
+        if self.node.op is not None:
+            node.attrs["source"] = self.node.name
+        self.out.add(node)
+        return Value(node.name, shape, (), **facts)
+
+    def edge(self, value: Value) -> Edge:
+        _, z, rows, cols = self.out[value.node].shape
+        return Edge(value.node, simplify(value.tms, (z, tiles_of(rows), tiles_of(cols))))
+
+    def constant(self, array: np.ndarray, shape: Shape | None = None) -> Value:
+        """A constant tensor; equal contents share one node. Sizes of 1 are replicated through the tile by the host."""
+        array = np.ascontiguousarray(array, dtype=np.float32)
+        shape = array.shape if shape is None else shape
+        zrc = collapse(shape)
+        digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+        key = (zrc, digest)
+        if key not in self._constants:
+            name = self.out.unique(f"lc.input_tensor.{self.node.name}.{self._emitted}")
+            node = Node(name, NodeKind.CONSTANT, (1, *zrc), origin=self.node.origin, value=array.reshape(1, *zrc))
+            self._constants[key] = self.out.add(node).name
+        return stored(self._constants[key], shape)
+
+    def operand(self, name: str) -> Value:
+        """The value of an nD node; parameters and constants become lowered nodes when first read."""
+        if name not in self.values:
+            node = self.source[name]
+            zrc = collapse(node.shape)
+            value = None if node.value is None else np.ascontiguousarray(node.value, np.float32).reshape(1, *zrc)
+            self.out.add(
+                Node(
+                    name,
+                    node.kind,
+                    (1, *zrc),
+                    origin=node.origin,
+                    value=value,
+                    attrs=dict(node.attrs),
+                    recipe=node.recipe,
+                )
+            )
+            self.values[name] = stored(name, node.shape)
+        return self.values[name]
+
+    def weights(self, name: str, layout: tuple[str, int]) -> Value:
+        """A parameter rearranged for the op that reads it; `layout` names the arrangement (see `weights.py`)."""
+        node = self.source[name]
+        if node.kind not in (NodeKind.PARAMETER, NodeKind.CONSTANT):
+            raise self.fail(f"the weights {name!r} are computed at run time", "weights must be parameters or constants")
+        own = f"{name}.{layout[0]}"
+        if own not in self.out:
+            shape = arranged_shape(layout, node.shape)
+            value = None if node.value is None else arrange(layout, node.value).reshape(1, 1, *shape)
+            attrs = {**node.attrs, "layout": layout, "layout_of": name}
+            self.out.add(
+                Node(own, node.kind, (1, 1, *shape), origin=node.origin, value=value, attrs=attrs, recipe=node.recipe)
+            )
+        return stored(own, self.out[own].shape[1:])
+
+    def splat(self, value: float, shape: Shape) -> Value:
+        return self.constant(np.full(shape, value, np.float32), shape)
+
+    # -- operand forms ---------------------------------------------------------------------------------------
+    def fill(self, value: Value, *, rows: bool = False, cols: bool = False) -> Value:
+        """Replicate row 0 (column 0) of a one-row (one-column) tensor through its tile, by a one-hot matmul."""
+        z, r, c = value.zrc
+        if rows and r == 1 and not value.fill_r:
+            one_hot = np.zeros((TILE, TILE), np.float32)
+            one_hot[:, 0] = 1.0
+            pick = self.constant(one_hot)
+            value = self.emit(
+                HwMatmul(),
+                [self._spread_z(pick, z), value],
+                value.shape,
+                fill_r=True,
+                fill_c=value.fill_c,
+                zero_c=value.zero_c,
+            )
+        if cols and c == 1 and not value.fill_c:
+            one_hot = np.zeros((TILE, TILE), np.float32)
+            one_hot[0, :] = 1.0
+            pick = self.constant(one_hot)
+            value = self.emit(
+                HwMatmul(),
+                [value, self._spread_z(pick, z)],
+                value.shape,
+                fill_c=True,
+                fill_r=value.fill_r,
+                zero_r=value.zero_r,
+            )
+        return value
+
+    def _spread_z(self, value: Value, z: int) -> Value:
+        _, r, c = value.zrc
+        return (
+            value
+            if z == 1
+            else value.through(
+                broadcast("z", z),
+                shape=(z, r, c),
+                fill_r=value.fill_r,
+                fill_c=value.fill_c,
+                zero_r=value.zero_r,
+                zero_c=value.zero_c,
+            )
+        )
+
+    def expand(self, value: Value, shape: Shape, *, lead_only: bool = False) -> Value:
+        """Broadcast to an nD `shape` (numpy's rule) with TMs; with `lead_only` only the leading dims must match."""
+        value = self._expand_lead(value, shape)
+        if lead_only:
+            return value
+        _, r, c = value.zrc
+        _, rows, cols = collapse(shape)
+        grow_r, grow_c = rows > 1 and r == 1, cols > 1 and c == 1
+        value = self.fill(value, rows=grow_r, cols=grow_c)
+        tms = []
+        if grow_r:
+            tms.append(broadcast("r", tiles_of(rows)))
+        if grow_c:
+            tms.append(broadcast("c", tiles_of(cols)))
+        return value.through(
+            *tms,
+            shape=shape,
+            fill_r=value.fill_r and rows == 1,
+            fill_c=value.fill_c and cols == 1,
+            zero_r=value.zero_r and not grow_r,
+            zero_c=value.zero_c and not grow_c,
+        )
+
+    def _expand_lead(self, value: Value, shape: Shape) -> Value:
+        lead = tuple(shape[:-2])
+        own = (1,) * (len(shape) - len(value.shape)) + tuple(value.shape)
+        while len(own) < 2:
+            own = (1, *own)
+        own_lead, tail = own[: len(own) - 2], own[-2:]
+        own_lead = (1,) * (len(lead) - len(own_lead)) + own_lead
+        facts = {"fill_r": value.fill_r, "fill_c": value.fill_c, "zero_r": value.zero_r, "zero_c": value.zero_c}
+        if math.prod(own_lead) == math.prod(lead):
+            return Value(value.node, (*lead, *tail), value.tms, **facts)
+        # Outer axes repeat the whole stack (broadcast z); an inner axis of 1 under a larger outer one repeats each
+        # slice, which is broadcast r followed by vslice.
+        tms = []
+        inner = 1  # slices below the axis at work, already expanded
+        for axis in reversed(range(len(lead))):
+            if own_lead[axis] == lead[axis]:
+                inner *= lead[axis]
+                continue
+            outer = math.prod(own_lead[:axis])
+            factor = lead[axis]
+            if outer == 1:
+                tms.append(broadcast("z", factor))
+            elif inner == 1:
+                tms += [broadcast("r", factor), vslice(factor)]
+            else:
+                raise self.fail(
+                    f"cannot broadcast {value.shape} to {shape}: a middle dim of 1 between larger dims",
+                    "move the broadcast dim outermost or innermost of the leading dims",
+                )
+            inner *= factor
+        return value.through(*tms, shape=(*lead, *tail), **facts)
+
+    def masked(self, value: Value, *, rows: bool = False, cols: bool = False) -> Value:
+        """Make the padding rows or columns zero by multiplying with a 0/1 constant, where they are not known to be."""
+        z, r, c = value.zrc
+        for wanted, known, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
+            if not wanted or known:
+                continue
+            padded = tiles_of(size) * TILE
+            mask = (np.arange(padded) < size).astype(np.float32)
+            # Sized to whole tiles, so that the zeros are data and not padding; the other dim is one, hence replicated.
+            constant = self.constant(mask.reshape((padded, 1) if axis == 0 else (1, padded)))
+            stretched = (padded, c) if axis == 0 else (r, padded)
+            operand = self.expand(constant, (*((z,) if z > 1 else ()), *stretched))
+            value = self.emit(
+                HwBinary("multiply"),
+                [value, operand],
+                value.shape,
+                fill_r=value.fill_r,
+                fill_c=value.fill_c,
+                zero_r=value.zero_r or axis == 0,
+                zero_c=value.zero_c or axis == 1,
+            )
+        return value
+
+    # -- data movement ---------------------------------------------------------------------------------------
+    def pick_rows(self, value: Value, shape: Shape, entries: np.ndarray) -> Value:
+        """A row picker. `entries` (n, 3), logical: (slice, row) of the result and the flat row z * R + r of the source."""
+        _, r, _ = value.zrc
+        padded = tiles_of(r) * TILE
+        coords = entries.astype(np.int64, copy=True)
+        coords[:, 2] = coords[:, 2] // r * padded + coords[:, 2] % r
+        order = np.lexsort((coords[:, 2], coords[:, 1], coords[:, 0]))
+        kind = np.int32 if coords.size == 0 or coords.max() < 2**31 else np.int64
+        picker = Payload(coords[order].astype(kind))
+        return self.emit(HwSparseMatmul(picker), [value], shape, zero_r=True, zero_c=value.zero_c, fill_c=value.fill_c)
+
+    def pick_columns(self, value: Value, shape: Shape, source_of: np.ndarray) -> Value:
+        """Column j of the result is column source_of[j] of the source, or zero where that is -1."""
+        z, r, c = value.zrc
+        width = len(source_of)
+        if tiles_of(c) * tiles_of(width) <= MAX_DENSE_SELECTION_TILES:
+            # Whole tiles of rows: a one-row constant would be replicated by the host.
+            selection = np.zeros((tiles_of(c) * TILE, width), np.float32)
+            used = np.flatnonzero(source_of >= 0)
+            selection[source_of[used], used] = 1.0
+            chosen = self._spread_z(self.constant(selection), z)
+            return self.emit(
+                HwMatmul(),
+                [value, chosen],
+                shape,
+                zero_r=value.zero_r,
+                zero_c=width != 1,
+                fill_c=width == 1,
+                fill_r=value.fill_r,
+            )
+        turned = value.through(transpose(), shape=(z, c, r), zero_r=value.zero_c, zero_c=value.zero_r)
+        used = np.flatnonzero(source_of >= 0)
+        slices = np.repeat(np.arange(z), len(used))
+        entries = np.stack([slices, np.tile(used, z), slices * c + np.tile(source_of[used], z)], axis=1)
+        picked = self.pick_rows(turned, (z, width, r), entries)
+        return picked.through(transpose(), shape=shape, zero_r=picked.zero_c, zero_c=picked.zero_r)
+
+
+def stored(name: str, shape: Shape) -> Value:
+    """The value of a host-fed queue: padding is zero, and the host replicates sizes of 1 through the tile."""
+    _, r, c = collapse(shape)
+    return Value(name, shape, fill_r=r == 1, fill_c=c == 1, zero_r=r != 1, zero_c=c != 1)
+
+
+Lowerer = Callable[[Context, Any, list[Value], Shape], Value]
+"""(context, the nD op, its operands, the nD shape of the result) -> the value; the op is of the registered type."""
+LOWERERS: dict[str, Lowerer] = {}
+
+
+def lowers(*types: str) -> Callable[[Lowerer], Lowerer]:
+    """Register the lowering of canonical nD ops by type name."""
+
+    def register(function: Lowerer) -> Lowerer:
+        for name in types:
+            if name in LOWERERS:
+                raise ValueError(f"{name!r} has two lowerings")
+            LOWERERS[name] = function
+        return function
+
+    return register

@@ -1,0 +1,67 @@
+"""Data formats and fidelity of every lowered node (compiler.md 6.2)."""
+
+from __future__ import annotations
+
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.options import CompileOptions
+
+
+def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
+    """Set `df` of every node and `acc_df`, `intermed_df`, `fidelity` of every op, in place."""
+    default = options.data_format
+    wide = sixteen_bit(default)
+    for node in graph.topological():
+        if node.df is None:
+            # Masks and selections mix large and small numbers in one block: not for a shared exponent.
+            node.df = wide if node.kind is NodeKind.CONSTANT else default
+        if node.kind is NodeKind.OP:
+            _assign_op(graph, node, device, options)
+    for output in graph.outputs:
+        producer = graph[output.inputs[0].source]
+        producer.df = sixteen_bit(producer.df or default)  # untilised results are plain numbers
+        output.df = producer.df
+
+
+def _assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOptions) -> None:
+    assert node.df is not None
+    if isinstance(node.op, HwSplice):
+        formats = [graph[s].df for s in node.sources]
+        for source in node.sources:
+            if graph[source].kind is NodeKind.CONSTANT and len(set(formats)) > 1:
+                graph[source].df = next(
+                    f for s, f in zip(node.sources, formats, strict=True) if graph[s].kind is not NodeKind.CONSTANT
+                )
+    activation = graph[node.sources[0]].df or node.df
+    accumulate = options.default_accumulate_df or _accumulate_for(activation, node.df)
+    if not device.supports_accumulate(accumulate):
+        accumulate = options.fp32_fallback if accumulate is DataFormat.Float32 else DataFormat.Float16_b
+    if isinstance(node.op, HwSparseMatmul) or (isinstance(node.op, HwReduce) and node.op.dim == "z"):
+        node.df = activation
+        intermed = activation
+    else:
+        intermed = accumulate
+    node.attrs["acc_df"] = accumulate
+    node.attrs["intermed_df"] = intermed
+    node.attrs["fidelity"] = options.default_math_fidelity
+    if (
+        isinstance(node.op, HwSparseMatmul)
+        and options.default_math_fidelity is MathFidelity.LoFi
+        and not activation.is_bfp
+    ):
+        node.attrs["fidelity"] = MathFidelity.HiFi2  # a wide activation needs two passes
+
+
+def _accumulate_for(activation: DataFormat, output: DataFormat) -> DataFormat:
+    if DataFormat.Float32 in (activation, output):
+        return DataFormat.Float32
+    return DataFormat.Float16 if "a" in (activation.family,) else DataFormat.Float16_b
+
+
+def sixteen_bit(df: DataFormat) -> DataFormat:
+    """The plain float format of the same exponent family, for formats with a shared exponent; others as they are."""
+    if df.is_bfp:
+        return DataFormat.Float16 if df.family == "a" else DataFormat.Float16_b
+    return df

@@ -1,0 +1,108 @@
+"""What the hardware forbids on edges, mended with nops: transposes, one producer twice, too many readers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.tm import apply_shapes
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwUnary, tile_shape
+
+MAX_READERS = 8
+"""An op feeds at most eight others (place-and-route 1, kMaxDRAMOutQueues)."""
+
+
+def legalise(graph: Graph, arch: str) -> None:
+    """Apply all rules in place; the node table ends in topological order."""
+    fix_transposes(graph, arch)
+    fix_repeated_operands(graph)
+    fix_forks(graph)
+    graph.resort()
+
+
+def insert_nop(graph: Graph, name: str, source: str, tms: tuple[TM, ...]) -> str:
+    """A nop reading `source` through `tms`; its shape is what they leave (transposed logical sizes, or whole tiles)."""
+    producer = graph[source]
+    z, rt, ct = apply_shapes(tms, tile_shape(producer.shape))
+    if all(tm.name == "transpose" for tm in tms):
+        _, _, rows, cols = producer.shape
+        rows, cols = (cols, rows) if len(tms) % 2 else (rows, cols)
+    else:
+        rows, cols = rt * TILE, ct * TILE
+    node = Node(
+        graph.unique(name),
+        NodeKind.OP,
+        (1, z, rows, cols),
+        HwUnary("nop"),
+        (Edge(source, tms),),
+        df=producer.df,
+        origin=producer.origin,
+        attrs={"inserted": True},
+    )
+    return graph.add(node).name
+
+
+def _transpose_allowed(node: Node, port: int, arch: str) -> bool:
+    """The backend takes it on matmul operand 1, operand 0 of sfpu ops and nop, and of binary ops except on grayskull."""
+    if isinstance(node.op, HwMatmul):
+        return port == 1
+    if isinstance(node.op, HwUnary):
+        return True
+    return isinstance(node.op, HwBinary) and port == 0 and arch != "grayskull"
+
+
+def fix_transposes(graph: Graph, arch: str) -> None:
+    """Where an operand must not be transposed, a nop transposes it; readers of the same tensor share that nop."""
+    shared: dict[str, str] = {}
+    for node in list(graph.ops):
+        edges = list(node.inputs)
+        for port, edge in enumerate(edges):
+            # TM lists are in normal form: a transpose, if any, stands first.
+            if not edge.tms or edge.tms[0].name != "transpose" or _transpose_allowed(node, port, arch):
+                continue
+            if edge.source not in shared:
+                shared[edge.source] = insert_nop(graph, f"{edge.source}_transpose_nop", edge.source, edge.tms[:1])
+            edges[port] = Edge(shared[edge.source], edge.tms[1:])
+        node.inputs = tuple(edges)
+    graph.resort()
+
+
+def fix_repeated_operands(graph: Graph) -> None:
+    """A matmul cannot read one producer on both sides: the second goes through a nop."""
+    for node in list(graph.ops):
+        if isinstance(node.op, HwMatmul) and node.inputs[0].source == node.inputs[1].source:
+            source = node.inputs[1].source
+            nop = insert_nop(graph, f"{node.name}_input1_nop", source, ())
+            node.inputs = (node.inputs[0], dataclasses.replace(node.inputs[1], source=nop), *node.inputs[2:])
+    graph.resort()
+
+
+def fix_forks(graph: Graph) -> None:
+    """Spread the readers of a widely read op over nops, so that no op feeds more than eight."""
+    work = [n.name for n in graph.ops]
+    while work:
+        name = work.pop()
+        readers = graph.users()[name]
+        if len(readers) <= MAX_READERS:
+            continue
+        count = min(MAX_READERS, math.ceil(len(readers) / MAX_READERS))
+        chunk = math.ceil(len(readers) / count)
+        for k in range(count):
+            nop = insert_nop(graph, f"{name}_fork_nop_{k}", name, ())
+            for user, port in readers[k * chunk : (k + 1) * chunk]:
+                consumer = graph[user]
+                edges = list(consumer.inputs)
+                edges[port] = dataclasses.replace(edges[port], source=nop)
+                consumer.inputs = tuple(edges)
+            work.append(nop)
+    graph.resort()
+
+
+def needs_output_nop(graph: Graph, node: Node, readers: int) -> bool:
+    """The op before a host output is untilised by its packer: it must be element-wise and feed nothing else."""
+    return node.kind is not NodeKind.OP or readers > 0 or not isinstance(node.op, HwUnary | HwBinary)
+
+
+def is_hardware(node: Node) -> bool:
+    return node.kind is NodeKind.OP and isinstance(node.op, HwOp)

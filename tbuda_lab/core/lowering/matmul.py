@@ -1,0 +1,135 @@
+"""Lowering of matmul and of reductions: sums and averages are matmuls with constants, the maximum is `reduce`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tbuda_lab.core import ops
+from tbuda_lab.core.graph import TILE, Shape
+from tbuda_lab.core.graph.tm import broadcast
+from tbuda_lab.core.lowering.context import Context, lowers
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce
+from tbuda_lab.core.lowering.values import Value, tiles_of
+
+LOWEST = -3.0e38
+LOWEST_FLOAT16 = -65504.0
+
+
+@lowers("matmul")
+def matmul(ctx: Context, op: ops.Matmul, operands: list[Value], shape: Shape) -> Value:
+    a, b = operands[0], operands[1]
+    depth = a.zrc[2]
+    rows, cols = a.zrc[1], b.zrc[2]
+    lead = tuple(shape[:-2])
+    full = (*lead, rows, cols)
+    a = ctx.expand(a, (*lead, rows, depth), lead_only=True)
+    b = ctx.expand(b, (*lead, depth, cols), lead_only=True)
+    bias = operands[2] if len(operands) == 3 else None
+    if depth == 1:
+        product = _outer_product(ctx, a, b, full)
+        if bias is not None:
+            product = ctx.emit(HwBinary("add"), [product, ctx.expand(bias, full)], full)
+        return product
+    if not (a.zero_c or b.zero_r):
+        a = ctx.masked(a, cols=True)
+    inputs = [a, b]
+    zero_r, zero_c = a.zero_r, b.zero_c
+    fill_r, fill_c = a.fill_r and rows == 1, b.fill_c and cols == 1
+    if bias is not None:
+        row = ctx.expand(bias, (*lead, 1, cols), lead_only=True)
+        row = ctx.fill(row, rows=True)
+        inputs.append(row.through(broadcast("r", tiles_of(rows)), shape=full))
+        zero_r, zero_c = False, zero_c and bias.zero_c
+        fill_c = fill_c and bias.fill_c
+    return ctx.emit(
+        HwMatmul(bias=bias is not None), inputs, shape, zero_r=zero_r, zero_c=zero_c, fill_r=fill_r, fill_c=fill_c
+    )
+
+
+def _outer_product(ctx: Context, a: Value, b: Value, shape: Shape) -> Value:
+    """K = 1: a column times a row is a broadcast product (padding along K may hold replicas, so no matmul)."""
+    a, b = ctx.expand(a, shape), ctx.expand(b, shape)
+    return ctx.emit(HwBinary("multiply"), [a, b], shape, zero_r=a.zero_r or b.zero_r, zero_c=a.zero_c or b.zero_c)
+
+
+@lowers("reduce_sum", "reduce_avg")
+def reduce_sum(ctx: Context, op: ops.ReduceSum | ops.ReduceAvg, operands: list[Value], shape: Shape) -> Value:
+    (x,) = operands
+    dim = _negative(op, x)
+    z, rows, cols = x.zrc
+    count = x.shape[dim]
+    weight = 1.0 if op.type == "reduce_sum" else 1.0 / count
+    if count == 1:
+        return x
+    lead = (z,) if z > 1 else ()
+    if dim == -1:
+        # Zero rows past the logical width, so that whatever the padding of x holds is not summed.
+        ones = np.zeros((tiles_of(cols) * TILE, 1), np.float32)
+        ones[:cols] = weight
+        right = ctx.expand(ctx.constant(ones), (*lead, len(ones), 1), lead_only=True)
+        return ctx.emit(HwMatmul(), [x, right], shape, zero_r=x.zero_r, fill_r=x.fill_r, fill_c=True)
+    if dim == -2:
+        ones = np.zeros((1, tiles_of(rows) * TILE), np.float32)
+        ones[:, :rows] = weight
+        left = ctx.expand(ctx.constant(ones), (*lead, 1, ones.shape[1]), lead_only=True)
+        return ctx.emit(HwMatmul(), [left, x], shape, zero_c=x.zero_c, fill_c=x.fill_c, fill_r=True)
+    groups = x.shape[-3]
+    if dim == -3:
+        padded = tiles_of(rows) * TILE
+        keep = np.zeros((padded, padded), np.float32)
+        index = np.arange(rows if rows > 1 else padded)  # a replicated single row stays replicated
+        keep[index, index] = weight
+        left = ctx.expand(ctx.constant(keep), (z, padded, padded), lead_only=True)
+        return ctx.emit(
+            HwMatmul(accumulate=True, z=groups),
+            [left, x],
+            shape,
+            zero_r=rows > 1,
+            zero_c=x.zero_c,
+            fill_r=x.fill_r,
+            fill_c=x.fill_c,
+        )
+    raise ctx.fail(
+        f"reduction over dim {dim} of {x.shape}", "reduce over one of the last three dims, after a transpose"
+    )
+
+
+@lowers("reduce_max")
+def reduce_max(ctx: Context, op: ops.ReduceMax, operands: list[Value], shape: Shape) -> Value:
+    (x,) = operands
+    dim = _negative(op, x)
+    _, rows, cols = x.zrc
+    if x.shape[dim] == 1:
+        return x
+    if dim == -3:
+        return ctx.emit(
+            HwReduce("z", z=x.shape[-3]), [x], shape, zero_r=x.zero_r, zero_c=x.zero_c, fill_r=x.fill_r, fill_c=x.fill_c
+        )
+    if dim not in (-1, -2):
+        raise ctx.fail(
+            f"maximum over dim {dim} of {x.shape}", "reduce over one of the last three dims, after a transpose"
+        )
+    size = cols if dim == -1 else rows
+    if size % TILE:
+        x = _lowest_in_padding(ctx, x, dim, size)
+    if dim == -1:
+        return ctx.emit(HwReduce("c"), [x], shape, zero_r=x.zero_r, fill_r=x.fill_r, zero_c=True)
+    return ctx.emit(HwReduce("r"), [x], shape, zero_c=x.zero_c, fill_c=x.fill_c, zero_r=True)
+
+
+def _lowest_in_padding(ctx: Context, x: Value, dim: int, size: int) -> Value:
+    """Put the lowest number of the format into the padding along `dim`, so that it never wins a maximum."""
+    x = ctx.masked(x, rows=dim == -2, cols=dim == -1)
+    padded = tiles_of(size) * TILE
+    lowest = LOWEST_FLOAT16 if ctx.df.family == "a" else LOWEST
+    floor = np.where(np.arange(padded) < size, 0.0, lowest).astype(np.float32)
+    z, rows, cols = x.zrc
+    constant = ctx.constant(floor.reshape((1, padded) if dim == -1 else (padded, 1)))
+    stretched = (rows, padded) if dim == -1 else (padded, cols)
+    operand = ctx.expand(constant, (*((z,) if z > 1 else ()), *stretched))
+    return ctx.emit(HwBinary("add"), [x, operand], x.shape, fill_r=x.fill_r, fill_c=x.fill_c)
+
+
+def _negative(op: ops.ReduceSum | ops.ReduceAvg | ops.ReduceMax, x: Value) -> int:
+    dim = int(op.dim)
+    return dim if dim < 0 else dim - len(x.shape)

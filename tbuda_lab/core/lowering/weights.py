@@ -1,0 +1,53 @@
+"""How weights are arranged for the op that reads them. The host applies it when it fills the parameter's queue."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tbuda_lab.core.graph import TILE, Shape
+from tbuda_lab.core.lowering.values import tiles_of
+
+
+def arrange(layout: tuple[str, int], weight: np.ndarray) -> np.ndarray:
+    """A parameter (as the nD graph has it) in the arrangement `layout` = (name, groups); float32, two-dimensional."""
+    name, groups = layout
+    if name == "conv2d_dense":
+        return dense_weights(weight, groups)
+    if name == "conv2d_depthwise":
+        return depthwise_weights(weight)
+    raise ValueError(f"unknown weight layout {name!r}; known: conv2d_dense, conv2d_depthwise")
+
+
+def arranged_shape(layout: tuple[str, int], shape: Shape) -> Shape:
+    name, groups = layout
+    cout, per_group, kh, kw = shape
+    if name == "conv2d_depthwise":
+        return kh * kw * TILE, cout
+    return kh * kw * _depth(per_group * groups, kh * kw), cout
+
+
+def _depth(cin: int, positions: int) -> int:
+    """Rows of weights per kernel position: whole tiles where positions stack, or where one row would be replicated."""
+    return tiles_of(cin) * TILE if positions > 1 or cin == 1 else cin
+
+
+def dense_weights(weight: np.ndarray, groups: int) -> np.ndarray:
+    """OIHW weights -> (kH*kW * padded Cin, Cout): kernel position major, channel minor, groups on the diagonal."""
+    cout, per_group, kh, kw = weight.shape
+    cin = per_group * groups
+    padded = _depth(cin, kh * kw)
+    table = np.zeros((kh * kw, padded, cout), np.float32)
+    taps_first = weight.reshape(groups, cout // groups, per_group, kh * kw).transpose(3, 0, 2, 1)
+    view = table[:, :cin].reshape(kh * kw, groups, per_group, groups, cout // groups)
+    diagonal = np.arange(groups)
+    view[:, diagonal, :, diagonal, :] = taps_first.transpose(1, 0, 2, 3)
+    return table.reshape(kh * kw * padded, cout)
+
+
+def depthwise_weights(weight: np.ndarray) -> np.ndarray:
+    """(C, 1, kH, kW) -> (kH*kW * 32, C): for every kernel position a row of tiles with the weights on the diagonal."""
+    channels, _, kh, kw = weight.shape
+    table = np.zeros((kh * kw, TILE, channels), np.float32)
+    column = np.arange(channels)
+    table[:, column % TILE, column] = weight.reshape(channels, kh * kw).T
+    return table.reshape(kh * kw * TILE, channels)
