@@ -112,7 +112,8 @@ def _special_blocks(x: F32, exponent: npt.NDArray[np.intp], family_a: bool) -> n
         return np.empty(0, np.intp)
     found = np.flatnonzero(odd)
     # blocks of zeros are the common case here, and the float path serves them
-    return found[(x.reshape(-1, BLOCK)[found] != 0).any(axis=1)]
+    nonzero: npt.NDArray[np.bool_] = (x.reshape(-1, BLOCK)[found] != 0).any(axis=1)
+    return found[nonzero]
 
 
 def encode(blocks: F32, df: DataFormat) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:

@@ -124,7 +124,8 @@ def _codes(x: npt.NDArray[Any], df: DataFormat) -> npt.NDArray[Any]:
     fraction, lowest, _ = MINIFLOAT[df]
     magnitude = raw & 0x7FFFFFFF
     rebased = np.where(magnitude, (magnitude >> (23 - fraction)) - ((lowest + 126) << fraction), 0)
-    return (rebased | ((raw >> 31) << (df.datum_bits - 1))).astype(word)
+    code: npt.NDArray[Any] = (rebased | ((raw >> 31) << (df.datum_bits - 1))).astype(word)
+    return code
 
 
 def _values(words: npt.NDArray[Any], df: DataFormat) -> npt.NDArray[Any]:
