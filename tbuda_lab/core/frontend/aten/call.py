@@ -1,0 +1,137 @@
+"""One aten call while it is mapped, and the table of mapping functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.frontend.emitter import Emitter
+from tbuda_lab.core.graph import Op, Shape
+from tbuda_lab.core.ops import Reshape
+
+
+class CannotMap(Exception):
+    """This use of an op has no form here; the message says which argument is at fault and what would work."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A value that the device (or the host prologue) computes: the name of its node, and its torch dtype."""
+
+    name: str
+    dtype: torch.dtype
+
+
+@dataclasses.dataclass
+class Folded:
+    """A value known now; it becomes a CONSTANT node when something that isn't known reads it."""
+
+    tensor: torch.Tensor
+    label: str
+    name: str | None = None
+
+
+Operand = Value | Folded | None
+Result = str | tuple[str | None, ...]
+
+
+class Call:
+    """Arguments of one aten call by their schema names, and an emitter to write its ops with."""
+
+    def __init__(self, target: torch._ops.OpOverload, arguments: dict[str, Any], out: Any, emit: Emitter) -> None:
+        self.target = target
+        self.arguments = arguments
+        self.out = out
+        self.emit = emit
+
+    # -- reading ---------------------------------------------------------------------------------------------
+    def get(self, name: str, default: Any = None) -> Any:
+        """A plain argument (number, list, string); None stays None unless a default is given."""
+        value = self.arguments.get(name)
+        if isinstance(value, Folded):
+            return value.tensor.tolist()
+        if isinstance(value, Value):
+            raise CannotMap(f"argument {name!r} must be known when the model is traced, but it depends on an input")
+        return default if value is None else value
+
+    def folded(self, name: str) -> torch.Tensor | None:
+        """The tensor of an argument that is known now, else None."""
+        value = self.arguments.get(name)
+        return value.tensor if isinstance(value, Folded) else None
+
+    def has(self, name: str) -> bool:
+        return self.arguments.get(name) is not None
+
+    def x(self, name: str = "self") -> str:
+        """Name of the node behind a tensor (or number) argument."""
+        return self.node_of(self.arguments[name])
+
+    def xs(self, name: str = "tensors") -> list[str]:
+        return [self.node_of(v) for v in self.arguments[name]]
+
+    def node_of(self, value: Any) -> str:
+        if isinstance(value, Value):
+            return value.name
+        if isinstance(value, Folded):
+            if value.name is None:
+                value.name = self.emit.constant(value.tensor, self.emit.graph.unique(value.label))
+            return value.name
+        if isinstance(value, bool | int | float):
+            return self.emit.constant(float(value))
+        raise CannotMap(f"an operand of type {type(value).__name__} is not a tensor")
+
+    def dtype_of(self, name: str = "self") -> torch.dtype:
+        value = self.arguments[name]
+        if isinstance(value, Value):
+            return value.dtype
+        return value.tensor.dtype if isinstance(value, Folded) else torch.tensor(value).dtype
+
+    def shape(self, name: str) -> Shape:
+        """Shape of a node."""
+        return self.emit.shape(name)
+
+    @property
+    def out_shape(self) -> Shape:
+        """Shape of the (first) result, as torch computed it."""
+        first = self.out[0] if isinstance(self.out, tuple | list) else self.out
+        return tuple(int(n) for n in first.shape)
+
+    # -- writing ---------------------------------------------------------------------------------------------
+    def op(self, op: Op, *operands: str) -> str:
+        return self.emit.op(op, *operands)
+
+    def constant(self, value: torch.Tensor | float) -> str:
+        return self.emit.constant(value)
+
+    def reshape(self, x: str, shape: Shape) -> str:
+        """Reshape, or `x` itself when it has that shape already."""
+        return x if self.shape(x) == tuple(shape) else self.op(Reshape(tuple(int(n) for n in shape)), x)
+
+
+Mapping = Callable[[Call], Result]
+TABLE: dict[str, Mapping] = {}
+"""Mapping functions by op name: "aten.mean.dim" for one overload, "aten.relu" for all of them."""
+
+
+def maps(*names: str) -> Callable[[Mapping], Mapping]:
+    """Register a mapping function for these op names."""
+
+    def register(function: Mapping) -> Mapping:
+        for name in names:
+            if name in TABLE:
+                raise ValueError(f"{name} is mapped twice")
+            TABLE[name] = function
+        return function
+
+    return register
+
+
+def lookup(target: object) -> Mapping | None:
+    """The mapping function of an op overload, or None."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    packet = f"{target.namespace}.{target._schema.name.split('::')[-1]}"
+    return TABLE.get(f"{packet}.{target._overloadname}") or TABLE.get(packet)

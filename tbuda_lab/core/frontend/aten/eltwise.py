@@ -1,0 +1,351 @@
+"""Element-wise aten ops."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Result, maps
+from tbuda_lab.core.graph import Op
+from tbuda_lab.core.ops import (
+    Abs,
+    Add,
+    Cast,
+    Clip,
+    Cosine,
+    Divide,
+    Equal,
+    Erf,
+    Exp,
+    Gelu,
+    Greater,
+    GreaterEqual,
+    LeakyRelu,
+    Less,
+    LessEqual,
+    Log,
+    LogicalAnd,
+    LogicalNot,
+    Maximum,
+    Minimum,
+    Multiply,
+    NotEqual,
+    Pow,
+    Power,
+    Reciprocal,
+    Relu,
+    Sigmoid,
+    Sine,
+    Sqrt,
+    Subtract,
+    Tanh,
+    Where,
+)
+
+UNARY: dict[str, Op] = {
+    "aten.relu": Relu(),
+    "aten.sigmoid": Sigmoid(),
+    "aten.tanh": Tanh(),
+    "aten.exp": Exp(),
+    "aten.log": Log(),
+    "aten.abs": Abs(),
+    "aten.sqrt": Sqrt(),
+    "aten.reciprocal": Reciprocal(),
+    "aten.sin": Sine(),
+    "aten.cos": Cosine(),
+    "aten.erf": Erf(),
+    "aten.logical_not": LogicalNot(),
+    "aten.relu6": Clip(0.0, 6.0),
+}
+BINARY: dict[str, Op] = {
+    "aten.mul": Multiply(),
+    "aten.maximum": Maximum(),
+    "aten.max.other": Maximum(),
+    "aten.minimum": Minimum(),
+    "aten.min.other": Minimum(),
+    "aten.eq": Equal(),
+    "aten.ne": NotEqual(),
+    "aten.lt": Less(),
+    "aten.le": LessEqual(),
+    "aten.gt": Greater(),
+    "aten.ge": GreaterEqual(),
+    "aten.logical_and": LogicalAnd(),
+}
+
+
+def _unary(name: str, op: Op) -> None:
+    @maps(name)
+    def mapping(c: Call) -> str:
+        return c.op(op, c.x())
+
+
+def _binary(name: str, op: Op) -> None:
+    @maps(name)
+    def mapping(c: Call) -> str:
+        return c.op(op, c.x(), c.x("other"))
+
+
+for _name, _op in UNARY.items():
+    _unary(_name, _op)
+for _name, _op in BINARY.items():
+    _binary(_name, _op)
+
+
+def scaled(c: Call, x: str, factor: float) -> str:
+    """x * factor, or x itself for factor 1."""
+    return x if factor == 1 else c.op(Multiply(), x, c.constant(float(factor)))
+
+
+def sigmoid_of_three(c: Call, x: str) -> str:
+    """clip(x + 3, 0, 6) / 6, the "hard" sigmoid."""
+    return scaled(c, c.op(Clip(0.0, 6.0), c.op(Add(), x, c.constant(3.0))), 1 / 6)
+
+
+@maps("aten.add", "aten.sub", "aten.rsub")
+def add_or_subtract(c: Call) -> str:
+    a, b = c.arguments["self"], c.arguments["other"]
+    name = c.target._schema.name
+    if name == "aten::rsub":
+        return c.op(Subtract(), c.node_of(b), scaled(c, c.node_of(a), c.get("alpha", 1)))
+    second = scaled(c, c.node_of(b), c.get("alpha", 1))
+    return c.op(Add() if name == "aten::add" else Subtract(), c.node_of(a), second)
+
+
+@maps("aten.div", "aten.true_divide")
+def divide(c: Call) -> str:
+    if c.get("rounding_mode") is not None:
+        raise CannotMap("division with a rounding_mode has no device form; divide without rounding")
+    known = c.folded("other")
+    number = known.item() if known is not None and known.numel() == 1 else c.arguments["other"]
+    if isinstance(number, int | float) and number != 0:
+        return scaled(c, c.x(), 1.0 / number)
+    return c.op(Divide(), c.x(), c.x("other"))
+
+
+@maps("aten.neg")
+def negate(c: Call) -> str:
+    return scaled(c, c.x(), -1.0)
+
+
+@maps("aten.square")
+def square(c: Call) -> str:
+    return c.op(Multiply(), c.x(), c.x())
+
+
+@maps("aten.rsqrt")
+def rsqrt(c: Call) -> str:
+    return c.op(Reciprocal(), c.op(Sqrt(), c.x()))
+
+
+@maps("aten.log2", "aten.log10", "aten.log1p", "aten.expm1", "aten.exp2")
+def log_or_exp(c: Call) -> str:
+    name, x = c.target._schema.name, c.x()
+    if name == "aten::log1p":
+        return c.op(Log(), c.op(Add(), x, c.constant(1.0)))
+    if name == "aten::expm1":
+        return c.op(Add(), c.op(Exp(), x), c.constant(-1.0))
+    if name == "aten::exp2":
+        return c.op(Exp(), scaled(c, x, math.log(2.0)))
+    return scaled(c, c.op(Log(), x), 1.0 / math.log(2.0 if name == "aten::log2" else 10.0))
+
+
+def power_of(c: Call, x: str, exponent: float) -> str:
+    """x ** exponent with a known exponent, in the cheapest exact form."""
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return c.op(Multiply(), x, x)
+    if exponent in (0.5, -0.5):
+        root = c.op(Sqrt(), x)
+        return root if exponent > 0 else c.op(Reciprocal(), root)
+    if exponent < 0 and float(exponent).is_integer():
+        return c.op(Reciprocal(), power_of(c, x, -exponent))
+    return c.op(Pow(float(exponent)), x)
+
+
+@maps("aten.pow")
+def power(c: Call) -> str:
+    base, exponent = c.arguments["self"], c.arguments["exponent"]
+    if isinstance(exponent, int | float):
+        return power_of(c, c.node_of(base), exponent)
+    if isinstance(base, int | float):
+        if base <= 0:
+            raise CannotMap(f"a power of the base {base} with a tensor exponent is defined for positive bases only")
+        return c.op(Exp(), scaled(c, c.node_of(exponent), math.log(base)))
+    return c.op(Power(), c.node_of(base), c.node_of(exponent))
+
+
+@maps("aten.clamp", "aten.clip", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh")
+def clamp(c: Call) -> str:
+    if c.target._schema.name == "aten::hardtanh":
+        return c.op(Clip(float(c.get("min_val")), float(c.get("max_val"))), c.x())
+    low, high = c.arguments.get("min"), c.arguments.get("max")
+    if any(v is not None and not isinstance(v, int | float) for v in (low, high)):
+        x = c.x() if low is None else c.op(Maximum(), c.x(), c.x("min"))
+        return x if high is None else c.op(Minimum(), x, c.x("max"))
+    return c.op(Clip(None if low is None else float(low), None if high is None else float(high)), c.x())
+
+
+@maps("aten.leaky_relu")
+def leaky_relu(c: Call) -> str:
+    return c.op(LeakyRelu(float(c.get("negative_slope"))), c.x())
+
+
+@maps("aten.gelu")
+def gelu(c: Call) -> str:
+    return c.op(Gelu(c.get("approximate", "none")), c.x())
+
+
+@maps("aten.silu")
+def silu(c: Call) -> str:
+    return c.op(Multiply(), c.x(), c.op(Sigmoid(), c.x()))
+
+
+@maps("aten.hardsigmoid")
+def hardsigmoid(c: Call) -> str:
+    return sigmoid_of_three(c, c.x())
+
+
+@maps("aten.hardswish")
+def hardswish(c: Call) -> str:
+    return c.op(Multiply(), c.x(), sigmoid_of_three(c, c.x()))
+
+
+def exponential_tail(c: Call, x: str, alpha: float, inner: float = 1.0) -> str:
+    """x above 0, alpha * (e^(inner x) - 1) below, without an exponential of a large number."""
+    below = scaled(c, c.op(Relu(), scaled(c, x, -1.0)), -inner)
+    tail = scaled(c, c.op(Add(), c.op(Exp(), below), c.constant(-1.0)), alpha)
+    return c.op(Add(), c.op(Relu(), x), tail)
+
+
+@maps("aten.elu", "aten.celu")
+def elu(c: Call) -> str:
+    alpha, scale, inner = float(c.get("alpha", 1.0)), float(c.get("scale", 1.0)), float(c.get("input_scale", 1.0))
+    if c.target._schema.name == "aten::celu":
+        inner = 1.0 / alpha
+    return scaled(c, exponential_tail(c, c.x(), alpha, inner), scale)
+
+
+@maps("aten.selu")
+def selu(c: Call) -> str:
+    return scaled(c, exponential_tail(c, c.x(), 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
+
+
+def soft_plus(c: Call, x: str) -> str:
+    """ln(1 + e^x) = relu(x) + ln(1 + e^-|x|)."""
+    tail = c.op(Exp(), scaled(c, c.op(Abs(), x), -1.0))
+    return c.op(Add(), c.op(Relu(), x), c.op(Log(), c.op(Add(), tail, c.constant(1.0))))
+
+
+@maps("aten.softplus")
+def softplus(c: Call) -> str:
+    beta = float(c.get("beta", 1))
+    return scaled(c, soft_plus(c, scaled(c, c.x(), beta)), 1.0 / beta)
+
+
+@maps("aten.mish")
+def mish(c: Call) -> str:
+    return c.op(Multiply(), c.x(), c.op(Tanh(), soft_plus(c, c.x())))
+
+
+@maps("aten.log_sigmoid", "aten.log_sigmoid_forward")
+def log_sigmoid(c: Call) -> str:
+    return scaled(c, soft_plus(c, scaled(c, c.x(), -1.0)), -1.0)
+
+
+@maps("aten.prelu", "aten._prelu_kernel")
+def prelu(c: Call) -> str:
+    x, weight = c.x(), c.x("weight")
+    rank, channels = len(c.shape(x)), math.prod(c.shape(weight))
+    if rank > 2 and len(c.shape(weight)) == 1:
+        weight = c.reshape(weight, (channels, *([1] * (rank - 2))))
+    below = c.op(Relu(), scaled(c, x, -1.0))
+    return c.op(Subtract(), c.op(Relu(), x), c.op(Multiply(), weight, below))
+
+
+@maps("aten.addcmul", "aten.addcdiv")
+def add_product(c: Call) -> str:
+    op: Op = Multiply() if c.target._schema.name == "aten::addcmul" else Divide()
+    return c.op(Add(), c.x(), scaled(c, c.op(op, c.x("tensor1"), c.x("tensor2")), c.get("value", 1)))
+
+
+@maps("aten.lerp")
+def lerp(c: Call) -> str:
+    step = c.op(Subtract(), c.x("end"), c.x())
+    return c.op(Add(), c.x(), c.op(Multiply(), step, c.x("weight")))
+
+
+@maps("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def where(c: Call) -> str:
+    return c.op(Where(), c.x("condition"), c.x("self"), c.x("other"))
+
+
+@maps("aten.masked_fill")
+def masked_fill(c: Call) -> str:
+    return c.op(Where(), c.x("mask"), c.x("value"), c.x("self"))
+
+
+def truth(c: Call, name: str) -> str:
+    if c.dtype_of(name) != torch.bool:
+        raise CannotMap("bitwise operations on integers have no form here; only on truth values")
+    return c.x(name)
+
+
+@maps("aten.bitwise_and", "aten.__and__")
+def bitwise_and(c: Call) -> str:
+    return c.op(LogicalAnd(), truth(c, "self"), truth(c, "other"))
+
+
+def either(c: Call, a: str, b: str) -> str:
+    """a or b, by de Morgan's rule."""
+    return c.op(LogicalNot(), c.op(LogicalAnd(), c.op(LogicalNot(), a), c.op(LogicalNot(), b)))
+
+
+@maps("aten.bitwise_or", "aten.__or__")
+def bitwise_or(c: Call) -> str:
+    return either(c, truth(c, "self"), truth(c, "other"))
+
+
+@maps("aten.logical_or")
+def logical_or(c: Call) -> str:
+    return either(c, c.x(), c.x("other"))
+
+
+@maps("aten.bitwise_not")
+def bitwise_not(c: Call) -> str:
+    return c.op(LogicalNot(), truth(c, "self"))
+
+
+IDENTITY = (
+    "aten.contiguous", "aten.clone", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh",
+    "aten.detach_", "aten.positive",
+)
+
+
+@maps(*IDENTITY)
+def identity(c: Call) -> str:
+    return c.x("input") if "input" in c.arguments else c.x()
+
+
+@maps("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.feature_alpha_dropout", "aten.native_dropout")
+def dropout(c: Call) -> Result:
+    if c.get("train") and float(c.get("p", 0.0)) > 0:
+        raise CannotMap("dropout that is active needs training; pass training=False or use nn.Dropout in an eval model")
+    x = c.x("input")
+    return (x, None) if c.target._schema.name == "aten::native_dropout" else x
+
+
+@maps("aten.to", "aten._to_copy", "aten.type_as")
+def cast(c: Call) -> str:
+    """A change between floats is a matter of the device's data formats; a change of kind is a Cast."""
+    x, before, after = c.x(), c.dtype_of(), c.out.dtype
+    if kind(before) == kind(after):
+        return x
+    return c.op(Cast(str(after).removeprefix("torch.") if kind(after) != "float" else "float32"), x)
+
+
+def kind(dtype: torch.dtype) -> str:
+    return "bool" if dtype == torch.bool else "float" if dtype.is_floating_point else "int"
+
+

@@ -1,0 +1,90 @@
+"""Writing an nD graph while a model is read: names that stay, origins, constants made once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape
+
+FLOAT_LIMIT = float(np.finfo(np.float32).max)
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """The value of a node from a torch tensor: floats as float32, integers as they are, truth values as 0.0 and 1.0.
+
+    Infinities become the largest float32: the device multiplies masks with them, and inf * 0 is not a number.
+    """
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu()
+    if plain.dtype == torch.bool or plain.is_floating_point():
+        array = plain.to(torch.float32).numpy()
+        return np.clip(array, -FLOAT_LIMIT, FLOAT_LIMIT) if np.isinf(array).any() else array
+    return np.asarray(plain.numpy())
+
+
+class Emitter:
+    """Adds nodes to a graph. `origin` and `scope` (the name prefix) belong to the op of the model being read."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.origin = Origin()
+        self.scope = ""
+        self._counts: dict[str, int] = {}
+        self._scalars: dict[tuple[float, str], str] = {}
+
+    def name_for(self, stem: str) -> str:
+        """`<scope>.<stem>` the first time, `<scope>.<stem>_<k>` from the second on."""
+        full = f"{self.scope}.{stem}" if self.scope else stem
+        while True:
+            count = self._counts.get(full, 0)
+            self._counts[full] = count + 1
+            name = full if count == 0 else f"{full}_{count}"
+            if name not in self.graph:
+                return name
+
+    def shape(self, name: str) -> Shape:
+        return self.graph[name].shape
+
+    def op(self, op: Op, *operands: str, name: str | None = None) -> str:
+        """Add an op node on the named operands; its shape is inferred. Returns its name."""
+        shape = tuple(op.infer(*(self.graph[x].shape for x in operands)))
+        node = Node(
+            name or self.name_for(op.type), NodeKind.OP, shape, op, tuple(Edge(x) for x in operands), origin=self.origin
+        )
+        self.graph.add(node)
+        return node.name
+
+    def constant(self, value: torch.Tensor | np.ndarray | float, name: str | None = None) -> str:
+        """Add a CONSTANT node; a bare number becomes a tensor of shape (1,) shared by the ops of one scope."""
+        if isinstance(value, int | float):
+            key = (float(value), self.scope)
+            if key in self._scalars:
+                return self._scalars[key]
+            finite = math.copysign(min(abs(float(value)), FLOAT_LIMIT), float(value))
+            made = self._constant(np.full((1,), finite, np.float32), name or self.name_for("constant"))
+            self._scalars[key] = made
+            return made
+        array = as_array(value) if isinstance(value, torch.Tensor) else value
+        return self._constant(array, name or self.name_for("constant"))
+
+    def _constant(self, array: np.ndarray, name: str) -> str:
+        node = Node(name, NodeKind.CONSTANT, tuple(int(n) for n in array.shape), value=array, origin=self.origin)
+        self.graph.add(node)
+        return name
+
+    def leaf(self, kind: NodeKind, name: str, shape: Sequence[int], value: np.ndarray | None = None, **attrs: object) -> str:
+        """Add an INPUT or PARAMETER node under a free name."""
+        node = Node(self.graph.unique(name), kind, tuple(int(n) for n in shape), value=value, origin=self.origin)
+        node.attrs.update(attrs)
+        self.graph.add(node)
+        return node.name
+
+    def output(self, source: str, name: str, **attrs: object) -> str:
+        node = Node(name, NodeKind.OUTPUT, self.graph[source].shape, inputs=(Edge(source),))
+        node.origin = self.graph[source].origin
+        node.attrs.update(attrs)
+        self.graph.add(node)
+        return name

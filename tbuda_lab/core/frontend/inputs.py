@@ -1,0 +1,166 @@
+"""What goes into a model: binding sample inputs to a forward's arguments, microbatch, and checks of later inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.graph import Graph, Node
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundInputs:
+    """Sample inputs bound to the arguments of a forward, in its order.
+
+    `args` and `kwargs` as they are passed; `leaves`: (path, tensor) of every tensor in them, in order of flattening;
+    a path is "hidden_states" for a plain argument and "states[0]" or "state['h']" inside a nested one.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    leaves: tuple[tuple[str, torch.Tensor], ...]
+
+    @property
+    def microbatch(self) -> int:
+        """Dim 0 that the inputs share, or 1 (also when some have 1 and broadcast)."""
+        sizes = {int(t.shape[0]) for _, t in self.leaves if t.dim()}
+        larger = sizes - {1}
+        return larger.pop() if len(larger) == 1 else 1
+
+    def cut(self) -> BoundInputs:
+        """The first element of the microbatch: dim 0 of every input that has the microbatch there is cut to 1."""
+        size = self.microbatch
+        if size == 1:
+            return self
+
+        def first(value: Any) -> Any:
+            return value[:1] if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == size else value
+
+        args, kwargs = pytree.tree_map(first, (self.args, self.kwargs))
+        return BoundInputs(args, kwargs, tuple((path, first(t)) for path, t in self.leaves))
+
+
+def as_tensor(value: Any) -> Any:
+    """A torch tensor from an array or from anything with `to_pytorch` (PyBuda's Tensor); other values unchanged."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    convert = getattr(value, "to_pytorch", None)
+    return convert() if callable(convert) else value
+
+
+def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, Any] | None = None) -> BoundInputs:
+    """Sample inputs (a tensor, a tuple or list of arguments, or a dict of keyword arguments) as `forward` takes them.
+
+    Raises `InputError` when they do not fit the signature, or when an argument is no tensor, number, string, None or
+    container of those.
+    """
+    if isinstance(sample_inputs, Mapping):
+        args, named = (), {**sample_inputs, **(kwargs or {})}
+    elif isinstance(sample_inputs, tuple | list):
+        args, named = tuple(sample_inputs), dict(kwargs or {})
+    else:
+        args, named = (sample_inputs,), dict(kwargs or {})
+    args, named = pytree.tree_map(as_tensor, (args, named))
+    try:
+        signature = inspect.signature(forward)
+        bound = signature.bind(*args, **named)
+    except TypeError as error:
+        raise InputError(
+            f"the sample inputs do not fit forward{_signature_text(forward)}: {error}; "
+            "give a tuple of positional inputs or a dict of keyword inputs"
+        ) from None
+    leaves: list[tuple[str, torch.Tensor]] = []
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            for key, inner in value.items():
+                leaves.extend(_tensors(key, inner))
+        else:
+            leaves.extend(_tensors(name, value))
+    if not leaves:
+        raise InputError("the sample inputs hold no tensor; a model is traced on one tensor per input")
+    return BoundInputs(bound.args, bound.kwargs, tuple(leaves))
+
+
+def _signature_text(forward: Callable[..., Any]) -> str:
+    try:
+        return str(inspect.signature(forward))
+    except (TypeError, ValueError):
+        return "(...)"
+
+
+def _tensors(path: str, value: Any) -> list[tuple[str, torch.Tensor]]:
+    found = []
+    for key, leaf in pytree.tree_flatten_with_path(value)[0]:
+        where = path + pytree.keystr(key)
+        if isinstance(leaf, torch.Tensor):
+            found.append((where, leaf))
+        elif not (leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype | torch.device)):
+            raise InputError(f"input {where!r} is a {type(leaf).__name__}; inputs are tensors, numbers, strings or None")
+    return found
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
+    """Tensors for every INPUT node of a traced graph, checked.
+
+    inputs: a tensor, a tuple or list in forward order (nested containers are flattened, None is skipped), or a dict by
+    argument or node name. Dim 0 may hold any number of microbatch elements, the same for all; the other sizes must be
+    those of the trace. Raises `InputError` for a wrong count, name, shape or dtype.
+    """
+    nodes = graph.inputs
+    found: dict[str, Any] = {}
+    if isinstance(inputs, Mapping):
+        by_path = {str(node.attrs.get("argument", node.name)): node.name for node in nodes}
+        for key, value in inputs.items():
+            for path, tensor in _tensors(str(key), as_tensor(value)):
+                name = by_path.get(path, path)
+                if name not in {n.name for n in nodes}:
+                    raise InputError(f"the model has no input {path!r}; its inputs are {', '.join(by_path)}")
+                found[name] = tensor
+        missing = [node.name for node in nodes if node.name not in found]
+        if missing:
+            raise InputError(f"missing input(s): {', '.join(missing)}")
+    else:
+        many = inputs if isinstance(inputs, tuple | list) else (inputs,)
+        flat = [as_tensor(v) for v in pytree.tree_leaves(list(many))]
+        tensors = [v for v in flat if isinstance(v, torch.Tensor)]
+        if len(tensors) != len(nodes):
+            names = ", ".join(f"{n.name} {tuple(n.shape)}" for n in nodes)
+            raise InputError(f"{len(tensors)} input tensor(s) for a model of {len(nodes)}: {names}")
+        found = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
+    for node in nodes:
+        check_input(node, found[node.name])
+    _check_microbatch(nodes, found)
+    return {node.name: found[node.name] for node in nodes}
+
+
+def check_input(node: Node, tensor: torch.Tensor) -> None:
+    """Raise `InputError` unless `tensor` may be fed to `node`."""
+    shape, given = tuple(node.shape), tuple(tensor.shape)
+    fits = given == shape or (shape and shape[0] == 1 and given[1:] == shape[1:] and len(given) == len(shape) and given[0] >= 1)
+    if not fits:
+        wanted = f"(microbatch, {', '.join(map(str, shape[1:]))})" if shape and shape[0] == 1 else str(shape)
+        raise InputError(f"input {node.name!r} has shape {given}; the model was traced for {wanted}")
+    wanted_dtype = getattr(torch, str(node.attrs.get("dtype", "float32")))
+    if wanted_dtype != tensor.dtype and wanted_dtype.is_floating_point != tensor.dtype.is_floating_point:
+        raise InputError(
+            f"input {node.name!r} has dtype {dtype_name(tensor)}; the model was traced with {node.attrs.get('dtype')}; "
+            f"convert it with .to(torch.{node.attrs.get('dtype')})"
+        )
+
+
+def _check_microbatch(nodes: Sequence[Node], found: Mapping[str, torch.Tensor]) -> None:
+    sizes = {n.name: int(found[n.name].shape[0]) for n in nodes if n.shape and n.shape[0] == 1}
+    if len(set(sizes.values()) - {1}) > 1:
+        raise InputError(f"inputs differ in dim 0, the microbatch: {sizes}; it must be the same for all, or 1")

@@ -1,0 +1,129 @@
+"""Running torch.export so that failures become our typed errors with the user's line."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import Diagnostic, InputError, ModelError
+from tbuda_lab.core.frontend.aten import lookup
+from tbuda_lab.core.frontend.inputs import BoundInputs
+from tbuda_lab.core.frontend.torch_model.provenance import raised_at
+
+LOG = logging.getLogger("tbuda_lab.frontend")
+IGNORED = {"aten::_assert_tensor_metadata", "aten::_assert_async", "aten::sym_size", "aten::_assert_scalar"}
+"""Checks that tracing with fixed shapes has already made."""
+
+
+@contextlib.contextmanager
+def evaluation(module: torch.nn.Module) -> Iterator[None]:
+    """The module in eval mode for the time of the trace; every submodule's own mode comes back afterwards."""
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for submodule, training in modes:
+            submodule.training = training
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without torch's own chatter about the trace: our errors say it in fewer words."""
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def tensors_only(module: torch.nn.Module) -> Iterator[None]:
+    """Objects that a forward returns beside tensors (a key-value cache, say) are left out, with one warning."""
+
+    def keep_tensors(_: torch.nn.Module, __: Any, output: Any) -> Any:
+        leaves, spec = pytree.tree_flatten(output)
+        foreign = [type(v).__name__ for v in leaves if not isinstance(v, torch.Tensor | int | float | str | None)]
+        if not foreign:
+            return output
+        LOG.warning("outputs of type %s hold no tensors that can be traced and are left out", ", ".join(sorted(set(foreign))))
+        known = [v if isinstance(v, torch.Tensor | int | float | str | None) else None for v in leaves]
+        return pytree.tree_unflatten(known, spec)
+
+    handle = module.register_forward_hook(keep_tensors)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def export(module: torch.nn.Module, inputs: BoundInputs) -> ExportedProgram:
+    """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
+
+    Raises `ModelError` for control flow that depends on data and for code that cannot be traced, `InputError` for
+    inputs that the model refuses; both name the user's line.
+    """
+    with evaluation(module), tensors_only(module), torch.no_grad(), quiet():
+        try:
+            program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
+        except Exception as error:
+            raise _explain(error, inputs) from error
+        return functional(program)
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """Rewrite in-place ops, and decompose what our table lacks where torch knows how; costs nothing if neither occurs."""
+    targets = {
+        node.target
+        for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    }
+    mutable = [t for t in targets if t._schema.is_mutable]
+    unmapped = [t for t in targets if not lookup(t) and not t._schema.is_mutable and t._schema.name not in IGNORED]
+    if not mutable and not unmapped:
+        return program
+    table = {}
+    if unmapped:
+        known = torch.export.default_decompositions()
+        for target in known:
+            if lookup(target) is None:
+                table[target] = known[target]
+    return program.run_decompositions(table)
+
+
+def _explain(error: Exception, inputs: BoundInputs) -> Exception:
+    where, line = raised_at(error)
+    at = f" at {where}" if where else ""
+    code = f": `{line.strip()}`" if line else ""
+    root: BaseException | None = error
+    while root is not None:
+        if isinstance(root, GuardOnDataDependentSymNode) or "data-dependent" in str(root)[:200]:
+            finding = Diagnostic(
+                "error", where or "forward", "data-dependent control flow",
+                f"the path taken depends on the value of a tensor{code}",
+                "compute both sides and choose with torch.where, or decide outside the model",
+            )
+            return ModelError(f"the model cannot be traced{at}", [finding])
+        root = root.__cause__
+    shapes = ", ".join(f"{path} {tuple(t.shape)} {t.dtype}" for path, t in inputs.leaves)
+    text = (str(error).strip() or type(error).__name__).split("\n")[0]
+    if isinstance(error, RuntimeError | ValueError | IndexError) and _is_shape_complaint(text):
+        return InputError(f"the model refuses these inputs{at}{code}: {text}; traced with {shapes}")
+    return ModelError(f"the model cannot be traced{at}{code}: {type(error).__name__}: {text}; traced with {shapes}")
+
+
+def _is_shape_complaint(text: str) -> bool:
+    words = ("shape", "size", "dimension", "dim ", "expected", "must match", "dtype", "scalar type", "out of range", "channels")
+    return any(word in text.lower() for word in words)

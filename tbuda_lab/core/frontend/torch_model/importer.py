@@ -1,0 +1,274 @@
+"""The exported program read call by call into a Graph."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import Diagnostic, ModelError, UnsupportedOp
+from tbuda_lab.core.frontend.aten import Call, CannotMap, Folded, Value, lookup
+from tbuda_lab.core.frontend.emitter import Emitter, as_array
+from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
+from tbuda_lab.core.frontend.torch_model.export import IGNORED, export
+from tbuda_lab.core.frontend.torch_model.provenance import origin_of
+from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
+from tbuda_lab.core.ops import Cast
+from tbuda_lab.core.options import CompileOptions
+
+
+class _Poison:
+    """The result of a call that could not be mapped: its readers are skipped, so that one trace names every gap."""
+
+
+POISON = _Poison()
+INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
+"""Higher-order calls that only wrap a region: the number of leading arguments before the region's own operands,
+the region itself included."""
+
+
+def from_torch(
+    module: torch.nn.Module,
+    sample_inputs: Any,
+    *,
+    kwargs: dict[str, Any] | None = None,
+    name: str = "model",
+    options: CompileOptions | None = None,
+) -> Graph:
+    """The nD graph of a torch module, traced in eval mode on one element of the microbatch (dim 0 of the inputs).
+
+    sample_inputs: a tensor, a tuple of positional inputs, or a dict of keyword inputs (any order). INPUT nodes follow
+    the forward's order with attrs "dtype" and "argument"; PARAMETER nodes bear the state dict's dotted names, tied
+    weights once; OUTPUT nodes are `<name>.output_<k>` with attrs "path", the output's place in the returned structure.
+    Raises `ModelError` (cannot be traced), `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a
+    mapping at once).
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module")
+    bound = bind(module.forward, sample_inputs, kwargs).cut()
+    return _Importer(export(module, bound), bound, name).run()
+
+
+class _Importer:
+    def __init__(self, program: ExportedProgram, bound: BoundInputs, name: str) -> None:
+        self.program = program
+        self.bound = bound
+        self.graph = Graph(name)
+        self.emit = Emitter(self.graph)
+        self.findings: list[Diagnostic] = []
+
+    def run(self) -> Graph:
+        values = self._run_region(self.program.graph_module, self._leaves())
+        if self.findings:
+            found = len(self.findings)
+            raise UnsupportedOp(f"{found} op{'s' * (found > 1)} of the model cannot be mapped", self.findings)
+        self._outputs(values)
+        _drop_unread_constants(self.graph)
+        return self.graph
+
+    # -- leaves ----------------------------------------------------------------------------------------------
+    def _leaves(self) -> list[Any]:
+        """A value for every placeholder: inputs, parameters (tied ones once), buffers and constants."""
+        placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        specs = self.program.graph_signature.input_specs
+        user = iter(self.bound.leaves)
+        values: list[Any] = []
+        tied: dict[tuple[Any, ...], Value] = {}
+        inputs_first: list[tuple[int, Any, Any]] = []
+        for position, (node, spec) in enumerate(zip(placeholders, specs, strict=True)):
+            values.append(None)
+            if spec.kind is InputKind.USER_INPUT:
+                inputs_first.append((position, node, spec))
+        for position, node, spec in inputs_first:
+            if isinstance(spec.arg, ConstantArgument):
+                values[position] = spec.arg.value
+                continue
+            if not isinstance(node.meta.get("val"), torch.Tensor):
+                values[position] = node.meta.get("val")
+                continue
+            path, tensor = next(user)
+            values[position] = self._input(path, tensor)
+        for position, spec in enumerate(specs):
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+                values[position] = self._stored(str(spec.target), spec.persistent, tied)
+            elif spec.kind is InputKind.CONSTANT_TENSOR:
+                values[position] = Folded(self.program.constants[str(spec.target)], str(spec.target))
+            elif spec.kind is not InputKind.USER_INPUT:
+                raise ModelError(f"the model needs an input of kind {spec.kind.name}, which has no form here")
+        return values
+
+    def _input(self, path: str, tensor: torch.Tensor) -> Value:
+        name = self.emit.leaf(NodeKind.INPUT, path, tensor.shape, dtype=dtype_name(tensor), argument=path)
+        if tensor.dtype == torch.bool:
+            self.emit.scope = ""
+            name = self.emit.op(Cast("bool"), name, name=self.graph.unique(f"{name}.cast"))
+        return Value(name, tensor.dtype)
+
+    def _stored(self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], Value]) -> Value | Folded:
+        """A parameter or buffer. Buffers of integers or truth values are constants: nobody trains them."""
+        source = self.program.constants if persistent is False else self.program.state_dict
+        tensor = source[target]
+        if not tensor.is_floating_point():
+            return Folded(tensor, target)
+        has_data = tensor.device.type != "meta" and not isinstance(tensor, torch._subclasses.FakeTensor)
+        key = (tensor.data_ptr() if has_data else id(tensor), tuple(tensor.shape), tuple(tensor.stride()))
+        if key in tied and tensor.numel():
+            return tied[key]
+        value = as_array(tensor) if has_data else None
+        self.emit.origin = Origin(module=target.rpartition(".")[0])
+        name = self.emit.leaf(NodeKind.PARAMETER, target, tensor.shape, value)
+        tied[key] = Value(name, tensor.dtype)
+        return tied[key]
+
+    # -- calls -----------------------------------------------------------------------------------------------
+    def _run_region(self, module: torch.fx.GraphModule, arguments: list[Any]) -> list[Any]:
+        """Values of the outputs of one graph module for these values of its placeholders."""
+        values: dict[torch.fx.Node, Any] = {}
+        incoming = iter(arguments)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(incoming)
+            elif node.op == "get_attr":
+                attribute = operator.attrgetter(str(node.target))(module)
+                values[node] = Folded(attribute, node.name) if isinstance(attribute, torch.Tensor) else attribute
+            elif node.op == "call_function":
+                values[node] = self._call(node, *pytree.tree_map_only(torch.fx.Node, values.get, (node.args, node.kwargs)))
+            elif node.op == "output":
+                returned = pytree.tree_map_only(torch.fx.Node, values.get, node.args[0])
+                return list(returned) if isinstance(returned, tuple | list) else [returned]
+        return []
+
+    def _call(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = node.target
+        if target is operator.getitem:
+            return self._item(node, args[0], args[1])
+        wrapped = INLINED.get(getattr(target, "__name__", ""))
+        if wrapped is not None:
+            region = next(a for a in args[:wrapped] if isinstance(a, torch.fx.GraphModule))
+            return self._run_region(region, list(args[wrapped:]))
+        if isinstance(target, torch._ops.OpOverload) and target._schema.name in IGNORED:
+            return None
+        leaves = pytree.tree_leaves((args, kwargs))
+        if not any(isinstance(v, Value | _Poison) for v in leaves):
+            return self._fold(node, target, args, kwargs)
+        self.emit.origin = origin_of(node.meta, target)
+        self.emit.scope = self.emit.origin.module
+        mapping = lookup(target)
+        if mapping is None:
+            return self._refuse(node, "it has no mapping")
+        if any(isinstance(v, _Poison) for v in leaves):
+            return POISON
+        assert isinstance(target, torch._ops.OpOverload)
+        call = Call(target, _by_name(target, args, kwargs), node.meta["val"], self.emit)
+        try:
+            result = mapping(call)
+        except (CannotMap, ShapeError) as error:
+            return self._refuse(node, str(error))
+        return self._result(node, result)
+
+    def _fold(self, node: torch.fx.Node, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose operands are all known is made now, by torch itself."""
+        if isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags:
+            self.emit.origin = origin_of(node.meta, target)
+            return self._refuse(node, "random numbers inside the model; pass them as an input")
+        plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
+        result = target(*plain_args, **plain_kwargs)
+        origin = origin_of(node.meta, target)
+        label = f"{origin.module}.{node.name}" if origin.module else node.name
+        return pytree.tree_map_only(torch.Tensor, lambda t: Folded(t, label), result)
+
+    def _item(self, node: torch.fx.Node, values: Any, position: int) -> Any:
+        if isinstance(values, _Poison):
+            return POISON
+        item = values[position]
+        if item is None and node.users:
+            self.emit.origin = origin_of(node.meta, node.args[0].target if isinstance(node.args[0], torch.fx.Node) else "")
+            return self._refuse(node, f"its output {position} (indices or statistics) has no form here; only output 0 has")
+        return item
+
+    def _result(self, node: torch.fx.Node, result: Any) -> Any:
+        """Node names as values with torch's dtypes; the shapes we inferred must be torch's."""
+        meta = node.meta["val"]
+        if isinstance(result, tuple):
+            return tuple(None if r is None else self._checked(node, r, m) for r, m in zip(result, meta, strict=False))
+        return self._checked(node, result, meta)
+
+    def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> Value:
+        ours, theirs = tuple(self.graph[name].shape), tuple(int(n) for n in meta.shape)
+        if ours != theirs:
+            raise ModelError(f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}")
+        return Value(name, meta.dtype)
+
+    def _refuse(self, node: torch.fx.Node, reason: str) -> _Poison:
+        origin = self.emit.origin
+        where = origin.module or "(root module)"
+        at = f" ({origin.location})" if origin.location else ""
+        self.findings.append(
+            Diagnostic("error", f"{where}{at}", "unsupported op", f"{origin.source_op or node.target}: {reason}", _advice(origin.source_op))
+        )
+        return POISON
+
+    # -- outputs ---------------------------------------------------------------------------------------------
+    def _outputs(self, values: list[Any]) -> None:
+        specs = self.program.graph_signature.output_specs
+        changed = [s.target for s in specs if s.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)]
+        if changed:
+            raise UnsupportedOp(
+                f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output instead"
+            )
+        kept = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
+        paths = _output_paths(self.program.call_spec.out_spec, len(kept))
+        count = 0
+        for value, path in zip(kept, paths, strict=True):
+            if isinstance(value, Folded):
+                value = Value(self.emit.constant(value.tensor, self.graph.unique(value.label)), value.tensor.dtype)
+            if isinstance(value, Value):
+                dtype = str(value.dtype).removeprefix("torch.")
+                self.emit.output(value.name, f"{self.graph.name}.output_{count}", path=path, dtype=dtype)
+                count += 1
+        if count == 0:
+            raise ModelError("the model returns no tensor")
+
+
+def _by_name(target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by their schema names, with the schema's defaults."""
+    named: dict[str, Any] = {}
+    for position, argument in enumerate(target._schema.arguments):
+        if position < len(args):
+            named[argument.name] = args[position]
+        elif argument.name in kwargs:
+            named[argument.name] = kwargs[argument.name]
+        else:
+            named[argument.name] = argument.default_value if argument.has_default_value() else None
+    return named
+
+
+def _output_paths(spec: pytree.TreeSpec | None, count: int) -> list[str]:
+    """The place of every output in what forward returns: "", "[1]", "['last_hidden_state']"."""
+    if spec is None or spec.num_leaves != count:
+        return [f"[{k}]" for k in range(count)]
+    tree = pytree.tree_unflatten(list(range(count)), spec)
+    try:
+        keyed = pytree.tree_flatten_with_path(tree)[0]
+    except Exception:
+        return [f"[{k}]" for k in range(count)]
+    return [pytree.keystr(path) for path, _ in keyed] if len(keyed) == count else [f"[{k}]" for k in range(count)]
+
+
+def _drop_unread_constants(graph: Graph) -> None:
+    users = graph.users()
+    for node in graph.of_kind(NodeKind.CONSTANT):
+        if not users[node.name]:
+            graph.remove(node.name)
+
+
+def _advice(source_op: str) -> str:
+    if source_op.startswith("higher_order"):
+        return "write the branch with torch.where, or run this part on the host"
+    return "replace it by supported ops, or keep this part of the model on the host (CPUDevice)"
+
+

@@ -1,0 +1,62 @@
+"""Where an op of an exported program came from: module path, class, aten op, line of the user's code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import site
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.graph import Origin
+
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@functools.cache
+def short_path(path: str) -> str:
+    """A path that reads the same on every machine where it can: inside a package or under the working directory."""
+    roots = [os.getcwd(), *sys.path, *site.getsitepackages()]
+    inside = [os.path.relpath(path, root) for root in roots if root and path.startswith(os.path.abspath(root) + os.sep)]
+    return min(inside, key=len) if inside else path
+
+
+def foreign(path: str) -> bool:
+    """True for frames that are neither torch's nor this importer's: the user's own code or a model library's."""
+    return not (path.startswith((_TORCH, _HERE, "<")) or path == "")
+
+
+def user_line(stack_trace: str | None) -> str:
+    """"file.py:123" of the innermost frame outside torch, or ""."""
+    frames = [(path, line) for path, line in _FRAME.findall(stack_trace or "") if foreign(path)]
+    return f"{short_path(frames[-1][0])}:{frames[-1][1]}" if frames else ""
+
+
+def raised_at(error: BaseException, trace: TracebackType | None = None) -> tuple[str, str]:
+    """("file.py:123", source text) of the innermost frame of an exception that lies outside torch and this package."""
+    frames = [f for f in traceback.extract_tb(trace or error.__traceback__) if foreign(f.filename)]
+    if not frames:
+        return "", ""
+    return f"{short_path(frames[-1].filename)}:{frames[-1].lineno}", frames[-1].line or ""
+
+
+def origin_of(meta: dict[str, Any], target: object) -> Origin:
+    """Origin of an fx node from its metadata."""
+    stack = meta.get("nn_module_stack") or {}
+    path, cls = "", ""
+    for entry in stack.values():
+        path, cls = str(entry[0]), str(entry[1])
+    cls = cls.rsplit(".", 1)[-1].rstrip("'>")
+    return Origin(_plain(path), cls, str(target), user_line(meta.get("stack_trace")))
+
+
+def _plain(path: str) -> str:
+    """A module path without the decoration that export gives to repeated calls ("layer@1") and to its root."""
+    return re.sub(r"@\d+", "", path.removeprefix("L__self__").removeprefix("L['self']").lstrip("."))
