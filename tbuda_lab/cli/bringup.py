@@ -1,0 +1,303 @@
+"""`tbuda compile`, `tbuda run` and `tbuda report`: the whole street on a user's own file."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.cli.output import output_file, output_folder
+from tbuda_lab.cli.tables import epoch_table, summary
+from tbuda_lab.cli.target import load_target, split_target
+from tbuda_lab.core.errors import ModelError, OverrideError, TbudaError
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session import Session, Verdict
+
+RECORD = "compile.json"
+NETLIST = "netlist.yaml"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register compile, run and report."""
+    compile_ = subparsers.add_parser("compile", help="compile a model; writes the netlist and what describes it")
+    _target_arguments(compile_)
+    compile_.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    compile_.add_argument("--parameters", action="store_true",
+                          help="also write parameters.npz: the contents of every parameter and constant queue, as "
+                               "`tbuda netlist run` takes them")
+    compile_.set_defaults(handler=run_compile)
+
+    run = subparsers.add_parser("run", help="compile a model (or take a compiled folder), run it, compare with torch")
+    _target_arguments(run)
+    run.add_argument("--inputs", type=Path, metavar="FILE.npz",
+                     help="inputs by name of the forward argument; default: the sample inputs")
+    run.add_argument("--outputs", type=Path, metavar="FILE.npz", help="write the outputs here")
+    run.add_argument("--mode", choices=("golden", "device"), default="golden", help="numerics of the executor")
+    run.add_argument("--pcc", type=float, default=0.99, metavar="BAR",
+                     help="lowest correlation with torch that passes (default 0.99)")
+    run.set_defaults(handler=run_run)
+
+    report = subparsers.add_parser("report", help="one self-contained HTML page about the compile")
+    _target_arguments(report)
+    report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
+    report.set_defaults(handler=run_report)
+
+
+def _target_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="FILE.py:FUNCTION",
+                        help="a function that returns (module, tuple of sample inputs), or a folder that "
+                             "`tbuda compile` wrote")
+    parser.add_argument("--device", default=None, metavar="NAME",
+                        help="arch, board or device file: wormhole_b0 (default), grayskull, blackhole, e150, e300, "
+                             "n150, n300, path.yaml")
+    parser.add_argument("--harvested-rows", default=None, metavar="ROWS", help="physical rows that are off, e.g. 3,7")
+    parser.add_argument("--df", default=None, metavar="FORMAT", help="data format: Float16_b (default), Float32, ...")
+    parser.add_argument("--accumulate-df", default=None, metavar="FORMAT", help="accumulation format")
+    parser.add_argument("--fidelity", default=None, metavar="NAME", help="math fidelity: HiFi3 (default), LoFi, ...")
+    parser.add_argument("--op-size", action="append", default=[], metavar="OP=RxC",
+                        help="put this op on R rows and C columns of cores (repeatable)")
+    parser.add_argument("--epoch-break", action="append", default=[], metavar="OP",
+                        help="start a new epoch at this op (repeatable)")
+    parser.add_argument("--seed", type=int, default=None, help="passed to FUNCTION when it has a parameter `seed`")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What one compile was asked for, in words that survive in `compile.json`."""
+
+    target: str
+    device: str = "wormhole_b0"
+    harvested_rows: tuple[int, ...] | None = None
+    df: str | None = None
+    accumulate_df: str | None = None
+    fidelity: str | None = None
+    op_size: tuple[str, ...] = ()
+    epoch_break: tuple[str, ...] = ()
+    seed: int | None = None
+
+    def session(self) -> Session:
+        """Load the model and open a session on it; nothing is compiled yet."""
+        from tbuda_lab.core.device import load_device
+        from tbuda_lab.core.formats import MathFidelity, parse_format
+        from tbuda_lab.core.options import CompileOptions, Override
+        from tbuda_lab.core.session import Session
+
+        options = CompileOptions()
+        if self.df is not None:
+            options = dataclasses.replace(options, default_df_override=_named(parse_format, self.df, "--df"))
+        if self.accumulate_df is not None:
+            df = _named(parse_format, self.accumulate_df, "--accumulate-df")
+            options = dataclasses.replace(options, default_accumulate_df=df)
+        if self.fidelity is not None:
+            if self.fidelity not in MathFidelity.__members__:
+                names = ", ".join(MathFidelity.__members__)
+                raise TbudaError(f"--fidelity {self.fidelity}: no such math fidelity; there are {names}")
+            options = dataclasses.replace(options, default_math_fidelity=MathFidelity[self.fidelity])
+        overrides = [Override("op_size", *_op_size(text), source="command line") for text in self.op_size]
+        overrides += [Override("epoch_break", name, True, source="command line") for name in self.epoch_break]
+        device = load_device(self.device, harvested_rows=self.harvested_rows)
+        target = load_target(self.target, seed=self.seed)
+        return Session(target.module, target.inputs, device, options=options, overrides=overrides, name=target.name)
+
+
+def read_request(arguments: argparse.Namespace) -> Request:
+    """The request of a command line; of a compiled folder, the one that made it. Raises `TbudaError`s."""
+    rows = _rows(arguments.harvested_rows)
+    said = {
+        "device": arguments.device, "harvested_rows": rows, "df": arguments.df,
+        "accumulate_df": arguments.accumulate_df, "fidelity": arguments.fidelity,
+        "op_size": tuple(arguments.op_size), "epoch_break": tuple(arguments.epoch_break), "seed": arguments.seed,
+    }
+    said = {key: value for key, value in said.items() if value not in (None, ())}
+    folder = Path(arguments.target)
+    if not folder.is_dir():
+        split_target(arguments.target)
+        return Request(arguments.target, **said)
+    record = _read_record(folder)
+    if said:
+        flags = ", ".join("--" + key.replace("_", "-") for key in said)
+        raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
+    asked = dict(record["request"])
+    path, function = asked.pop("target").rsplit(":", 1)
+    for key in ("harvested_rows", "op_size", "epoch_break"):
+        if isinstance(asked.get(key), list):
+            asked[key] = tuple(asked[key])
+    return Request(f"{os.path.normpath(folder / path)}:{function}", **asked)
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    file = folder / RECORD
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        fields = {field.name for field in dataclasses.fields(Request)}
+        if not (isinstance(record["request"], dict) and set(record["request"]) <= fields
+                and isinstance(record["request"]["target"], str) and ":" in record["request"]["target"]):
+            raise ValueError("its request is not one of ours")
+    except FileNotFoundError:
+        raise ModelError(f"{folder} has no {RECORD}: give FILE.py:FUNCTION or a folder of `tbuda compile`") from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise ModelError(f"{file} cannot be read: {error}; compile again") from None
+    return dict(record)
+
+
+def _rows(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(row) for row in text.split(",") if row.strip())
+    except ValueError:
+        raise TbudaError(f"--harvested-rows {text}: give row numbers with commas between them, e.g. 3,7") from None
+
+
+def _named(parse: Any, text: str, flag: str) -> Any:
+    try:
+        return parse(text)
+    except (ValueError, KeyError) as error:
+        raise TbudaError(f"{flag} {text}: {error}") from None
+
+
+def _op_size(text: str) -> tuple[str, tuple[int, int]]:
+    match = re.fullmatch(r"(.+)=(\d+)x(\d+)", text)
+    if not match:
+        raise OverrideError(f"--op-size {text}: write OP=RxC, e.g. matmul_7=4x8")
+    return match[1], (int(match[2]), int(match[3]))
+
+
+# -- the commands -----------------------------------------------------------------------------------------------------
+def run_compile(arguments: argparse.Namespace) -> int:
+    """Write netlist, graphs of every stage and `compile.json`; print the table of epochs."""
+    request = read_request(arguments)
+    with output_folder(arguments.out) as folder:
+        session = compile_session(request)
+        write_results(session, request, folder, arguments.out, parameters=arguments.parameters)
+    print(epoch_table(session.result))
+    print(summary(session.result))
+    print(f"wrote {arguments.out}/: {', '.join(sorted(p.name for p in arguments.out.iterdir() if p.is_file()))}")
+    return 0
+
+
+def run_run(arguments: argparse.Namespace) -> int:
+    """Compile, run on the executor, compare with torch; 1 when the correlation is below the bar."""
+    import contextlib
+
+    import numpy as np
+
+    request = read_request(arguments)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(output_file(arguments.outputs)) if arguments.outputs else None
+        session = compile_session(request)
+        _check_unchanged(session, Path(arguments.target))
+        inputs = read_inputs(arguments.inputs, session) if arguments.inputs else None
+        verdict = session.verify(inputs, mode=arguments.mode)
+        if file is not None:
+            outputs = {name: tensor.numpy() for name, tensor in verdict.outputs.items()}
+            with file.open("wb") as stream:
+                np.savez(stream, **outputs)
+    return 0 if print_verdict(verdict, arguments.pcc) else 1
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """Compile and write the page."""
+    from tbuda_lab.widgets.report import write_report
+
+    request = read_request(arguments)
+    with output_file(arguments.out) as file:
+        session = compile_session(request)
+        _check_unchanged(session, Path(arguments.target))
+        write_report(session, file)
+    print(f"wrote {arguments.out}")
+    return 0
+
+
+# -- shared with `tbuda demo` -----------------------------------------------------------------------------------------
+def compile_session(request: Request) -> Session:
+    """Open the session and compile it, naming each stage on stderr when a person watches."""
+    session = request.session()
+    if sys.stderr.isatty():
+        session.on("stage", lambda event: print(f"  {event.stage} ...", file=sys.stderr))
+    session.compile()
+    return session
+
+
+def write_results(session: Session, request: Request, folder: Path, final: Path, *, parameters: bool = False) -> None:
+    """netlist.yaml, graph.<stage>.txt, compile.json and on request parameters.npz, into `folder`.
+
+    final: where the folder will end up; the model's path is recorded relative to it, so that both can move together.
+    """
+    import numpy as np
+
+    from tbuda_lab.core import netlist
+
+    result = session.result
+    netlist.dump(result.netlist, folder / NETLIST)
+    for stage in ("traced", "passed", "lowered"):
+        (folder / f"graph.{stage}.txt").write_text(session.graph_text(stage), encoding="utf-8")
+    file, function = split_target(request.target)
+    asked = dataclasses.asdict(request)
+    asked["target"] = f"{os.path.relpath(file.resolve(), final.resolve())}:{function}"
+    record = {
+        "request": {key: value for key, value in asked.items() if value not in (None, (), [])},
+        "arch": result.device.arch,
+        "epochs": len(result.placement.epochs),
+        "ops": len(result.placement.ops),
+        "inputs": [{"name": b.name, "queue": b.queue, "shape": list(b.shape)} for b in result.inputs],
+        "outputs": [{"name": b.name, "queue": b.queue, "shape": list(b.shape)} for b in result.outputs],
+        "warnings": [str(d) for d in result.diagnostics],
+        "netlist_sha256": _digest(folder / NETLIST),
+    }
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    if parameters:
+        with (folder / "parameters.npz").open("wb") as stream:
+            np.savez(stream, **{name: value[None] for name, value in result.parameters.items()})
+
+
+def read_inputs(path: Path, session: Session) -> tuple[Any, ...]:
+    """The arrays of an .npz in the order of the model's inputs. Raises `ModelError` (missing or surplus names)."""
+    import numpy as np
+    import torch
+
+    from tbuda_lab.core.errors import InputError
+
+    names = [node.name for node in session.graph("traced").inputs]
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not an .npz of arrays: {error}") from None
+    if set(arrays) != set(names):
+        raise InputError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; the model takes {', '.join(names)}")
+    return tuple(torch.from_numpy(arrays[name]) for name in names)
+
+
+def _check_unchanged(session: Session, folder: Path) -> None:
+    """A compiled folder must still be what the model compiles to. Raises `ModelError`."""
+    from tbuda_lab.core import netlist
+
+    if folder.is_dir():
+        digest = hashlib.sha256(netlist.dumps(session.result.netlist).encode()).hexdigest()
+        if digest != _read_record(folder).get("netlist_sha256"):
+            raise ModelError(f"{folder}: the model's file has changed since it was compiled; compile it again")
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def print_verdict(verdict: Verdict, bar: float) -> bool:
+    """Print the comparison with torch, one line per output; True when the lowest correlation reaches the bar."""
+    print(f"{'output':32s} {'shape':>20s} {'PCC':>10s} {'max error':>10s}  allclose")
+    for row in verdict.rows:
+        shape = "x".join(map(str, row.shape))
+        close = "yes" if row.allclose else "no"
+        print(f"{row.name:32s} {shape:>20s} {row.pcc:10.6f} {row.max_abs_error:10.3g}  {close}")
+    lowest = min(row.pcc for row in verdict.rows)
+    print(f"{'pass' if lowest >= bar else 'FAIL'}: lowest PCC against torch float32 is {lowest:.6f}, the bar is {bar} "
+          f"(PCC decides, allclose is for information)")
+    return lowest >= bar

@@ -1,0 +1,49 @@
+"""Text tables of a compile for the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.compiler import CompileResult
+
+
+def epoch_table(result: CompileResult) -> str:
+    """One line per epoch: when it runs, chip, ops, cores used, slowest op and its modelled cycles per input."""
+    placement, device = result.placement, result.device
+    total = device.rows * device.cols
+    header = f"{'epoch':>5s} {'runs':>5s} {'chip':>4s} {'ops':>4s} {'cores':>9s} {'cycles':>10s}  slowest op"
+    lines = [header, "-" * len(header)]
+    for epoch in placement.epochs:
+        cores = sum(int(np.prod(placement.ops[op].size)) for op in epoch.ops)
+        slowest = max(epoch.ops, key=lambda op: int(placement.candidate(op)["cycles"]))
+        lines.append(
+            f"{epoch.index:5d} {epoch.temporal:5d} {epoch.chip:4d} {len(epoch.ops):4d} {cores:4d}/{total:<4d} "
+            f"{placement.epoch_cycles[epoch.index]:10,d}  {slowest}"
+        )
+    return "\n".join(lines)
+
+
+def modelled_cycles(result: CompileResult) -> int:
+    """Kernel cycles per input: the slowest op of each epoch, epochs of one temporal number side by side on chips."""
+    slowest: dict[int, int] = {}
+    for epoch, cycles in zip(result.placement.epochs, result.placement.epoch_cycles, strict=True):
+        slowest[epoch.temporal] = max(slowest.get(epoch.temporal, 0), int(cycles))
+    return sum(slowest.values())
+
+
+def summary(result: CompileResult) -> str:
+    """What was compiled for what, and the modelled speed (kernels alone: no bandwidth limit, no pipeline fill)."""
+    device = result.device
+    cycles = modelled_cycles(result)
+    chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"
+    lines = [
+        f"{len(result.placement.ops)} ops on {device.name} ({device.arch}, {device.rows}x{device.cols} cores{chips}) "
+        f"in {len(result.placement.epochs)} epochs",
+        f"modelled: {cycles:,} cycles per input, {device.clock_hz / cycles:,.1f} inputs/s at "
+        f"{device.clock_hz / 1e9:.2f} GHz (kernels alone)",
+    ]
+    lines += [str(diagnostic) for diagnostic in result.diagnostics]
+    return "\n".join(lines)

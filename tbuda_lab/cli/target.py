@@ -1,0 +1,82 @@
+"""`model.py:make_model`: find the user's file, load it, call the function, check what it returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tbuda_lab.core.errors import ModelError
+
+EXPECTED = "expected FILE.py:FUNCTION, where FUNCTION returns (module, tuple of sample inputs)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A user's model: where it was found, the module and its sample inputs."""
+
+    file: Path
+    function: str
+    module: Any
+    inputs: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return self.file.stem
+
+
+def split_target(text: str) -> tuple[Path, str]:
+    """("model.py", "make_model") of "model.py:make_model". Raises `ModelError` when the file is not there."""
+    path, separator, function = text.rpartition(":")
+    if not separator or not path or not function.isidentifier():
+        raise ModelError(f"{text!r} is not a model: {EXPECTED}")
+    file = Path(path)
+    if not file.is_file():
+        raise ModelError(f"{file} does not exist or is not a file: {EXPECTED}")
+    return file, function
+
+
+def load_target(text: str, *, seed: int | None = None) -> Target:
+    """Import the file (its folder is importable, as with `python FILE.py`) and call the function.
+
+    seed: passed on when the function has a parameter of that name. Raises `ModelError`, which names the user's line
+    when the user's code raised.
+    """
+    file, function = split_target(text)
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(f"tbuda_user_{file.stem}", file.resolve())
+    if spec is None or spec.loader is None:
+        raise ModelError(f"{file} is not a Python file: {EXPECTED}")
+    user_module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = user_module  # dataclasses and pickling of user classes look the module up
+    loader = spec.loader
+    _call(file, lambda: loader.exec_module(user_module), "importing it")
+    make = getattr(user_module, function, None)
+    if not callable(make):
+        found = [n for n, v in vars(user_module).items() if inspect.isfunction(v) and v.__module__ == spec.name]
+        raise ModelError(f"{file} has no function {function!r}; it has {', '.join(found) or 'none'}; {EXPECTED}")
+    keywords = {"seed": seed} if seed is not None and "seed" in inspect.signature(make).parameters else {}
+    made = _call(file, lambda: make(**keywords), f"{function}()")
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], (tuple, list))):
+        raise ModelError(f"{file}:{function}() returned {type(made).__name__}: {EXPECTED}")
+    return Target(file, function, made[0], tuple(made[1]))
+
+
+def _call(file: Path, action: Callable[[], Any], what: str) -> Any:
+    try:
+        return action()
+    except Exception as error:
+        if isinstance(error, SyntaxError) and error.filename:
+            place = f"{error.filename}:{error.lineno}"
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            mine = [f for f in frames if Path(f.filename).resolve() == file.resolve()]
+            place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else str(file)
+        raise ModelError(f"{place}: {what} raised {type(error).__name__}: {error}") from error
