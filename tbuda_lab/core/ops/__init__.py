@@ -19,31 +19,26 @@ from tbuda_lab.core.ops.binary import (
     Subtract,
     Where,
 )
-from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows
+from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, ToRows
 from tbuda_lab.core.ops.embedding import Embedding
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.matmul import Matmul
 from tbuda_lab.core.ops.norm import Batchnorm, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceAvg, ReduceMax, ReduceSum
+from tbuda_lab.core.ops.slices import HSlice, HStack, Interleave, Stack, VSlice, VStack
 from tbuda_lab.core.ops.tm import (
     BroadcastTo,
     Concatenate,
     GatherRows,
-    HSlice,
-    HStack,
     Index,
-    Interleave,
     Pad,
     Repeat,
     Reshape,
     Select,
     Squeeze,
-    Stack,
     Transpose,
     Unsqueeze,
-    VSlice,
-    VStack,
 )
 from tbuda_lab.core.ops.unary import (
     Abs,
@@ -70,10 +65,10 @@ from tbuda_lab.core.ops.unary import (
 __all__ = [
     "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BroadcastTo", "Buffer", "Cast", "Clip",
     "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding", "Equal", "Erf",
-    "Exp", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "Index",
-    "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot",
+    "Exp", "FromRows", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside",
+    "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot",
     "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "Pad",
     "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat", "Reshape",
-    "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "Transpose",
-    "Unsqueeze", "VSlice", "VStack", "Where",
+    "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "ToRows",
+    "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Op, Shape, ShapeError
 
 if TYPE_CHECKING:
@@ -66,3 +67,19 @@ def window(size: int, kernel: int, stride: int, before: int, after: int, dilatio
 def need_rank(shape: Shape, rank: int, what: str) -> None:
     if len(shape) != rank:
         raise ShapeError(f"{what} takes a tensor of rank {rank}, not of shape {tuple(shape)}")
+
+
+def truth(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A condition as 0 and 1 in the float type of the operand it came from (float32 for integers)."""
+    return mask.to(like.dtype if like.is_floating_point() else torch.float32)
+
+
+def not_on_device(node: Node, why: str) -> UnsupportedOp:
+    """The error for an op that the device cannot run, with its place in the user's model."""
+    kind = node.op.type if node.op is not None else node.kind.value
+    where = node.origin.module or node.name
+    if node.origin.location:
+        where += f" ({node.origin.location})"
+    source = f" (from {node.origin.source_op})" if node.origin.source_op else ""
+    finding = Diagnostic("error", where, "unsupported-op", f"{kind} {node.name!r}{source}: {why}")
+    return UnsupportedOp("the model holds an op that the device cannot run", [finding])

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 
-from tbuda_lab.core.graph import Shape, broadcast_shapes, op
-from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.graph import NodeKind, Shape, broadcast_shapes, op
+from tbuda_lab.core.ops.base import NdOp, truth
+from tbuda_lab.core.ops.unary import TINY, Abs, Exp, Log, Pow, Reciprocal, Relu, as_truth, step
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 
@@ -15,6 +23,10 @@ class Binary(NdOp):
 
     def infer(self, a: Shape, b: Shape) -> Shape:
         return broadcast_shapes(a, b)
+
+
+class Comparison(Binary):
+    """A condition on two operands: 1.0 where it holds, else 0.0."""
 
 
 @op("add")
@@ -48,6 +60,13 @@ class Divide(Binary):
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.div(a, b)
 
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        value = b.value(y)
+        if value is not None and (value != 0).all():
+            return b.multiply(x, b.constant((1.0 / value.astype(np.float64)).astype(np.float32)))
+        inverse = b.op(Reciprocal(), y)
+        return inverse if b.scalar(x) == 1.0 and b.shape(y) == node.shape else b.multiply(x, inverse)
+
 
 @op("maximum")
 class Maximum(Binary):
@@ -64,6 +83,9 @@ class Minimum(Binary):
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.minimum(a, b)
 
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return b.negate(b.maximum(b.negate(x), b.negate(y)))
+
 
 @op("power")
 class Power(Binary):
@@ -71,6 +93,16 @@ class Power(Binary):
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.pow(a, b)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        """A constant exponent is `pow`; any other is e^(y ln x), which needs x >= 0."""
+        exponent = b.scalar(y)
+        if exponent is not None and b.shape(x) == node.shape:
+            return b.op(Pow(exponent), x)
+        base = b.scalar(x)
+        if base is not None and base > 0:
+            return b.op(Exp(), b.multiply(y, float(np.log(base))))
+        return b.op(Exp(), b.multiply(y, b.op(Log(), b.maximum(x, TINY))))
 
 
 @op("heaviside")
@@ -80,61 +112,85 @@ class Heaviside(Binary):
     def evaluate(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.heaviside(x, y)
 
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return b.add(step(b, x), b.multiply(b.subtract(1.0, step(b, b.op(Abs(), x))), y))
+
 
 @op("greater")
-class Greater(Binary):
+class Greater(Comparison):
     """1 where a > b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a > b).to(torch.float32)
+        return truth(a > b, a)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return step(b, _difference(b, x, y))
 
 
 @op("greater_equal")
-class GreaterEqual(Binary):
+class GreaterEqual(Comparison):
     """1 where a >= b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a >= b).to(torch.float32)
+        return truth(a >= b, a)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return b.mark_truth(b.subtract(1.0, step(b, _difference(b, y, x))))
 
 
 @op("less")
-class Less(Binary):
+class Less(Comparison):
     """1 where a < b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a < b).to(torch.float32)
+        return truth(a < b, a)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return step(b, _difference(b, y, x))
 
 
 @op("less_equal")
-class LessEqual(Binary):
+class LessEqual(Comparison):
     """1 where a <= b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a <= b).to(torch.float32)
+        return truth(a <= b, a)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return b.mark_truth(b.subtract(1.0, step(b, _difference(b, x, y))))
 
 
 @op("equal")
-class Equal(Binary):
+class Equal(Comparison):
     """1 where a = b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a == b).to(torch.float32)
+        return truth(a == b, a)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return b.mark_truth(b.subtract(1.0, step(b, b.op(Abs(), _difference(b, x, y)))))
 
 
 @op("not_equal")
-class NotEqual(Binary):
+class NotEqual(Comparison):
     """1 where a differs from b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return (a != b).to(torch.float32)
+        return truth(a != b, a)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return step(b, b.op(Abs(), _difference(b, x, y)))
 
 
 @op("logical_and")
-class LogicalAnd(Binary):
+class LogicalAnd(Comparison):
     """1 where neither operand is 0."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return ((a != 0) & (b != 0)).to(torch.float32)
+        return truth((a != 0) & (b != 0), a)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
+        return b.mark_truth(b.multiply(as_truth(b, x), as_truth(b, y)))
 
 
 @op("where")
@@ -146,3 +202,40 @@ class Where(NdOp):
 
     def evaluate(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return torch.where(condition != 0, x, y)
+
+    def canonicalise(self, b: Builder, node: Node, condition: str, x: str, y: str) -> str:
+        """c * x + (1 - c) * y, exact because c is 0 or 1; branches that may overflow are bounded first (0 * inf)."""
+        c = as_truth(b, condition)
+        value = b.value(c)
+        other = b.subtract(1.0, c) if value is None else b.constant((1.0 - value).astype(np.float32))
+        parts = [
+            b.multiply(mask, bounded(b, branch)) for mask, branch in ((c, x), (other, y)) if b.scalar(branch) != 0.0
+        ]
+        if not parts:
+            return b.constant(np.zeros(node.shape, np.float32))
+        return parts[0] if len(parts) == 1 else b.add(*parts)
+
+
+UNBOUNDED = ("log", "reciprocal", "exp", "divide", "power", "pow")
+
+
+def bounded(b: Builder, x: str) -> str:
+    """x cut to what the data format holds if it comes, through element-wise ops, from an op that makes infinities."""
+    limit = 2.0**15 if b.options.data_format.family == "a" else 2.0**126
+    seen: set[str] = set()
+    stack = [x]
+    while stack:
+        node = b.graph[stack.pop()]
+        if node.name in seen or node.kind is not NodeKind.OP or node.op is None:
+            continue
+        seen.add(node.name)
+        if node.op.type in UNBOUNDED:
+            return b.subtract(b.op(Relu(limit, "max"), x), b.op(Relu(limit, "max"), b.negate(x)))
+        if isinstance(node.op, (Binary, Where)) or node.op.type in ("multiply", "nop", "transpose", "reshape"):
+            stack.extend(node.sources)
+    return x
+
+
+def _difference(b: Builder, x: str, y: str) -> str:
+    unchanged = b.scalar(y) == 0.0 and broadcast_shapes(b.shape(x), b.shape(y)) == b.shape(x)
+    return x if unchanged else b.subtract(x, y)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 from torch.nn import functional
 
-from tbuda_lab.core.graph import Shape, ShapeError, op
+from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, need_rank, window
+from tbuda_lab.core.ops.tm import Concatenate, GatherRows, Index, Transpose
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 Pair = tuple[int, int]
@@ -66,6 +75,14 @@ class Conv2d(NdOp):
         y = functional.conv2d(padded, w, bias, self.stride, 0, self.dilation, self.groups)
         return from_nchw(y, self.channel_last)
 
+    def canonicalise(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:
+        n, _, height, width = image(b.shape(x), self.channel_last, "conv2d")
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one, w, *bias))
+        kernel = (b.shape(w)[2], b.shape(w)[3])
+        rows = ConvRows((height, width), kernel, self.stride, self.padding, self.dilation, self.groups)
+        return leave_rows(b, b.op(rows, enter_rows(b, x, self.channel_last), w, *bias), rows.out_hw, self.channel_last)
+
 
 @op("conv2d_transpose")
 class Conv2dTranspose(NdOp):
@@ -83,7 +100,7 @@ class Conv2dTranspose(NdOp):
         need_rank(w, 4, "conv2d_transpose's weight")
         cout = w[1] * self.groups
         if w[0] != c or c % self.groups or (bias is not None and bias != (cout,)):
-            raise ShapeError(f"conv2d_transpose: weight {w}, bias {bias} and {self.groups} groups do not fit {c} channels")
+            raise ShapeError(f"conv2d_transpose: weight {w}, bias {bias}, {self.groups} groups do not fit {c} channels")
         left, right, top, bottom = self.padding
         oh = (h - 1) * self.stride[0] - top - bottom + self.dilation[0] * (w[2] - 1) + 1 + self.output_padding[0]
         ow = (wd - 1) * self.stride[1] - left - right + self.dilation[1] * (w[3] - 1) + 1 + self.output_padding[1]
@@ -99,6 +116,37 @@ class Conv2dTranspose(NdOp):
         # Cropping by hand takes paddings that differ per side; output padding extends the bottom and right by zeros.
         y = functional.pad(y, (-left, self.output_padding[1] - right, -top, self.output_padding[0] - bottom))
         return from_nchw(y if bias is None else y + bias[:, None, None], self.channel_last)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:
+        """A convolution by the turned kernel over the image with stride - 1 zero pixels between its pixels."""
+        n, cin, height, width = image(b.shape(x), self.channel_last, "conv2d_transpose")
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one, w, *bias))
+        (left, right, top, bottom), (kh, kw) = self.padding, b.shape(w)[2:]
+        reach_h, reach_w = self.dilation[0] * (kh - 1), self.dilation[1] * (kw - 1)
+        pads = (
+            reach_w - left,
+            reach_w - right + self.output_padding[1],
+            reach_h - top,
+            reach_h - bottom + self.output_padding[0],
+        )
+        pixels = np.arange(height * width).reshape(height, width)
+        spread = np.full(((height - 1) * self.stride[0] + 1, (width - 1) * self.stride[1] + 1), -1)
+        spread[:: self.stride[0], :: self.stride[1]] = pixels
+        # A padding that is negative cuts pixels; doing it here keeps the convolution's own padding non-negative.
+        cut = [max(0, -p) for p in pads]
+        spread = spread[cut[2] : spread.shape[0] - cut[3], cut[0] : spread.shape[1] - cut[1]]
+        rows = enter_rows(b, x, self.channel_last)
+        if spread.size != pixels.size or (spread != pixels).any():
+            rows = b.op(GatherRows(Payload(spread.reshape(-1))), rows)
+        cout = b.shape(w)[1] * self.groups
+        each = (self.groups, cin // self.groups, cout // self.groups, kh * kw, 1)
+        turned = b.op(GatherRows(Payload(np.arange(kh * kw)[::-1])), b.op(Transpose(-4, -3), b.reshape(w, each)))
+        kernel = b.reshape(turned, (cout, cin // self.groups, kh, kw))
+        hw = (spread.shape[0], spread.shape[1])
+        sides = (max(0, pads[0]), max(0, pads[1]), max(0, pads[2]), max(0, pads[3]))
+        conv = ConvRows(hw, (kh, kw), (1, 1), sides, self.dilation, self.groups)
+        return leave_rows(b, b.op(conv, rows, kernel, *bias), conv.out_hw, self.channel_last)
 
 
 @op("conv2d_rows")
@@ -149,3 +197,51 @@ def rows_to_nchw(x: Tensor, hw: Pair) -> Tensor:
 def nchw_to_rows(y: Tensor) -> Tensor:
     n, c, h, w = y.shape
     return y.permute(0, 2, 3, 1).reshape(n, 1, h * w, c)
+
+
+@op("to_rows")
+class ToRows(NdOp):
+    """(1, C, H, W) -> (1, 1, H*W, C): into rows layout."""
+
+    def infer(self, x: Shape) -> Shape:
+        need_rank(x, 4, "to_rows")
+        return (x[0], 1, x[2] * x[3], x[1])
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        return nchw_to_rows(x)
+
+
+@op("from_rows")
+class FromRows(NdOp):
+    """(1, 1, H*W, C) -> (1, C, H, W): out of rows layout."""
+
+    hw: Pair
+
+    def infer(self, x: Shape) -> Shape:
+        check_rows(x, self.hw, "from_rows")
+        return (x[0], x[3], *self.hw)
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        return rows_to_nchw(x, self.hw)
+
+
+def enter_rows(b: Builder, x: str, channel_last: bool) -> str:
+    """The one image x as rows."""
+    if channel_last:
+        _, c, h, w = image(b.shape(x), True, "rows layout")
+        return b.reshape(x, (1, 1, h * w, c))
+    return b.op(ToRows(), x)
+
+
+def leave_rows(b: Builder, rows: str, hw: Pair, channel_last: bool) -> str:
+    """Rows as one image."""
+    if channel_last:
+        return b.reshape(rows, (1, *hw, b.shape(rows)[3]))
+    return b.op(FromRows(hw), rows)
+
+
+def per_image(b: Builder, x: str, apply: Callable[[str], str]) -> str:
+    """`apply` on each image of a batch (dim 0), the results side by side again."""
+    rank = len(b.shape(x))
+    parts = [apply(b.op(Index(-rank, i, i + 1), x)) for i in range(b.shape(x)[0])]
+    return b.op(Concatenate(-len(b.shape(parts[0]))), *parts)

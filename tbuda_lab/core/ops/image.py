@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 from torch.nn import functional
 
-from tbuda_lab.core.graph import Shape, ShapeError, op
+from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, need_rank
-from tbuda_lab.core.ops.conv import Pair, from_nchw, image, image_shape, to_nchw
+from tbuda_lab.core.ops.conv import (
+    Pair,
+    enter_rows,
+    from_nchw,
+    image,
+    image_shape,
+    leave_rows,
+    per_image,
+    to_nchw,
+)
+from tbuda_lab.core.ops.tm import GatherRows
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 
@@ -28,7 +45,55 @@ class Resize2d(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         img = to_nchw(x, self.channel_last)
         corners = self.align_corners if self.mode == "bilinear" else None
-        return from_nchw(functional.interpolate(img, self.size, mode=self.mode, align_corners=corners), self.channel_last)
+        y = functional.interpolate(img, self.size, mode=self.mode, align_corners=corners)
+        return from_nchw(y, self.channel_last)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Nearest gathers rows; bilinear blends two gathers along the height, then two along the width."""
+        n, _, height, width = image(b.shape(x), self.channel_last, "resize2d")
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one))
+        if (height, width) == self.size:
+            return x
+        rows = enter_rows(b, x, self.channel_last)
+        if self.mode == "nearest":
+            at = _nearest(height, self.size[0])[:, None] * width + _nearest(width, self.size[1])[None, :]
+            rows = b.op(GatherRows(Payload(at.reshape(-1))), rows)
+            return leave_rows(b, rows, self.size, self.channel_last)
+        low, high, weight = _linear(height, self.size[0], self.align_corners)
+        column = np.arange(width)[None, :]
+        rows = _blend(b, rows, low[:, None] * width + column, high[:, None] * width + column, weight[:, None])
+        low, high, weight = _linear(width, self.size[1], self.align_corners)
+        line = np.arange(self.size[0])[:, None] * width
+        rows = _blend(b, rows, line + low[None, :], line + high[None, :], weight[None, :])
+        return leave_rows(b, rows, self.size, self.channel_last)
+
+
+def _blend(b: Builder, rows: str, low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> str:
+    """(1 - weight) * rows[low] + weight * rows[high]."""
+    at = np.broadcast_to(weight, low.shape).reshape(1, 1, -1, 1).astype(np.float32)
+    before = b.op(GatherRows(Payload(low.reshape(-1))), rows)
+    if not at.any():
+        return before
+    after = b.op(GatherRows(Payload(high.reshape(-1))), rows)
+    return b.add(b.multiply(before, b.constant(1 - at)), b.multiply(after, b.constant(at)))
+
+
+def _nearest(size: int, out: int) -> np.ndarray:
+    """Source position of each output position, torch's own rounding."""
+    ramp = torch.arange(size, dtype=torch.float32)[None, None]
+    return np.asarray(functional.interpolate(ramp, out, mode="nearest")[0, 0].to(torch.int64).numpy())
+
+
+def _linear(size: int, out: int, align_corners: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(lower position, upper position, weight of the upper) for each output position."""
+    at = np.arange(out)
+    if align_corners:
+        source = at * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    else:
+        source = np.maximum((at + 0.5) * (size / out) - 0.5, 0.0)
+    low = np.minimum(np.floor(source).astype(np.int64), size - 1)
+    return low, np.minimum(low + 1, size - 1), source - low
 
 
 @op("pixel_shuffle")
@@ -45,3 +110,16 @@ class PixelShuffle(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return functional.pixel_shuffle(x, self.r)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Channels ordered sub-pixel first, sub-pixels turned into rows, rows put in place."""
+        n, channels, height, width = b.shape(x)
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one))
+        r, c, pixels = self.r, channels // (self.r * self.r), height * width
+        order = np.arange(channels).reshape(c, r * r).T.reshape(-1)
+        grouped = b.op(GatherRows(Payload(order)), b.reshape(x, (1, 1, channels, pixels)))
+        slices = b.transpose(b.reshape(grouped, (1, r * r, c, pixels)))
+        rows = b.reshape(slices, (1, 1, r * r * pixels, c))
+        at = np.arange(r * r * pixels).reshape(r, r, height, width).transpose(2, 0, 3, 1).reshape(-1)
+        return leave_rows(b, b.op(GatherRows(Payload(at)), rows), (height * r, width * r), False)

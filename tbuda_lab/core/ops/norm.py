@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 from torch.nn import functional
 
 from tbuda_lab.core.graph import Shape, ShapeError, broadcast_shapes, op
-from tbuda_lab.core.ops.base import NdOp, axis_of
+from tbuda_lab.core.ops.base import NdOp, axis_of, negative
+from tbuda_lab.core.ops.conv import FromRows, ToRows, per_image
+from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.reduce import ReduceAvg, ReduceMax, ReduceSum
+from tbuda_lab.core.ops.unary import Exp, Log, Reciprocal, Sqrt
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 
@@ -25,6 +36,16 @@ class Softmax(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.softmax(x, self.dim)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """With the maximum subtracted the sum is at least 1; without it, it may underflow, hence the 1e-10."""
+        dim = negative(self.dim, len(b.shape(x)))
+        stable = self.stable and b.options.enable_stable_softmax
+        if stable:
+            x = b.subtract(x, b.op(ReduceMax(dim), x))
+        e = b.op(Exp(), x)
+        total = b.op(ReduceSum(dim), e)
+        return b.multiply(e, b.op(Reciprocal(), total if stable else b.add(total, 1e-10)))
+
 
 @op("log_softmax")
 class LogSoftmax(NdOp):
@@ -38,6 +59,12 @@ class LogSoftmax(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.log_softmax(x, self.dim)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """x - max - ln(sum(e^(x - max))): never the logarithm of a probability that underflowed."""
+        dim = negative(self.dim, len(b.shape(x)))
+        centred = b.subtract(x, b.op(ReduceMax(dim), x))
+        return b.subtract(centred, b.op(Log(), b.op(ReduceSum(dim), b.op(Exp(), centred))))
 
 
 @op("layernorm")
@@ -58,6 +85,13 @@ class Layernorm(NdOp):
         variance = (centred * centred).mean(self.dim, keepdim=True)
         return centred / torch.sqrt(variance + self.epsilon) * weight + bias
 
+    def canonicalise(self, b: Builder, node: Node, x: str, weight: str, bias: str) -> str:
+        dim = negative(self.dim, len(b.shape(x)))
+        centred = b.subtract(x, b.op(ReduceAvg(dim), x))
+        variance = b.op(ReduceAvg(dim), b.multiply(centred, centred))
+        normal = b.multiply(centred, inverse_root(b, variance, self.epsilon))
+        return b.add(b.multiply(normal, weight), bias)
+
 
 @op("batchnorm")
 class Batchnorm(NdOp):
@@ -73,6 +107,13 @@ class Batchnorm(NdOp):
     def evaluate(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         return functional.batch_norm(x, mean, var, weight, bias, False, 0.0, self.epsilon)
 
+    def canonicalise(self, b: Builder, node: Node, x: str, weight: str, bias: str, mean: str, var: str) -> str:
+        """x * scale + shift per channel; scale and shift depend on stored values only and fold away."""
+        scale = b.multiply(weight, inverse_root(b, var, self.epsilon))
+        shift = b.subtract(bias, b.multiply(mean, scale))
+        column = (b.shape(x)[1],) + (1,) * (len(b.shape(x)) - 2)
+        return b.add(b.multiply(x, b.reshape(scale, column)), b.reshape(shift, column))
+
 
 @op("group_norm")
 class GroupNorm(NdOp):
@@ -83,8 +124,32 @@ class GroupNorm(NdOp):
 
     def infer(self, x: Shape, weight: Shape, bias: Shape) -> Shape:
         if len(x) < 2 or weight != (x[1],) or bias != (x[1],) or x[1] % self.groups:
-            raise ShapeError(f"group_norm of {x}: {self.groups} groups must divide the channels, weight and bias have one each")
+            raise ShapeError(f"group_norm of {x}: {self.groups} groups must divide the channels, weight and bias fit them")
         return x
 
     def evaluate(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return functional.group_norm(x, self.groups, weight, bias, self.eps)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, weight: str, bias: str) -> str:
+        """Rows layout: means over the pixels, then within each group by a small averaging matrix of the channels."""
+        shape = b.shape(x)
+        n, c = shape[0], shape[1]
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one, weight, bias))
+        hw = (int(np.prod(shape[2:-1])), shape[-1]) if len(shape) > 2 else (1, 1)
+        rows = b.op(ToRows(), b.reshape(x, (1, c, *hw)))
+        each = c // self.groups
+        mixer = b.constant(np.kron(np.eye(self.groups), np.full((each, each), 1.0 / each)).astype(np.float32))
+
+        def group_mean(values: str) -> str:
+            return b.op(Matmul(), b.op(ReduceAvg(-2), values), mixer)
+
+        centred = b.subtract(rows, group_mean(rows))
+        variance = group_mean(b.multiply(centred, centred))
+        normal = b.multiply(centred, inverse_root(b, variance, self.eps))
+        return b.reshape(b.op(FromRows(hw), b.add(b.multiply(normal, weight), bias)), shape)
+
+
+def inverse_root(b: Builder, variance: str, epsilon: float) -> str:
+    """1 / sqrt(variance + epsilon)."""
+    return b.op(Reciprocal(), b.op(Sqrt(), b.add(variance, epsilon)))

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 from torch.nn import functional
 
 from tbuda_lab.core.graph import Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, window
 from tbuda_lab.core.ops.conv import (
+    ConvRows,
     Pair,
     Sides,
     check_rows,
+    enter_rows,
     from_nchw,
     image,
     image_shape,
+    leave_rows,
     nchw_to_rows,
+    per_image,
     rows_to_nchw,
     to_nchw,
 )
+from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.reduce import ReduceAvg
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 LOWEST = float("-inf")
@@ -66,6 +79,15 @@ class MaxPool2d(NdOp):
         y = functional.max_pool2d(functional.pad(img, sides, value=LOWEST), self.kernel, self.stride, 0, self.dilation)
         return from_nchw(y, self.channel_last)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        n, _, height, width = image(b.shape(x), self.channel_last, "max_pool2d")
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one))
+        hw = (height, width)
+        _, sides = pool_windows(hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+        rows = MaxPoolRows(hw, self.kernel, self.stride, sides, self.dilation)
+        return leave_rows(b, b.op(rows, enter_rows(b, x, self.channel_last)), rows.out_hw, self.channel_last)
+
 
 @op("avg_pool2d")
 class AvgPool2d(NdOp):
@@ -100,6 +122,24 @@ class AvgPool2d(NdOp):
         y = functional.avg_pool2d(functional.pad(img, sides), self.kernel, self.stride, divisor_override=1)
         return from_nchw(y / self.counts(hw).to(y.dtype), self.channel_last)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """The mean of all rows, or a depthwise convolution by constants; windows of unequal counts are rescaled."""
+        n, c, height, width = image(b.shape(x), self.channel_last, "avg_pool2d")
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one))
+        hw = (height, width)
+        rows = enter_rows(b, x, self.channel_last)
+        out, sides = pool_windows(hw, self.kernel, self.stride, self.padding, (1, 1), self.ceil_mode)
+        counts = self.counts(hw).numpy().reshape(1, 1, -1, 1)
+        if out == (1, 1) and self.kernel == hw and sides == (0, 0, 0, 0):
+            return leave_rows(b, b.op(ReduceAvg(-2), rows), out, self.channel_last)
+        most = float(counts.max())
+        weights = b.constant(np.full((c, 1, *self.kernel), 1.0 / most, np.float32))
+        y = b.op(ConvRows(hw, self.kernel, self.stride, sides, (1, 1), c), rows, weights)
+        if float(counts.min()) != most:
+            y = b.multiply(y, b.constant((most / counts).astype(np.float32)))
+        return leave_rows(b, y, out, self.channel_last)
+
 
 @op("adaptive_avg_pool2d")
 class AdaptiveAvgPool2d(NdOp):
@@ -115,6 +155,28 @@ class AdaptiveAvgPool2d(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         y = functional.adaptive_avg_pool2d(to_nchw(x, self.channel_last), self.output)
         return from_nchw(y, self.channel_last)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Average pooling where the output divides the image, else a product with the averaging matrix."""
+        n, _, height, width = image(b.shape(x), self.channel_last, "adaptive_avg_pool2d")
+        if (height, width) == self.output:
+            return x
+        if height % self.output[0] == 0 and width % self.output[1] == 0:
+            kernel = (height // self.output[0], width // self.output[1])
+            return b.op(AvgPool2d(kernel, kernel, channel_last=self.channel_last), x)
+        if n != 1:
+            return per_image(b, x, lambda one: b.op(self, one))
+        average = np.kron(_bins(height, self.output[0]), _bins(width, self.output[1])).astype(np.float32)
+        rows = b.op(Matmul(), b.constant(average[None, None]), enter_rows(b, x, self.channel_last))
+        return leave_rows(b, rows, self.output, self.channel_last)
+
+
+def _bins(size: int, bins: int) -> np.ndarray:
+    """(bins, size) averaging matrix; bin i covers floor(i*size/bins) .. ceil((i+1)*size/bins) - 1."""
+    i, at = np.arange(bins)[:, None], np.arange(size)[None, :]
+    inside = (at >= i * size // bins) & (at < -(-(i + 1) * size // bins))
+    average: np.ndarray = inside / inside.sum(1, keepdims=True)
+    return average
 
 
 @op("max_pool2d_rows")

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 
 from tbuda_lab.core.graph import Shape, op
-from tbuda_lab.core.ops.base import NdOp, axis_of, with_size
+from tbuda_lab.core.ops.base import NdOp, axis_of, negative, with_size
+from tbuda_lab.core.ops.binary import GreaterEqual
+from tbuda_lab.core.ops.matmul import Matmul
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 
 
+@dataclasses.dataclass(frozen=True)
 class Reduce(NdOp):
     """The result has size 1 along `dim`."""
 
@@ -18,12 +29,21 @@ class Reduce(NdOp):
     def infer(self, x: Shape) -> Shape:
         return with_size(x, axis_of(self.dim, len(x), self.type), 1)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        """Reductions run along the last three dims; any other dim is brought there and back."""
+        shape = b.shape(x)
+        dim = negative(self.dim, len(shape))
+        if shape[dim] == 1:
+            return x
+        if dim < -3:
+            moved = b.op(dataclasses.replace(self, dim=-3), b.transpose(x, dim, -3))
+            return b.transpose(moved, dim, -3)
+        return None if dim == self.dim else b.op(dataclasses.replace(self, dim=dim), x)
+
 
 @op("reduce_sum")
 class ReduceSum(Reduce):
     """Sum along dim."""
-
-    dim: int
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.sum(x, self.dim, keepdim=True)
@@ -33,8 +53,6 @@ class ReduceSum(Reduce):
 class ReduceAvg(Reduce):
     """Mean along dim."""
 
-    dim: int
-
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.mean(x, self.dim, keepdim=True)
 
@@ -42,8 +60,6 @@ class ReduceAvg(Reduce):
 @op("reduce_max")
 class ReduceMax(Reduce):
     """Largest element along dim."""
-
-    dim: int
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.amax(x, self.dim, keepdim=True)
@@ -53,12 +69,19 @@ class ReduceMax(Reduce):
 class Argmax(Reduce):
     """Index of the largest element along dim, the first of equals, as a float."""
 
-    dim: int
-
     def evaluate(self, x: Tensor) -> Tensor:
         # torch.argmax leaves ties open; the first maximum is where the running count of maxima is still one.
         top = (x == torch.amax(x, self.dim, keepdim=True)).to(torch.int64)
         return torch.argmax(top * (torch.cumsum(top, self.dim) == 1), self.dim, keepdim=True).to(torch.float32)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """n - max(n - i where x is the maximum, else 0): the first of equal maxima, exact while n is."""
+        shape = b.shape(x)
+        dim = negative(self.dim, len(shape))
+        n = shape[dim]
+        countdown = np.arange(n, 0, -1, dtype=np.float32).reshape((n,) + (1,) * (-dim - 1))
+        top = b.op(GreaterEqual(), x, b.op(ReduceMax(dim), x))
+        return b.subtract(float(n), b.op(ReduceMax(dim), b.multiply(top, b.constant(countdown))))
 
 
 @op("cumsum")
@@ -73,3 +96,17 @@ class CumSum(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.cumsum(x, self.axis)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """A product with a triangle of ones."""
+        shape = b.shape(x)
+        axis, n = negative(self.axis, len(shape)), shape[self.axis]
+        ones = np.ones((n, n), np.float32)
+        if len(shape) == 1:
+            row = b.op(Matmul(), b.reshape(x, (1, n)), b.constant(np.triu(ones)))
+            return b.reshape(row, shape)
+        if axis == -1:
+            return b.op(Matmul(), x, b.constant(np.triu(ones)))
+        if axis == -2:
+            return b.op(Matmul(), b.constant(np.tril(ones)), x)
+        return b.transpose(b.op(Matmul(), b.constant(np.tril(ones)), b.transpose(x, axis, -2)), axis, -2)

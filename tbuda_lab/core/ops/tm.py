@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from tbuda_lab.core.graph import Payload, Shape, ShapeError, broadcast_shapes, op
-from tbuda_lab.core.ops.base import NdOp, axis_of, with_size
+from tbuda_lab.core.ops.base import NdOp, axis_of, negative, with_size
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 
@@ -28,6 +34,13 @@ class Transpose(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.transpose(x, self.dim0, self.dim1)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        rank = len(b.shape(x))
+        low, high = sorted((negative(self.dim0, rank), negative(self.dim1, rank)))
+        if low == high:
+            return x
+        return None if (self.dim0, self.dim1) == (low, high) else b.op(Transpose(low, high), x)
+
 
 @op("reshape")
 class Reshape(NdOp):
@@ -45,6 +58,9 @@ class Reshape(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.reshape(x, self.shape)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        return None if -1 not in self.shape else b.op(Reshape(node.shape), x)
 
 
 @op("index")
@@ -69,6 +85,19 @@ class Index(NdOp):
         where = [slice(None)] * x.dim()
         where[self.dim % x.dim()] = slice(self.start, self.stop, self.stride)
         return x[tuple(where)]
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        """Runs of neighbours are canonical; every n-th row or column is a gather."""
+        shape = b.shape(x)
+        dim = negative(self.dim, len(shape))
+        at = np.arange(self.start, self.stop, self.stride)
+        if at.size == shape[dim]:
+            return x
+        if at.size > 1 and self.stride > 1 and dim >= -2:
+            return gather(b, x, dim, at)
+        stride = self.stride if at.size > 1 else 1
+        plain = Index(dim, self.start, int(at[-1]) + 1, stride)
+        return None if plain == self else b.op(plain, x)
 
 
 @op("select")
@@ -106,6 +135,13 @@ class Select(NdOp):
         x = x.reshape(*x.shape[:axis], groups, stride, *x.shape[axis + 1 :])
         x = x.narrow(axis + 1, self.begin, self.length)
         return x.reshape(*x.shape[:axis], groups * self.length, *x.shape[axis + 2 :])
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        shape = b.shape(x)
+        dim, size = negative(self.dim, len(shape)), shape[self.dim]
+        stride, groups = self._groups(size)
+        at = (np.arange(groups)[:, None] * stride + self.begin + np.arange(self.length)).reshape(-1)
+        return pick(b, x, dim, np.where(at < size, at, -1))
 
 
 @op("pad")
@@ -147,6 +183,21 @@ class Pad(NdOp):
                 x = x.index_select(axis, self.source(axis, x.shape[axis]))
         return x
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        """Zeros are canonical; another value is added where the zeros are; a mirror or a repeated edge is a gather."""
+        shape = b.shape(x)
+        if all(pair == (0, 0) for pair in self.pads):
+            return x
+        if self.mode == "constant":
+            if self.value == 0:
+                return None
+            outside = np.pad(np.zeros(shape, np.float32), self.pads, constant_values=np.float32(self.value))
+            return b.add(b.op(Pad(self.pads), x), b.constant(outside))
+        for axis, pair in enumerate(self.pads):
+            if pair != (0, 0):
+                x = pick(b, x, axis - len(shape), self.source(axis, shape[axis]).numpy())
+        return x
+
 
 @op("concatenate")
 class Concatenate(NdOp):
@@ -165,47 +216,11 @@ class Concatenate(NdOp):
     def evaluate(self, *operands: Tensor) -> Tensor:
         return torch.cat(operands, self.axis)
 
-
-@op("stack")
-class Stack(NdOp):
-    """Operands side by side along a new dim at axis (counted in the result)."""
-
-    axis: int
-
-    def infer(self, *operands: Shape) -> Shape:
-        first = operands[0]
-        if any(s != first for s in operands):
-            raise ShapeError(f"stack takes operands of one shape, not {operands}")
-        axis = axis_of(self.axis, len(first) + 1, "stack")
-        return (*first[:axis], len(operands), *first[axis:])
-
-    def evaluate(self, *operands: Tensor) -> Tensor:
-        return torch.stack(operands, self.axis)
-
-
-@op("interleave")
-class Interleave(NdOp):
-    """Operands of one shape dealt in turn along axis, `stride` elements each time."""
-
-    axis: int = -3
-    stride: int = 1
-
-    def infer(self, *operands: Shape) -> Shape:
-        first = operands[0]
-        axis = axis_of(self.axis, len(first), "interleave")
-        if any(s != first for s in operands) or self.stride < 1 or first[axis] % self.stride:
-            raise ShapeError(
-                f"interleave by {self.stride} along {self.axis} takes operands of one shape whose size there is a "
-                f"multiple of {self.stride}, not {operands}"
-            )
-        return with_size(first, axis, first[axis] * len(operands))
-
-    def evaluate(self, *operands: Tensor) -> Tensor:
-        shape = operands[0].shape
-        axis = self.axis % len(shape)
-        split = (*shape[:axis], shape[axis] // self.stride, self.stride, *shape[axis + 1 :])
-        dealt = torch.stack([x.reshape(split) for x in operands], axis + 1)
-        return dealt.reshape(*shape[:axis], shape[axis] * len(operands), *shape[axis + 1 :])
+    def canonicalise(self, b: Builder, node: Node, *operands: str) -> str | None:
+        axis = negative(self.axis, len(node.shape))
+        if len(operands) == 1:
+            return operands[0]
+        return None if axis == self.axis else b.op(Concatenate(axis), *operands)
 
 
 @op("unsqueeze")
@@ -220,6 +235,9 @@ class Unsqueeze(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.unsqueeze(x, self.dim)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        return b.reshape(x, node.shape)
 
 
 @op("squeeze")
@@ -237,6 +255,9 @@ class Squeeze(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.squeeze(x, self.dim)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        return b.reshape(x, node.shape)
+
 
 @op("broadcast_to")
 class BroadcastTo(NdOp):
@@ -251,6 +272,9 @@ class BroadcastTo(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.broadcast_to(x, self.shape)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        return b.reshape(x, self.shape) if math.prod(b.shape(x)) == math.prod(self.shape) else None
 
 
 @op("repeat")
@@ -268,80 +292,21 @@ class Repeat(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return x.repeat(self.factors)
 
-
-def _zrc(x: Shape, what: str) -> tuple[Shape, int, int, int]:
-    """(leading dims, z, r, c); a matrix counts as one slice."""
-    if len(x) < 2:
-        raise ShapeError(f"{what} takes a tensor of rank 2 or more, not {x}")
-    return (x[:-3], x[-3], x[-2], x[-1]) if len(x) > 2 else ((), 1, x[0], x[1])
-
-
-def _divide(size: int, n: int, what: str, unit: str, x: Shape) -> int:
-    if n < 1 or size % n:
-        raise ShapeError(f"{what}({n}) of {x}: {n} does not divide the {size} {unit}")
-    return size // n
-
-
-@op("hslice")
-class HSlice(NdOp):
-    """(..., Z, R, C) -> (..., Z*n, R, C/n): slice z*n + i holds columns i*C/n .. of slice z."""
-
-    n: int
-
-    def infer(self, x: Shape) -> Shape:
-        lead, z, r, c = _zrc(x, "hslice")
-        return (*lead, z * self.n, r, _divide(c, self.n, "hslice", "columns", x))
-
-    def evaluate(self, x: Tensor) -> Tensor:
-        lead, z, r, c = _zrc(tuple(x.shape), "hslice")
-        split = x.reshape(*lead, z, r, self.n, c // self.n).transpose(-3, -2)
-        return split.reshape(*lead, z * self.n, r, c // self.n)
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Size 1 broadcasts; rows and columns gather; slices are laid one after the other."""
+        x = b.reshape(x, (1,) * (len(self.factors) - len(b.shape(x))) + b.shape(x))
+        shape = b.shape(x)
+        spread = tuple(k if n == 1 else n for n, k in zip(shape, self.factors, strict=True))
+        x = x if spread == shape else b.op(BroadcastTo(spread), x)
+        for axis, (n, k) in enumerate(zip(shape, self.factors, strict=True)):
+            if n > 1 and k > 1:
+                dim = axis - len(shape)
+                x = gather(b, x, dim, np.tile(np.arange(n), k)) if dim >= -2 else b.op(Concatenate(dim), *[x] * k)
+        return x
 
 
-@op("hstack")
-class HStack(NdOp):
-    """(..., Z, R, C) -> (..., Z/n, R, C*n): the inverse of hslice; n = -1 takes all slices."""
-
-    n: int = -1
-
-    def infer(self, x: Shape) -> Shape:
-        lead, z, r, c = _zrc(x, "hstack")
-        n = z if self.n == -1 else self.n
-        return (*lead, _divide(z, n, "hstack", "slices", x), r, c * n)
-
-    def evaluate(self, x: Tensor) -> Tensor:
-        lead, z, r, c = _zrc(tuple(x.shape), "hstack")
-        n = z if self.n == -1 else self.n
-        return x.reshape(*lead, z // n, n, r, c).transpose(-3, -2).reshape(*lead, z // n, r, c * n)
-
-
-@op("vslice")
-class VSlice(NdOp):
-    """(..., Z, R, C) -> (..., Z*n, R/n, C): rows cut into n pieces that become slices."""
-
-    n: int
-
-    def infer(self, x: Shape) -> Shape:
-        lead, z, r, c = _zrc(x, "vslice")
-        return (*lead, z * self.n, _divide(r, self.n, "vslice", "rows", x), c)
-
-    def evaluate(self, x: Tensor) -> Tensor:
-        return x.reshape(self.infer(tuple(x.shape)))
-
-
-@op("vstack")
-class VStack(NdOp):
-    """(..., Z, R, C) -> (..., Z/n, R*n, C): the inverse of vslice; n = -1 takes all slices."""
-
-    n: int = -1
-
-    def infer(self, x: Shape) -> Shape:
-        lead, z, r, c = _zrc(x, "vstack")
-        n = z if self.n == -1 else self.n
-        return (*lead, _divide(z, n, "vstack", "slices", x), r * n, c)
-
-    def evaluate(self, x: Tensor) -> Tensor:
-        return x.reshape(self.infer(tuple(x.shape)))
+MOVES: tuple[type[NdOp], ...] = (Transpose, Reshape, Index, Unsqueeze, Squeeze, BroadcastTo, Repeat)
+"""Ops whose every result element is an element of their one operand."""
 
 
 @op("gather_rows")
@@ -353,10 +318,41 @@ class GatherRows(NdOp):
     def infer(self, x: Shape) -> Shape:
         at = self.index.array
         if len(x) < 2 or at.ndim != 1 or at.size == 0 or at.min() < -1 or at.max() >= x[-2]:
-            raise ShapeError(f"gather_rows of {x}: a one-dimensional index with entries -1..{x[-2] - 1 if len(x) > 1 else 0}")
+            raise ShapeError(f"gather_rows of {x}: a one-dimensional index with entries from -1 to the last row")
         return (*x[:-2], int(at.size), x[-1])
 
     def evaluate(self, x: Tensor) -> Tensor:
         at = torch.from_numpy(self.index.array.astype("int64"))
         y = x.index_select(-2, at.clamp(min=0))
         return torch.where((at >= 0)[:, None], y, torch.zeros((), dtype=y.dtype))
+
+
+def gather(b: Builder, x: str, dim: int, at: np.ndarray) -> str:
+    """Positions `at` along a negative dim (-1 in `at` is a zero); other dims than rows are turned there and back."""
+    shape = b.shape(x)
+    if len(shape) == 1:
+        return b.reshape(b.op(GatherRows(Payload(at)), b.reshape(x, (shape[0], 1))), (int(at.size),))
+    if dim == -2:
+        return b.op(GatherRows(Payload(at)), x)
+    return b.transpose(b.op(GatherRows(Payload(at)), b.transpose(x, dim, -2)), dim, -2)
+
+
+def pick(b: Builder, x: str, dim: int, at: np.ndarray) -> str:
+    """As `gather`, by runs of neighbours where they are few and the dim is neither rows nor columns."""
+    size = b.shape(x)[dim]
+    if np.array_equal(at, np.arange(size)):
+        return x
+    if (at >= 0).all() and np.array_equal(at, np.arange(at[0], at[0] + at.size)):
+        return b.op(Index(dim, int(at[0]), int(at[-1]) + 1), x)
+    if dim >= -2:
+        return gather(b, x, dim, at)
+    cuts = np.flatnonzero(np.where((at[1:] < 0) & (at[:-1] < 0), 0, at[1:] - at[:-1] - 1)) + 1
+    runs = np.split(at, cuts)
+    shape = b.shape(x)
+    parts = []
+    for run in runs:
+        if run[0] < 0:
+            parts.append(b.constant(np.zeros(with_size(shape, len(shape) + dim, int(run.size)), np.float32)))
+        else:
+            parts.append(b.op(Index(dim, int(run[0]), int(run[-1]) + 1), x))
+    return b.op(Concatenate(dim), *parts)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 from torch.nn import functional
 
 from tbuda_lab.core.graph import Shape, op
-from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.base import NdOp, not_on_device, truth
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
+TINY = 2.0**-126
+"""The smallest normal float32: stands in for zero under a logarithm."""
 
 
 class Unary(NdOp):
@@ -149,6 +159,21 @@ class Clip(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return x if self.min is None and self.max is None else torch.clamp(x, self.min, self.max)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Exact in every format: each form only picks one of x and the bounds."""
+        low, high = self.min, self.max
+        if low is not None and high is not None and low >= high:
+            return b.constant(np.full(node.shape, high, np.float32))
+        if low == 0:
+            return b.op(Relu() if high is None else Relu(high, "max"), x)
+        if high is not None and low is not None and low < 0 < high:
+            return b.subtract(b.op(Relu(high, "max"), x), b.op(Relu(-low, "max"), b.negate(x)))
+        if low is not None:
+            x = b.maximum(x, low)
+            if low > 0 and high is not None:
+                return b.op(Relu(high, "max"), x)
+        return x if high is None else b.negate(b.maximum(b.negate(x), -high))
+
 
 @op("pow")
 class Pow(Unary):
@@ -159,13 +184,33 @@ class Pow(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.pow(x, self.exponent)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        """Whole and half exponents exactly; any other as e^(n ln x), which like torch's needs x >= 0."""
+        n = self.exponent
+        if n == 0:
+            return b.constant(np.ones(node.shape, np.float32))
+        if n == 1:
+            return x
+        if n < 0:
+            return b.op(Reciprocal(), x if n == -1 else b.op(Pow(-n), x))
+        whole = math.floor(n)
+        if n == whole:
+            return None
+        if n - whole == 0.5:
+            root = b.op(Sqrt(), x)
+            return root if whole == 0 else b.multiply(b.op(Pow(float(whole)), x), root)
+        return b.op(Exp(), b.multiply(b.op(Log(), b.maximum(x, TINY)), n))
+
 
 @op("logical_not")
 class LogicalNot(Unary):
     """1 where x is 0, else 0."""
 
     def evaluate(self, x: Tensor) -> Tensor:
-        return (x == 0).to(torch.float32)
+        return truth(x == 0, x)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        return b.mark_truth(b.subtract(1.0, as_truth(b, x)))
 
 
 @op("erf")
@@ -177,6 +222,9 @@ class Erf(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.erf(x)
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        raise not_on_device(node, "the device has no erf; write gelu, or leave erf to inputs computed on the host")
+
 
 @op("cast")
 class Cast(Unary):
@@ -186,5 +234,28 @@ class Cast(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         if self.dtype == "bool":
-            return (x != 0).to(torch.float32)
+            return truth(x != 0, x)
         return x.to(getattr(torch, self.dtype))
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Between floats a cast is the data formats' business; to an integer it would have to round."""
+        if self.dtype == "bool":
+            return as_truth(b, x)
+        if getattr(torch, self.dtype).is_floating_point or b.is_truth(x):
+            return x
+        raise not_on_device(node, f"a cast to {self.dtype} rounds, which no device op does; keep the tensor in float")
+
+
+def step(b: Builder, d: str) -> str:
+    """1 where d > 0, else 0: d amplified beyond 1, clamped to [0, 1]. A d below 2^-45 counts as a part of 1."""
+    # 2^15 is the largest power of two that Float16 holds; three of them keep every intermediate in range.
+    if b.options.data_format.family == "a":
+        for _ in range(2):
+            d = b.op(Relu(2.0**15, "max"), b.multiply(d, 2.0**15))
+        return b.mark_truth(b.op(Relu(1.0, "max"), b.multiply(d, 2.0**15)))
+    return b.mark_truth(b.op(Relu(1.0, "max"), b.multiply(d, 2.0**60)))
+
+
+def as_truth(b: Builder, x: str) -> str:
+    """1 where x is not 0; x itself where it is known to hold only 0 and 1."""
+    return x if b.is_truth(x) else step(b, b.op(Abs(), x))

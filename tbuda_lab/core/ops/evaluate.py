@@ -1,0 +1,96 @@
+"""Runs an nD graph in torch: the reference of passes, of verification, and of host recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.graph import Graph, GraphError, Node, NodeKind
+from tbuda_lab.core.ops.base import NdOp
+
+Values = dict[str, torch.Tensor]
+
+
+def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
+    """Outputs by name. `feeds` holds the model's own inputs; an INPUT or OUTPUT with a recipe applies it.
+
+    dtype: evaluate all floats in this type (torch.float64 for a closer reference). A fed tensor also stands in for a
+    parameter of that name. Raises `InputError` for a missing input or a wrong shape.
+    """
+    last_use = {name: node.name for node in graph.topological() for name in node.sources}
+    dying: dict[str, list[str]] = {}
+    for name, reader in last_use.items():
+        dying.setdefault(reader, []).append(name)
+    values: Values = {}
+    outputs: Values = {}
+    with torch.no_grad():
+        for node in graph.topological():
+            values[node.name] = _value(graph, node, values, feeds, dtype)
+            for name in dying.get(node.name, ()):
+                del values[name]
+            if node.kind is NodeKind.OUTPUT:
+                outputs[node.name] = values.pop(node.name)
+    return {node.name: outputs[node.name] for node in graph.outputs}
+
+
+def evaluate_nodes(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
+    """The value of every node by name; otherwise as `evaluate`."""
+    values: Values = {}
+    with torch.no_grad():
+        for node in graph.topological():
+            values[node.name] = _value(graph, node, values, feeds, dtype)
+    return values
+
+
+def run_recipe(recipe: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The one result of a recipe (a graph with one output)."""
+    (result,) = evaluate(recipe, feeds, dtype).values()
+    return result
+
+
+def to_tensor(value: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A node's array as a tensor; shares memory where torch allows it."""
+    tensor = torch.from_numpy(value if value.flags.writeable else value.copy())
+    return _as(tensor, dtype)
+
+
+def _as(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+
+
+def _value(
+    graph: Graph, node: Node, values: Values, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None
+) -> torch.Tensor:
+    if node.kind is NodeKind.INPUT:
+        if node.recipe is not None:
+            return run_recipe(node.recipe, feeds, dtype)
+        return _fed(node, feeds, dtype)
+    if node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT):
+        if node.kind is NodeKind.PARAMETER and node.name in feeds and node.recipe is None:
+            return _fed(node, feeds, dtype)
+        if node.value is None:
+            raise GraphError(f"{node.kind.value} {node.name!r} has no value, graph {graph.name!r} cannot be evaluated")
+        return to_tensor(node.value, dtype)
+    operands = [values[name] for name in node.sources]
+    if node.kind is NodeKind.OUTPUT:
+        return operands[0] if node.recipe is None else run_recipe(node.recipe, {_only_input(node.recipe): operands[0]})
+    if not isinstance(node.op, NdOp):
+        raise GraphError(f"{node.name!r} is no nD op; only nD graphs are evaluated here")
+    return node.op.evaluate(*operands)
+
+
+def _fed(node: Node, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> torch.Tensor:
+    if node.name not in feeds:
+        raise InputError(f"input {node.name!r} of shape {node.shape} is missing; given were {sorted(feeds)}")
+    tensor = feeds[node.name]
+    if tuple(tensor.shape) != node.shape:
+        raise InputError(f"input {node.name!r} takes shape {node.shape}, not {tuple(tensor.shape)}")
+    return _as(tensor, dtype)
+
+
+def _only_input(recipe: Graph) -> str:
+    (node,) = recipe.inputs
+    return node.name
