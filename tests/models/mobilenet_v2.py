@@ -1,4 +1,4 @@
-"""MobileNetV2 (width 1.0) for 224x224 images, after Sandler et al., "Inverted Residuals and Linear Bottlenecks" (2018)."""
+"""MobileNetV2 (width 1.0) for 224x224 images, after Sandler et al., "MobileNetV2: Inverted Residuals" (2018)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""The command itself: version, help, doctor, usage errors, records of compiled folders."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tbuda_lab._version
+from tbuda_lab.cli import main
+from tbuda_lab.cli.app import build_parser
+from tbuda_lab.cli.bringup import read_request
+
+
+def test_version_and_module_entry() -> None:
+    command = [sys.executable, "-m", "tbuda_lab", "--version"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout == f"tbuda {tbuda_lab._version.__version__}\n"
+
+
+def test_doctor_lists_what_is_here_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:3] == ["ok", "torch", torch.__version__] for line in lines)
+    assert all(line.startswith(("  ok  ", "  no  ", "  --  ")) for line in lines[1:])
+
+
+def test_doctor_fails_without_a_required_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tbuda_lab.cli.doctor.REQUIRED", ("torch", "no-such-distribution-anywhere"))
+    assert main(["doctor"]) == 1
+    assert "no-such-distribution-anywhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [[], ["no-such-command"], ["compile"], ["compile", "m.py:f"]])
+def test_wrong_usage_is_exit_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        main(argv)
+    assert refusal.value.code == 2
+    assert "usage: tbuda" in capsys.readouterr().err
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for command in ("compile", "run", "report", "netlist", "demo", "doctor"):
+        assert command in text
+
+
+def test_request_of_a_compiled_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    record = {"request": {"target": "../model.py:make", "device": "n150", "harvested_rows": [3], "op_size": ["a=1x1"]}}
+    (out / "compile.json").write_text(json.dumps(record))
+    arguments = build_parser().parse_args(["run", str(out)])
+    request = read_request(arguments)
+    assert request.target == f"{tmp_path / 'model.py'}:make"
+    assert (request.device, request.harvested_rows, request.op_size) == ("n150", (3,), ("a=1x1",))
+
+
+@pytest.mark.parametrize("text", [
+    "", "\0", "[]", "{}", '{"request": 1}', '{"request": {}}', '{"request": {"target": 3}}',
+    '{"request": {"target": "m.py"}}', '{"request": {"target": "m.py:f", "surplus": 1}}',
+])
+def test_a_broken_record_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "compile.json").write_text(text)
+    assert main(["run", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("tbuda: ModelError: ") and "compile again" in error
+
+
+def test_a_compiled_folder_keeps_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "compile.json").write_text('{"request": {"target": "m.py:f"}}')
+    assert main(["run", str(tmp_path), "--device", "n150"]) == 1
+    assert "--device would change that" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Tables and trace of a hand-made placement, where every number is known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tbuda_lab.cli.tables import epoch_table, modelled_cycles, summary
+from tbuda_lab.cli.trace import trace_events
+from tbuda_lab.core.balancer.types import CANDIDATE, Epoch, OpModels, OpPlacement, Placement
+
+
+@pytest.fixture
+def result() -> SimpleNamespace:
+    """Three epochs; the last two run at the same time on two chips. 1 GHz, so a cycle is a nanosecond."""
+    cycles = {"a": 100, "b": 300, "c": 50, "d": 80}
+    rows = {name: np.zeros(1, CANDIDATE) for name in cycles}
+    for name, row in rows.items():
+        row["cycles"] = cycles[name]
+    ops = {
+        "a": OpPlacement("a", 0, 0, (0, 0), (2, 3), False, 0),
+        "b": OpPlacement("b", 0, 0, (2, 0), (1, 8), False, 0),
+        "c": OpPlacement("c", 1, 0, (0, 0), (1, 1), False, 0),
+        "d": OpPlacement("d", 2, 1, (0, 0), (4, 4), False, 0),
+    }
+    epochs = (Epoch(0, 0, 0, ("a", "b")), Epoch(1, 1, 0, ("c",)), Epoch(2, 1, 1, ("d",)))
+    models = {name: OpModels(name, row) for name, row in rows.items()}
+    placement = Placement(ops, epochs, {}, models, tuple(cycles), (300, 50, 80))
+    device = SimpleNamespace(name="two", arch="wormhole_b0", rows=8, cols=8, chips=(0, 1), clock_hz=1e9)
+    return SimpleNamespace(placement=placement, device=device, diagnostics=())
+
+
+def test_epoch_table(result: SimpleNamespace) -> None:
+    lines = [line.split() for line in epoch_table(result).splitlines()[2:]]
+    assert lines == [
+        ["0", "0", "0", "2", "14/64", "300", "b"],
+        ["1", "1", "0", "1", "1/64", "50", "c"],
+        ["2", "1", "1", "1", "16/64", "80", "d"],
+    ]
+
+
+def test_epochs_side_by_side_count_once(result: SimpleNamespace) -> None:
+    assert modelled_cycles(result) == 300 + 80
+    assert "380 cycles per input, 2,631,578.9 inputs/s" in summary(result)
+
+
+def test_trace_is_in_microseconds_and_in_order(result: SimpleNamespace) -> None:
+    events = {e["name"]: e for e in trace_events(result) if e["ph"] == "X"}
+    assert set(events) == {"epoch 0", "epoch 1", "epoch 2", "a", "b", "c", "d"}
+    assert (events["b"]["ts"], events["b"]["dur"]) == (0, pytest.approx(0.3))
+    assert events["c"]["ts"] == events["d"]["ts"] == pytest.approx(0.3)
+    assert events["d"]["pid"] == 1
+    assert events["epoch 1"]["dur"] == pytest.approx(0.08)
