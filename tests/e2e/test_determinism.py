@@ -1,0 +1,43 @@
+"""The same compile gives the same bytes: twice in one process, and in processes that hash strings differently."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import hashlib, sys
+from tbuda_lab.core import netlist
+from tbuda_lab.core.session import Session
+from tests.models import bert, mobilenet_v2, unet
+for name, (module, inputs) in (("bert", bert.make_model(layers=2)), ("mobilenet_v2", mobilenet_v2.make_model()),
+                               ("unet", unet.make_model())):
+    for _ in range(int(sys.argv[1])):
+        session = Session(module, inputs, device="wormhole_b0")
+        session.compile()
+        print(name, hashlib.sha256(netlist.dumps(session.result.netlist).encode()).hexdigest())
+"""
+
+
+def digests(hash_seed: str, times: int) -> list[tuple[str, str]]:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", SCRIPT, str(times)]
+    answer = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    return [tuple(line.split()) for line in answer.stdout.splitlines()]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_byte_equal_netlists() -> None:
+    once, twice = digests("1", 1), digests("271828", 2)
+    assert [name for name, _ in once] == ["bert", "mobilenet_v2", "unet"]
+    assert len({digest for _, digest in once}) == 3
+    assert all(len(digest) == len(hashlib.sha256().hexdigest()) for _, digest in once)
+    assert twice == [pair for pair in once for _ in range(2)]
