@@ -18,7 +18,7 @@ LAB_ARGS ?=
 ENV_STAMP   := $(VENV)/.tbuda-env
 NPM_STAMP   := labextension/node_modules/.tbuda-npm
 FRONT_STAMP := build/.front-end
-FRONT_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) \
+FRONT_SOURCES := $(shell find labextension/src labextension/style labextension/schema labextension/scripts -type f 2>/dev/null) \
                  $(wildcard labextension/*.json labextension/*.js labextension/*.mjs labextension/*.cjs labextension/*.ts)
 
 # One BLAS thread: the numbers and the timings then depend less on the machine.
@@ -52,7 +52,7 @@ floors: env  ## import-linter: who may import whom
 	@echo "== import-linter"; $(BIN)/lint-imports --no-logo
 
 test-front-end: $(NPM_STAMP)  ## TypeScript: linter and unit tests
-	@echo "== TypeScript"; cd labextension; npm run --silent lint; npm run --silent test
+	@echo "== TypeScript"; cd labextension; npm run --silent check; npm run --silent lint; npm run --silent test
 
 test-python: front-end  ## pytest with the slowest tests listed (PYTEST_ARGS=... to choose)
 	@echo "== pytest"
@@ -79,7 +79,7 @@ front-end: $(FRONT_STAMP)  ## build the widget bundle and the JupyterLab extensi
 
 $(FRONT_STAMP): $(ENV_STAMP) $(NPM_STAMP) $(FRONT_SOURCES)
 	@echo "== building the front end"
-	(cd labextension; PATH="$(abspath $(BIN)):$$PATH" npm run --silent build)
+	(cd labextension; PATH="$(abspath $(BIN)):$$PATH" npm run --silent build:prod)
 	mkdir -p $(VENV)/share/jupyter/labextensions/@tbuda-lab build
 	rm -rf $(VENV)/share/jupyter/labextensions/@tbuda-lab/labextension
 	ln -s $(abspath tbuda_lab/labextension) $(VENV)/share/jupyter/labextensions/@tbuda-lab/labextension
