@@ -1,0 +1,164 @@
+"""The stages of a compile in order, and what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core import passes
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, input_binding, output_binding
+from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.emit import emit
+from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
+from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer import place
+
+STAGES = ("passes", "lower", "balance", "place", "emit", "check")
+"""What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
+
+StageHook = Callable[[str, float], None]
+"""Called as (stage, fraction of the stage done); 0.0 when it starts, 1.0 when it ends."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileResult:
+    """Everything a compile leaves: the graph of each stage, the placement, the netlist, and the host's side of it.
+
+    parameters: queue name -> (t, R, C) as the host writes it once before the first run.
+    timings: stage -> seconds of wall time.
+    """
+
+    graph: Graph
+    passed: Graph
+    lowered: Graph
+    placement: Placement
+    netlist: Netlist
+    inputs: tuple[InputBinding, ...]
+    outputs: tuple[OutputBinding, ...]
+    parameters: dict[str, np.ndarray]
+    device: DeviceSpec
+    options: CompileOptions
+    overrides: tuple[Override, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    timings: dict[str, float]
+
+
+class _Clock:
+    """Times stages, reports them, and stops between them when asked to."""
+
+    def __init__(self, on_stage: StageHook | None, cancel: threading.Event | None) -> None:
+        self.on_stage = on_stage
+        self.cancel = cancel
+        self.timings: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled(f"cancelled before stage {name!r}")
+        self.report(name, 0.0)
+        start = time.perf_counter()
+        yield
+        self.timings[name] = time.perf_counter() - start
+        self.report(name, 1.0)
+
+    def report(self, name: str, fraction: float) -> None:
+        if self.on_stage is not None:
+            self.on_stage(name, fraction)
+
+
+def compile_graph(
+    graph: Graph,
+    device: DeviceSpec | str,
+    options: CompileOptions | None = None,
+    overrides: Sequence[Override] = (),
+    on_stage: StageHook | None = None,
+    cancel: threading.Event | None = None,
+) -> CompileResult:
+    """Compile an nD graph (a frontend's) for a device.
+
+    Raises `UnsupportedOp`, `OverrideError`, `PlacementError`, `UnknownDevice`, or `Cancelled` once `cancel` is set.
+    """
+    spec = device if isinstance(device, DeviceSpec) else load_device(device)
+    options = options or CompileOptions()
+    clock = _Clock(on_stage, cancel)
+
+    with clock.stage("passes"):
+        passed = passes.run(graph, options)
+    with clock.stage("lower"):
+        lowered = lower(passed.graph, spec, options)
+    with clock.stage("balance"):
+        models = op_models(lowered, spec, options, overrides)
+    with clock.stage("place"):
+        placement = place(
+            lowered,
+            models,
+            spec,
+            options,
+            overrides,
+            cancel=cancel,
+            on_progress=lambda fraction, *_: clock.report("place", fraction),
+        )
+    with clock.stage("emit"):
+        emission = emit(lowered, placement, spec, options.microbatch)
+    with clock.stage("check"):
+        findings = checked(emission.netlist, spec)
+    parameters = host_parameters(lowered) | emission.contents
+    outputs = [
+        output_binding(_output_node(lowered, q.source), q.name, q.tms)
+        for q in placement.queues.values()
+        if q.kind == "output"
+    ]
+    in_order = {node.name: i for i, node in enumerate(lowered.outputs)}
+    return CompileResult(
+        graph=graph,
+        passed=passed.graph,
+        lowered=lowered,
+        placement=placement,
+        netlist=emission.netlist,
+        inputs=tuple(input_binding(n) for n in lowered.inputs),
+        outputs=tuple(sorted(outputs, key=lambda o: in_order[o.name])),
+        parameters=parameters,
+        device=spec,
+        options=options,
+        overrides=tuple(overrides),
+        diagnostics=(*placement.diagnostics, *findings),
+        timings=clock.timings,
+    )
+
+
+def _output_node(lowered: Graph, source: str) -> Node:
+    """The OUTPUT node of an output queue, which is named by that node or by the op that feeds it."""
+    node = lowered[source]
+    return node if node.kind is NodeKind.OUTPUT else next(n for n in lowered.outputs if n.inputs[0].source == source)
+
+
+def checked(netlist: Netlist, device: DeviceSpec) -> list[Diagnostic]:
+    """Warnings and notes of the strict netlist check. An error would be a defect of ours, so it stops the compile."""
+    findings = [
+        Diagnostic(f.severity, ".".join(map(str, f.where)), f.rule, f.message, f.fix or "")
+        for f in netlists.check(netlist, arch=device.arch, profile="strict")
+    ]
+    errors = [d for d in findings if d.severity == "error"]
+    if errors:
+        raise NetlistError("the emitted netlist breaks the backend's rules", errors)
+    return findings
+
+
+def host_parameters(lowered: Graph) -> dict[str, np.ndarray]:
+    """What the host writes into the queues of parameters and constants, by queue (= node) name."""
+    stored = {}
+    for node in lowered.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
+        if node.value is not None:
+            stored[node.name] = host_tensor(node.value.reshape(node.shape[1:]))
+    return stored

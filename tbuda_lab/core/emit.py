@@ -1,0 +1,341 @@
+"""From a placement to the netlist: graphs of the epochs, queues, and the program that runs them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core.balancer.streaming import edge_tms
+from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.formats import MathFidelity
+from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
+from tbuda_lab.core.lowering.hwops import (
+    HwDepthwise,
+    HwMatmul,
+    HwOp,
+    HwReduce,
+    HwSparseMatmul,
+    HwSplice,
+    HwUnary,
+    PackerRelu,
+    tile_shape,
+)
+from tbuda_lab.core.netlist import schema
+from tbuda_lab.core.netlist.sparse import SparseEncoding, encode_picker
+
+SPARSE_KINDS = ("sparse_tiles", "sparse_encoding")
+
+
+@dataclasses.dataclass(frozen=True)
+class Emission:
+    """The netlist, and the contents of the queues that only emission knows: tiles and encodings of the pickers.
+
+    contents: queue name -> (t, R, C) array, float32 for sparse tiles, int32 words for encodings.
+    """
+
+    netlist: schema.Netlist
+    contents: dict[str, np.ndarray]
+
+
+def emit(graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int) -> Emission:
+    """The netlist of a placed lowered graph, for `microbatch` inputs per pass of the program's loop."""
+    emitter = _Emitter(graph, placement, device, microbatch)
+    queues = {q.name: emitter.queue(q) for q in sorted_queues(placement)}
+    graphs: dict[str, schema.NetGraph] = {}
+    for epoch in placement.epochs:
+        net = emitter.epoch_graph(epoch)
+        graphs[net.name] = net
+    netlist = schema.Netlist([device.arch], queues, graphs, [emitter.program(graphs)])
+    return Emission(netlist, emitter.contents)
+
+
+_KIND_ORDER = ("input", "output", "parameter", "constant", *SPARSE_KINDS, "e2e")
+
+
+def sorted_queues(placement: Placement) -> list[QueuePlacement]:
+    """Queues in the writer's groups: inputs, outputs, parameters, constants, epoch to epoch; stable within each."""
+    return sorted(placement.queues.values(), key=lambda q: _KIND_ORDER.index(q.kind))
+
+
+def graph_name(epoch: Epoch, device: DeviceSpec) -> str:
+    name = f"{epoch.direction}_0_{epoch.index}"
+    return name if device.arch == "grayskull" else f"{name}_temporal_epoch_{epoch.temporal}"
+
+
+def net_tms(tms: tuple[TM, ...]) -> list[schema.Tm] | None:
+    """TMs in the netlist's form; None (nothing written) for an empty list."""
+    if not tms:
+        return None
+    return [schema.Tm(tm.name, ((tm.args[0], tm.args[1]),) if tm.name == "broadcast" else tm.args) for tm in tms]
+
+
+class _Emitter:
+    def __init__(self, graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int) -> None:
+        self.graph = graph
+        self.placement = placement
+        self.device = device
+        self.microbatch = microbatch
+        self.contents: dict[str, np.ndarray] = {}
+        self.encodings = {
+            name: self._encode(graph[name]) for name in placement.ops if isinstance(graph[name].op, HwSparseMatmul)
+        }
+        self.queue_of_source: dict[tuple[str, str], str] = {
+            (q.kind, q.source): q.name for q in placement.queues.values()
+        }
+        self.host_fed = {n.name for n in graph.of_kind(NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)}
+        self.feeds_output = {n.inputs[0].source for n in graph.outputs}
+
+    # -- queues ----------------------------------------------------------------------------------------------
+    def queue(self, q: QueuePlacement) -> schema.Queue:
+        mblock = q.mblock
+        if q.kind in SPARSE_KINDS:
+            mblock = self._fill_sparse(q)
+        producer = "HOST"
+        if q.kind in ("e2e", "output"):
+            producer = q.source if self.graph[q.source].kind is NodeKind.OP else self.graph[q.source].inputs[0].source
+        buffers = [schema.Buffer(channel, address) for channel, address in q.buffers]
+        order = None if q.kind in SPARSE_KINDS else q.ublock_order
+        return schema.Queue(
+            q.name,
+            q.access,
+            producer,
+            q.entries,
+            q.grid,
+            schema.Blocking(q.t, mblock, q.ublock, order),
+            q.df,
+            q.chip,
+            q.location,
+            buffers,
+            tile_dim=(TILE, TILE),
+        )
+
+    def _encode(self, node: Node) -> SparseEncoding:
+        """The picker in the layout of the chosen grid; t-streaming along rows cuts every slice into more of them."""
+        assert isinstance(node.op, HwSparseMatmul)
+        row = self.placement.candidate(node.name)
+        z, rt, _ = tile_shape(node.shape)
+        factor = int(row["stream_r"])
+        coords = node.op.picker.array.astype(np.int64, copy=True)
+        if factor > 1:
+            piece = rt // factor * TILE
+            part, coords[:, 1] = coords[:, 1] // piece, coords[:, 1] % piece
+            coords[:, 0] = part * z + coords[:, 0] if str(row["stream"]) == "rz" else coords[:, 0] * factor + part
+        edge = node.inputs[0]
+        act_z, act_rt, _ = apply_shapes(edge.tms, tile_shape(self.graph[edge.source].shape))
+        return encode_picker(
+            coords,
+            grid_r=int(row["grid_r"]),
+            t=int(row["t"]),
+            mblock_m=int(row["mblock_m"]),
+            ublock_r=int(row["ublock_r"]),
+            u_kt=int(row["u_kt"]),
+            act_rt=act_rt,
+            act_z=act_z,
+        )
+
+    def _fill_sparse(self, q: QueuePlacement) -> tuple[int, int]:
+        """Contents of a picker's queue; returns its macro block, which must fit what was allocated."""
+        encoding = self.encodings[q.source]
+        tiles = encoding.num_sparse_tiles if q.kind == "sparse_tiles" else encoding.num_index_tiles
+        content = encoding.sparse_tensor() if q.kind == "sparse_tiles" else encoding.index_tensor()
+        allocated = q.mblock[0] * q.mblock[1] * q.ublock[0] * q.ublock[1]
+        if tiles > allocated:
+            raise PlacementError(
+                f"queue {q.name!r} is too small",
+                [
+                    Diagnostic(
+                        "error",
+                        q.name,
+                        "sparse-size",
+                        f"{tiles} tiles do not fit the {allocated} allocated",
+                        "the size comes from the picker's statistics, which must never be below the encoding",
+                    )
+                ],
+            )
+        self.contents[q.name] = content
+        return (1, tiles)
+
+    # -- ops -------------------------------------------------------------------------------------------------
+    def epoch_graph(self, epoch: Epoch) -> schema.NetGraph:
+        net = schema.NetGraph(graph_name(epoch, self.device), epoch.chip, self.microbatch)
+        for name in epoch.ops:
+            net.ops[name] = self.op(self.graph[name], epoch)
+        return net
+
+    def op(self, node: Node, epoch: Epoch) -> schema.NetOp:
+        placed = self.placement.ops[node.name]
+        row = self.placement.candidate(node.name)
+        assert isinstance(node.op, HwOp) and node.df is not None
+        fidelity = node.attrs["fidelity"]
+        assert isinstance(fidelity, MathFidelity)
+        blocking = schema.Blocking(
+            int(row["t"]),
+            (int(row["mblock_m"]), int(row["mblock_n"])),
+            (int(row["ublock_r"]), int(row["ublock_c"])),
+            self.placement.ublock_order.get(node.name, "r"),
+        )
+        return schema.NetOp(
+            node.name,
+            node.op.netlist_type,
+            (int(row["grid_r"]), int(row["grid_c"])),
+            self._inputs(node, epoch, row),
+            blocking,
+            node.df,
+            grid_loc=placed.start,
+            grid_transpose=True if placed.transposed else None,
+            intermed_df=node.attrs["intermed_df"],
+            acc_df=node.attrs["acc_df"],
+            math_fidelity=str(fidelity),
+            tile_dim=(TILE, TILE),
+            buf_size_mb=int(row["buf_size_mb"]),
+            untilize_output=True if node.name in self.feeds_output else None,
+            attributes=self._attributes(node, row),
+        )
+
+    def _inputs(self, node: Node, epoch: Epoch, row: np.void) -> list[schema.OpInput]:
+        consumer = self.placement.models[node.name].profile
+        assert consumer is not None
+        inputs = []
+        for port, edge in enumerate(node.inputs):
+            source, producer, producer_row = edge.source, None, None
+            df = self.graph[source].df
+            assert df is not None
+            if source not in self.host_fed:
+                producer = self.placement.models[source].profile
+                producer_row = self.placement.candidate(source)
+                if self.placement.ops[source].epoch != epoch.index:
+                    source = self.queue_of_source["e2e", edge.source]
+            tms = edge_tms(producer, producer_row, consumer, port, row)
+            inputs.append(schema.OpInput(source, df, net_tms(tms)))
+        if isinstance(node.op, HwSparseMatmul):
+            spread = net_tms((TM("broadcast", ("c", int(row["grid_c"]))),)) if row["grid_c"] > 1 else None
+            tiles, words = (self.placement.queues[self.queue_of_source[k, node.name]] for k in SPARSE_KINDS)
+            inputs = [
+                schema.OpInput(tiles.name, tiles.df, spread),
+                inputs[0],
+                schema.OpInput(words.name, words.df, spread or net_tms((TM("broadcast", ("c", 1)),))),
+            ]
+        return inputs
+
+    def _attributes(self, node: Node, row: np.void) -> dict[str, Any]:
+        op = node.op
+        attributes: dict[str, Any] = {}
+        if isinstance(op, HwMatmul):
+            attributes = {"m_k": int(row["m_k"]), "u_kt": int(row["u_kt"])}
+            if op.bias:
+                attributes["bias"] = True
+            if op.accumulate:
+                attributes |= {"accumulate": True, "z": op.z}
+            if op.sfpu_op:
+                attributes["sfpu_op"] = op.sfpu_op
+        elif isinstance(op, HwSparseMatmul):
+            encoding = self.encodings[node.name]
+            attributes = {
+                "m_k": int(row["m_k"]),
+                "u_kt": int(row["u_kt"]),
+                "identity": True,
+                "num_index_tiles": encoding.num_index_tiles,
+                "num_sparse_tiles": encoding.num_sparse_tiles,
+                "sparse_tile_ptr_bits": encoding.sparse_tile_ptr_bits,
+                "sparse_ublock_idx_bits": encoding.sparse_ublock_idx_bits,
+                "act_t": apply_shapes(node.inputs[0].tms, tile_shape(self.graph[node.inputs[0].source].shape))[0],
+            }
+        elif isinstance(op, HwDepthwise):
+            attributes = {"m_k": op.kernel, "u_kt": 1}
+            if op.bias:
+                attributes["bias"] = True
+        elif isinstance(op, HwReduce):
+            attributes = {
+                "dim": op.dim,
+                "type": "max",
+                "m_k": max(1, int(row["m_k"])),
+                "u_kt": max(1, int(row["u_kt"])),
+            }
+            if op.dim == "z":
+                attributes["z"] = op.z
+        elif isinstance(op, HwSplice):
+            attributes = _splice_attributes(op, row)
+        elif isinstance(op, HwUnary):
+            attributes = _unary_attributes(op)
+        if op is not None and isinstance(op, HwOp) and op.relu is not None:
+            attributes |= _relu_attributes(op.relu)
+        return attributes
+
+    # -- program ---------------------------------------------------------------------------------------------
+    def program(self, graphs: dict[str, schema.NetGraph]) -> schema.Program:
+        """`run_fwd_0`: a loop over microbatches that executes the epochs in order and then moves the queue pointers."""
+        depths = sorted({q.entries for q in self.placement.queues.values() if self._streams(q)})
+        pointer = {depth: i for i, depth in enumerate(depths)}
+        static: dict[str, schema.Value | None] = {}
+        for i in range(len(depths)):
+            static[f"$lptr_q{i}"] = 0
+            static[f"$gptr_q{i}"] = 0
+        instructions: list[schema.Instruction] = [
+            schema.Param(["$p_loop_count"]),
+            schema.Var(False, {"$c_one": 1, "$c_zero": 0, "$c_microbatch_size": self.microbatch}),
+            schema.Var(True, static),
+            schema.Loop("$p_loop_count"),
+        ]
+        for net in graphs.values():
+            if net.ops:
+                instructions.append(schema.Execute(net.name, self._settings(net, pointer)))
+        for depth, i in pointer.items():
+            for which in ("gptr", "lptr"):
+                name = f"${which}_q{i}"
+                instructions.append(schema.VarInst(name, "incwrap", ["$c_microbatch_size", 2 * depth]))
+        instructions.append(schema.EndLoop())
+        return schema.Program("run_fwd_0", instructions)
+
+    def _streams(self, q: QueuePlacement) -> bool:
+        return q.kind in ("input", "e2e") and q.access == "queue"
+
+    def _settings(self, net: schema.NetGraph, pointer: dict[int, int]) -> dict[str, schema.QueueSetting] | None:
+        read = dict.fromkeys(i.source for op in net.ops.values() for i in op.inputs)
+        settings = {}
+        for name in read:
+            if name not in self.placement.queues:
+                continue
+            q = self.placement.queues[name]
+            fields: dict[str, schema.Value] = {"prologue": q.prologue, "epilogue": False, "zero": False}
+            if q.access == "ram":
+                fields |= {"rd_ptr_global": "$c_zero", "wr_ptr_global": "$c_zero"}
+            elif self._streams(q):
+                i = pointer[q.entries]
+                fields |= {"rd_ptr_local": f"$lptr_q{i}", "rd_ptr_global": f"$gptr_q{i}"}
+            else:
+                fields |= {"rd_ptr_local": "$c_zero", "rd_ptr_global": "$c_zero"}
+                if not q.prologue:
+                    fields["rd_ptr_autoinc"] = 0  # a constant is read again for every input
+            settings[name] = schema.QueueSetting(fields)
+        return settings or None
+
+
+def _splice_attributes(op: HwSplice, row: np.void) -> dict[str, Any]:
+    """Ranges in the netlist's units: slices for z, output ublocks for rows and columns."""
+    if op.axis == "z":
+        unit, granularity = 1, "t"
+        scale = int(row["stream_r"]) * int(row["stream_c"])
+    else:
+        unit, granularity, scale = int(row["ublock_r"] if op.axis == "r" else row["ublock_c"]), "ublock", 1
+    attributes: dict[str, Any] = {"granularity": granularity}
+    for i, triple in enumerate(op.ranges):
+        attributes[f"input{i}"] = [n * scale // unit for n in triple]
+    return attributes
+
+
+def _unary_attributes(op: HwUnary) -> dict[str, Any]:
+    if op.fn in ("exp", "gelu", "gelu_derivative", "reciprocal", "sqrt", "log", "sigmoid", "tanh"):
+        return {"approximate_mode": True} if op.approximate else {}
+    if op.fn == "lrelu":
+        return {"slope": op.slope}
+    if op.fn == "power":
+        return {"exp": op.exp}
+    return {}
+
+
+def _relu_attributes(relu: PackerRelu) -> dict[str, Any]:
+    return {"relu_en": True, "relu_mode": relu.mode, "relu_threshold": relu.threshold}

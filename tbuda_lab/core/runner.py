@@ -1,0 +1,84 @@
+"""Runs a compiled model on the simulated device: host prologue, executor, host epilogue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.sim import Executor
+
+
+class Runner:
+    """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often."""
+
+    def __init__(self, result: CompileResult, mode: str = "golden") -> None:
+        self.result = result
+        self.mode = mode
+        self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch)
+        for queue, value in result.parameters.items():
+            if queue in result.netlist.queues:
+                self._write(queue, value)
+
+    def _write(self, queue: str, value: np.ndarray) -> None:
+        if self.result.netlist.queues[queue].type == "ram":
+            self.executor.write(queue, value, slot=0)
+        else:
+            self.executor.push(queue, value)
+
+    def run(
+        self,
+        samples: Sequence[Any],
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> list[list[torch.Tensor]]:
+        """Outputs of every sample, in order.
+
+        A sample is what the model's forward takes: a tensor, a sequence of tensors, or a mapping by argument. Dim 0
+        may hold several elements; they run one by one and are joined again. Raises `InputError` for inputs that do
+        not fit, or whose number is no multiple of the microbatch that the model was compiled for.
+        """
+        batches = [list(elements(self.result.graph, frontend.feeds(self.result.graph, s))) for s in samples]
+        flat = [feed for batch in batches for feed in batch]
+        microbatch = self.result.options.microbatch
+        if len(flat) % microbatch:
+            raise InputError(f"{len(flat)} input(s) given, the model runs {microbatch} at a time")
+        rows: list[list[torch.Tensor]] = []
+        for start in range(0, len(flat), microbatch):
+            rows += self._pass(flat[start : start + microbatch], cancel)
+            if progress is not None:
+                progress(len(rows), len(flat))
+        results, begin = [], 0
+        for batch in batches:
+            results.append([joined(column) for column in zip(*rows[begin : begin + len(batch)], strict=True)])
+            begin += len(batch)
+        return results
+
+    def _pass(self, feeds: list[dict[str, torch.Tensor]], cancel: threading.Event | None) -> list[list[torch.Tensor]]:
+        """One pass of the program's loop: as many inputs as the microbatch."""
+        for feed in feeds:
+            for binding in self.result.inputs:
+                self.executor.push(binding.queue, binding.encode(feed))
+        self.executor.run(params={"p_loop_count": 1}, cancel=cancel)
+        columns = [[b.decode(self.executor.pop(b.queue)) for _ in feeds] for b in self.result.outputs]
+        return [list(row) for row in zip(*columns, strict=True)]
+
+
+def elements(graph: Graph, feed: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+    """The elements of a microbatch: inputs traced with 1 in dim 0 are cut where they have more; others go with each."""
+    cut = [n.name for n in graph.inputs if n.shape and n.shape[0] == 1 and feed[n.name].shape[0] > 1]
+    size = int(feed[cut[0]].shape[0]) if cut else 1
+    for i in range(size):
+        yield {name: t[i : i + 1] if name in cut else t for name, t in feed.items()}
+
+
+def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Outputs of the elements of one sample, along dim 0."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -1,0 +1,48 @@
+"""What the host writes and reads around the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbuda_lab.core.bindings import OutputBinding, host_tensor, unstacked
+from tbuda_lab.core.graph.tm import hslice, hstack, vstack
+from tbuda_lab.core.verification import compare
+
+
+@given(st.integers(1, 3), st.integers(1, 70), st.integers(1, 70))
+def test_the_host_pads_with_zeros_and_replicates_sizes_of_one(z, rows, cols):
+    value = np.random.default_rng(0).standard_normal((z, rows, cols)).astype(np.float32) + 3
+    stored = host_tensor(value)
+    assert stored.shape == (z, -(-rows // 32) * 32, -(-cols // 32) * 32)
+    np.testing.assert_array_equal(stored[:, :rows, :cols], value)
+    down = stored[:, rows:, :cols]
+    right = stored[:, :rows, cols:]
+    np.testing.assert_array_equal(down, np.broadcast_to(value, (z, 31, cols)) if rows == 1 else np.zeros_like(down))
+    np.testing.assert_array_equal(right, np.broadcast_to(value, (z, rows, 31)) if cols == 1 else np.zeros_like(right))
+
+
+def test_streamed_outputs_come_back_whole():
+    rng = np.random.default_rng(1)
+    whole = rng.standard_normal((2, 96, 64)).astype(np.float32)
+    by_rows = whole.reshape(2, 3, 32, 64).reshape(6, 32, 64)
+    np.testing.assert_array_equal(unstacked(by_rows, vstack(3)), whole)
+    by_cols = whole.reshape(2, 96, 2, 32).transpose(0, 2, 1, 3).reshape(4, 96, 32)
+    np.testing.assert_array_equal(unstacked(by_cols, hstack(2)), whole)
+    np.testing.assert_array_equal(unstacked(whole, hslice(2)), by_cols)
+    binding = OutputBinding("out", "out", (1, 2, 90, 60), (vstack(3),))
+    assert torch.equal(binding.decode(by_rows), torch.from_numpy(whole[:, :90, :60].reshape(1, 2, 90, 60)))
+
+
+def test_correlation_is_pearsons():
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal(1000), rng.standard_normal(1000)
+    assert compare("x", a, a + 0.1 * b).pcc == pytest.approx(np.corrcoef(a, a + 0.1 * b)[0, 1])
+    assert compare("x", np.ones(5), np.ones(5)).pcc == 1.0
+    assert compare("x", np.ones(5), np.full(5, 2.0)).pcc == 0.0
+    assert compare("x", a, np.full(1000, np.nan)).pcc == 0.0
+    with pytest.raises(ValueError, match="against"):
+        compare("x", a, b[:-1])
