@@ -41,7 +41,7 @@ def run(_: argparse.Namespace) -> int:
         _line(name, _version(name), f"for {purpose}; {without}")
 
     package = Path(tbuda_lab.__file__).parent
-    _line("widget bundle", _built(package / "widgets/static/widget.js"),
+    _line("views", _built(package / "widgets/static/page.js"),
           "run `make front-end` in a checkout, or install a wheel; the command line works without it")
     _line("labextension", _labextension(package),
           "run `make front-end` in a checkout, or install a wheel; notebooks work without it")
