@@ -75,7 +75,9 @@ class Emitter:
         self.graph.add(node)
         return name
 
-    def leaf(self, kind: NodeKind, name: str, shape: Sequence[int], value: np.ndarray | None = None, **attrs: object) -> str:
+    def leaf(
+        self, kind: NodeKind, name: str, shape: Sequence[int], value: np.ndarray | None = None, **attrs: object
+    ) -> str:
         """Add an INPUT or PARAMETER node under a free name."""
         node = Node(self.graph.unique(name), kind, tuple(int(n) for n in shape), value=value, origin=self.origin)
         node.attrs.update(attrs)

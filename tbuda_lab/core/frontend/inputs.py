@@ -62,7 +62,8 @@ def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, A
     container of those.
     """
     if isinstance(sample_inputs, Mapping):
-        args, named = (), {**sample_inputs, **(kwargs or {})}
+        args: tuple[Any, ...] = ()
+        named = {**sample_inputs, **(kwargs or {})}
     elif isinstance(sample_inputs, tuple | list):
         args, named = tuple(sample_inputs), dict(kwargs or {})
     else:
@@ -103,7 +104,9 @@ def _tensors(path: str, value: Any) -> list[tuple[str, torch.Tensor]]:
         if isinstance(leaf, torch.Tensor):
             found.append((where, leaf))
         elif not (leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype | torch.device)):
-            raise InputError(f"input {where!r} is a {type(leaf).__name__}; inputs are tensors, numbers, strings or None")
+            raise InputError(
+                f"input {where!r} is a {type(leaf).__name__}; inputs are tensors, numbers, strings or None"
+            )
     return found
 
 
@@ -148,7 +151,9 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
 def check_input(node: Node, tensor: torch.Tensor) -> None:
     """Raise `InputError` unless `tensor` may be fed to `node`."""
     shape, given = tuple(node.shape), tuple(tensor.shape)
-    fits = given == shape or (shape and shape[0] == 1 and given[1:] == shape[1:] and len(given) == len(shape) and given[0] >= 1)
+    fits = given == shape or (
+        shape and shape[0] == 1 and given[1:] == shape[1:] and len(given) == len(shape) and given[0] >= 1
+    )
     if not fits:
         wanted = f"(microbatch, {', '.join(map(str, shape[1:]))})" if shape and shape[0] == 1 else str(shape)
         raise InputError(f"input {node.name!r} has shape {given}; the model was traced for {wanted}")

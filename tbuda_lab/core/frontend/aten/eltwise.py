@@ -318,8 +318,14 @@ def bitwise_not(c: Call) -> str:
 
 
 IDENTITY = (
-    "aten.contiguous", "aten.clone", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh",
-    "aten.detach_", "aten.positive",
+    "aten.contiguous",
+    "aten.clone",
+    "aten.alias",
+    "aten.detach",
+    "aten.lift_fresh_copy",
+    "aten.lift_fresh",
+    "aten.detach_",
+    "aten.positive",
 )
 
 
@@ -347,5 +353,3 @@ def cast(c: Call) -> str:
 
 def kind(dtype: torch.dtype) -> str:
     return "bool" if dtype == torch.bool else "float" if dtype.is_floating_point else "int"
-
-

@@ -242,8 +242,12 @@ def batch_norm(c: Call) -> Result:
     channels = (c.shape(x)[1],)
     epsilon = float(c.get("eps"))
     y = c.op(
-        Batchnorm(epsilon), x, weight_or(c, "weight", channels, 1.0), weight_or(c, "bias", channels, 0.0),
-        c.x("running_mean"), c.x("running_var"),
+        Batchnorm(epsilon),
+        x,
+        weight_or(c, "weight", channels, 1.0),
+        weight_or(c, "bias", channels, 0.0),
+        c.x("running_mean"),
+        c.x("running_var"),
     )
     return y if c.target._schema.name == "aten::batch_norm" else (y, None, None)
 

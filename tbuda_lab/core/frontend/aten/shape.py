@@ -26,8 +26,17 @@ from tbuda_lab.core.ops import (
 
 
 @maps(
-    "aten.view.default", "aten._unsafe_view", "aten.reshape", "aten.flatten", "aten.squeeze", "aten.unsqueeze",
-    "aten.unflatten", "aten.view_as", "aten.reshape_as", "aten.atleast_1d", "aten.ravel",
+    "aten.view.default",
+    "aten._unsafe_view",
+    "aten.reshape",
+    "aten.flatten",
+    "aten.squeeze",
+    "aten.unsqueeze",
+    "aten.unflatten",
+    "aten.view_as",
+    "aten.reshape_as",
+    "aten.atleast_1d",
+    "aten.ravel",
 )
 def reshape(c: Call) -> str:
     return c.reshape(c.x(), c.out_shape)
@@ -114,7 +123,9 @@ def sliced(c: Call, x: str, dim: int, start: int, stop: int, step: int = 1) -> s
     dim %= len(shape)
     first, last, _ = slice(start, stop, step).indices(shape[dim])
     if last <= first:
-        raise CannotMap(f"the slice {start}:{stop} of a dim of size {shape[dim]} is empty; empty tensors have no form here")
+        raise CannotMap(
+            f"the slice {start}:{stop} of a dim of size {shape[dim]} is empty; empty tensors have no form here"
+        )
     if (first, last, step) == (0, shape[dim], 1):
         return x
     return c.op(Index(dim - len(shape), first, last, step), x)
@@ -141,7 +152,9 @@ def select(c: Call) -> str:
     return c.reshape(sliced(c, x, dim, at, at + 1), c.out_shape)
 
 
-@maps("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unsafe_chunk", "aten.unsafe_split", "aten.tensor_split")
+@maps(
+    "aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unsafe_chunk", "aten.unsafe_split", "aten.tensor_split"
+)
 def split(c: Call) -> Result:
     x, dim = c.x(), c.get("dim", 0)
     pieces, at = [], 0
@@ -195,8 +208,14 @@ def flip(c: Call) -> str:
     return x
 
 
-@maps("aten.constant_pad_nd", "aten.pad", "aten.reflection_pad1d", "aten.reflection_pad2d", "aten.replication_pad1d",
-      "aten.replication_pad2d")
+@maps(
+    "aten.constant_pad_nd",
+    "aten.pad",
+    "aten.reflection_pad1d",
+    "aten.reflection_pad2d",
+    "aten.replication_pad1d",
+    "aten.replication_pad2d",
+)
 def pad(c: Call) -> str:
     name = c.target._schema.name
     default = "reflect" if "reflection" in name else "replicate" if "replication" in name else "constant"
@@ -314,7 +333,9 @@ def index(c: Call) -> str:
         wanted = masks[0].nonzero().reshape(-1)
         return c.reshape(taken(c, x, lead, wanted.numpy()), c.out_shape)
     sizes = [shape[d] for d in dims]
-    parts = torch.broadcast_tensors(*(torch.where(i.tensor < 0, i.tensor + n, i.tensor) for i, n in zip(known, sizes, strict=True)))
+    parts = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
+        *(torch.where(i.tensor < 0, i.tensor + n, i.tensor) for i, n in zip(known, sizes, strict=True))
+    )
     flat = np.ravel_multi_index([p.reshape(-1).numpy() for p in parts], sizes)
     merged: Shape = (*shape[:lead], math.prod(sizes), *shape[dims[-1] + 1 :])
     return c.reshape(taken(c, c.reshape(x, merged), lead, flat), c.out_shape)
@@ -351,4 +372,3 @@ def copy(c: Call) -> str:
 def triangle(c: Call) -> str:
     function = torch.tril if c.target._schema.name == "aten::tril" else torch.triu
     return c.op(Multiply(), c.x(), c.constant(function(torch.ones(c.out_shape[-2:]), c.get("diagonal", 0))))
-

@@ -58,7 +58,9 @@ def tensors_only(module: torch.nn.Module) -> Iterator[None]:
         foreign = [type(v).__name__ for v in leaves if not isinstance(v, torch.Tensor | int | float | str | None)]
         if not foreign:
             return output
-        LOG.warning("outputs of type %s hold no tensors that can be traced and are left out", ", ".join(sorted(set(foreign))))
+        LOG.warning(
+            "outputs of type %s hold no tensors that can be traced and are left out", ", ".join(sorted(set(foreign)))
+        )
         known = [v if isinstance(v, torch.Tensor | int | float | str | None) else None for v in leaves]
         return pytree.tree_unflatten(known, spec)
 
@@ -84,11 +86,13 @@ def export(module: torch.nn.Module, inputs: BoundInputs) -> ExportedProgram:
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Rewrite in-place ops, and decompose what our table lacks where torch knows how; costs nothing if neither occurs."""
+    """Rewrite in-place ops, and decompose what our table lacks where torch knows how; no work if neither occurs."""
     targets = {
         node.target
-        for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
-        for node in module.graph.nodes if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
     }
     mutable = [t for t in targets if t._schema.is_mutable]
     unmapped = [t for t in targets if not lookup(t) and not t._schema.is_mutable and t._schema.name not in IGNORED]
@@ -100,7 +104,8 @@ def functional(program: ExportedProgram) -> ExportedProgram:
         for target in known:
             if lookup(target) is None:
                 table[target] = known[target]
-    return program.run_decompositions(table)
+    decomposed: ExportedProgram = program.run_decompositions(table)
+    return decomposed
 
 
 def _explain(error: Exception, inputs: BoundInputs) -> Exception:
@@ -111,7 +116,9 @@ def _explain(error: Exception, inputs: BoundInputs) -> Exception:
     while root is not None:
         if isinstance(root, GuardOnDataDependentSymNode) or "data-dependent" in str(root)[:200]:
             finding = Diagnostic(
-                "error", where or "forward", "data-dependent control flow",
+                "error",
+                where or "forward",
+                "data-dependent control flow",
                 f"the path taken depends on the value of a tensor{code}",
                 "compute both sides and choose with torch.where, or decide outside the model",
             )
@@ -125,5 +132,16 @@ def _explain(error: Exception, inputs: BoundInputs) -> Exception:
 
 
 def _is_shape_complaint(text: str) -> bool:
-    words = ("shape", "size", "dimension", "dim ", "expected", "must match", "dtype", "scalar type", "out of range", "channels")
+    words = (
+        "shape",
+        "size",
+        "dimension",
+        "dim ",
+        "expected",
+        "must match",
+        "dtype",
+        "scalar type",
+        "out of range",
+        "channels",
+    )
     return any(word in text.lower() for word in words)

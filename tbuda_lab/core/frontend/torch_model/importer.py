@@ -48,7 +48,9 @@ def from_torch(
     mapping at once).
     """
     if not isinstance(module, torch.nn.Module):
-        raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module")
+        raise ModelError(
+            f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module"
+        )
     bound = bind(module.forward, sample_inputs, kwargs).cut()
     return _Importer(export(module, bound), bound, name).run()
 
@@ -136,7 +138,9 @@ class _Importer:
                 attribute = operator.attrgetter(str(node.target))(module)
                 values[node] = Folded(attribute, node.name) if isinstance(attribute, torch.Tensor) else attribute
             elif node.op == "call_function":
-                values[node] = self._call(node, *pytree.tree_map_only(torch.fx.Node, values.get, (node.args, node.kwargs)))
+                values[node] = self._call(
+                    node, *pytree.tree_map_only(torch.fx.Node, values.get, (node.args, node.kwargs))
+                )
             elif node.op == "output":
                 returned = pytree.tree_map_only(torch.fx.Node, values.get, node.args[0])
                 return list(returned) if isinstance(returned, tuple | list) else [returned]
@@ -186,8 +190,12 @@ class _Importer:
             return POISON
         item = values[position]
         if item is None and node.users:
-            self.emit.origin = origin_of(node.meta, node.args[0].target if isinstance(node.args[0], torch.fx.Node) else "")
-            return self._refuse(node, f"its output {position} (indices or statistics) has no form here; only output 0 has")
+            self.emit.origin = origin_of(
+                node.meta, node.args[0].target if isinstance(node.args[0], torch.fx.Node) else ""
+            )
+            return self._refuse(
+                node, f"its output {position} (indices or statistics) has no form here; only output 0 has"
+            )
         return item
 
     def _result(self, node: torch.fx.Node, result: Any) -> Any:
@@ -200,7 +208,9 @@ class _Importer:
     def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> Value:
         ours, theirs = tuple(self.graph[name].shape), tuple(int(n) for n in meta.shape)
         if ours != theirs:
-            raise ModelError(f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}")
+            raise ModelError(
+                f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}"
+            )
         return Value(name, meta.dtype)
 
     def _refuse(self, node: torch.fx.Node, reason: str) -> _Poison:
@@ -208,7 +218,13 @@ class _Importer:
         where = origin.module or "(root module)"
         at = f" ({origin.location})" if origin.location else ""
         self.findings.append(
-            Diagnostic("error", f"{where}{at}", "unsupported op", f"{origin.source_op or node.target}: {reason}", _advice(origin.source_op))
+            Diagnostic(
+                "error",
+                f"{where}{at}",
+                "unsupported op",
+                f"{origin.source_op or node.target}: {reason}",
+                _advice(origin.source_op),
+            )
         )
         return POISON
 
@@ -218,7 +234,7 @@ class _Importer:
         changed = [s.target for s in specs if s.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)]
         if changed:
             raise UnsupportedOp(
-                f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output instead"
+                f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output"
             )
         kept = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
         paths = _output_paths(self.program.call_spec.out_spec, len(kept))
@@ -270,5 +286,3 @@ def _advice(source_op: str) -> str:
     if source_op.startswith("higher_order"):
         return "write the branch with torch.where, or run this part on the host"
     return "replace it by supported ops, or keep this part of the model on the host (CPUDevice)"
-
-

@@ -17,7 +17,7 @@ from tbuda_lab.core.graph import Origin
 
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
 
 
 @functools.cache
@@ -30,11 +30,11 @@ def short_path(path: str) -> str:
 
 def foreign(path: str) -> bool:
     """True for frames that are neither torch's nor this importer's: the user's own code or a model library's."""
-    return not (path.startswith((_TORCH, _HERE, "<")) or path == "")
+    return not (path.startswith((_TORCH, PACKAGE, "<")) or path == "")
 
 
 def user_line(stack_trace: str | None) -> str:
-    """"file.py:123" of the innermost frame outside torch, or ""."""
+    """ "file.py:123" of the innermost frame outside torch, or ""."""
     frames = [(path, line) for path, line in _FRAME.findall(stack_trace or "") if foreign(path)]
     return f"{short_path(frames[-1][0])}:{frames[-1][1]}" if frames else ""
 

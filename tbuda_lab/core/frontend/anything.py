@@ -1,0 +1,57 @@
+"""One entry for whatever a session is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.frontend.inputs import bind, feeds
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda
+from tbuda_lab.core.frontend.torch_model import from_torch
+from tbuda_lab.core.frontend.torch_model.export import evaluation
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.ops.evaluate import evaluate
+from tbuda_lab.core.options import CompileOptions
+
+
+def from_any(
+    model: Any, sample_inputs: Any = None, *, name: str | None = None, options: CompileOptions | None = None
+) -> Graph:
+    """A graph from a torch.nn.Module, a PyBuda module (or a list of them), or a Graph, which is cloned.
+
+    sample_inputs as in `from_torch`. Raises `ModelError` for anything else.
+    """
+    if isinstance(model, Graph):
+        return model.clone()
+    if isinstance(model, torch.nn.Module):
+        return from_torch(model, sample_inputs, name=name or "model", options=options)
+    if isinstance(model, Module) or (isinstance(model, list | tuple) and model and isinstance(model[0], Module)):
+        return from_pybuda(model, sample_inputs, name=name, options=options)
+    raise ModelError(
+        f"a {type(model).__name__} is not a model; give a torch.nn.Module, a PyBudaModule or PyTorchModule, or a Graph"
+    )
+
+
+def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
+    """What the model itself answers, eagerly in torch and in eval mode: its tensors in order of the graph's outputs.
+
+    A PyBuda module has no code of its own in torch; its graph, evaluated op by op, stands for it.
+    """
+    if isinstance(model, PyTorchModule):
+        return reference(model.module, inputs)
+    if isinstance(model, torch.nn.Module):
+        bound = bind(model.forward, inputs)
+        with evaluation(model), torch.no_grad():
+            returned = model(*bound.args, **bound.kwargs)
+        return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+    graph = from_any(model, inputs)
+    given = feeds(graph, inputs)
+    size = max((t.shape[0] for t in given.values() if t.dim()), default=1)
+    parts = [
+        list(evaluate(graph, {n: t[i : i + 1] if t.shape[0] == size else t for n, t in given.items()}).values())
+        for i in range(size)
+    ]
+    return [torch.cat(column) if size > 1 else column[0] for column in zip(*parts, strict=True)]

@@ -1,0 +1,20 @@
+"""The PyBuda API's tensors and modules, and how they become a graph."""
+
+from tbuda_lab.core.frontend.pybuda.importer import from_pybuda
+from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
+from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
+from tbuda_lab.core.frontend.pybuda.tracer import apply
+
+__all__ = [
+    "Module",
+    "Parameter",
+    "PyBudaModule",
+    "PyTorchModule",
+    "SomeTensor",
+    "Tensor",
+    "TensorShape",
+    "apply",
+    "from_pybuda",
+    "to_pt_tensors",
+    "to_torch",
+]

@@ -1,0 +1,123 @@
+"""Modules of the PyBuda API, one or a chain of them, as one graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.errors import ModelError, TbudaError
+from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
+from tbuda_lab.core.frontend.pybuda import tracer
+from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
+from tbuda_lab.core.frontend.pybuda.tensor import Tensor
+from tbuda_lab.core.frontend.torch_model import from_torch
+from tbuda_lab.core.frontend.torch_model.provenance import raised_at
+from tbuda_lab.core.graph import Edge, Graph, NodeKind
+from tbuda_lab.core.options import CompileOptions
+
+
+def from_pybuda(
+    modules: Module | Sequence[Module],
+    sample_inputs: Any,
+    *,
+    name: str | None = None,
+    options: CompileOptions | None = None,
+) -> Graph:
+    """The nD graph of one module, or of several that feed each other in order.
+
+    sample_inputs: a tensor, a tuple, or a dict by argument name, as the first module takes them; dim 0 is the
+    microbatch and is cut to 1. Nodes bear the names given to the ops; OUTPUT nodes are `<last module>.output_<k>`.
+    Raises `ModelError`, `InputError`, `UnsupportedOp` as `from_torch` does.
+    """
+    chain = [modules] if isinstance(modules, Module) else list(modules)
+    if not chain or not all(isinstance(m, Module) for m in chain):
+        raise ModelError("from_pybuda takes a module, or a list of at least one")
+    graph = _one(chain[0], sample_inputs)
+    for module in chain[1:]:
+        following = _one(
+            module, tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
+        )
+        graph = joined(graph, following, module.get_name())
+    if name is not None:
+        graph.name = name
+    return graph
+
+
+def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
+    return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
+
+
+def _one(module: Module, sample_inputs: Any) -> Graph:
+    if isinstance(module, PyTorchModule):
+        return from_torch(module.module, sample_inputs, name=module.get_name())
+    if isinstance(module, PyBudaModule):
+        return trace(module, bind(module.forward, sample_inputs).cut())
+    raise ModelError(f"module {module.get_name()!r} of type {type(module).__name__} cannot be traced")
+
+
+def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:
+    """Run the module's forward on tensors without values and keep what it does."""
+    graph = Graph(module.get_name())
+    recorder = tracer.Tracer(graph)
+    with tracer.tracing(recorder):
+        by_id = {
+            id(tensor): Tensor(
+                tensor.shape,
+                node=recorder.emit.leaf(NodeKind.INPUT, path, tensor.shape, dtype=dtype_name(tensor), argument=path),
+                pt_data_format=tensor.dtype,
+            )
+            for path, tensor in inputs.leaves
+        }
+        args = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: by_id[id(t)], inputs.args)
+        kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: by_id[id(t)], inputs.kwargs)
+        try:
+            returned = module(*args, **kwargs)
+        except TbudaError:
+            raise
+        except Exception as error:
+            where, line = raised_at(error)
+            code = f": `{line.strip()}`" if line else ""
+            raise ModelError(
+                f"module {module.get_name()!r} cannot be traced at {where or 'forward'}{code}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        results = list(returned) if isinstance(returned, tuple | list) else [returned]
+        for k, result in enumerate(results):
+            if not isinstance(result, Tensor):
+                raise ModelError(
+                    f"forward of {module.get_name()!r} returns a {type(result).__name__}; it returns tensors"
+                )
+            source = recorder.node_of(result, f"{graph.name}.output_{k}", 0)
+            recorder.emit.output(
+                source, f"{graph.name}.output_{k}", path=f"[{k}]" if len(results) > 1 else "", dtype="float32"
+            )
+    return graph
+
+
+def joined(first: Graph, second: Graph, prefix: str) -> Graph:
+    """`second` reading the outputs of `first`; names already taken get the prefix "<module>."."""
+    sources = [node.sources[0] for node in first.outputs]
+    inputs = second.inputs
+    if len(sources) != len(inputs):
+        raise ModelError(f"module {prefix!r} takes {len(inputs)} inputs, the module before it gives {len(sources)}")
+    for source, node in zip(sources, inputs, strict=True):
+        if first[source].shape != node.shape:
+            raise ModelError(
+                f"module {prefix!r}: input {node.name!r} is {node.shape}, it is given {first[source].shape}"
+            )
+    whole = Graph(second.name)
+    for node in first:
+        if node.kind is not NodeKind.OUTPUT:
+            whole.add(node)
+    names = {node.name: source for source, node in zip(sources, inputs, strict=True)}
+    for node in second:
+        if node.kind is NodeKind.INPUT:
+            continue
+        new = node.name if node.name not in whole else whole.unique(f"{prefix}.{node.name}")
+        names[node.name] = new
+        edges = tuple(Edge(names[e.source], e.tms) for e in node.inputs)
+        whole.add(dataclasses.replace(node, name=new, inputs=edges))
+    return whole

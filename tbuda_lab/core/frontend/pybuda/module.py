@@ -1,0 +1,235 @@
+"""Modules of the PyBuda API: what a device runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.frontend.pybuda import tracer
+from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, to_torch
+from tbuda_lab.core.frontend.pybuda.unsupported import not_supported, training_is_not_supported
+
+
+class PyBudaModelError(ModelError, RuntimeError):
+    """A module used in a way it cannot be; a RuntimeError too, as scripts written for PyBuda expect."""
+
+
+class Module:
+    """A piece of a model with a name, for one device."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise PyBudaModelError(f"a module needs a name, not {name!r}")
+        self.__dict__["name"] = name
+        self.__dict__["device"] = None
+
+    def get_name(self) -> str:
+        return str(self.__dict__["name"])
+
+    def get_device(self) -> Any:
+        """The device that the module is placed on, or None."""
+        return self.__dict__.get("device")
+
+    def get_parameters(self, submodules: bool = True) -> list[Parameter]:
+        raise NotImplementedError
+
+
+class PyTorchModule(Module):
+    """A torch.nn.Module for a device: lowered on a TTDevice, run as it is on a CPUDevice."""
+
+    def __init__(self, name: str, module: torch.nn.Module, redirect_forward: bool = True) -> None:
+        super().__init__(name)
+        if not isinstance(module, torch.nn.Module):
+            raise PyBudaModelError(f"PyTorchModule {name!r} takes a torch.nn.Module, not {type(module).__name__}")
+        self.module = module
+        self.redirect_forward = redirect_forward
+        self._parameters: dict[str, Parameter] | None = None
+
+    @property
+    def training(self) -> bool:
+        return bool(self.module.training)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The torch module's own forward, on the host."""
+        plain = [a if a is None else to_torch(a) if isinstance(a, Tensor) else a for a in args]
+        return self.module(*plain, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    def backward(self, *args: Any) -> None:
+        raise training_is_not_supported("PyTorchModule.backward")
+
+    def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
+        full = f"{self.get_name()}.{name}" if prepend_name else name
+        if full in dict(self.module.named_parameters()):
+            raise PyBudaModelError(f"Module {self.get_name()!r} already has parameter {full!r}")
+        if "." in full:
+            raise PyBudaModelError(f"a parameter added to a torch module belongs to its root: {full!r} has a dot")
+        self.module.register_parameter(full, torch.nn.Parameter(parameter.fill(), parameter.requires_grad))
+
+    def set_parameters(self, **kwargs: SomeTensor) -> None:
+        """Set weights by their state-dict names."""
+        for name, value in kwargs.items():
+            self.set_parameter(name, value)
+
+    def set_parameter(self, name: str, data: SomeTensor) -> None:
+        known = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        if name not in known:
+            raise PyBudaModelError(
+                f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {', '.join(known)}"
+            )
+        with torch.no_grad():
+            known[name].copy_(to_torch(data))
+
+    def get_parameters(self, submodules: bool = True) -> list[Parameter]:
+        return [
+            Parameter(value.detach(), requires_grad=value.requires_grad, name=name)
+            for name, value in self.module.named_parameters()
+        ]
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Changes whenever a weight is written to; compared by devices to see that they are stale."""
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        return tuple(v for t in tensors for v in (id(t), t._version))
+
+
+class PyBudaModule(Module):
+    """Base of modules written with `pybuda.op`. Subclasses define `forward(self, *tensors)`.
+
+    Attributes that are Parameters, modules, or lists or dicts of those register themselves as "<module>.<attribute>".
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__dict__["_parameters"] = {}
+        self.__dict__["_constants"] = {}
+        self.__dict__["_submodules"] = {}
+
+    # -- registration ----------------------------------------------------------------------------------------
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        if "_parameters" not in self.__dict__:
+            raise PyBudaModelError("Make sure to call super().__init__(name) in module init")
+        self._forget(attribute)
+        self._adopt(attribute, value)
+        object.__setattr__(self, attribute, value)
+
+    def _forget(self, attribute: str) -> None:
+        old = self.__dict__.get(attribute)
+        if isinstance(old, Parameter):
+            self._parameters = {k: v for k, v in self.__dict__["_parameters"].items() if v is not old}
+
+    def _adopt(self, attribute: str, value: Any) -> None:
+        if attribute in ("_parameters", "_constants", "_submodules"):
+            return
+        if isinstance(value, Parameter):
+            value._set_auto_name(f"{self.get_name()}.{attribute}")
+            self.__dict__["_parameters"][attribute] = value
+        elif isinstance(value, Module):
+            self.__dict__["_submodules"][attribute] = value
+        elif isinstance(value, list | tuple):
+            for i, item in enumerate(value):
+                self._adopt(f"{attribute}.{i}", item)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                self._adopt(f"{attribute}.{key}", item)
+
+    def _items(self) -> Iterator[tuple[str, Parameter]]:
+        """(local name, parameter); lists that grew after they were assigned are looked through again."""
+        for attribute, value in list(self.__dict__.items()):
+            if isinstance(value, list | dict) and not attribute.startswith("_"):
+                self._adopt(attribute, value)
+        yield from self.__dict__["_parameters"].items()
+
+    # -- parameters ------------------------------------------------------------------------------------------
+    def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
+        full = f"{self.get_name()}.{name}" if prepend_name else name
+        if any(full in (local, p.get_name()) for local, p in self._items()):
+            raise PyBudaModelError(f"Module {self.get_name()!r} already has parameter {full!r}")
+        parameter._set_auto_name(full)
+        self.__dict__["_parameters"][full] = parameter
+
+    def get_parameter(self, name: str) -> Parameter:
+        for local, parameter in self._items():
+            if name in (local, parameter.get_name()):
+                return parameter
+        known = ", ".join(local for local, _ in self._items()) or "none"
+        raise PyBudaModelError(f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {known}")
+
+    def get_parameters(self, submodules: bool = True) -> list[Parameter]:
+        found = [p for _, p in self._items()]
+        if submodules:
+            for module in self.get_submodules().values():
+                found.extend(p for p in module.get_parameters() if all(p is not q for q in found))
+        return found
+
+    def get_submodules(self) -> dict[str, Module]:
+        list(self._items())
+        return dict(self.__dict__["_submodules"])
+
+    def set_parameter(self, name: str, data: SomeTensor) -> None:
+        self.get_parameter(name).set_value(data)
+
+    def load_parameter_dict(self, data: Mapping[str, SomeTensor]) -> None:
+        for name, value in data.items():
+            self.set_parameter(name, value)
+
+    def initialize_parameters(self) -> None:
+        """Give a value to every parameter that has none (see `Parameter.fill`)."""
+        for parameter in self.get_parameters():
+            parameter.fill()
+
+    # -- constants -------------------------------------------------------------------------------------------
+    def add_constant(self, name: str, prepend_name: bool = False, shape: tuple[int, ...] | None = None) -> None:
+        full = f"{self.get_name()}.{name}" if prepend_name else name
+        if full in self.__dict__["_constants"]:
+            raise PyBudaModelError(f"Module {self.get_name()!r} already has constant {full!r}")
+        self.__dict__["_constants"][full] = Tensor(shape or (1,), constant=True)
+
+    def get_constant(self, name: str) -> Tensor:
+        constant = self._constant(name)
+        if not constant.has_value():
+            raise PyBudaModelError(f"Constant {name!r} has not been initialized; call set_constant first")
+        return constant
+
+    def set_constant(self, name: str, data: SomeTensor) -> None:
+        value = to_torch(data)
+        constant = self._constant(name)
+        self.__dict__["_constants"][name] = Tensor.create_from_torch(value, constant=True)
+        constant.set_value(value)
+
+    def _constant(self, name: str) -> Tensor:
+        constants = self.__dict__["_constants"]
+        if name not in constants:
+            raise PyBudaModelError(
+                f"Module {self.get_name()!r} doesn't have constant {name!r}; it has {', '.join(constants)}"
+            )
+        found: Tensor = constants[name]
+        return found
+
+    # -- running ---------------------------------------------------------------------------------------------
+    def pre_forward(self, *args: Any, **kwargs: Any) -> None:
+        """Called before forward; for subclasses."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise PyBudaModelError(f"{type(self).__name__} defines no forward")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with tracer.inside(self):
+            self.pre_forward(*args, **kwargs)
+            return self.forward(*args, **kwargs)
+
+    def insert_tapout_queue_for_op(self, op_name: str, output_index: int = 0) -> int:
+        raise not_supported(
+            "insert_tapout_queue_for_op", "read intermediates with Session.verify or the executor's `keep`"
+        )
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Changes whenever a weight is set; compared by devices to see that they are stale."""
+        own = tuple(v for p in self.get_parameters() for v in (id(p), p.version))
+        return own + tuple(id(c) for c in self.__dict__["_constants"].values())
