@@ -23,9 +23,8 @@ def measure(name: str, device: str) -> tuple[dict[str, float], float, float, str
     module, inputs = make(name)
     wall, cpu = time.perf_counter(), time.process_time()
     session = Session(module, inputs, device=device)
-    session.compile()
+    result = session.compile()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    result = session.result
     what = f"{len(result.placement.ops)} ops, {len(result.placement.epochs)} epochs"
     return dict(session.timings), wall, cpu, what
 

@@ -45,8 +45,8 @@ def main() -> None:
         session.compile()
         with torch.no_grad():
             module(*inputs)
-            session.run(inputs)
-            pairs = [(cpu_seconds(lambda: module(*inputs)), cpu_seconds(lambda: session.run(inputs)))  # noqa: B023
+            session.run([inputs])
+            pairs = [(cpu_seconds(lambda: module(*inputs)), cpu_seconds(lambda: session.run([inputs])))  # noqa: B023
                      for _ in range(arguments.rounds)]
         ratio = statistics.median(ours / theirs for theirs, ours in pairs)
         torch_s, ours_s = (statistics.median(column) for column in zip(*pairs, strict=True))

@@ -45,7 +45,7 @@ def child(name: str, device: str) -> None:
     session = Session(module, inputs, device=device)
     session.compile()
     notes["compiled"], notes["peak of compile"] = resident(), peak()
-    session.run(inputs)
+    session.run([inputs])
     notes["run"], notes["peak"] = resident(), peak()
     print(json.dumps(notes))
 

@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of epochs and the comparison with torch; write netlist, report and trace."""
     from tbuda_lab.cli import demo_model
-    from tbuda_lab.cli.bringup import Request, compile_session, print_verdict, write_results
+    from tbuda_lab.cli.bringup import Request, compile_session, run_and_compare, write_results
     from tbuda_lab.cli.trace import write_trace
     from tbuda_lab.widgets.report import write_report
 
@@ -31,12 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"BERT-base encoder (12 layers, hidden 768, sequence 128, random weights) on {arguments.device}")
         session = compile_session(request)
         compiled = time.perf_counter()
-        print(epoch_table(session.result))
-        print(summary(session.result))
-        passed = print_verdict(session.verify(), 0.99)
+        print(epoch_table(session.compile()))
+        print(summary(session.compile()))
+        _, passed = run_and_compare(session, session.sample_inputs, 0.99)
         ran = time.perf_counter()
         write_results(session, request, folder, arguments.out)
-        write_trace(session.result, folder / "trace.json")
+        write_trace(session.compile(), folder / "trace.json")
         write_report(session, folder / "report.html")
     print(f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s")
     print(f"wrote {arguments.out}/netlist.yaml, report.html (open it in a browser), trace.json (chrome://tracing)")

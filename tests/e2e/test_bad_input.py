@@ -128,8 +128,7 @@ def test_illegal_grid_override(flags: tuple[str, str], tmp_path: Path, capsys: p
     scope: dict[str, object] = {}
     exec(GOOD, scope)
     session = Session(*scope["make_model"](), device="wormhole_b0")  # type: ignore[operator]
-    session.compile()
-    op = session.result.placement.schedule[0]
+    op = session.compile().placement.schedule[0]
     error = refuse(tmp_path, capsys, GOOD, *(flag.format(op=op) for flag in flags))
     assert ("OverrideError" in error or "PlacementError" in error) and op in error
 

@@ -19,8 +19,7 @@ for name, (module, inputs) in (("bert", bert.make_model(layers=2)), ("mobilenet_
                                ("unet", unet.make_model())):
     for _ in range(int(sys.argv[1])):
         session = Session(module, inputs, device="wormhole_b0")
-        session.compile()
-        print(name, hashlib.sha256(netlist.dumps(session.result.netlist).encode()).hexdigest())
+        print(name, hashlib.sha256(netlist.dumps(session.compile().netlist).encode()).hexdigest())
 """
 
 

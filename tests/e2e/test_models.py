@@ -28,8 +28,8 @@ def test_agrees_with_torch(name: str, arch: str, df: DataFormat, seed: int) -> N
     session = Session(module, inputs, device=arch, options=CompileOptions(default_df_override=df))
     session.compile()
     wanted, other = eager(module, inputs), eager(module, unseen)
-    first = session.run(inputs)[0]
-    second = session.run(unseen)[0]
+    first = session.run([inputs])[0][0]
+    second = session.run([unseen])[0][0]
     assert first.shape == wanted.shape
     assert first.dtype == torch.float32
     assert pcc(first, wanted) >= BARS[df]

@@ -1,0 +1,47 @@
+"""Documents that name files, targets and commands must stay true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "bench/README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_paths_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    missing = [link for link in links if not ((ROOT / page).parent / link).exists()]
+    prefixes = r"(?:tbuda_lab|tests|bench|docs|notebooks|labextension)/[\w./-]*"
+    built = ("tbuda_lab/widgets/static", "tbuda_lab/labextension")
+    named = {path.rstrip(".") for path in re.findall(rf"`({prefixes})`", text)}
+    missing += [path for path in sorted(named) if not path.startswith(built) and not (ROOT / path).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_make_targets_exist(page: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)", (ROOT / page).read_text(encoding="utf-8")))
+    assert named <= targets
+
+
+def test_commands_of_the_readme_exist() -> None:
+    from tbuda_lab.cli.app import build_parser
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\$? ?(tbuda [a-z].*?)(?:\s+#.*)?$", text, re.MULTILINE)
+    assert lines
+    for line in lines:
+        build_parser().parse_args(line.split()[1:])
+
+
+def test_makefile_is_sound() -> None:
+    answer = subprocess.run(["make", "-n", "help"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
