@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.graph import TM
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.balancer.profile import OpProfile
 
 
 class Reason(IntEnum):
@@ -30,13 +36,14 @@ class Reason(IntEnum):
 
 CANDIDATE = np.dtype([
     ("grid_r", "i2"), ("grid_c", "i2"),          # cores, before any transposition
-    ("stream", "U2"),                            # "" none, "r", "c", "rz", "cz"
+    ("stream", "U2"),                            # "" none, "r", "c", "rz" (slices outer, z inner)
     ("stream_r", "i4"), ("stream_c", "i4"),      # t-stream factors; t = z * stream_r * stream_c
     ("t", "i4"), ("mblock_m", "i4"), ("mblock_n", "i4"), ("ublock_r", "i2"), ("ublock_c", "i2"),
     ("m_k", "i4"), ("u_kt", "i4"),               # matmul-like and reduce; else 0
     ("buf_size_mb", "i2"),                       # output buffer in macro blocks
     ("prologue", "?"),                           # all parameters preloaded into L1
     ("l1_input", "i8"), ("l1_output", "i8"), ("l1_param", "i8"), ("l1_intermed", "i8"), ("l1_total", "i8"),  # bytes
+    ("nz_tiles", "i8"), ("nz_ublocks", "i8"), ("nz_strips", "i8"),  # sparse matmul: mean per grid row, else 0
     ("cycles", "i8"),                            # per input, one core
     ("cores", "i4"),
     ("reason", "u1"),                            # Reason
@@ -50,10 +57,16 @@ class OpModels:
 
     signature: str
     rows: np.ndarray  # CANDIDATE
+    profile: OpProfile | None = None
 
     def legal(self) -> np.ndarray:
         """Indices of the rows that are legal."""
         return np.flatnonzero(self.rows["reason"] == Reason.LEGAL)
+
+    def histogram(self) -> dict[Reason, int]:
+        """How many rows carry each reason, most frequent first."""
+        counts = np.bincount(self.rows["reason"], minlength=len(Reason))
+        return {Reason(int(k)): int(counts[k]) for k in np.argsort(-counts, kind="stable") if counts[k]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +93,8 @@ class Epoch:
 class QueuePlacement:
     """A netlist queue: name, what feeds it, its shape in tiles and where its buffers lie.
 
-    kind: input, parameter, constant, output, e2e. `source`: lowered node that feeds or owns it.
+    kind: input, parameter, constant, output, e2e, sparse_tiles, sparse_encoding. `source`: lowered node that feeds
+    or owns it (for the two sparse kinds: the sparse matmul that reads it).
     """
 
     name: str
@@ -99,7 +113,54 @@ class QueuePlacement:
     buffers: tuple[tuple[int, int], ...]  # (channel, address) per core of the grid, row-major
     bytes_per_buffer: int
     prologue: bool = False
-    tms: tuple[object, ...] = ()          # TMs between the producer's stored form and the queue (output un-streaming)
+    tms: tuple[TM, ...] = ()              # TMs from the stored form to the logical tensor (undo the producer's streaming)
+    layout: str = "tilized"               # "tilized" | "untilized" (rows in plain order, no tile headers)
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochReport:
+    """What an epoch costs and why: cycles per input; `kernel_op`, `limiter_op` are its slowest ops."""
+
+    index: int
+    ops: int
+    cores: int               # cores used
+    kernel_cycles: int       # slowest op, kernel only
+    limiter_cycles: int      # slowest op, its kernel or its slowest operand or output
+    kernel_op: str
+    limiter_op: str
+    limiter: str             # what limits it: "kernel", "input <k> dram", "output noc", ...
+    dram_cores: int          # cores that read or write DRAM queues
+    balance: float           # sum(kernel cycles * cores) / (limiter_cycles * cores of the device)
+    blocked: str = ""        # why the next op did not join
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Lower bounds on the sum over epochs, cycles per input (place-and-route 11.3), and what was reached."""
+
+    area: int                # sum of the cheapest cycles * cores / cores of the device
+    theoretical_matmul: int
+    dram: int                # bytes that must cross DRAM / its total bandwidth
+    critical_op: int         # slowest of the fastest legal candidates
+    achieved_kernel: int
+    achieved_limiter: int
+
+    @property
+    def best(self) -> int:
+        return max(self.area, self.theoretical_matmul, self.dram, self.critical_op)
+
+    @property
+    def gap(self) -> float:
+        """Achieved limiter cycles over the best bound (>= 1)."""
+        return self.achieved_limiter / max(1, self.best)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacementReport:
+    policy: str
+    epochs: tuple[EpochReport, ...]
+    bounds: Bounds
+    op_limiters: dict[str, tuple[int, int, str]]  # op -> (kernel cycles, limiter cycles, what limits it)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +173,11 @@ class Placement:
     models: dict[str, OpModels]           # by op name; equal signatures share one object
     schedule: tuple[str, ...]
     epoch_cycles: tuple[int, ...]         # slowest op of each epoch, kernel cycles per input
+    ublock_order: dict[str, str] = dataclasses.field(default_factory=dict)  # by op: "r" | "c"
+    report: PlacementReport | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def candidate(self, op: str) -> np.void:
         """The chosen row of an op's table."""
-        return self.models[op].rows[self.ops[op].row]
+        row: np.void = self.models[op].rows[self.ops[op].row]
+        return row

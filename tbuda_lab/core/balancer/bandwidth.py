@@ -1,0 +1,123 @@
+"""Limiter cycles: how long the operands and outputs of a candidate take to move (place-and-route section 5).
+
+An op cannot be faster than its slowest operand or output. Bytes are those of one core per input; a link of the NoC
+gives half its peak, DRAM is shared by all cores of the epoch that read or write it, the host link likewise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.formats import tile_bytes
+
+NOC, DRAM, HOST = "noc", "dram", "host"
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """How many cores of an epoch use DRAM and the host link."""
+
+    dram_cores: int = 0
+    host_cores: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """Per candidate: bytes that one core takes of each operand and gives, and how many cores take part."""
+
+    operand_bytes: tuple[np.ndarray, ...]
+    operand_cores: tuple[np.ndarray, ...]
+    output_bytes: np.ndarray
+    output_cores: np.ndarray
+
+
+def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic:
+    """Bytes per input and core for every row. A matmul's first operand enters once per grid row, its others once per
+    grid column, and is read again for every slice of t; preloaded parameters count their whole size."""
+    t = rows["t"].astype(np.int64) * profile.z_group
+    block_r = rows["mblock_m"].astype(np.int64) * rows["ublock_r"]
+    block_c = rows["mblock_n"].astype(np.int64) * rows["ublock_c"]
+    grid_r, grid_c = rows["grid_r"].astype(np.int64), rows["grid_c"].astype(np.int64)
+    cores = rows["cores"].astype(np.int64)
+    sizes: list[np.ndarray] = []
+    readers: list[np.ndarray] = []
+    for operand in profile.operands:
+        tile = tile_bytes(operand.df, align=device.tile_align)
+        z, rt, ct = operand.tiles
+        whole = z * rt * ct
+        if operand.role == "in0":
+            columns = profile.inner * (block_c if profile.kind == "depthwise" else 1)
+            count, cores_in = t * block_r * columns, grid_r
+        elif operand.role == "in1" and profile.kind == "sparse_matmul":
+            count, cores_in = z * rt * block_c * rows["stream_r"].astype(np.int64), grid_c
+        elif operand.role == "in1":
+            count, cores_in = t * rt * block_c, grid_c
+        elif operand.role == "bias":
+            count, cores_in = t * block_c, grid_c
+        else:
+            count, cores_in = -(-whole // cores), cores
+        if operand.feed == "parameter":
+            count = np.where(rows["prologue"] & (operand.role != "elt"), count // np.maximum(t, 1) * z, count)
+        sizes.append(count * tile)
+        readers.append(cores_in)
+    out = rows["t"].astype(np.int64) * block_r * block_c * tile_bytes(profile.df, align=device.tile_align)
+    return Traffic(tuple(sizes), tuple(readers), out, cores)
+
+
+def dram_divider(device: DeviceSpec, dram_cores: int) -> int:
+    """By how much the bandwidth of one DRAM access is divided when so many cores use DRAM at once."""
+    together = device.dram_channels * device.dram_subchannels / 1.5
+    return max(2, math.ceil(dram_cores / together))
+
+
+def cores_at_divider(device: DeviceSpec, divider: int) -> int:
+    """Most cores that may use DRAM before `dram_divider` exceeds `divider`."""
+    return int(divider * device.dram_channels * device.dram_subchannels / 1.5)
+
+
+def limits(
+    profile: OpProfile, rows: np.ndarray, device: DeviceSpec, where: Sequence[str], output: str, load: Load,
+    microbatch: int = 1, move: Traffic | None = None,
+) -> np.ndarray:
+    """(2 + operands, rows): cycles of the kernel, of each operand, of the output. `where` and `output` say over what
+    each moves: "noc", "dram" or "host" ("" for an output nobody waits for)."""
+    move = move or traffic(profile, rows, device)
+    noc = device.noc_bytes_per_cycle / 2
+    base = device.dram_bytes_per_cycle
+    dram = base / dram_divider(device, load.dram_cores)
+    table = np.zeros((2 + len(where), len(rows)))
+    table[0] = rows["cycles"]
+    for port, place in enumerate(where):
+        size = move.operand_bytes[port]
+        if place == DRAM and profile.operands[port].feed == "parameter":
+            preload = size / (base / 2) / microbatch
+            table[1 + port] = np.where(rows["prologue"], preload, size / dram)
+        elif place == DRAM:
+            table[1 + port] = size / dram
+        elif place == HOST:
+            cores = np.maximum(move.operand_cores[port], load.host_cores)
+            table[1 + port] = size / (device.pcie_bytes_per_cycle / cores)
+        else:
+            table[1 + port] = size / noc
+    if output == DRAM:
+        table[-1] = move.output_bytes / dram
+    elif output == HOST:
+        table[-1] = move.output_bytes / (device.pcie_bytes_per_cycle / np.maximum(move.output_cores, load.host_cores))
+    elif output == NOC:
+        table[-1] = move.output_bytes / noc
+    return table
+
+
+def limiter_name(index: int, where: Sequence[str], output: str) -> str:
+    """What row `index` of `limits` stands for."""
+    if index == 0:
+        return "kernel"
+    if index <= len(where):
+        return f"input {index - 1} {where[index - 1]}"
+    return f"output {output}"

@@ -1,0 +1,327 @@
+"""All candidates of one op as one structured array: every legal row, and every refused one with its reason.
+
+Formulas: place-and-route 2.2 (enumeration) and 2.3 (one candidate), as array expressions over all rows at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from tbuda_lab.core.balancer.blocks import divisors, expand, ublock_shapes
+from tbuda_lab.core.balancer.cost import cycles as cost_cycles
+from tbuda_lab.core.balancer.pickers import picker_profile
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.types import CANDIDATE, Reason
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.lowering.hwops import HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.options import CompileOptions
+
+SPARSE_TILE_DF = DataFormat.Bfp2_b
+ENCODING_DF = DataFormat.RawUInt32
+ENCODING_TILE_BYTES = 4096
+_MAX_STREAM_FACTOR = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What overrides fix for one op; None leaves it free. Multipliers: operand -> factor, output macro blocks."""
+
+    grid: tuple[int, int] | None = None
+    stream_dir: str | None = None            # "n" none, "r", "c", "rz"
+    stream_shape: tuple[int, int] | None = None
+    u_kt: int | None = None
+    input_multiplier: tuple[tuple[int, int], ...] = ()
+    output_multiplier: int | None = None
+    dram_parameters: bool | None = None
+
+
+def parallel_tiles(profile: OpProfile) -> tuple[int, int]:
+    """(R, C): the tiles that the rows and columns of a grid divide among themselves."""
+    _, rt, ct = profile.out
+    op = profile.op
+    if profile.kind == "depthwise":
+        return rt, 1
+    if isinstance(op, HwSplice) and op.axis != "z":
+        # a core splices what it holds, so a grid may only cut between whole periods of every operand
+        along = 1 if op.axis == "r" else 2
+        periods = math.gcd(*(o.tiles[along] // (index + stride)
+                             for o, (index, _, stride) in zip(profile.operands, op.ranges, strict=True)))
+        return (periods, ct) if op.axis == "r" else (rt, periods)
+    return rt, ct
+
+
+def legal_stream_dirs(profile: OpProfile) -> tuple[str, ...]:
+    """Directions in which an op of this kind may be cut over time at all."""
+    op = profile.op
+    if profile.z_group > 1:
+        return ()
+    if isinstance(op, HwReduce) and op.dim == "z":
+        return ()
+    if isinstance(op, HwReduce):
+        return ("c",) if op.dim == "r" else ("r",)
+    if isinstance(op, HwSplice):
+        return {"z": (), "r": ("c",), "c": ("r",)}[op.axis]
+    if isinstance(op, HwSparseMatmul):
+        return ("r", "rz", "c") if profile.out[0] > 1 else ("r", "c")
+    if profile.kind == "depthwise":
+        return ("r",)
+    return ("r", "c")
+
+
+def _stream_factors(profile: OpProfile, options: CompileOptions, choice: Choice) -> list[tuple[str, int, int]]:
+    """(direction, rows, columns) of every t-streaming worth a row; the first is none."""
+    factors: list[tuple[str, int, int]] = [("", 1, 1)]
+    dirs = legal_stream_dirs(profile)
+    asked = choice.stream_dir is not None or choice.stream_shape is not None
+    enabled = options.enable_t_streaming and (not options.manual_t_streaming or asked)
+    if enabled and choice.stream_dir != "n":
+        rows, cols = parallel_tiles(profile)
+        for direction in dirs:
+            if choice.stream_dir is not None and direction != choice.stream_dir:
+                continue
+            extent = cols if direction == "c" else rows
+            for f in divisors(extent):
+                if 1 < f <= _MAX_STREAM_FACTOR:
+                    factors.append((direction, 1, f) if direction == "c" else (direction, f, 1))
+    if choice.stream_shape is not None:
+        factors = [s for s in factors if (s[1], s[2]) == choice.stream_shape]
+    elif choice.stream_dir not in (None, "n"):
+        factors = [s for s in factors if s[0]]
+    return factors
+
+
+def _inner_steps(profile: OpProfile, options: CompileOptions, choice: Choice) -> np.ndarray:
+    """Legal u_kt, largest first; [0] for ops without an inner dimension."""
+    if not profile.inner:
+        return np.zeros(1, dtype=np.int64)
+    if profile.kind == "depthwise":
+        return np.ones(1, dtype=np.int64)
+    steps = np.array(divisors(profile.inner_run)[::-1], dtype=np.int64)
+    if choice.u_kt is not None:
+        return steps[steps == choice.u_kt]
+    return steps
+
+
+def enumerate_candidates(
+    profile: OpProfile, device: DeviceSpec, options: CompileOptions, choice: Choice = Choice()
+) -> np.ndarray:
+    """The CANDIDATE table of an op. Order: grid rows, grid columns, t-stream, ublock (largest first), u_kt (largest
+    first), output buffer, prologue; so the first of equal rows is the one upstream would have taken."""
+    rt, ct = profile.out[1], profile.out[2]
+    par_r, par_c = parallel_tiles(profile)
+    grid_r = np.array([d for d in divisors(par_r) if d <= device.rows], dtype=np.int64)
+    grid_c = np.array([d for d in divisors(par_c) if d <= device.cols], dtype=np.int64)
+    if choice.grid is not None:
+        grid_r = grid_r[grid_r == choice.grid[0]]
+        grid_c = grid_c[grid_c == choice.grid[1]]
+    streams = _stream_factors(profile, options, choice)
+    steps = _inner_steps(profile, options, choice)
+    if not (len(grid_r) and len(grid_c) and streams and len(steps)):
+        return np.zeros(0, dtype=CANDIDATE)
+
+    stream_r = np.array([s[1] for s in streams], dtype=np.int64)
+    stream_c = np.array([s[2] for s in streams], dtype=np.int64)
+    gr, gc, s = (a.reshape(-1) for a in np.meshgrid(grid_r, grid_c, np.arange(len(streams)), indexing="ij"))
+    exact = (par_r % (gr * stream_r[s]) == 0) & (par_c % (gc * stream_c[s]) == 0)
+    gr, gc, s = gr[exact], gc[exact], s[exact]
+    block_r, block_c = rt // (gr * stream_r[s]), ct // (gc * stream_c[s])
+
+    # -- ublocks ---------------------------------------------------------------------------------------------
+    dst = device.dst_tiles(profile.acc_df)
+    snap_r, snap_c = _splice_units(profile, block_r, block_c)
+    pairs, where = np.unique(np.stack([snap_r, snap_c]), axis=1, return_inverse=True)
+    where = where.reshape(-1)
+    shapes = [ublock_shapes(int(r), int(c), dst) for r, c in pairs.T]
+    counts = np.array([len(x) for x in shapes])
+    flat = np.array([u for x in shapes for u in x], dtype=np.int64).reshape(-1, 2)
+    first = np.cumsum(counts) - counts
+    owner, nth = expand(counts[where])
+    ublock = flat[first[where[owner]] + nth]
+
+    # -- inner steps, output buffers, prologue ---------------------------------------------------------------
+    buffers = _buffer_factors(profile, choice)
+    prologues = _prologues(profile, options, choice)
+    n = len(owner)
+    shape = (n, len(steps), len(buffers), len(prologues))
+    base, step, buf, pro = (a.reshape(-1) for a in np.indices(shape))
+    rows = np.zeros(len(base), dtype=CANDIDATE)
+    o = owner[base]
+    rows["grid_r"], rows["grid_c"] = gr[o], gc[o]
+    rows["stream"] = np.array([x[0] for x in streams])[s[o]]
+    rows["stream_r"], rows["stream_c"] = stream_r[s[o]], stream_c[s[o]]
+    rows["t"] = profile.out[0] * rows["stream_r"] * rows["stream_c"]
+    rows["ublock_r"], rows["ublock_c"] = ublock[base, 0], ublock[base, 1]
+    rows["mblock_m"], rows["mblock_n"] = block_r[o] // rows["ublock_r"], block_c[o] // rows["ublock_c"]
+    rows["u_kt"] = steps[step]
+    rows["m_k"] = profile.inner // np.maximum(rows["u_kt"], 1) if profile.inner else 0
+    rows["buf_size_mb"] = np.array(buffers)[buf]
+    rows["prologue"] = np.array(prologues)[pro]
+    rows["cores"] = rows["grid_r"].astype(np.int64) * rows["grid_c"]
+    _sparse_counts(profile, rows)
+    _l1(profile, device, choice, rows)
+    _cycles(profile, device, rows)
+    return rows
+
+
+def _splice_units(profile: OpProfile, block_r: np.ndarray, block_c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a ublock must divide: the block, and for a splice every index, length and stride along its axis too."""
+    op = profile.op
+    if not isinstance(op, HwSplice) or op.axis == "z":
+        return block_r, block_c
+    unit = 0
+    for index, length, stride in op.ranges:
+        unit = math.gcd(unit, index, index + length, index + stride)
+    if op.axis == "r":
+        return np.gcd(block_r, unit), block_c
+    return block_r, np.gcd(block_c, unit)
+
+
+def _buffer_factors(profile: OpProfile, choice: Choice) -> list[int]:
+    """Output buffer sizes in macro blocks: double, and enough to hold a whole stack for readers that need it."""
+    if choice.output_multiplier is not None:
+        return [choice.output_multiplier]
+    return sorted({2, *(2 * n for n in profile.user_stacks if n > 1)})
+
+
+def _prologues(profile: OpProfile, options: CompileOptions, choice: Choice) -> list[bool]:
+    """Whether parameters may be preloaded: both are tried unless parameters must stay in DRAM or there are none."""
+    if not any(o.feed == "parameter" for o in profile.operands):
+        return [False]
+    in_dram = choice.dram_parameters
+    if in_dram is None:
+        in_dram = options.default_dram_parameters
+    if in_dram is None:
+        in_dram = options.microbatch == 1
+    return [False] if in_dram else [True, False]
+
+
+def _sparse_counts(profile: OpProfile, rows: np.ndarray) -> None:
+    if not isinstance(profile.op, HwSparseMatmul):
+        return
+    grid_r = rows["grid_r"].astype(np.int64)
+    stats = picker_profile(profile.op.picker).statistics(
+        rt=profile.out[1], grid_r=grid_r * rows["stream_r"], ublock_r=rows["ublock_r"], u_kt=rows["u_kt"])
+    for field, total in (("nz_tiles", stats.nz_tiles), ("nz_ublocks", stats.nz_ublocks), ("nz_strips", stats.nz_strips)):
+        rows[field] = np.maximum(1, -(-total // grid_r))
+    # a core keeps the tiles of all its slices, the statistics count those of one
+    all_tiles = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))
+    low = _bits(rows["ublock_r"].astype(np.int64)) + _bits(rows["u_kt"].astype(np.int64))
+    good = stats.fits & ((rows["stream_r"] == 1) | (max(1, (all_tiles - 1).bit_length()) + low <= 16))
+    rows["reason"][~good] = Reason.ILLEGAL_SPARSE_MATMUL
+
+
+def _bits(count: np.ndarray) -> np.ndarray:
+    """Bits that tell `count` things apart."""
+    bits: np.ndarray = np.ceil(np.log2(np.maximum(count, 1))).astype(np.int64)
+    return bits
+
+
+def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray) -> None:
+    """Bytes of every buffer of one core, and the verdict. Sections 2.1 and 2.3 of place-and-route."""
+    ur, uc = rows["ublock_r"].astype(np.int64), rows["ublock_c"].astype(np.int64)
+    m, n, t = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64), rows["t"].astype(np.int64)
+    u_kt = np.maximum(rows["u_kt"].astype(np.int64), 1)
+    align = device.tile_align
+    block = m * n * ur * uc
+    out_tile = tile_bytes(profile.df, align=align)
+    rows["l1_output"] = block * rows["buf_size_mb"] * out_tile
+
+    reduces_z = isinstance(profile.op, HwReduce) and profile.op.dim == "z"
+    if profile.intermed_df != profile.df and (profile.matmul_like or reduces_z):
+        rows["l1_intermed"] = block * tile_bytes(profile.intermed_df, align=align)
+
+    multiplier = dict(choice.input_multiplier)
+    prologue = rows["prologue"]
+    l1_input = np.zeros(len(rows), dtype=np.int64)
+    l1_param = np.zeros(len(rows), dtype=np.int64)
+    for port, operand in enumerate(profile.operands):
+        tile = tile_bytes(operand.df, align=align)
+        factor = max(multiplier.get(port, 2), 2)
+        z = operand.tiles[0]
+        if operand.role == "in0":
+            # one row of ublocks: the first operand has the minimal buffer (`min_buffer_input: 0`)
+            streamed = factor * ur * (uc if profile.kind == "depthwise" else u_kt)
+            whole = z * m * ur * profile.inner * (n * uc if profile.kind == "depthwise" else 1)
+        elif operand.role == "in1":
+            streamed = factor * uc * (1 if profile.kind == "depthwise" else u_kt * n)
+            whole = z * operand.tiles[1] * n * uc
+        elif operand.role == "bias":
+            streamed = np.maximum(2 // u_kt, factor) * ur * uc
+            whole = z * n * uc
+        else:
+            streamed = factor * _elt_ublock(profile, ur, uc, u_kt)
+            whole = operand.tiles[0] * operand.tiles[1] * operand.tiles[2] // rows["cores"].astype(np.int64)
+        if operand.feed == "parameter":
+            l1_param += np.where(prologue, whole * tile, 0)
+            l1_input += np.where(prologue, 0, streamed * tile)
+        else:
+            l1_input += streamed * tile
+
+    if isinstance(profile.op, HwSparseMatmul):
+        distinct = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))
+        l1_param += distinct * tile_bytes(SPARSE_TILE_DF, align=align)
+        # words of all strips, ublocks and tiles; a strip never crosses a page, so pages are not full
+        size = rows["nz_strips"] * 6 + rows["nz_ublocks"] * 2 + rows["nz_tiles"] * 2
+        tiles = np.maximum(1, -(-size * 5 // (4 * ENCODING_TILE_BYTES)))
+        resident = tiles * tile_bytes(ENCODING_DF, align=align)
+        room = device.l1_usable - rows["l1_output"] - rows["l1_intermed"] - l1_param - l1_input
+        streamed_encoding = np.minimum(resident, 2 * tile_bytes(ENCODING_DF, align=align))
+        keep = resident <= room
+        rows["prologue"] = keep
+        l1_param += np.where(keep, resident, 0)
+        l1_input += np.where(keep, 0, streamed_encoding)
+    rows["l1_input"], rows["l1_param"] = l1_input, l1_param
+    fixed = rows["l1_output"] + rows["l1_intermed"] + l1_param
+    rows["l1_total"] = fixed + l1_input
+
+    limit = device.l1_usable
+    over = rows["l1_total"] > limit
+    if choice.output_multiplier is None:
+        # fall back to a single output buffer: the packer then waits for the reader, but the op fits
+        saved = rows["l1_output"] // rows["buf_size_mb"]
+        single = over & (rows["buf_size_mb"] == 2) & (rows["l1_total"] - saved <= limit)
+        for field in ("l1_output", "l1_total"):
+            rows[field] -= np.where(single, saved, 0)
+        rows["buf_size_mb"][single] = 1
+        fixed = fixed - np.where(single, saved, 0)
+        over &= ~single
+    legal = rows["reason"] == Reason.LEGAL
+    rows["reason"][legal & over & (fixed > limit)] = Reason.L1_OVER_LIMIT
+    rows["reason"][legal & over & (fixed <= limit)] = Reason.INPUT_BUFFER_ALLOCATION
+
+
+def _elt_ublock(profile: OpProfile, ur: np.ndarray, uc: np.ndarray, u_kt: np.ndarray) -> np.ndarray:
+    """Tiles of one input ublock of an eltwise op, splice or reduce."""
+    op = profile.op
+    if isinstance(op, HwReduce) and op.dim == "r":
+        return u_kt * uc
+    if isinstance(op, HwReduce) and op.dim == "c":
+        return u_kt * ur
+    return ur * uc
+
+
+def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
+    sparse = None
+    if profile.kind == "sparse_matmul":
+        sparse = (rows["nz_tiles"], rows["nz_ublocks"], rows["nz_strips"])
+    op = profile.op
+    rows["cycles"] = cost_cycles(
+        profile.kind, arch=device.arch, df=profile.df, acc_df=profile.acc_df, fidelity=profile.fidelity,
+        t=rows["t"].astype(np.int64), mblock_m=rows["mblock_m"].astype(np.int64),
+        mblock_n=rows["mblock_n"].astype(np.int64), ublock_r=rows["ublock_r"].astype(np.int64),
+        ublock_c=rows["ublock_c"].astype(np.int64), m_k=np.maximum(rows["m_k"].astype(np.int64), 1),
+        u_kt=np.maximum(rows["u_kt"].astype(np.int64), 1), z=profile.z_group,
+        approximate=isinstance(op, HwUnary) and op.approximate, sparse=sparse,
+    )
+    if isinstance(op, HwMatmul) and op.sfpu_op:
+        rows["cycles"] += cost_cycles(
+            op.sfpu_op, arch=device.arch, df=profile.df, acc_df=profile.acc_df, fidelity=profile.fidelity,
+            t=rows["t"].astype(np.int64), mblock_m=rows["mblock_m"].astype(np.int64),
+            mblock_n=rows["mblock_n"].astype(np.int64), ublock_r=rows["ublock_r"].astype(np.int64),
+            ublock_c=rows["ublock_c"].astype(np.int64), m_k=np.int64(1), u_kt=np.int64(1), z=1,
+            approximate=False, sparse=None,
+        )

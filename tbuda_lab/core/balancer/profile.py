@@ -1,0 +1,163 @@
+"""What of an op decides its candidates: shapes in tiles, formats, operands, readers. Equal profiles share a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
+from tbuda_lab.core.lowering.hwops import (
+    HwBinary,
+    HwDepthwise,
+    HwMatmul,
+    HwOp,
+    HwReduce,
+    HwSparseMatmul,
+    HwSplice,
+    HwUnary,
+    output_tiles,
+    tile_shape,
+)
+from tbuda_lab.core.options import CompileOptions
+
+MATMUL_KINDS = frozenset({"matmul", "sparse_matmul", "depthwise"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """One operand. `role`: "in0", "in1", "bias" of a matmul-like op, else "elt". `feed`: "op", "queue", "parameter"."""
+
+    role: str
+    feed: str
+    source_tiles: TileShape   # before the TMs
+    tiles: TileShape          # after the TMs
+    tms: tuple[TM, ...]
+    df: DataFormat
+
+
+@dataclasses.dataclass(frozen=True)
+class OpProfile:
+    """Everything `enumerate_candidates` reads. `kind` is the cost model's op kind; `inner` the tiles summed over
+    (matmul K, kernel of a depthwise, reduced dimension), 0 where there is none."""
+
+    kind: str
+    op: HwOp
+    out: TileShape
+    operands: tuple[Operand, ...]
+    df: DataFormat
+    intermed_df: DataFormat
+    acc_df: DataFormat
+    fidelity: MathFidelity
+    inner: int
+    inner_run: int            # tiles of the inner dimension that lie together in every operand
+    user_stacks: tuple[int, ...]  # factors of stacks and slices on edges to reading ops
+    feeds_host: bool          # written to a host queue: untilized, so rows in order
+
+    @property
+    def signature(self) -> str:
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:20]
+
+    @property
+    def matmul_like(self) -> bool:
+        return self.kind in MATMUL_KINDS
+
+    @property
+    def z_group(self) -> int:
+        """Input slices summed (matmul accumulate) or compared (reduce over z) per output slice."""
+        if isinstance(self.op, HwMatmul) and self.op.accumulate:
+            return self.op.z
+        if isinstance(self.op, HwReduce) and self.op.dim == "z":
+            return self.op.z
+        return 1
+
+
+def contiguous_run(tms: Sequence[TM], source: TileShape, dim: str) -> int:
+    """Largest n such that runs of n tiles along `dim` ("r" or "c") after the TMs were neighbours before them."""
+    shape = source
+    runs = {"r": source[1], "c": source[2]}
+    for tm in tms:
+        shape = apply_shape(tm, shape)
+        if tm.name == "transpose":
+            runs = {"r": runs["c"], "c": runs["r"]}
+        else:
+            # a slice shortens the run, a stack or broadcast keeps the run it was made of
+            runs = {"r": math.gcd(runs["r"], shape[1]), "c": math.gcd(runs["c"], shape[2])}
+    return runs[dim]
+
+
+def _feed(node: Node) -> str:
+    if node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT):
+        return "parameter"
+    return "op" if node.kind is NodeKind.OP else "queue"
+
+
+def _roles(op: HwOp, count: int) -> tuple[str, ...]:
+    if isinstance(op, HwSparseMatmul):
+        return ("in1",)
+    if isinstance(op, (HwMatmul, HwDepthwise)):
+        return ("in0", "in1", "bias")[:count]
+    return ("elt",) * count
+
+
+def cost_kind(op: HwOp) -> str:
+    """The cost model's name of an op."""
+    if isinstance(op, HwMatmul):
+        return "matmul"
+    if isinstance(op, HwSparseMatmul):
+        return "sparse_matmul"
+    if isinstance(op, HwDepthwise):
+        return "depthwise"
+    if isinstance(op, (HwUnary, HwBinary)):
+        return op.fn
+    return op.netlist_type
+
+
+def _operand(graph: Graph, edge: Edge, role: str, fallback: DataFormat) -> Operand:
+    source = graph[edge.source]
+    before = tile_shape(source.shape)
+    after = before
+    for tm in edge.tms:
+        after = apply_shape(tm, after)
+    return Operand(role, _feed(source), before, after, edge.tms, source.df or fallback)
+
+
+def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequence[tuple[str, int]]) -> OpProfile:
+    """Profile of one op of a lowered graph; `users` are its readers as (name, operand index)."""
+    op = node.op
+    if not isinstance(op, HwOp):
+        raise TypeError(f"{node.name!r} is not a hardware op: {op!r}")
+    df = node.df or options.data_format
+    roles = _roles(op, len(node.inputs))
+    operands = tuple(_operand(graph, e, role, options.data_format) for e, role in zip(node.inputs, roles, strict=True))
+    inner = run = 0
+    first = operands[0]
+    if isinstance(op, HwMatmul):
+        second = operands[1]
+        inner = first.tiles[2]
+        run = math.gcd(contiguous_run(first.tms, first.source_tiles, "c"),
+                       contiguous_run(second.tms, second.source_tiles, "r"))
+    elif isinstance(op, HwSparseMatmul):
+        inner = run = first.tiles[1]
+    elif isinstance(op, HwDepthwise):
+        inner = op.kernel
+        run = 1
+    elif isinstance(op, HwReduce) and op.dim in "rc":
+        inner = first.tiles[1] if op.dim == "r" else first.tiles[2]
+        run = contiguous_run(first.tms, first.source_tiles, op.dim)
+    stacks: set[int] = set()
+    feeds_host = False
+    for name, port in users:
+        user = graph[name]
+        if user.kind is NodeKind.OUTPUT:
+            feeds_host = options.output_queues_on_host
+        elif user.kind is NodeKind.OP:
+            stacks |= {int(tm.args[0]) for tm in user.inputs[port].tms if tm.name in ("hstack", "vstack")}
+    return OpProfile(
+        kind=cost_kind(op), op=op, out=output_tiles(node), operands=operands, df=df,
+        intermed_df=node.attrs.get("intermed_df") or df, acc_df=node.attrs.get("acc_df") or df,
+        fidelity=node.attrs.get("fidelity") or options.default_math_fidelity, inner=inner, inner_run=run,
+        user_stacks=tuple(sorted(stacks)), feeds_host=feeds_host,
+    )

@@ -1,0 +1,292 @@
+"""`Optimal`: where to cut the schedule into epochs and how large each op is, chosen together.
+
+Dynamic programming over the schedule (place-and-route 11.2). For a run of ops and a target T every op takes its
+smallest candidate with limiter cycles <= T; the run is feasible at T if the areas add up to no more than the device and
+the cores that use DRAM stay within the load the cycles were computed for. That bound costs one comparison per run. Runs
+on the best path are then made real (edges, packing, exact load), dearest knowledge last: a run that turns out slower than
+its bound gets its real cost and the path is computed again, until every epoch of the best path is real.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import cores_at_divider
+from tbuda_lab.core.balancer.edges import EdgeReason
+from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.placer.problem import BIG, Problem
+from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows
+
+SWITCH_CYCLES = 20_000
+"""Cycles charged per epoch for switching and filling it (place-and-route 11.2 suggests this value)."""
+
+_TARGETS = 160
+_STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+
+
+@dataclasses.dataclass
+class _Bound:
+    cycles: int
+    level: int
+    target: int
+
+
+class Optimal:
+    """One run of the policy over a problem."""
+
+    def __init__(self, problem: Problem, check: Callable[[float], None]) -> None:
+        self.problem, self.check = problem, check
+        self.levels = divider_levels(problem)
+        self.caps = np.array([cores_at_divider(problem.device, d) for d in self.levels])
+        self.targets = self._targets()
+        self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self.bounds: list[dict[int, _Bound]] = []     # by first op: last -> bound
+        self.real: dict[tuple[int, int], Segment | None] = {}
+
+    # -- bounds ----------------------------------------------------------------------------------------------
+    def _targets(self) -> np.ndarray:
+        problem = self.problem
+        low, high = BIG, 1
+        for op in range(len(problem.order)):
+            where, output = problem.places(op, op, op + 1)
+            best = problem.frontier(op, where, output, 0)
+            worst = problem.frontier(op, where, output, int(self.caps[-1]))
+            inner = problem.frontier(op, tuple("noc" for _ in where), "", 0)
+            low = min(low, int(inner.cycles[-1]))
+            high = max(high, int(best.cycles[0]), int(worst.cycles[-1]) + 1)
+        high = max(high, low + 1)
+        return np.unique(np.ceil(np.geomspace(max(1, low), high, _TARGETS))).astype(np.int64)
+
+    def _needs(self, op: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(levels, targets) arrays: cores, DRAM cores and cycles of the cheapest row that meets each target."""
+        problem = self.problem
+        where, output = problem.places(op, first, last)
+        key = (problem.tables[op].signature, where, output)
+        found = self._tables.get(key)
+        if found is None:
+            shape = (len(self.levels), len(self.targets))
+            cores, dram, cycles = np.full(shape, BIG), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+            for i, cap in enumerate(self.caps):
+                front = problem.frontier(op, where, output, int(cap))
+                at = np.searchsorted(-front.cycles, -self.targets, side="left")
+                ok = at < len(front.cycles)
+                pick = at[ok]
+                cores[i, ok], dram[i, ok], cycles[i, ok] = front.cores[pick], front.dram[pick], front.cycles[pick]
+            found = (cores, dram, cycles)
+            self._tables[key] = found
+        return found
+
+    def _sweep(self, first: int) -> dict[int, _Bound]:
+        """Bounds of all runs that start at `first`."""
+        problem = self.problem
+        n = len(problem.order)
+        shape = (len(self.levels), len(self.targets))
+        cores, dram = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        waiting = {op: sum(1 for r in {r for r, _ in problem.facts[op].readers}) for op in range(first, n)} if first < n else {}
+        current: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        found: dict[int, _Bound] = {}
+        chip = self._chip(first)
+        for last in range(first + 1, n + 1):
+            op = last - 1
+            name = problem.order[op]
+            if op > first and (name in problem.breaks or self._chip(op) != chip):
+                break
+            current[op] = self._needs(op, first, last)
+            cores += current[op][0]
+            dram += current[op][1]
+            for producer in {p for p in problem.facts[op].producers if p >= first}:
+                waiting[producer] -= 1
+                if waiting[producer] == 0:
+                    old = current[producer]
+                    new = self._needs(producer, first, last)
+                    if new is not old:
+                        cores += new[0] - old[0]
+                        dram += new[1] - old[1]
+                        current[producer] = new
+            fits = (cores <= problem.cores) & (dram <= self.caps[:, None])
+            if not fits.any():
+                if not (cores <= problem.cores).any():
+                    break
+                continue
+            level_first = np.where(fits.any(axis=1), fits.argmax(axis=1), len(self.targets))
+            level = int(level_first.argmin())
+            target = int(level_first[level])
+            slowest = max(int(c[2][level, target]) for c in current.values())
+            found[last] = _Bound(slowest, level, target)
+        return found
+
+    def _chip(self, op: int) -> int:
+        pin = self.problem.pins.get(self.problem.order[op])
+        return pin.chip if pin is not None and pin.chip is not None else self.problem.device.chips[0]
+
+    # -- real epochs -----------------------------------------------------------------------------------------
+    def realise(self, first: int, last: int, outside: dict[int, int] | None = None) -> Segment | None:
+        """The run as a placed epoch at the lowest target at which edges and packing work out, or None."""
+        problem = self.problem
+        bound = self.bounds[first].get(last)
+        if bound is None:
+            return None
+        level, target = bound.level, bound.target
+        best: Segment | None = None
+        for step in (0, *_STEPS):
+            target += step
+            if target >= len(self.targets):
+                break
+            segment = self._attempt(first, last, level, target, outside or {})
+            if segment is not None and (best is None or segment.limiter_cycles < best.limiter_cycles):
+                best = segment
+            if best is not None:
+                break
+        return best
+
+    def _attempt(self, first: int, last: int, level: int, target: int, outside: dict[int, int]) -> Segment | None:
+        problem = self.problem
+        load, limit = int(self.caps[level]), int(self.targets[target])
+        picked: dict[int, int] = {}
+        for op in range(first, last):
+            where, output = problem.places(op, first, last)
+            front = problem.frontier(op, where, output, load)
+            at = int(np.searchsorted(-front.cycles, -limit, side="left"))
+            if at >= len(front.row):
+                return None
+            picked[op] = int(front.row[at])
+        rows, book = choose_rows(problem, first, last, picked, load, limit, outside)
+        if rows is None:
+            problem.refusals[first, last] = _say(problem, book.refusal)
+            return None
+        segment = place_rows(problem, first, last, rows)
+        if segment is None:
+            problem.refusals[first, last] = "the rectangles do not pack into the grid"
+        return segment
+
+    # -- the path --------------------------------------------------------------------------------------------
+    def _path(self, optimism: float, real_only: bool) -> list[tuple[int, int]]:
+        n = len(self.problem.order)
+        cost = np.full(n + 1, np.inf)
+        back = np.full(n + 1, -1)
+        cost[0] = 0.0
+        batch = self.problem.options.microbatch
+        for first in range(n):
+            if not np.isfinite(cost[first]):
+                continue
+            for last, bound in self.bounds[first].items():
+                segment = self.real.get((first, last), _UNKNOWN)
+                if segment is _UNKNOWN:
+                    if real_only:
+                        continue
+                    cycles = bound.cycles * optimism
+                elif segment is None:
+                    continue
+                else:
+                    cycles = segment.limiter_cycles
+                total = cost[first] + cycles + SWITCH_CYCLES / batch
+                if total < cost[last]:
+                    cost[last], back[last] = total, first
+        if back[n] < 0:
+            return []
+        path: list[tuple[int, int]] = []
+        at = n
+        while at > 0:
+            path.append((int(back[at]), at))
+            at = int(back[at])
+        return path[::-1]
+
+    def run(self) -> list[Segment]:
+        """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
+        problem = self.problem
+        n = len(problem.order)
+        for first in range(n):
+            self.bounds.append(self._sweep(first))
+            self.check(0.5 * first / max(1, n))
+        budget = 60 + 3 * n
+        slack: list[float] = []
+        while True:
+            optimism = 1.0 + 0.5 * (float(np.median(slack)) if slack else 0.0)
+            path = self._path(optimism, real_only=False)
+            if not path:
+                self._explain()
+            todo = [span for span in path if span not in self.real]
+            if not todo:
+                break
+            for span in todo:
+                segment = self.realise(*span)
+                self.real[span] = segment
+                if segment is not None:
+                    slack.append(segment.limiter_cycles / max(1, self.bounds[span[0]][span[1]].cycles) - 1.0)
+                budget -= 1
+            self.check(0.5 + 0.4 * (1 - max(0, budget) / (60 + 3 * n)))
+            if budget <= 0:
+                path = self._path(1.0, real_only=True)
+                if path:
+                    break
+                budget = n
+        return self._settle(path)
+
+    def _settle(self, path: list[tuple[int, int]]) -> list[Segment]:
+        """Reads of queues written by earlier epochs are checked now that all rows are known."""
+        outside: dict[int, int] = {}
+        result: list[Segment] = []
+        for first, last in path:
+            segment = self.real[first, last]
+            assert segment is not None
+            rows = dict(zip(range(first, last), segment.rows, strict=True))
+            checked, _ = choose_rows(self.problem, first, last, rows, int(self.caps[-1]), float("inf"), outside)
+            if checked is None or any(checked[op] != rows[op] for op in rows):
+                again = self.realise(first, last, outside)
+                segments = [again] if again is not None else self._split(first, last, outside)
+            else:
+                segments = [segment]
+            for part in segments:
+                result.append(part)
+                outside.update(zip(range(part.first, part.last), part.rows, strict=True))
+        return result
+
+    def _split(self, first: int, last: int, outside: dict[int, int]) -> list[Segment]:
+        """Epochs of as many ops as go together, when a run cannot be held as one."""
+        parts: list[Segment] = []
+        known = dict(outside)
+        at = first
+        while at < last:
+            part: Segment | None = None
+            for end in range(last, at, -1):
+                part = self.realise(at, end, known)
+                if part is not None:
+                    break
+            if part is None:
+                self._explain(at)
+            assert part is not None
+            parts.append(part)
+            known.update(zip(range(part.first, part.last), part.rows, strict=True))
+            at = part.last
+        return parts
+
+    def _explain(self, op: int | None = None) -> None:
+        problem = self.problem
+        stuck = [op] if op is not None else [
+            i for i in range(len(problem.order)) if self.real.get((i, i + 1), _UNKNOWN) is None
+            or i + 1 not in self.bounds[i]]
+        raise PlacementError("ops fit no epoch, not even alone", [
+            Diagnostic("error", problem.order[i], "no-epoch", problem.refusals.get((i, i + 1), "no candidate fits the grid"),
+                       "remove the pin or size override of this op, or choose a larger device") for i in stuck])
+
+
+def _say(problem: Problem, refusal: tuple[int, int, EdgeReason] | None) -> str:
+    if refusal is None:
+        return "no legal combination of candidates"
+    producer, consumer, reason = refusal
+    return f"{problem.order[producer]} -> {problem.order[consumer]}: {reason.value}"
+
+
+class _Unknown(Segment):
+    pass
+
+
+_UNKNOWN = _Unknown(-1, -1, (), (), 0, 0)
+
+
+def optimal(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    """Epochs by segment dynamic programming; `check(fraction)` reports progress and may raise to cancel."""
+    return Optimal(problem, check).run()

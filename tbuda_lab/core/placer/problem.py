@@ -1,0 +1,173 @@
+"""Everything a policy asks: ops by number in schedule order, who feeds whom, pins and breaks, cost of a choice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, dram_divider, limits, traffic
+from tbuda_lab.core.balancer.edges import EdgeCache
+from tbuda_lab.core.balancer.orders import read_order, ublock_orders
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.options import CompileOptions
+
+BIG = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """What the user fixed of an op's place."""
+
+    start: tuple[int, int] | None = None
+    transpose: bool | None = None
+    chip: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class OpFacts:
+    """One op of the schedule. `producers[p]`: number of the op that feeds operand p, or -1 for a queue, whose place is
+    `queue_place[p]`. `readers`: (number, operand) of the ops that read it."""
+
+    name: str
+    producers: tuple[int, ...]
+    queue_place: tuple[str, ...]
+    readers: tuple[tuple[int, int], ...]
+    host_output: bool
+    dram_output: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Frontier:
+    """Cheapest rows for every target: cores ascending, cycles descending; `dram` cores each of them takes."""
+
+    cores: np.ndarray
+    cycles: np.ndarray
+    dram: np.ndarray
+    row: np.ndarray
+
+
+class Problem:
+    """A lowered graph with its candidate tables, in schedule order, for one device."""
+
+    def __init__(
+        self, graph: Graph, models: Mapping[str, OpModels], device: DeviceSpec, options: CompileOptions,
+        order: Sequence[str], pins: Mapping[str, Pin], breaks: frozenset[str],
+    ) -> None:
+        self.graph, self.models, self.device, self.options = graph, models, device, options
+        self.order = tuple(order)
+        self.pins, self.breaks = dict(pins), breaks
+        self.cores = device.rows * device.cols
+        self.orders = ublock_orders(graph)
+        self.read_orders = {name: read_order(graph, self.orders, name) for name in order}
+        self.edges = EdgeCache()
+        self.number = {name: i for i, name in enumerate(self.order)}
+        self.facts = self._facts()
+        self.tables = [models[name] for name in self.order]
+        self.profiles = [_profile(t) for t in self.tables]
+        self.legal = {t.signature: t.legal() for t in self.tables}
+        self.refusals: dict[tuple[int, int], str] = {}  # (first, last) -> why that run is no epoch
+        self._traffic: dict[str, Traffic] = {}
+        self._limits: dict[tuple[object, ...], np.ndarray] = {}
+        self._frontiers: dict[tuple[object, ...], Frontier] = {}
+
+    def _facts(self) -> list[OpFacts]:
+        users = self.graph.users()
+        input_place = HOST if inputs_on_host(self.device, self.options) else DRAM
+        output_place = HOST if self.options.output_queues_on_host else DRAM
+        facts: list[OpFacts] = []
+        for name in self.order:
+            node = self.graph[name]
+            sources = [self.graph[s] for s in node.sources]
+            readers = [(self.number[u], p) for u, p in users[name] if self.graph[u].kind is NodeKind.OP]
+            outputs = any(self.graph[u].kind is NodeKind.OUTPUT for u, _ in users[name])
+            facts.append(OpFacts(
+                name, tuple(self.number.get(s.name, -1) for s in sources),
+                tuple(input_place if s.kind is NodeKind.INPUT else DRAM for s in sources),
+                tuple(sorted(readers)), outputs and output_place == HOST, outputs and output_place == DRAM))
+        return facts
+
+    # -- where operands and outputs move for ops [first, last) in one epoch -----------------------------------
+    def places(self, op: int, first: int, last: int) -> tuple[tuple[str, ...], str]:
+        """Over what each operand and the output of `op` moves when [first, last) is one epoch."""
+        fact = self.facts[op]
+        where = tuple(
+            place if p < 0 else (NOC if first <= p < last else DRAM)
+            for p, place in zip(fact.producers, fact.queue_place, strict=True))
+        if fact.dram_output or any(not first <= r < last for r, _ in fact.readers):
+            return where, DRAM
+        if fact.host_output:
+            return where, HOST
+        return where, NOC if fact.readers else ""
+
+    def traffic(self, op: int) -> Traffic:
+        table = self.tables[op]
+        found = self._traffic.get(table.signature)
+        if found is None:
+            found = traffic(self.profiles[op], table.rows, self.device)
+            self._traffic[table.signature] = found
+        return found
+
+    def row_limits(self, op: int, where: tuple[str, ...], output: str, load: Load) -> np.ndarray:
+        """Limiter cycles of every row of an op's table."""
+        table = self.tables[op]
+        key = (table.signature, where, output, dram_divider(self.device, load.dram_cores), load.host_cores)
+        found = self._limits.get(key)
+        if found is None:
+            found = limits(self.profiles[op], table.rows, self.device, where, output, load,
+                           self.options.microbatch, self.traffic(op)).max(axis=0)
+            self._limits[key] = found
+        return found
+
+    def dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
+        """Cores that use DRAM, for every row: readers of streamed operands and writers to queues."""
+        move, table = self.traffic(op), self.tables[op]
+        total = np.zeros(len(table.rows), dtype=np.int64)
+        for port, place in enumerate(where):
+            if place == DRAM:
+                cores = move.operand_cores[port]
+                preloaded = table.rows["prologue"] & (self.profiles[op].operands[port].feed == "parameter")
+                total += np.where(preloaded, 0, cores)
+        if output == DRAM:
+            total += move.output_cores
+        return total
+
+    def host_cores(self, op: int, where: tuple[str, ...], output: str, row: int) -> int:
+        """Cores that use the host link."""
+        move = self.traffic(op)
+        total = sum(int(move.operand_cores[p][row]) for p, place in enumerate(where) if place == HOST)
+        return total + (int(move.output_cores[row]) if output == HOST else 0)
+
+    def frontier(self, op: int, where: tuple[str, ...], output: str, dram_load: int) -> Frontier:
+        """Rows that are cheapest in cores for some target, given how many cores use DRAM in the epoch."""
+        table = self.tables[op]
+        load = Load(dram_load, 0)
+        key = (table.signature, where, output, dram_divider(self.device, dram_load))
+        found = self._frontiers.get(key)
+        if found is None:
+            legal = self.legal[table.signature]
+            cycles = np.ceil(self.row_limits(op, where, output, load)[legal]).astype(np.int64)
+            dram = self.dram_cores(op, where, output)[legal]
+            rows = table.rows[legal]
+            by = np.lexsort((legal, -rows["buf_size_mb"].clip(max=2), rows["t"], dram, cycles, rows["cores"]))
+            best = np.minimum.accumulate(cycles[by])
+            keep = np.concatenate([[True], best[1:] < best[:-1]])
+            pick = by[keep]
+            found = Frontier(rows["cores"][pick].astype(np.int64), cycles[pick], dram[pick], legal[pick])
+            self._frontiers[key] = found
+        return found
+
+
+def _profile(table: OpModels) -> OpProfile:
+    if table.profile is None:
+        raise ValueError("a candidate table without its profile")
+    return table.profile
+
+
+def inputs_on_host(device: DeviceSpec, options: CompileOptions) -> bool:
+    """Input queues lie in host memory where the device can read it: one chip, not grayskull."""
+    return options.input_queues_on_host and device.arch != "grayskull" and len(device.chips) == 1

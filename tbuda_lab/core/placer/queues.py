@@ -1,0 +1,252 @@
+"""The queues of a placed graph: which there are, their blocks and their addresses (place-and-route 6.5, section 8)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from tbuda_lab.core.balancer.blocks import divisors
+from tbuda_lab.core.balancer.enumerate import ENCODING_DF, SPARSE_TILE_DF
+from tbuda_lab.core.balancer.pickers import encode_row
+from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
+from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.dram import Request, align, allocate_dram, allocate_host
+from tbuda_lab.core.placer.problem import inputs_on_host
+
+_SMALL_INPUT_TILES = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """A queue before it has addresses."""
+
+    queue: QueuePlacement
+    epoch: int
+
+
+class QueuePlanner:
+    """Plans all queues of a placement, then gives them addresses."""
+
+    def __init__(
+        self, graph: Graph, models: Mapping[str, OpModels], placed: Mapping[str, OpPlacement], orders: Mapping[str, str],
+        device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override],
+    ) -> None:
+        self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
+        self.device, self.options = device, options
+        self.users = graph.users()
+        self.first_chip = device.chips[0]
+        self.plans: list[_Plan] = []
+        self.overrides = [o for o in overrides if o.kind == "queue_channel"]
+
+    def run(self) -> dict[str, QueuePlacement]:
+        for node in self.graph:
+            if node.kind is NodeKind.INPUT and self.users[node.name]:
+                self._input(node)
+            elif node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and self.users[node.name]:
+                self._parameter(node)
+            elif node.kind is NodeKind.OUTPUT:
+                self._output(node)
+            elif node.kind is NodeKind.OP:
+                self._op(node)
+        return self._addresses()
+
+    # -- plans -----------------------------------------------------------------------------------------------
+    def _readers(self, name: str) -> list[tuple[str, int]]:
+        return [(u, p) for u, p in self.users[name] if u in self.placed]
+
+    def _reader_grid(self, reader: str, port: int, *, matmul_columns: bool) -> tuple[int, int]:
+        """Grid on which an op takes an operand, in the operand's own rows and columns (before its TMs)."""
+        row = self.models[reader].rows[self.placed[reader].row]
+        profile = self.models[reader].profile
+        assert profile is not None
+        role = profile.operands[port].role
+        grid = (int(row["grid_r"]), int(row["grid_c"]))
+        if role == "in0":
+            grid = (grid[0], 1)
+        elif role in ("in1", "bias"):
+            grid = (1, grid[1] if matmul_columns else 1)
+        edge: Edge = self.graph[reader].inputs[port]
+        for tm in reversed(edge.tms):
+            if tm.name == "transpose":
+                grid = (grid[1], grid[0])
+        return grid
+
+    def _chip(self, name: str) -> int:
+        readers = self._readers(name)
+        return self.placed[readers[0][0]].chip if readers else self.first_chip
+
+    def _add(
+        self, name: str, kind: str, source: str, grid: tuple[int, int], shape: tuple[int, int, int],
+        ublock: tuple[int, int], order: str, entries: int, df: DataFormat, *, access: str = "queue",
+        location: str = "dram", chip: int, epoch: int = -1, prologue: bool = False, tms: tuple[object, ...] = (),
+        layout: str = "tilized", align_to: int = 1,
+    ) -> None:
+        t, rt, ct = shape
+        mblock = (rt // grid[0] // ublock[0], ct // grid[1] // ublock[1])
+        if layout == "untilized":
+            entry = t * rt * ct * tile_bytes(df, header=False) // (grid[0] * grid[1])
+            entry = align(entry, self.device.dram_address_align)
+        else:
+            entry = t * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
+        size = align(entry * entries + self.device.queue_header, self.device.dram_address_align)
+        self.plans.append(_Plan(QueuePlacement(
+            name, kind, source, grid, t, mblock, ublock, order, entries, df, access, location, chip, (), size, prologue,
+            tms, layout), epoch))  # type: ignore[arg-type]
+
+    def _input(self, node: Node) -> None:
+        z, rt, ct = tile_shape(node.shape)
+        df = node.df or self.options.data_format
+        host = inputs_on_host(self.device, self.options)
+        grid = (1, 1)
+        if not host and rt * ct <= _SMALL_INPUT_TILES:
+            grids = [self._reader_grid(r, p, matmul_columns=False) for r, p in self._readers(node.name)]
+            if grids:
+                grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
+        entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
+        entries = 2 * self.options.microbatch
+        while not host and entry * entries > self._largest_channel() and grid[0] * grid[1] < rt * ct:
+            grid = _larger(grid, (rt, ct))
+            entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
+        self._add(node.name, "input", node.name, grid, (z, rt, ct), (1, 1), self.orders.get(node.name, "r"), entries, df,
+                  location="host" if host else "dram", chip=self._chip(node.name))
+
+    def _largest_channel(self) -> int:
+        return max(self.device.dram_end(c) - self.device.dram_start(c) for c in range(self.device.dram_channels)) // 2
+
+    def _parameter(self, node: Node) -> None:
+        """Grid: per dimension the least of the readers', as a divisor; ublock: what the first reader's ublock and the
+        block have in common."""
+        readers = self._readers(node.name)
+        z, rt, ct = tile_shape(node.shape)
+        grids = [self._reader_grid(r, p, matmul_columns=True) for r, p in readers] or [(1, 1)]
+        grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
+        ublock = (1, 1)
+        if readers:
+            first, port = readers[0]
+            ublock = self._reader_ublock(first, port)
+            ublock = (math.gcd(ublock[0], rt // grid[0]), math.gcd(ublock[1], ct // grid[1]))
+        parameter = node.kind is NodeKind.PARAMETER
+        prologue = bool(readers) and all(bool(self.models[r].rows[self.placed[r].row]["prologue"]) for r, _ in readers)
+        self._add(node.name, "parameter" if parameter else "constant", node.name, grid, (z, rt, ct), ublock,
+                  self.orders.get(node.name, "r"), 1, node.df or self.options.data_format,
+                  access="ram" if parameter else "queue", chip=self._chip(node.name), prologue=prologue)
+
+    def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
+        row = self.models[reader].rows[self.placed[reader].row]
+        profile = self.models[reader].profile
+        assert profile is not None
+        role = profile.operands[port].role
+        step = max(1, int(row["u_kt"]))
+        shape = (int(row["ublock_r"]), int(row["ublock_c"]))
+        if role == "in0":
+            shape = (shape[0], step)
+        elif role == "in1":
+            shape = (step, shape[1])
+        if any(tm.name == "transpose" for tm in self.graph[reader].inputs[port].tms):
+            shape = (shape[1], shape[0])
+        return shape
+
+    def _output(self, node: Node) -> None:
+        source = node.inputs[0].source
+        if source not in self.placed:
+            return
+        spot = self.placed[source]
+        table = self.models[source]
+        row = table.rows[spot.row]
+        profile = table.profile
+        assert profile is not None
+        shape = stored_shape(profile, row)
+        df = self.graph[source].df or self.options.data_format
+        ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
+        entries = 2 * self.options.microbatch
+        on_host = self.options.output_queues_on_host
+        self._add(node.name, "output", source, (1, 1), shape, ublock, "r", entries, df,
+                  location="host" if on_host else "dram", chip=spot.chip, epoch=spot.epoch,
+                  tms=unstream_tms(profile, row), layout="untilized")
+
+    def _op(self, node: Node) -> None:
+        spot = self.placed[node.name]
+        table = self.models[node.name]
+        row = table.rows[spot.row]
+        profile = table.profile
+        assert profile is not None
+        grid = (int(row["grid_r"]), int(row["grid_c"]))
+        ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
+        later = [r for r, _ in self._readers(node.name) if self.placed[r].epoch != spot.epoch]
+        if later:
+            self._add(f"e2e_{node.name}_0", "e2e", node.name, grid, stored_shape(profile, row), ublock,
+                      self.orders[node.name], self.options.microbatch, node.df or self.options.data_format,
+                      chip=self.placed[later[0]].chip, epoch=spot.epoch, tms=unstream_tms(profile, row))
+        if isinstance(node.op, HwSparseMatmul):
+            encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)
+            for kind, count, df, prologue in (
+                ("sparse_tiles", encoding.num_sparse_tiles, SPARSE_TILE_DF, True),
+                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, bool(row["prologue"])),
+            ):
+                self._add(f"lc.{kind}.{node.name}", kind, node.name, (grid[0], 1), (1, grid[0], count), (1, 1), "r", 1,
+                          df, access="ram", chip=spot.chip, prologue=prologue)
+
+    # -- addresses -------------------------------------------------------------------------------------------
+    def _addresses(self) -> dict[str, QueuePlacement]:
+        fixed = self._fixed()
+        dram: list[Request] = []
+        host: list[Request] = []
+        for plan in self.plans:
+            q = plan.queue
+            chip, channel = fixed.get(q.name, (q.chip, None))
+            request = Request(q.name, chip, q.grid[0] * q.grid[1], q.bytes_per_buffer, channel, plan.epoch)
+            (host if q.location == "host" else dram).append(request)
+        buffers = allocate_dram(dram, self.device, self.options.dram_placement_algorithm)
+        buffers |= allocate_host(host, self.device)
+        result: dict[str, QueuePlacement] = {}
+        for plan in self.plans:
+            q = plan.queue
+            chip = fixed.get(q.name, (q.chip, None))[0]
+            result[q.name] = dataclasses.replace(q, chip=chip, buffers=buffers[q.name])
+        return result
+
+    def _fixed(self) -> dict[str, tuple[int, int | None]]:
+        """(chip, channel) that the user chose, by queue."""
+        names = [p.queue.name for p in self.plans]
+        by_name = {p.queue.name: p.queue for p in self.plans}
+        fixed: dict[str, tuple[int, int | None]] = {}
+        wrong: list[Diagnostic] = []
+        for record in self.overrides:
+            value = record.value if isinstance(record.value, Mapping) else {}
+            chip, channel = value.get("chip", self.first_chip), value.get("channel")
+            for name in record.matches(names):
+                if chip not in self.device.chips:
+                    wrong.append(Diagnostic("error", name, "queue-chip", f"{self.device.name} has no chip {chip!r}",
+                                            f"chips: {', '.join(map(str, self.device.chips))}"))
+                elif channel is not None and not (isinstance(channel, int) and 0 <= channel < self.device.dram_channels):
+                    wrong.append(Diagnostic("error", name, "queue-channel", f"there is no DRAM channel {channel!r}",
+                                            f"channels 0 to {self.device.dram_channels - 1}"))
+                elif by_name[name].location == "host":
+                    wrong.append(Diagnostic("error", name, "queue-channel", "this queue lies in host memory",
+                                            "turn input_queues_on_host or output_queues_on_host off first"))
+                else:
+                    fixed[name] = (chip, channel)
+        if wrong:
+            raise OverrideError("queue placements that cannot be honoured", wrong)
+        return fixed
+
+
+def snap(wanted: int, extent: int) -> int:
+    """The largest divisor of `extent` that is at most `wanted`."""
+    return max(d for d in divisors(extent) if d <= max(1, wanted))
+
+
+def _larger(grid: tuple[int, int], extent: tuple[int, int]) -> tuple[int, int]:
+    """The next larger grid of divisors, growing the rows first."""
+    rows = [d for d in divisors(extent[0]) if d > grid[0]]
+    if rows:
+        return rows[0], grid[1]
+    cols = [d for d in divisors(extent[1]) if d > grid[1]]
+    return (grid[0], cols[0]) if cols else grid

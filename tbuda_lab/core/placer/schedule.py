@@ -1,0 +1,96 @@
+"""The order of ops: producers first, a sparse matmul directly before the matmul that reads it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul
+
+POLICIES = ("ModuleInputsBFS", "Topological", "LongestPath")
+
+
+def sparse_pairs(graph: Graph) -> dict[str, str]:
+    """Sparse matmul -> the dense matmul that is its only reader."""
+    users = graph.users()
+    pairs: dict[str, str] = {}
+    for node in graph.ops:
+        readers = {name for name, _ in users[node.name]}
+        if isinstance(node.op, HwSparseMatmul) and len(readers) == 1:
+            reader = graph[next(iter(readers))]
+            if isinstance(reader.op, HwMatmul):
+                pairs[node.name] = reader.name
+    return pairs
+
+
+def schedule(graph: Graph, policy: str = "ModuleInputsBFS") -> tuple[str, ...]:
+    """Names of all ops in execution order.
+
+    "ModuleInputsBFS": breadth first from the inputs in their order, operands of an op first. "Topological": the graph's
+    own order. "LongestPath": by depth from the inputs. Raises `PlacementError` for another name.
+    """
+    if policy not in POLICIES:
+        raise PlacementError("unknown scheduler policy", [
+            Diagnostic("error", policy, "scheduler-policy", "no such policy", f"known: {', '.join(POLICIES)}")])
+    topological = [n.name for n in graph.topological() if n.kind is NodeKind.OP]
+    if policy == "Topological":
+        order = topological
+    elif policy == "LongestPath":
+        depth: dict[str, int] = {}
+        for node in graph.topological():
+            depth[node.name] = 1 + max((depth[s] for s in node.sources), default=0)
+        order = sorted(topological, key=lambda n: depth[n])
+    else:
+        order = _breadth_first(graph, topological)
+    return _pair_up(graph, order)
+
+
+def _breadth_first(graph: Graph, topological: list[str]) -> list[str]:
+    users = graph.users()
+    done: set[str] = set()
+    order: list[str] = []
+    line: deque[str] = deque(n.name for n in graph.inputs)
+    position = {name: i for i, name in enumerate(topological)}
+
+    def visit(name: str) -> None:
+        stack = [name]
+        while stack:
+            top = stack[-1]
+            if top in done:
+                stack.pop()
+                continue
+            waiting = [s for s in graph[top].sources if graph[s].kind is NodeKind.OP and s not in done]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            done.add(top)
+            order.append(top)
+            line.append(top)
+            stack.pop()
+
+    rest = iter(topological)
+    while True:
+        while line:
+            for name in sorted({u for u, _ in users[line.popleft()]}, key=lambda n: position.get(n, -1)):
+                if graph[name].kind is NodeKind.OP and name not in done:
+                    visit(name)
+        left = next((n for n in rest if n not in done), None)
+        if left is None:
+            return order
+        visit(left)
+
+
+def _pair_up(graph: Graph, order: list[str]) -> tuple[str, ...]:
+    """Moves every paired sparse matmul directly before its reader (nothing else reads it, so that is always legal)."""
+    before: dict[str, list[str]] = {}
+    pairs = sparse_pairs(graph)
+    for sparse in order:
+        if sparse in pairs:
+            before.setdefault(pairs[sparse], []).append(sparse)
+    result: list[str] = []
+    for name in order:
+        if name not in pairs:
+            result.extend(before.get(name, ()))
+            result.append(name)
+    return tuple(result)

@@ -1,0 +1,243 @@
+"""One epoch made real: candidates for a run of ops that meet a target, whose edges are legal, and that pack."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, Load, dram_divider
+from tbuda_lab.core.balancer.edges import (
+    MAX_DRAM_IN_QUEUES,
+    MAX_FAN_OUT_STREAMS,
+    MAX_PHASES,
+    MAX_USERS,
+    EdgeCost,
+    EdgeReason,
+)
+from tbuda_lab.core.placer.grid import Item, Spot, pack
+from tbuda_lab.core.placer.problem import Problem
+
+_ALTERNATIVES = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op."""
+
+    first: int
+    last: int
+    rows: tuple[int, ...]
+    spots: tuple[Spot, ...]
+    kernel_cycles: int
+    limiter_cycles: int
+
+
+@dataclasses.dataclass
+class _Use:
+    fan_out: int = 0
+    producer_phases: int = 0
+    consumer_phases: int = 0
+    dram_in: int = 0
+
+
+class EdgeBook:
+    """Checks candidates one op after the other against those already chosen, within the limits of streams, phases and
+    DRAM buffers. `outside`: rows of ops of earlier epochs, where they are known."""
+
+    def __init__(self, problem: Problem, first: int, last: int, outside: Mapping[int, int]) -> None:
+        self.problem, self.first, self.last, self.outside = problem, first, last, outside
+        self.rows: dict[int, int] = {}
+        self.refusal: tuple[int, int, EdgeReason] | None = None  # (producer, consumer, reason) of the last failure
+
+    def edge(self, producer: int, p_row: int, consumer: int, port: int, c_row: int, *, queue: bool = False) -> EdgeCost:
+        problem = self.problem
+        a, b = problem.order[producer], problem.order[consumer]
+        return problem.edges.cost(
+            problem.profiles[producer], problem.tables[producer].rows[p_row], problem.orders[a],
+            problem.profiles[consumer], port, problem.tables[consumer].rows[c_row], problem.read_orders[b],
+            from_queue=queue)
+
+    def users_ok(self) -> int | None:
+        """The first op with more readers than an op may have, if any: readers here, and one queue for the rest."""
+        for op in range(self.first, self.last):
+            fact = self.problem.facts[op]
+            inside = sum(self.first <= r < self.last for r, _ in fact.readers)
+            queues = int(inside < len(fact.readers)) + int(fact.host_output or fact.dram_output)
+            if inside + queues > MAX_USERS:
+                return op
+        return None
+
+    def check(self, op: int, row: int) -> bool:
+        """Whether `row` of `op` is legal with the rows chosen so far (producers and consumers alike)."""
+        problem = self.problem
+        fact = problem.facts[op]
+        use = _Use()
+        for port, producer in enumerate(fact.producers):
+            if producer < 0:
+                use.dram_in += 1
+            elif producer in self.rows:
+                cost = self.edge(producer, self.rows[producer], op, port, row)
+                if cost.reason is not EdgeReason.LEGAL:
+                    self.refusal = (producer, op, cost.reason)
+                    return False
+                use.consumer_phases += cost.consumer_phases
+                if not self._room(producer, self.rows[producer], (op, port), cost):
+                    return False
+            elif producer < self.first and producer in self.outside:
+                cost = self.edge(producer, self.outside[producer], op, port, row, queue=True)
+                use.dram_in += cost.fan_in
+                if use.dram_in > MAX_DRAM_IN_QUEUES:
+                    self.refusal = (producer, op, EdgeReason.DRAM_QUEUES)
+                    return False
+        if use.consumer_phases > MAX_PHASES:
+            self.refusal = (op, op, EdgeReason.PHASES)
+            return False
+        out = EdgeCost(EdgeReason.LEGAL)
+        for reader, port in fact.readers:
+            if reader in self.rows and self.first <= reader < self.last:
+                cost = self.edge(op, row, reader, port, self.rows[reader])
+                if cost.reason is not EdgeReason.LEGAL:
+                    self.refusal = (op, reader, cost.reason)
+                    return False
+                out = EdgeCost(EdgeReason.LEGAL, out.fan_out + cost.fan_out, 0, out.producer_phases + cost.producer_phases)
+        return self._within(op, out)
+
+    def _within(self, op: int, cost: EdgeCost) -> bool:
+        if cost.fan_out > MAX_FAN_OUT_STREAMS:
+            self.refusal = (op, op, EdgeReason.FAN_OUT)
+            return False
+        if cost.producer_phases > MAX_PHASES:
+            self.refusal = (op, op, EdgeReason.PHASES)
+            return False
+        return True
+
+    def _room(self, producer: int, p_row: int, new: tuple[int, int], cost: EdgeCost) -> bool:
+        """Streams and phases of a producer over all its readers, with one more."""
+        fan_out, phases = cost.fan_out, cost.producer_phases
+        for reader, port in self.problem.facts[producer].readers:
+            if (reader, port) != new and reader in self.rows:
+                other = self.edge(producer, p_row, reader, port, self.rows[reader])
+                fan_out += other.fan_out
+                phases += other.producer_phases
+        return self._within(producer, EdgeCost(EdgeReason.LEGAL, fan_out, 0, phases))
+
+
+def alternatives(problem: Problem, op: int, first: int, last: int, load: int, target: float) -> np.ndarray:
+    """Legal rows of an op that meet the target, fewest cores first."""
+    where, output = problem.places(op, first, last)
+    table = problem.tables[op]
+    legal = problem.legal[table.signature]
+    cycles = problem.row_limits(op, where, output, Load(load, 0))[legal]
+    rows = legal[cycles <= target]
+    data = table.rows[rows]
+    cycles = cycles[cycles <= target]
+    # one row per shape: among equal grids and streams the fastest, then the larger ublock (it comes first)
+    by = np.lexsort((rows, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))
+    chosen: np.ndarray = rows[by]
+    return chosen
+
+
+def choose_rows(
+    problem: Problem, first: int, last: int, picked: Mapping[int, int], load: int, target: float,
+    outside: Mapping[int, int],
+) -> tuple[dict[int, int] | None, EdgeBook]:
+    """Rows for ops [first, last) with legal edges: the picked ones where they are legal, else the next best of the op,
+    else of one of its producers. None if that does not suffice; the book then tells the last refusal."""
+    book = EdgeBook(problem, first, last, outside)
+    crowded = book.users_ok()
+    if crowded is not None and last - first > 1:
+        book.refusal = (crowded, crowded, EdgeReason.USERS)
+        return None, book
+    for op in range(first, last):
+        if book.check(op, picked[op]):
+            book.rows[op] = picked[op]
+            continue
+        if _repair(problem, book, op, load, target):
+            continue
+        return None, book
+    return book.rows, book
+
+
+def _spread(rows: np.ndarray, table: np.ndarray, limit: int) -> list[int]:
+    """At most `limit` rows, the first of every (grid, stream, buffer) before a second blocking of any."""
+    data = table[rows]
+    _, first = np.unique(np.stack([data["grid_r"], data["grid_c"], data["stream_r"], data["stream_c"],
+                                   data["buf_size_mb"], data["stream"] == "rz"]).astype(np.int64), axis=1, return_index=True)
+    leading = np.sort(first)
+    return [int(rows[i]) for i in leading[:limit]] + [int(r) for r in rows[:limit // 2]]
+
+
+def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float) -> bool:
+    options = _spread(alternatives(problem, op, book.first, book.last, load, target), problem.tables[op].rows, _ALTERNATIVES)
+    for row in options:
+        if book.check(op, row):
+            book.rows[op] = row
+            return True
+    for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
+        kept = book.rows.pop(producer)
+        others = alternatives(problem, producer, book.first, book.last, load, target)
+        for other in _spread(others, problem.tables[producer].rows, _ALTERNATIVES):
+            if other == kept or not book.check(producer, other):
+                continue
+            book.rows[producer] = other
+            for row in options:
+                if book.check(op, row):
+                    book.rows[op] = row
+                    return True
+            del book.rows[producer]
+        book.rows[producer] = kept
+    return False
+
+
+def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> tuple[int, int, Load]:
+    """(kernel cycles, limiter cycles, load) of an epoch with these rows."""
+    dram = host = 0
+    places = {op: problem.places(op, first, last) for op in range(first, last)}
+    for op, (where, output) in places.items():
+        dram += int(problem.dram_cores(op, where, output)[rows[op]]) if DRAM in where or output == DRAM else 0
+        host += problem.host_cores(op, where, output, rows[op])
+    load = Load(dram, host)
+    kernel = max(int(problem.tables[op].rows[rows[op]]["cycles"]) for op in rows)
+    limiter = max(math.ceil(float(problem.row_limits(op, *places[op], load)[rows[op]])) for op in rows)
+    return kernel, limiter, load
+
+
+def items(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> list[Item]:
+    """Rectangles of the ops, with the user's pins applied (a pinned transposition swaps rows and columns)."""
+    found: list[Item] = []
+    for op in range(first, last):
+        row = problem.tables[op].rows[rows[op]]
+        pin = problem.pins.get(problem.order[op])
+        height, width = int(row["grid_r"]), int(row["grid_c"])
+        turn = True
+        if pin is not None and pin.transpose is not None:
+            turn = False
+            if pin.transpose:
+                height, width = width, height
+        found.append(Item(height, width, turn, pin.start if pin else None))
+    return found
+
+
+def place_rows(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> Segment | None:
+    """Packs an epoch and measures it; None when the rectangles do not fit."""
+    spots = pack(items(problem, first, last, rows), problem.device.rows, problem.device.cols)
+    if spots is None:
+        return None
+    turned: list[Spot] = []
+    for op, spot in zip(range(first, last), spots, strict=True):
+        pin = problem.pins.get(problem.order[op])
+        turned.append((spot[0], spot[1], True) if pin is not None and pin.transpose else spot)
+    kernel, limiter, _ = measure(problem, first, last, rows)
+    return Segment(first, last, tuple(rows[op] for op in range(first, last)), tuple(turned), kernel, limiter)
+
+
+def divider_levels(problem: Problem) -> list[int]:
+    """DRAM dividers worth telling apart, from none to all cores reading DRAM."""
+    top = dram_divider(problem.device, 3 * problem.cores)
+    levels = [2]
+    while levels[-1] < top:
+        levels.append(max(levels[-1] + 1, math.ceil(levels[-1] * 1.35)))
+    return levels
