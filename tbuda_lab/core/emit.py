@@ -114,18 +114,13 @@ class _Emitter:
         )
 
     def _encode(self, node: Node) -> SparseEncoding:
-        """The picker in the layout of the chosen grid; t-streaming along rows cuts every slice into more of them."""
+        """The picker in the layout of the chosen grid and streaming."""
         assert isinstance(node.op, HwSparseMatmul)
         row = self.placement.candidate(node.name)
         z, rt, _ = tile_shape(node.shape)
-        factor = int(row["stream_r"])
-        coords = node.op.picker.array.astype(np.int64, copy=True)
-        if factor > 1:
-            piece = rt // factor * TILE
-            part, coords[:, 1] = coords[:, 1] // piece, coords[:, 1] % piece
-            coords[:, 0] = part * z + coords[:, 0] if str(row["stream"]) == "rz" else coords[:, 0] * factor + part
         edge = node.inputs[0]
         act_z, act_rt, _ = apply_shapes(edge.tms, tile_shape(self.graph[edge.source].shape))
+        coords = streamed_picker(node.op.picker.array, (z, rt), act_rt, row)
         return encode_picker(
             coords,
             grid_r=int(row["grid_r"]),
@@ -134,7 +129,7 @@ class _Emitter:
             ublock_r=int(row["ublock_r"]),
             u_kt=int(row["u_kt"]),
             act_rt=act_rt,
-            act_z=act_z,
+            act_z=act_z * int(row["stream_c"]),
         )
 
     def _fill_sparse(self, q: QueuePlacement) -> tuple[int, int]:
@@ -221,6 +216,11 @@ class _Emitter:
             ]
         return inputs
 
+    def _activation_slices(self, node: Node, row: np.void) -> int:
+        edge = node.inputs[0]
+        slices = apply_shapes(edge.tms, tile_shape(self.graph[edge.source].shape))[0]
+        return slices * int(row["stream_c"])
+
     def _attributes(self, node: Node, row: np.void) -> dict[str, Any]:
         op = node.op
         attributes: dict[str, Any] = {}
@@ -242,7 +242,7 @@ class _Emitter:
                 "num_sparse_tiles": encoding.num_sparse_tiles,
                 "sparse_tile_ptr_bits": encoding.sparse_tile_ptr_bits,
                 "sparse_ublock_idx_bits": encoding.sparse_ublock_idx_bits,
-                "act_t": apply_shapes(node.inputs[0].tms, tile_shape(self.graph[node.inputs[0].source].shape))[0],
+                "act_t": self._activation_slices(node, row),
             }
         elif isinstance(op, HwDepthwise):
             attributes = {"m_k": op.kernel, "u_kt": 1}
@@ -312,6 +312,28 @@ class _Emitter:
                     fields["rd_ptr_autoinc"] = 0  # a constant is read again for every input
             settings[name] = schema.QueueSetting(fields)
         return settings or None
+
+
+def streamed_picker(picker: np.ndarray, out: tuple[int, int], act_rt: int, row: np.void) -> np.ndarray:
+    """Picker entries (t, out_row, in_row) of a candidate that streams; `out` = (z, rt) of the whole result.
+
+    Along rows every slice becomes stream_r of them, each with its share of the rows. Along columns the activation is
+    cut into column slices (z * stream_c + part), and so is the result: the same rows are picked from each.
+    """
+    coords = picker.astype(np.int64, copy=True)
+    rows, cols = int(row["stream_r"]), int(row["stream_c"])
+    if rows > 1:
+        piece = out[1] // rows * TILE
+        part, coords[:, 1] = coords[:, 1] // piece, coords[:, 1] % piece
+        outer = str(row["stream"]) == "rz"
+        coords[:, 0] = part * out[0] + coords[:, 0] if outer else coords[:, 0] * rows + part
+    if cols > 1:
+        height = act_rt * TILE
+        parts = np.arange(cols)[:, None]
+        t = coords[:, 0] * cols + parts
+        source = (coords[:, 2] // height * cols + parts) * height + coords[:, 2] % height
+        coords = np.stack([t, np.broadcast_to(coords[:, 1], t.shape), source], axis=-1).reshape(-1, 3)
+    return coords
 
 
 def _splice_attributes(op: HwSplice, row: np.void) -> dict[str, Any]:

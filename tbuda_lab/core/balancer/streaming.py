@@ -42,7 +42,8 @@ def stream_tms(profile: OpProfile, port: int, row: np.void) -> tuple[TM, ...]:
     operand = profile.operands[port]
     z, rt, _ = operand.tiles
     if profile.kind == "sparse_matmul":
-        return ()  # the encoding is cut instead; the activations are read whole
+        # along rows the encoding is cut instead and the activations are read whole; along columns they are cut
+        return (hslice(fc),) if fc > 1 else ()
     tms: tuple[TM, ...] = ()
     if fr > 1:
         if operand.role == "in1" or (operand.role == "bias" and rt == 1):
@@ -101,7 +102,7 @@ def simplify(tms: Sequence[TM]) -> tuple[TM, ...]:
                 continue
             merged = _merge(chain[j], chain[i])
             if merged is not None:
-                chain[j:i + 1] = [*merged, *chain[j + 1:i]]
+                chain[j : i + 1] = [*merged, *chain[j + 1 : i]]
                 changed = True
                 break
     return tuple(chain)
