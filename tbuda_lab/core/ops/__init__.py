@@ -66,9 +66,9 @@ __all__ = [
     "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BroadcastTo", "Buffer", "Cast", "Clip",
     "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding", "Equal", "Erf",
     "Exp", "FromRows", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside",
-    "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot",
-    "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "Pad",
-    "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat", "Reshape",
+    "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
+    "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual",
+    "Pad", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat", "Reshape",
     "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "ToRows",
     "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

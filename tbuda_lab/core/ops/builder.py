@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ class Builder:
     With a `stem` (the node being decomposed) ops are named `<stem>.dc.<op>.<k>` and constants
     `dc.input_tensor.<stem>.<k>`, k counting both; without one, by op type. Every node gets `origin` and a copy of
     `attrs`. `options` tell decompositions what the user chose (stable softmax, data format).
+    Names in `taken` are not given to new nodes.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class Builder:
         stem: str = "",
         attrs: Mapping[str, Any] | None = None,
         options: CompileOptions = DEFAULTS,
+        taken: Container[str] = (),
     ) -> None:
         self.graph = graph
+        self.taken = taken
         self.options = options
         self.origin = origin
         self.stem = stem
@@ -43,7 +46,7 @@ class Builder:
         while True:
             k, self.made = self.made, self.made + 1
             name = f"dc.input_tensor.{self.stem}.{k}" if constant else f"{self.stem}.dc.{kind}.{k}"
-            if name not in self.graph:
+            if name not in self.graph and name not in self.taken:
                 return name
 
     def shape(self, name: str) -> Shape:

@@ -124,7 +124,7 @@ class GroupNorm(NdOp):
 
     def infer(self, x: Shape, weight: Shape, bias: Shape) -> Shape:
         if len(x) < 2 or weight != (x[1],) or bias != (x[1],) or x[1] % self.groups:
-            raise ShapeError(f"group_norm of {x}: {self.groups} groups must divide the channels, weight and bias fit them")
+            raise ShapeError(f"group_norm of {x}: {self.groups} groups divide the channels, weight and bias fit them")
         return x
 
     def evaluate(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

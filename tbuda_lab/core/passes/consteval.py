@@ -1,0 +1,42 @@
+"""Ops on stored values are computed at compile time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.evaluate import to_tensor
+from tbuda_lab.core.passes import recipe
+from tbuda_lab.core.passes.base import STORED, Pass, Report, Rewriter
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstEval(Pass):
+    """An op whose operands are all stored becomes a constant; if any is a parameter, a parameter with a recipe."""
+
+    name = "consteval"
+    doc = "Compute ops on parameters and constants at compile time; keep how, so that new weights can be folded again"
+
+    def apply(self, graph: Graph) -> Report:
+        return Report(self.name, Rewriter(graph, self.options).run(_visit))
+
+
+def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
+    leaves = [r.new[name] for name in operands]
+    if not isinstance(node.op, NdOp) or any(leaf.kind not in STORED or leaf.value is None for leaf in leaves):
+        return None
+    with torch.no_grad():
+        result = node.op.evaluate(*(to_tensor(leaf.value) for leaf in leaves if leaf.value is not None))
+    value = result.numpy()
+    if value.dtype == np.float64:
+        value = value.astype(np.float32)
+    folded = Node(node.name, NodeKind.CONSTANT, tuple(value.shape), origin=node.origin, value=value)
+    if any(leaf.kind is NodeKind.PARAMETER for leaf in leaves):
+        folded.kind = NodeKind.PARAMETER
+        folded.recipe = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(leaf) for leaf in leaves])
+    r.new.add(folded)
+    return folded.name

@@ -1,0 +1,39 @@
+"""Folded parameters go by the name of the model's own parameter."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tbuda_lab.core.graph import Edge, Graph, NodeKind
+from tbuda_lab.core.passes.base import Pass, Report
+
+
+@dataclasses.dataclass(frozen=True)
+class NameParameters(Pass):
+    """A folded parameter takes the name of the one model parameter it comes from, `<name>.<k>` if several do."""
+
+    name = "name_parameters"
+    doc = "Give folded parameters the names of the model's own"
+
+    def apply(self, graph: Graph) -> Report:
+        renamed: dict[str, str] = {}
+        taken = set(graph.nodes)
+        for node in graph.of_kind(NodeKind.PARAMETER):
+            if node.recipe is None:
+                continue
+            sources = [n.name for n in node.recipe.inputs]
+            if len(sources) != 1 or node.name == sources[0]:
+                continue
+            stem, k, name = sources[0], 0, sources[0]
+            while name in taken:
+                k += 1
+                name = f"{stem}.{k}"
+            taken.add(name)
+            renamed[node.name] = name
+        nodes = {}
+        for node in graph:
+            node.name = renamed.get(node.name, node.name)
+            node.inputs = tuple(Edge(renamed.get(e.source, e.source), e.tms) for e in node.inputs)
+            nodes[node.name] = node
+        graph.nodes = nodes
+        return Report(self.name, len(renamed))

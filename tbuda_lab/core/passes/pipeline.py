@@ -1,0 +1,85 @@
+"""The passes in order, and the one function that runs them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.verify import verify
+from tbuda_lab.core.ops.builder import DEFAULTS
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.passes.base import Pass, Report
+from tbuda_lab.core.passes.cleanup import DropImplicitBroadcasts, RemoveNoOps, ShareEqual, TameConstants
+from tbuda_lab.core.passes.consteval import ConstEval
+from tbuda_lab.core.passes.decompose import Decompose
+from tbuda_lab.core.passes.fold_scale import FoldScale, FuseBias
+from tbuda_lab.core.passes.host_moves import HostMoves
+from tbuda_lab.core.passes.naming import NameParameters
+from tbuda_lab.core.passes.pad_conv import FusePadConv
+from tbuda_lab.core.passes.prologue import HostPrologue
+from tbuda_lab.core.passes.rank import RankFour
+from tbuda_lab.core.passes.rows_layout import ExpandRows, RowsLayout
+from tbuda_lab.core.passes.split_matmul import SplitMatmul
+from tbuda_lab.core.passes.tms import SimplifyMoves
+
+PIPELINE: tuple[Pass, ...] = (
+    ConstEval(),
+    TameConstants(),
+    HostPrologue(),
+    TameConstants(integers=True),
+    RemoveNoOps(),
+    FusePadConv(),
+    # Slices and pads of images wait: in rows layout they are gathers of rows.
+    Decompose(keep=("index", "pad")),
+    RowsLayout(),
+    Decompose(),
+    ExpandRows(),
+    ConstEval(),
+    RankFour(),
+    DropImplicitBroadcasts(),
+    SimplifyMoves(),
+    ConstEval(),
+    RemoveNoOps(),
+    ShareEqual(),
+    FoldScale(),
+    ConstEval(),
+    SplitMatmul(),
+    FuseBias(),
+    ConstEval(),
+    HostMoves(),
+    NameParameters(),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PassResult:
+    """The passed graph, one report per pass, and, if asked for, the graph after each pass."""
+
+    graph: Graph
+    reports: tuple[Report, ...]
+    snapshots: tuple[Graph, ...] = ()
+
+
+def run(
+    graph: Graph,
+    options: CompileOptions = DEFAULTS,
+    on_pass: Callable[[Pass, Report, Graph], None] | None = None,
+    snapshots: bool = False,
+) -> PassResult:
+    """All passes of the pipeline on a copy of `graph`; the graph is verified after each.
+
+    `on_pass` is called after every pass (and may raise to stop). Raises `UnsupportedOp` for ops the device cannot run.
+    """
+    work = graph.clone()
+    reports: list[Report] = []
+    kept: list[Graph] = []
+    for step in PIPELINE:
+        report = dataclasses.replace(step, options=options).apply(work)
+        verify(work, after=step.name)
+        reports.append(report)
+        if snapshots:
+            kept.append(work.clone())
+        if on_pass is not None:
+            on_pass(step, report, work)
+    return PassResult(work, tuple(reports), tuple(kept))

@@ -1,0 +1,238 @@
+"""Keeps images in rows layout from convolution to convolution."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from tbuda_lab.core.graph import Graph, Node, Payload, Shape
+from tbuda_lab.core.ops import (
+    BroadcastTo,
+    Concatenate,
+    FromRows,
+    GatherRows,
+    Index,
+    Pad,
+    ReduceAvg,
+    ReduceMax,
+    ReduceSum,
+    Reshape,
+    ToRows,
+    Transpose,
+)
+from tbuda_lab.core.ops.binary import Binary
+from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.conv import Pair
+from tbuda_lab.core.ops.tm import gather
+from tbuda_lab.core.ops.unary import Unary
+from tbuda_lab.core.passes.base import Pass, Report, Rewriter
+
+REDUCES = (ReduceSum, ReduceAvg, ReduceMax)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsLayout(Pass):
+    """Ops between convolutions are moved to the rows form of their operands.
+
+    For every image value that exists as rows the pass remembers them. Element-wise ops, concatenations, pads, slices
+    and reductions of such a value run on the rows; the image form is made only for readers that need it.
+    """
+
+    name = "rows_layout"
+    doc = "Keep images as (1, 1, H*W, C) between convolutions, pools and what stands between them"
+
+    def apply(self, graph: Graph) -> Report:
+        return Report(self.name, Rewriter(graph, self.options).run(_Layout().visit))
+
+
+def _four(shape: Shape) -> Shape | None:
+    """(1, c, h, w) of an operand that broadcasts against images; None for what is no image."""
+    full = (1,) * (4 - len(shape)) + shape
+    return full if len(full) == 4 and full[0] == 1 else None
+
+
+class _Layout:
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[str, Pair]] = {}
+
+    # -- helpers ---------------------------------------------------------------------------------------------
+    def deliver(self, r: Rewriter, node: Node, rows: str, hw: Pair) -> str:
+        """Note `rows` as the rows form of `node`; the image form beside it dies unless somebody reads it."""
+        made = r.builder(node).op(FromRows(hw), rows)
+        self.rows[made] = (rows, hw)
+        return made
+
+    def as_rows(self, b: Builder, name: str, hw: Pair) -> str | None:
+        """`name` in rows layout, or in a shape that broadcasts against rows of an hw image."""
+        if name in self.rows and self.rows[name][1] in (hw, (1, 1)):
+            return self.rows[name][0]
+        shape = b.shape(name)
+        full = _four(shape)
+        if full is None:
+            return None
+        if math.prod(shape) == 1:
+            return name
+        if full[2:] not in ((1, 1), hw):
+            name = b.op(BroadcastTo((1, full[1], *hw)), name)
+        return b.op(ToRows(), b.reshape(name, (1, full[1], *b.shape(name)[-2:]) if full[2:] != (1, 1) else full))
+
+    # -- rules -----------------------------------------------------------------------------------------------
+    def visit(self, r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
+        op = node.op
+        if isinstance(op, FromRows):
+            name = r.keep(node, None, operands)
+            self.rows[name] = (operands[0], op.hw)
+            return name
+        if isinstance(op, ToRows):
+            if operands[0] in self.rows:
+                return self.rows[operands[0]][0]
+            name = r.keep(node, None, operands)
+            image = r.new[operands[0]].shape
+            self.rows.setdefault(operands[0], (name, (image[2], image[3])))
+            return name
+        if not any(name in self.rows for name in operands):
+            return None if not isinstance(op, REDUCES) else self.reduce(r, node, operands[0])
+        if isinstance(op, Unary):
+            rows, hw = self.rows[operands[0]]
+            return self.deliver(r, node, r.keep(node, None, (rows,)), hw)
+        if isinstance(op, Binary):
+            return self.binary(r, node, operands)
+        if isinstance(op, Concatenate):
+            return self.concatenate(r, node, operands)
+        if isinstance(op, REDUCES):
+            return self.reduce(r, node, operands[0])
+        if isinstance(op, Pad):
+            return self.pad(r, node, op, operands[0])
+        if isinstance(op, Index):
+            return self.index(r, node, op, operands[0])
+        if isinstance(op, BroadcastTo):
+            return self.broadcast(r, node, operands[0])
+        if isinstance(op, Reshape):
+            rows, hw = self.rows[operands[0]]
+            channels = r.new[rows].shape[3]
+            return r.builder(node).reshape(rows, node.shape) if math.prod(hw) == 1 or channels == 1 else None
+        return None
+
+    def binary(self, r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
+        full = _four(node.shape)
+        if full is None or len(node.shape) != 4:
+            return None
+        hw = (full[2], full[3])
+        if not any(self.rows[o][1] == hw for o in operands if o in self.rows):
+            return None
+        b = r.builder(node)
+        sides = [self.as_rows(b, o, hw) for o in operands]
+        if any(side is None for side in sides):
+            return None
+        return self.deliver(r, node, r.keep(node, None, tuple(s for s in sides if s is not None)), hw)
+
+    def concatenate(self, r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
+        assert isinstance(node.op, Concatenate)
+        if len(node.shape) != 4 or node.shape[0] != 1:
+            return None
+        axis = node.op.axis % 4
+        images = [r.new[o].shape for o in operands]
+        b = r.builder(node)
+        parts = [self.rows[o][0] if o in self.rows else b.op(ToRows(), o) for o in operands]
+        hw = (node.shape[2], node.shape[3])
+        if axis == 1:
+            return self.deliver(r, node, r.keep(node, Concatenate(-1), tuple(parts)), hw)
+        if axis == 2:
+            return self.deliver(r, node, r.keep(node, Concatenate(-2), tuple(parts)), hw)
+        if axis != 3:
+            return None
+        stacked = b.op(Concatenate(-2), *parts)
+        starts = np.cumsum([0, *(s[2] * s[3] for s in images)])
+        at = np.concatenate(
+            [start + np.arange(s[2] * s[3]).reshape(s[2], s[3]) for start, s in zip(starts, images, strict=False)], 1
+        )
+        return self.deliver(r, node, r.keep(node, GatherRows(Payload(at.reshape(-1))), (stacked,)), hw)
+
+    def reduce(self, r: Rewriter, node: Node, name: str) -> str | None:
+        """Over channels; over one of height and width when the other is 1; or the second of a pair over both."""
+        op = node.op
+        assert isinstance(op, REDUCES)
+        rank = len(node.shape)
+        if rank != 4 or node.shape[0] != 1:
+            return None
+        dim = op.dim % 4
+        if name in self.rows:
+            rows, hw = self.rows[name]
+            if dim == 1:
+                return self.deliver(r, node, r.keep(node, dataclasses.replace(op, dim=-1), (rows,)), hw)
+            if dim in (2, 3) and hw[3 - dim] == 1:
+                return self.deliver(r, node, r.keep(node, dataclasses.replace(op, dim=-2), (rows,)), (1, 1))
+            return None
+        first = r.new[name]
+        if type(first.op) is not type(op) or first.sources[0] not in self.rows:
+            return None
+        assert isinstance(first.op, REDUCES)
+        if {first.op.dim % 4, dim} != {2, 3}:
+            return None
+        rows, _ = self.rows[first.sources[0]]
+        return self.deliver(r, node, r.keep(node, dataclasses.replace(op, dim=-2), (rows,)), (1, 1))
+
+    def pad(self, r: Rewriter, node: Node, op: Pad, name: str) -> str | None:
+        rows, (h, w) = self.rows[name]
+        batch, channel, height, width = op.pads
+        constant = op.mode == "constant"
+        if batch != (0, 0) or (channel != (0, 0) and (not constant or op.value != 0)) or (constant and op.value != 0):
+            return None
+        b = r.builder(node)
+        if (height, width) != ((0, 0), (0, 0)):
+            if constant:
+                at = np.pad(np.arange(h * w).reshape(h, w), (height, width), constant_values=-1)
+            else:
+                at = op.source(2, h).numpy()[:, None] * w + op.source(3, w).numpy()[None, :]
+            rows = b.op(GatherRows(Payload(at.reshape(-1))), rows)
+        if channel != (0, 0):
+            rows = b.op(Pad(((0, 0), (0, 0), (0, 0), channel)), rows)
+        return self.deliver(r, node, rows, (node.shape[2], node.shape[3]))
+
+    def index(self, r: Rewriter, node: Node, op: Index, name: str) -> str | None:
+        rows, (h, w) = self.rows[name]
+        dim = op.dim % 4
+        b = r.builder(node)
+        hw = (node.shape[2], node.shape[3])
+        if dim == 1:
+            if op.stride == 1:
+                return self.deliver(r, node, r.keep(node, dataclasses.replace(op, dim=-1), (rows,)), hw)
+            return self.deliver(r, node, gather(b, rows, -1, np.arange(op.start, op.stop, op.stride)), hw)
+        if dim == 0:
+            return None
+        cut = slice(op.start, op.stop, op.stride)
+        grid = np.arange(h * w).reshape(h, w)
+        at = (grid[cut] if dim == 2 else grid[:, cut]).reshape(-1)
+        if np.array_equal(at, np.arange(at[0], at[0] + at.size)):
+            return self.deliver(r, node, b.op(Index(-2, int(at[0]), int(at[-1]) + 1), rows), hw)
+        return self.deliver(r, node, b.op(GatherRows(Payload(at)), rows), hw)
+
+    def broadcast(self, r: Rewriter, node: Node, name: str) -> str | None:
+        rows, hw = self.rows[name]
+        if len(node.shape) != 4 or node.shape[0] != 1 or hw not in ((1, 1), node.shape[2:]):
+            return None
+        target = (node.shape[2], node.shape[3])
+        spread = (1, 1, target[0] * target[1], node.shape[1])
+        return self.deliver(r, node, r.builder(node).op(BroadcastTo(spread), rows), target)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpandRows(Pass):
+    """What is left of `to_rows` and `from_rows` is written as reshape and transpose."""
+
+    name = "expand_rows"
+    doc = "Write the remaining changes of layout as reshapes and transposes"
+
+    def apply(self, graph: Graph) -> Report:
+        def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
+            b = r.builder(node)
+            shape = b.shape(operands[0])
+            if isinstance(node.op, ToRows):
+                return b.op(Transpose(-2, -1), b.reshape(operands[0], (shape[0], 1, shape[1], shape[2] * shape[3])))
+            if isinstance(node.op, FromRows):
+                return b.reshape(b.op(Transpose(-2, -1), operands[0]), node.shape)
+            return None
+
+        return Report(self.name, Rewriter(graph, self.options).run(visit))

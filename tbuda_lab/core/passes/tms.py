@@ -1,0 +1,55 @@
+"""Chains of data moves in their shortest form."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.ops import HSlice, HStack, Reshape, Transpose, VSlice, VStack
+from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.passes.base import Pass, Report, Rewriter
+from tbuda_lab.core.passes.shuffle import Shuffle
+
+SHUFFLES = (Transpose, Reshape, HSlice, HStack, VSlice, VStack)
+
+
+@dataclasses.dataclass(frozen=True)
+class SimplifyMoves(Pass):
+    """Each transpose, reshape, slice and stack is composed with those before it and the whole written anew.
+
+    What cancels disappears; heads split off columns become hslice, merged heads hstack; the rest is the fewest
+    reshapes and transposes known.
+    """
+
+    name = "simplify_moves"
+    doc = "Compose chains of reshapes and transposes and write them as slices, stacks and transposes of whole tiles"
+
+    def apply(self, graph: Graph) -> Report:
+        forms: dict[str, tuple[str, Shuffle]] = {}
+
+        def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
+            if not isinstance(node.op, SHUFFLES) or not isinstance(node.op, NdOp):
+                return None
+            x = operands[0]
+            base, form = forms.get(x, (x, Shuffle.identity(r.new[x].shape)))
+            whole = form.then(node.op)
+            if whole is None:
+                base = x
+                whole = Shuffle.identity(r.new[x].shape).then(node.op)
+            if whole is None:
+                before = r.new[x]
+                if isinstance(node.op, Reshape) and isinstance(before.op, Reshape):
+                    return r.keep(node, None, before.sources)
+                return None
+            ops = whole.ops()
+            if not ops:
+                return base
+            forms[node.name] = (base, whole)
+            if ops == [node.op] and base == x:
+                return None
+            b = r.builder(node)
+            for op in ops[:-1]:
+                base = b.op(op, base)
+            return r.keep(node, ops[-1], (base,))
+
+        return Report(self.name, Rewriter(graph, self.options).run(visit))
