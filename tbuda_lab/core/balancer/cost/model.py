@@ -1,0 +1,169 @@
+"""Cycles of an op on its cores, for all candidates at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tbuda_lab.core.balancer.cost.blocks import F64, Block, Count, evaluate, format_class
+from tbuda_lab.core.balancer.cost.tables import Fit, Key, Pieces, Table, load_table, published, unknown_kind
+from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
+
+UNARY = ("nop", "abs", "clip", "cosine", "dropout", "exp", "gelu", "gelu_derivative", "log", "lrelu", "power",
+         "reciprocal", "sigmoid", "sine", "sqrt", "square", "tanh")
+BINARY = ("add", "subtract", "multiply", "maximum", "quantization", "dequantization", "requantization")
+MOVES = ("datacopy", "ethernet_datacopy", "buffer", "tilizer", "topk")  # priced as nop
+KINDS = (*UNARY, *BINARY, *MOVES, "splice", "reduce", "embedding", "matmul", "sparse_matmul", "depthwise")
+"""Every op type that has an estimate."""
+
+EMBEDDING_CYCLES = 10_000  # per input, whatever the block: the published figure
+_LIMIT = 1 << 30
+_NEAREST = {
+    "bfp": ("bfp", "fp16", "fp32"), "fp16": ("fp16", "bfp", "fp32"), "fp32": ("fp32", "fp16", "bfp"),
+    "int8": ("int8", "int32"), "int32": ("int32", "int8"),
+}
+_SAMPLE = {"bfp": DataFormat.Bfp8_b, "fp16": DataFormat.Float16_b, "fp32": DataFormat.Float32,
+           "int8": DataFormat.Int8, "int32": DataFormat.Int32}
+
+
+def cycles(
+    kind: str,
+    *,
+    arch: str,
+    df: DataFormat,
+    acc_df: DataFormat | None = None,
+    fidelity: MathFidelity | npt.NDArray[np.int64] = MathFidelity.HiFi3,
+    t: Count,
+    mblock_m: Count,
+    mblock_n: Count,
+    ublock_r: Count,
+    ublock_c: Count,
+    m_k: Count = 1,
+    u_kt: Count = 1,
+    z: Count = 1,
+    dim: str | None = None,
+    approximate: bool = False,
+    vector: str = "rc",
+    l1_acc: bool = False,
+    sparse: tuple[Count, Count, Count] | None = None,
+    table: Table | None = None,
+) -> npt.NDArray[np.int64]:
+    """Cycles that one core of an op takes per input.
+
+    kind: the netlist's op type, "sparse_matmul" for an identity matmul. df: format of the input that decides (in0;
+    the dense operand of a sparse matmul). acc_df: integer matmuls count as integer whatever accumulates. Block
+    arguments are those of one core and may be arrays that broadcast; the result has their common shape. Matmul with
+    `z` > 1 accumulates z slices. reduce: `dim` "r", "c" or "z" (with z slices in); inner tiles by m_k and u_kt.
+    sparse: (nonzero tiles, nonzero ublocks, strips) of one core. fidelity may be an array of passes.
+
+    The formula is the largest of a few sums over the features of `blocks`, fitted to silicon (docs/cost-model.md),
+    or the published one. Raises `UnsupportedOp` for an unknown kind and `UnknownDevice` for an unknown arch.
+    """
+    if kind not in KINDS:
+        raise unknown_kind(kind, KINDS)
+    table = table or load_table(arch)
+    if kind in MOVES:
+        kind = "nop"
+    zs = np.asarray(z)
+    if kind == "embedding":
+        shape = np.broadcast_shapes(*(np.shape(v) for v in (t, mblock_m, mblock_n, ublock_r, ublock_c)))
+        return np.full(shape, EMBEDDING_CYCLES, np.int64)
+    if kind == "reduce":
+        dim = dim or ("z" if (zs > 1).any() else "r")
+        if dim != "z":  # blocks and tiles are those read
+            mblock_n, ublock_c = np.multiply(mblock_n, m_k), np.multiply(ublock_c, u_kt)
+    elif kind == "matmul" and (zs > 1).any():  # z passes over the inner dimension into one output
+        m_k, zs = np.multiply(m_k, zs), np.asarray(1)
+    nz, nzu, strips = sparse if sparse is not None else (0, 0, 0)
+    block = Block(t, mblock_m, mblock_n, ublock_r, ublock_c, m_k, u_kt, zs, fidelity, nz, nzu, strips)
+    variant = _variant(kind, dim, approximate, l1_acc)
+    estimate = _estimate(table, kind, format_class(df), variant, vector, block)
+    return np.clip(np.rint(estimate), 1, _LIMIT).astype(np.int64)
+
+
+def _variant(kind: str, dim: str | None, approximate: bool, l1_acc: bool) -> str:
+    if kind == "reduce":
+        return dim or ""
+    if kind in ("matmul", "depthwise"):
+        return "l1_acc" if l1_acc else ""
+    return "approximate" if approximate else ""
+
+
+def _estimate(table: Table, kind: str, format: str, variant: str, vector: str, block: Block) -> F64:
+    features = block.features()
+    fit = _fit(table, kind, format, variant) if vector == "rc" else None
+    if fit is None:
+        return _published(table, kind, format, variant, vector, block, features)
+    estimate = evaluate(list(fit.pieces), features)
+    moves = kind in UNARY + BINARY + ("splice",)
+    if moves and fit.key.format != format:  # measured in another format: at least this format's own traffic
+        estimate = np.maximum(estimate, _traffic(table, format, features))
+    return estimate
+
+
+def _fit(table: Table, kind: str, format: str, variant: str) -> Fit | None:
+    """The fit of the nearest format; an approximate op without runs of its own takes the exact one's."""
+    for wanted in dict.fromkeys((variant, "" if kind != "reduce" else variant)):
+        for nearest in _NEAREST[format]:
+            fit = table.fits.get(Key(kind, nearest, wanted))
+            if fit is not None:
+                return fit
+    return None
+
+
+def _traffic(table: Table, format: str, features: dict[str, F64]) -> F64:
+    """Cycles to bring in and take away the tiles of a format: nop's, scaled by bytes where nop was not measured."""
+    own = table.fits.get(Key("nop", format))
+    if own is not None:
+        return evaluate(list(own.pieces), features)
+    for near in ("fp16", "bfp"):
+        fit = table.fits.get(Key("nop", near))
+        if fit is not None:
+            scale = tile_bytes(_SAMPLE[format]) / tile_bytes(_SAMPLE[near])
+            pieces = [{name: weight * (scale if name == "tiles" else 1) for name, weight in piece.items()}
+                      for piece in fit.pieces]
+            return evaluate(pieces, features)
+    return np.zeros(features["one"].shape)
+
+
+def _published(table: Table, kind: str, format: str, variant: str, vector: str, block: Block,
+               features: dict[str, F64]) -> F64:
+    name = "reduce_z" if (kind, variant) == ("reduce", "z") else "matmul_sparse" if kind == "sparse_matmul" else kind
+    conditions = {f"df_{format}"} | ({f"vector_{vector}"} if vector != "rc" else set())
+    conditions |= {"approximate": {"approx"}, "l1_acc": {"l1_acc_en"}, "c": {"dim_c"}}.get(variant, set())
+    weights = published(table, name, frozenset(conditions)) or published(table, "nop", frozenset(conditions))
+    assert weights is not None  # every table has a nop
+    if kind == "sparse_matmul":
+        return _sparse_published(weights, block)
+    return evaluate(_published_pieces(kind, format, weights), features)
+
+
+def _published_pieces(kind: str, format: str, weights: dict[str, float]) -> Pieces:
+    names = {"ublock_weight": "blocks", "tile_weight": "tiles"}
+    if "z_weight" in weights:
+        names = {"ublock_weight": "z_blocks", "tile_weight": "z_tiles", "z_weight": "z_slices"}
+    elif "m_k_weight" in weights:
+        names = {"m_k_weight": "passes", "ublock_weight": "step", "tile_weight": "math"}
+    elif "math_tiles_weight" in weights:
+        names = {"math_tiles_weight": "math", "math_dest_spill_weight": "spill", "unpack_ublocks_weight": "step",
+                 "unpack_tiles_weight": "unpack"}
+    piece = {names[name]: float(weight) for name, weight in weights.items()}
+    if kind in BINARY and kind != "maximum":
+        piece["tiles"] *= {"fp16": 2.0, "fp32": 4.0}.get(format, 1.0)
+    return [piece]
+
+
+def _sparse_published(weights: dict[str, float], block: Block) -> F64:
+    """The published first form of a sparse matmul: decode, math, reload and pack one after another."""
+    t, m, n, r, c, k, nz, nzu, strips = (np.asarray(v, dtype=np.float64) for v in (
+        block.t, block.mblock_m, block.mblock_n, block.ublock_r, block.ublock_c, block.m_k, block.nz_tiles,
+        block.nz_ublocks, block.nz_strips))
+    passes = block.fidelity.value if isinstance(block.fidelity, MathFidelity) else block.fidelity
+    every = np.maximum(strips * m, nzu)
+    reload_ublock = weights["reload_config"] + weights["reload"] * c * r
+    math = nz * n * c * weights["tile_weight"] * passes
+    reloads = (every * weights["reload_wait_pop"] + nzu * reload_ublock) * n
+    reloads = reloads + np.where(k > 1, m * t * reload_ublock * n, 0)
+    pack = weights["pack_wait_push"] * (every - nzu) * n + weights["pack"] * 2 * t * n * m * c * r
+    decode = nz * weights["nz_tile_decode"] * (2 + n) + every * weights["ublock_decode"]
+    return np.asarray(math + reloads + pack + decode + nzu * weights["nz_ublock_decode"])
