@@ -68,7 +68,7 @@ __all__ = [
     "Exp", "FromRows", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside",
     "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
     "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual",
-    "Pad", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat", "Reshape",
-    "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "ToRows",
-    "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
+    "Pad", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat",
+    "Reshape", "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh",
+    "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]
