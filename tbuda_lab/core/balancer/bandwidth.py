@@ -82,8 +82,14 @@ def cores_at_divider(device: DeviceSpec, divider: int) -> int:
 
 
 def limits(
-    profile: OpProfile, rows: np.ndarray, device: DeviceSpec, where: Sequence[str], output: str, load: Load,
-    microbatch: int = 1, move: Traffic | None = None,
+    profile: OpProfile,
+    rows: np.ndarray,
+    device: DeviceSpec,
+    where: Sequence[str],
+    output: str,
+    load: Load,
+    microbatch: int = 1,
+    move: Traffic | None = None,
 ) -> np.ndarray:
     """(2 + operands, rows): cycles of the kernel, of each operand, of the output. `where` and `output` say over what
     each moves: "noc", "dram" or "host" ("" for an output nobody waits for)."""

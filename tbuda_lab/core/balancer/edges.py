@@ -92,8 +92,15 @@ def _runs(change: np.ndarray) -> np.ndarray:
 
 
 def pipe(
-    producer: OpProfile, p: np.void, p_order: str, consumer: OpProfile, port: int, c: np.void, c_order: str,
-    *, from_queue: bool = False,
+    producer: OpProfile,
+    p: np.void,
+    p_order: str,
+    consumer: OpProfile,
+    port: int,
+    c: np.void,
+    c_order: str,
+    *,
+    from_queue: bool = False,
 ) -> EdgeCost:
     """Streams and phases of the pipe between two candidates, by walking the reader's tiles back to the producer.
 
@@ -145,10 +152,30 @@ def pipe(
     return EdgeCost(reason, fan_out, fan_in, producer_phases, consumer_phases)
 
 
-_PRODUCER_FIELDS = ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r",
-                    "ublock_c", "buf_size_mb")
-_CONSUMER_FIELDS = ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r",
-                    "ublock_c", "u_kt")
+_PRODUCER_FIELDS = (
+    "grid_r",
+    "grid_c",
+    "stream",
+    "stream_r",
+    "stream_c",
+    "mblock_m",
+    "mblock_n",
+    "ublock_r",
+    "ublock_c",
+    "buf_size_mb",
+)
+_CONSUMER_FIELDS = (
+    "grid_r",
+    "grid_c",
+    "stream",
+    "stream_r",
+    "stream_c",
+    "mblock_m",
+    "mblock_n",
+    "ublock_r",
+    "ublock_c",
+    "u_kt",
+)
 
 
 class EdgeCache:
@@ -158,12 +185,32 @@ class EdgeCache:
         self._found: dict[tuple[object, ...], EdgeCost] = {}
 
     def cost(
-        self, producer: OpProfile, p: np.void, p_order: str, consumer: OpProfile, port: int, c: np.void, c_order: str,
-        *, from_queue: bool = False,
+        self,
+        producer: OpProfile,
+        p: np.void,
+        p_order: str,
+        consumer: OpProfile,
+        port: int,
+        c: np.void,
+        c_order: str,
+        *,
+        from_queue: bool = False,
     ) -> EdgeCost:
-        key = (producer.out, producer.kind, *(p[f].item() for f in _PRODUCER_FIELDS), p_order,
-               consumer.kind, consumer.op, consumer.inner, consumer.out, consumer.operands[port], port,
-               *(c[f].item() for f in _CONSUMER_FIELDS), c_order, from_queue)
+        key = (
+            producer.out,
+            producer.kind,
+            *(p[f].item() for f in _PRODUCER_FIELDS),
+            p_order,
+            consumer.kind,
+            consumer.op,
+            consumer.inner,
+            consumer.out,
+            consumer.operands[port],
+            port,
+            *(c[f].item() for f in _CONSUMER_FIELDS),
+            c_order,
+            from_queue,
+        )
         found = self._found.get(key)
         if found is None:
             verdict = EdgeReason.LEGAL if from_queue else stream_verdict(producer, p, consumer, port, c)

@@ -31,7 +31,7 @@ class Choice:
     """What overrides fix for one op; None leaves it free. Multipliers: operand -> factor, output macro blocks."""
 
     grid: tuple[int, int] | None = None
-    stream_dir: str | None = None            # "n" none, "r", "c", "rz"
+    stream_dir: str | None = None  # "n" none, "r", "c", "rz"
     stream_shape: tuple[int, int] | None = None
     u_kt: int | None = None
     input_multiplier: tuple[tuple[int, int], ...] = ()
@@ -48,8 +48,12 @@ def parallel_tiles(profile: OpProfile) -> tuple[int, int]:
     if isinstance(op, HwSplice) and op.axis != "z":
         # a core splices what it holds, so a grid may only cut between whole periods of every operand
         along = 1 if op.axis == "r" else 2
-        periods = math.gcd(*(o.tiles[along] // (index + stride)
-                             for o, (index, _, stride) in zip(profile.operands, op.ranges, strict=True)))
+        periods = math.gcd(
+            *(
+                o.tiles[along] // (index + stride)
+                for o, (index, _, stride) in zip(profile.operands, op.ranges, strict=True)
+            )
+        )
         return (periods, ct) if op.axis == "r" else (rt, periods)
     return rt, ct
 
@@ -102,7 +106,7 @@ def _inner_steps(profile: OpProfile, options: CompileOptions, choice: Choice) ->
         return np.ones(1, dtype=np.int64)
     steps = np.array(divisors(profile.inner_run)[::-1], dtype=np.int64)
     if choice.u_kt is not None:
-        return steps[steps == choice.u_kt]
+        steps = steps[steps == choice.u_kt]
     return steps
 
 
@@ -204,8 +208,13 @@ def _sparse_counts(profile: OpProfile, rows: np.ndarray) -> None:
         return
     grid_r = rows["grid_r"].astype(np.int64)
     stats = picker_profile(profile.op.picker).statistics(
-        rt=profile.out[1], grid_r=grid_r * rows["stream_r"], ublock_r=rows["ublock_r"], u_kt=rows["u_kt"])
-    for field, total in (("nz_tiles", stats.nz_tiles), ("nz_ublocks", stats.nz_ublocks), ("nz_strips", stats.nz_strips)):
+        rt=profile.out[1], grid_r=grid_r * rows["stream_r"], ublock_r=rows["ublock_r"], u_kt=rows["u_kt"]
+    )
+    for field, total in (
+        ("nz_tiles", stats.nz_tiles),
+        ("nz_ublocks", stats.nz_ublocks),
+        ("nz_strips", stats.nz_strips),
+    ):
         rows[field] = np.maximum(1, -(-total // grid_r))
     # a core keeps the tiles of all its slices, the statistics count those of one
     all_tiles = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))
@@ -223,7 +232,7 @@ def _bits(count: np.ndarray) -> np.ndarray:
 def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray) -> None:
     """Bytes of every buffer of one core, and the verdict. Sections 2.1 and 2.3 of place-and-route."""
     ur, uc = rows["ublock_r"].astype(np.int64), rows["ublock_c"].astype(np.int64)
-    m, n, t = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64), rows["t"].astype(np.int64)
+    m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
     u_kt = np.maximum(rows["u_kt"].astype(np.int64), 1)
     align = device.tile_align
     block = m * n * ur * uc
@@ -297,11 +306,12 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
 def _elt_ublock(profile: OpProfile, ur: np.ndarray, uc: np.ndarray, u_kt: np.ndarray) -> np.ndarray:
     """Tiles of one input ublock of an eltwise op, splice or reduce."""
     op = profile.op
+    tiles: np.ndarray = ur * uc
     if isinstance(op, HwReduce) and op.dim == "r":
-        return u_kt * uc
-    if isinstance(op, HwReduce) and op.dim == "c":
-        return u_kt * ur
-    return ur * uc
+        tiles = u_kt * uc
+    elif isinstance(op, HwReduce) and op.dim == "c":
+        tiles = u_kt * ur
+    return tiles
 
 
 def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
@@ -310,18 +320,37 @@ def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
         sparse = (rows["nz_tiles"], rows["nz_ublocks"], rows["nz_strips"])
     op = profile.op
     rows["cycles"] = cost_cycles(
-        profile.kind, arch=device.arch, df=profile.df, acc_df=profile.acc_df, fidelity=profile.fidelity,
-        t=rows["t"].astype(np.int64), mblock_m=rows["mblock_m"].astype(np.int64),
-        mblock_n=rows["mblock_n"].astype(np.int64), ublock_r=rows["ublock_r"].astype(np.int64),
-        ublock_c=rows["ublock_c"].astype(np.int64), m_k=np.maximum(rows["m_k"].astype(np.int64), 1),
-        u_kt=np.maximum(rows["u_kt"].astype(np.int64), 1), z=profile.z_group,
-        approximate=isinstance(op, HwUnary) and op.approximate, sparse=sparse,
+        profile.kind,
+        arch=device.arch,
+        df=profile.df,
+        acc_df=profile.acc_df,
+        fidelity=profile.fidelity,
+        t=rows["t"].astype(np.int64),
+        mblock_m=rows["mblock_m"].astype(np.int64),
+        mblock_n=rows["mblock_n"].astype(np.int64),
+        ublock_r=rows["ublock_r"].astype(np.int64),
+        ublock_c=rows["ublock_c"].astype(np.int64),
+        m_k=np.maximum(rows["m_k"].astype(np.int64), 1),
+        u_kt=np.maximum(rows["u_kt"].astype(np.int64), 1),
+        z=profile.z_group,
+        approximate=isinstance(op, HwUnary) and op.approximate,
+        sparse=sparse,
     )
     if isinstance(op, HwMatmul) and op.sfpu_op:
         rows["cycles"] += cost_cycles(
-            op.sfpu_op, arch=device.arch, df=profile.df, acc_df=profile.acc_df, fidelity=profile.fidelity,
-            t=rows["t"].astype(np.int64), mblock_m=rows["mblock_m"].astype(np.int64),
-            mblock_n=rows["mblock_n"].astype(np.int64), ublock_r=rows["ublock_r"].astype(np.int64),
-            ublock_c=rows["ublock_c"].astype(np.int64), m_k=np.int64(1), u_kt=np.int64(1), z=1,
-            approximate=False, sparse=None,
+            op.sfpu_op,
+            arch=device.arch,
+            df=profile.df,
+            acc_df=profile.acc_df,
+            fidelity=profile.fidelity,
+            t=rows["t"].astype(np.int64),
+            mblock_m=rows["mblock_m"].astype(np.int64),
+            mblock_n=rows["mblock_n"].astype(np.int64),
+            ublock_r=rows["ublock_r"].astype(np.int64),
+            ublock_c=rows["ublock_c"].astype(np.int64),
+            m_k=np.int64(1),
+            u_kt=np.int64(1),
+            z=1,
+            approximate=False,
+            sparse=None,
         )

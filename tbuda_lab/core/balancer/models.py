@@ -43,7 +43,9 @@ def op_models(
         models[name] = table
         if not len(table.legal()):
             counts = table.histogram()
-            wrong = Diagnostic("error", name, "no-candidate", _sentence(profile, len(table.rows), counts), remedies(counts))
+            wrong = Diagnostic(
+                "error", name, "no-candidate", _sentence(profile, len(table.rows), counts), remedies(counts)
+            )
             (failures if choice == Choice() else vetoed).append(wrong)
     if vetoed:
         raise OverrideError(f"overrides leave {len(vetoed)} op(s) without a legal candidate", vetoed)
@@ -54,5 +56,7 @@ def op_models(
 
 def _sentence(profile: OpProfile, count: int, histogram: Mapping) -> str:  # type: ignore[type-arg]
     z, rt, ct = profile.out
-    return (f"{profile.kind} with output of {z} x {rt} x {ct} tiles: none of {count} candidates is legal: "
-            f"{describe(dict(histogram))}")
+    return (
+        f"{profile.kind} with output of {z} x {rt} x {ct} tiles: none of {count} candidates is legal: "
+        f"{describe(dict(histogram))}"
+    )

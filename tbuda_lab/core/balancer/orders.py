@@ -20,7 +20,7 @@ def _through(tms: tuple[TM, ...], wanted: str) -> str:
 
 
 def ublock_orders(graph: Graph) -> dict[str, str]:
-    """"r" or "c" for every op and queue node of a lowered graph.
+    """ "r" or "c" for every op and queue node of a lowered graph.
 
     A matmul reads its first operand by columns and the others by rows and always writes rows; a reduce over r reads
     columns; a splice works along its axis; what is written to the host (untilized) is in rows. Others take what their

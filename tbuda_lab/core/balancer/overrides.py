@@ -12,13 +12,24 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.options import OVERRIDE_KINDS, Override
 
-MODEL_KINDS = frozenset({
-    "op_size", "t_stream_dir", "t_stream_shape", "u_kt", "input_buffer_multiplier", "output_buffer_multiplier",
-    "dram_parameters",
-})
+MODEL_KINDS = frozenset(
+    {
+        "op_size",
+        "t_stream_dir",
+        "t_stream_shape",
+        "u_kt",
+        "input_buffer_multiplier",
+        "output_buffer_multiplier",
+        "dram_parameters",
+    }
+)
 _FIELD = {
-    "op_size": "grid", "t_stream_dir": "stream_dir", "t_stream_shape": "stream_shape", "u_kt": "u_kt",
-    "output_buffer_multiplier": "output_multiplier", "dram_parameters": "dram_parameters",
+    "op_size": "grid",
+    "t_stream_dir": "stream_dir",
+    "t_stream_shape": "stream_shape",
+    "u_kt": "u_kt",
+    "output_buffer_multiplier": "output_multiplier",
+    "dram_parameters": "dram_parameters",
 }
 
 
@@ -28,8 +39,15 @@ def unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagn
     found: list[Diagnostic] = []
     for record in overrides:
         if record.kind not in OVERRIDE_KINDS:
-            found.append(Diagnostic("error", str(record.target), "override-kind", f"unknown override {record.kind!r}",
-                                    f"known: {', '.join(OVERRIDE_KINDS)}"))
+            found.append(
+                Diagnostic(
+                    "error",
+                    str(record.target),
+                    "override-kind",
+                    f"unknown override {record.kind!r}",
+                    f"known: {', '.join(OVERRIDE_KINDS)}",
+                )
+            )
             continue
         if record.matches(known):
             missing: list[str] = []
@@ -40,9 +58,15 @@ def unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagn
             missing = [str(record.target)]
         for name in missing:
             close = _closest(name, known)
-            found.append(Diagnostic("warning", name, "override-unmatched",
-                                    f"{record.kind} addresses no op or queue of this graph",
-                                    f"did you mean {close!r}?" if close else "check the name in the op table"))
+            found.append(
+                Diagnostic(
+                    "warning",
+                    name,
+                    "override-unmatched",
+                    f"{record.kind} addresses no op or queue of this graph",
+                    f"did you mean {close!r}?" if close else "check the name in the op table",
+                )
+            )
     return found
 
 
@@ -80,8 +104,11 @@ def _check(record: Override, name: str, profile: OpProfile, device: DeviceSpec) 
         if size is None:
             return error(f"a size is two positive numbers (rows, columns), not {value!r}", fix)
         if rows % size[0] or cols % size[1] or size[0] > device.rows or size[1] > device.cols:
-            return error(f"grid {size[0]}x{size[1]} is illegal for {rows}x{cols} tiles on a device of "
-                         f"{device.rows}x{device.cols} cores", fix)
+            return error(
+                f"grid {size[0]}x{size[1]} is illegal for {rows}x{cols} tiles on a device of "
+                f"{device.rows}x{device.cols} cores",
+                fix,
+            )
     elif record.kind == "t_stream_dir":
         legal = ("n", *legal_stream_dirs(profile))
         if value not in legal:
@@ -93,8 +120,10 @@ def _check(record: Override, name: str, profile: OpProfile, device: DeviceSpec) 
             return error(f"t-stream shape {value!r} is illegal for {rows}x{cols} tiles", fix)
         direction = "r" if shape[0] > 1 else "c" if shape[1] > 1 else ""
         if direction and direction not in {d[0] for d in legal_stream_dirs(profile)}:
-            return error(f"this op cannot stream along {'rows' if direction == 'r' else 'columns'}",
-                         f"legal directions: {', '.join(('n', *legal_stream_dirs(profile)))}")
+            return error(
+                f"this op cannot stream along {'rows' if direction == 'r' else 'columns'}",
+                f"legal directions: {', '.join(('n', *legal_stream_dirs(profile)))}",
+            )
     elif record.kind == "u_kt":
         if not profile.inner:
             return error("this op has no inner dimension", "u_kt is for matmul and reduce")
@@ -104,18 +133,19 @@ def _check(record: Override, name: str, profile: OpProfile, device: DeviceSpec) 
     elif record.kind == "input_buffer_multiplier":
         good = isinstance(value, Mapping) and all(
             isinstance(k, int) and 0 <= k < len(profile.operands) and isinstance(v, int) and v >= 1
-            for k, v in value.items())
+            for k, v in value.items()
+        )
         if not good:
-            return error(f"{value!r} is not a map of operand index to factor",
-                         f"operands 0 to {len(profile.operands) - 1}, factors from 1")
+            return error(
+                f"{value!r} is not a map of operand index to factor",
+                f"operands 0 to {len(profile.operands) - 1}, factors from 1",
+            )
     elif record.kind == "output_buffer_multiplier" and not (isinstance(value, int) and value >= 1):
         return error(f"{value!r} is not a number of macro blocks", "a whole number from 1")
     return None
 
 
-def choices(
-    profiles: Mapping[str, OpProfile], device: DeviceSpec, overrides: Sequence[Override]
-) -> dict[str, Choice]:
+def choices(profiles: Mapping[str, OpProfile], device: DeviceSpec, overrides: Sequence[Override]) -> dict[str, Choice]:
     """What the overrides fix for each op they address. Later records win over earlier ones of the same kind.
 
     Raises `OverrideError` with one diagnostic for each illegal value, naming what would be legal.

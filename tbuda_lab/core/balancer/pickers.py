@@ -29,14 +29,35 @@ def streamed_picker(picker: np.ndarray, out: TileShape, stream: str, factor: int
 
 
 @functools.lru_cache(maxsize=128)
-def _encode(picker: Payload, out: TileShape, act: TileShape, stream: str, factor: int, grid_r: int, t: int,
-            mblock_m: int, ublock_r: int, u_kt: int) -> SparseEncoding:
+def _encode(
+    picker: Payload,
+    out: TileShape,
+    act: TileShape,
+    stream: str,
+    factor: int,
+    grid_r: int,
+    t: int,
+    mblock_m: int,
+    ublock_r: int,
+    u_kt: int,
+) -> SparseEncoding:
     coords = streamed_picker(picker.array, out, stream, factor)
-    return encode_picker(coords, grid_r=grid_r, t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt, act_rt=act[1],
-                         act_z=act[0])
+    return encode_picker(
+        coords, grid_r=grid_r, t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt, act_rt=act[1], act_z=act[0]
+    )
 
 
 def encode_row(picker: Payload, out: TileShape, act: TileShape, row: np.void) -> SparseEncoding:
     """The encoding of a picker for one candidate; `act` is the operand's tile shape. Cached."""
-    return _encode(picker, out, act, str(row["stream"]), int(row["stream_r"]), int(row["grid_r"]), int(row["t"]),
-                   int(row["mblock_m"]), int(row["ublock_r"]), int(row["u_kt"]))
+    return _encode(
+        picker,
+        out,
+        act,
+        str(row["stream"]),
+        int(row["stream_r"]),
+        int(row["grid_r"]),
+        int(row["t"]),
+        int(row["mblock_m"]),
+        int(row["ublock_r"]),
+        int(row["u_kt"]),
+    )

@@ -16,7 +16,6 @@ from tbuda_lab.core.lowering.hwops import (
     HwOp,
     HwReduce,
     HwSparseMatmul,
-    HwSplice,
     HwUnary,
     output_tiles,
     tile_shape,
@@ -32,8 +31,8 @@ class Operand:
 
     role: str
     feed: str
-    source_tiles: TileShape   # before the TMs
-    tiles: TileShape          # after the TMs
+    source_tiles: TileShape  # before the TMs
+    tiles: TileShape  # after the TMs
     tms: tuple[TM, ...]
     df: DataFormat
 
@@ -52,9 +51,9 @@ class OpProfile:
     acc_df: DataFormat
     fidelity: MathFidelity
     inner: int
-    inner_run: int            # tiles of the inner dimension that lie together in every operand
+    inner_run: int  # tiles of the inner dimension that lie together in every operand
     user_stacks: tuple[int, ...]  # factors of stacks and slices on edges to reading ops
-    feeds_host: bool          # written to a host queue: untilized, so rows in order
+    feeds_host: bool  # written to a host queue: untilized, so rows in order
 
     @property
     def signature(self) -> str:
@@ -137,8 +136,9 @@ def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequenc
     if isinstance(op, HwMatmul):
         second = operands[1]
         inner = first.tiles[2]
-        run = math.gcd(contiguous_run(first.tms, first.source_tiles, "c"),
-                       contiguous_run(second.tms, second.source_tiles, "r"))
+        run = math.gcd(
+            contiguous_run(first.tms, first.source_tiles, "c"), contiguous_run(second.tms, second.source_tiles, "r")
+        )
     elif isinstance(op, HwSparseMatmul):
         inner = run = first.tiles[1]
     elif isinstance(op, HwDepthwise):
@@ -156,8 +156,16 @@ def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequenc
         elif user.kind is NodeKind.OP:
             stacks |= {int(tm.args[0]) for tm in user.inputs[port].tms if tm.name in ("hstack", "vstack")}
     return OpProfile(
-        kind=cost_kind(op), op=op, out=output_tiles(node), operands=operands, df=df,
-        intermed_df=node.attrs.get("intermed_df") or df, acc_df=node.attrs.get("acc_df") or df,
-        fidelity=node.attrs.get("fidelity") or options.default_math_fidelity, inner=inner, inner_run=run,
-        user_stacks=tuple(sorted(stacks)), feeds_host=feeds_host,
+        kind=cost_kind(op),
+        op=op,
+        out=output_tiles(node),
+        operands=operands,
+        df=df,
+        intermed_df=node.attrs.get("intermed_df") or df,
+        acc_df=node.attrs.get("acc_df") or df,
+        fidelity=node.attrs.get("fidelity") or options.default_math_fidelity,
+        inner=inner,
+        inner_run=run,
+        user_stacks=tuple(sorted(stacks)),
+        feeds_host=feeds_host,
     )

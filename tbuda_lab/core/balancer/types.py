@@ -34,20 +34,35 @@ class Reason(IntEnum):
     GRID_EXCEEDS_DEVICE = 12
 
 
-CANDIDATE = np.dtype([
-    ("grid_r", "i2"), ("grid_c", "i2"),          # cores, before any transposition
-    ("stream", "U2"),                            # "" none, "r", "c", "rz" (slices outer, z inner)
-    ("stream_r", "i4"), ("stream_c", "i4"),      # t-stream factors; t = z * stream_r * stream_c
-    ("t", "i4"), ("mblock_m", "i4"), ("mblock_n", "i4"), ("ublock_r", "i2"), ("ublock_c", "i2"),
-    ("m_k", "i4"), ("u_kt", "i4"),               # matmul-like and reduce; else 0
-    ("buf_size_mb", "i2"),                       # output buffer in macro blocks
-    ("prologue", "?"),                           # all parameters preloaded into L1
-    ("l1_input", "i8"), ("l1_output", "i8"), ("l1_param", "i8"), ("l1_intermed", "i8"), ("l1_total", "i8"),  # bytes
-    ("nz_tiles", "i8"), ("nz_ublocks", "i8"), ("nz_strips", "i8"),  # sparse matmul: mean per grid row, else 0
-    ("cycles", "i8"),                            # per input, one core
-    ("cores", "i4"),
-    ("reason", "u1"),                            # Reason
-])
+CANDIDATE = np.dtype(
+    [
+        ("grid_r", "i2"),
+        ("grid_c", "i2"),  # cores, before any transposition
+        ("stream", "U2"),  # "" none, "r", "c", "rz" (slices outer, z inner)
+        ("stream_r", "i4"),
+        ("stream_c", "i4"),  # t-stream factors; t = z * stream_r * stream_c
+        ("t", "i4"),
+        ("mblock_m", "i4"),
+        ("mblock_n", "i4"),
+        ("ublock_r", "i2"),
+        ("ublock_c", "i2"),
+        ("m_k", "i4"),
+        ("u_kt", "i4"),  # matmul-like and reduce; else 0
+        ("buf_size_mb", "i2"),  # output buffer in macro blocks
+        ("prologue", "?"),  # all parameters preloaded into L1
+        ("l1_input", "i8"),
+        ("l1_output", "i8"),
+        ("l1_param", "i8"),
+        ("l1_intermed", "i8"),
+        ("l1_total", "i8"),  # bytes
+        ("nz_tiles", "i8"),
+        ("nz_ublocks", "i8"),
+        ("nz_strips", "i8"),  # sparse matmul: mean per grid row, else 0
+        ("cycles", "i8"),  # per input, one core
+        ("cores", "i4"),
+        ("reason", "u1"),  # Reason
+    ]
+)
 """One row per candidate of an op; refused ones stay in the table with their reason."""
 
 
@@ -72,20 +87,20 @@ class OpModels:
 @dataclasses.dataclass(frozen=True)
 class OpPlacement:
     op: str
-    epoch: int               # index into Placement.epochs (a global epoch: one netlist graph)
+    epoch: int  # index into Placement.epochs (a global epoch: one netlist graph)
     chip: int
-    start: tuple[int, int]   # (row, column) of the top left core
-    size: tuple[int, int]    # (rows, columns) occupied; grid rows and columns swapped when transposed
+    start: tuple[int, int]  # (row, column) of the top left core
+    size: tuple[int, int]  # (rows, columns) occupied; grid rows and columns swapped when transposed
     transposed: bool
-    row: int                 # index into the op's OpModels.rows
+    row: int  # index into the op's OpModels.rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
     index: int
-    temporal: int            # epochs with the same number run at the same time on different chips
+    temporal: int  # epochs with the same number run at the same time on different chips
     chip: int
-    ops: tuple[str, ...]     # in schedule order
+    ops: tuple[str, ...]  # in schedule order
     direction: str = "fwd"
 
 
@@ -107,14 +122,14 @@ class QueuePlacement:
     ublock_order: str
     entries: int
     df: DataFormat
-    access: str              # "queue" | "ram"
-    location: str            # "dram" | "host"
+    access: str  # "queue" | "ram"
+    location: str  # "dram" | "host"
     chip: int
     buffers: tuple[tuple[int, int], ...]  # (channel, address) per core of the grid, row-major
     bytes_per_buffer: int
     prologue: bool = False
-    tms: tuple[TM, ...] = ()              # TMs from the stored form to the logical tensor (undo the producer's streaming)
-    layout: str = "tilized"               # "tilized" | "untilized" (rows in plain order, no tile headers)
+    tms: tuple[TM, ...] = ()  # TMs from the stored form to the logical tensor (undo the producer's streaming)
+    layout: str = "tilized"  # "tilized" | "untilized" (rows in plain order, no tile headers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,25 +138,25 @@ class EpochReport:
 
     index: int
     ops: int
-    cores: int               # cores used
-    kernel_cycles: int       # slowest op, kernel only
-    limiter_cycles: int      # slowest op, its kernel or its slowest operand or output
+    cores: int  # cores used
+    kernel_cycles: int  # slowest op, kernel only
+    limiter_cycles: int  # slowest op, its kernel or its slowest operand or output
     kernel_op: str
     limiter_op: str
-    limiter: str             # what limits it: "kernel", "input <k> dram", "output noc", ...
-    dram_cores: int          # cores that read or write DRAM queues
-    balance: float           # sum(kernel cycles * cores) / (limiter_cycles * cores of the device)
-    blocked: str = ""        # why the next op did not join
+    limiter: str  # what limits it: "kernel", "input <k> dram", "output noc", ...
+    dram_cores: int  # cores that read or write DRAM queues
+    balance: float  # sum(kernel cycles * cores) / (limiter_cycles * cores of the device)
+    blocked: str = ""  # why the next op did not join
 
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
     """Lower bounds on the sum over epochs, cycles per input (place-and-route 11.3), and what was reached."""
 
-    area: int                # sum of the cheapest cycles * cores / cores of the device
+    area: int  # sum of the cheapest cycles * cores / cores of the device
     theoretical_matmul: int
-    dram: int                # bytes that must cross DRAM / its total bandwidth
-    critical_op: int         # slowest of the fastest legal candidates
+    dram: int  # bytes that must cross DRAM / its total bandwidth
+    critical_op: int  # slowest of the fastest legal candidates
     achieved_kernel: int
     achieved_limiter: int
 
@@ -170,9 +185,9 @@ class Placement:
     ops: dict[str, OpPlacement]
     epochs: tuple[Epoch, ...]
     queues: dict[str, QueuePlacement]
-    models: dict[str, OpModels]           # by op name; equal signatures share one object
+    models: dict[str, OpModels]  # by op name; equal signatures share one object
     schedule: tuple[str, ...]
-    epoch_cycles: tuple[int, ...]         # slowest op of each epoch, kernel cycles per input
+    epoch_cycles: tuple[int, ...]  # slowest op of each epoch, kernel cycles per input
     ublock_order: dict[str, str] = dataclasses.field(default_factory=dict)  # by op: "r" | "c"
     report: PlacementReport | None = None
     diagnostics: tuple[Diagnostic, ...] = ()

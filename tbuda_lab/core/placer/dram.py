@@ -70,8 +70,10 @@ def allocate_dram(
     Raises `PlacementError` naming the queues that do not fit and by how many bytes, or an unknown algorithm.
     """
     if algorithm not in ALGORITHMS:
-        raise PlacementError("unknown DRAM placement algorithm", [
-            Diagnostic("error", algorithm, "dram-algorithm", "no such algorithm", f"known: {', '.join(ALGORITHMS)}")])
+        raise PlacementError(
+            "unknown DRAM placement algorithm",
+            [Diagnostic("error", algorithm, "dram-algorithm", "no such algorithm", f"known: {', '.join(ALGORITHMS)}")],
+        )
     chips = {chip: [_Channel(channel_ranges(device, c)) for c in range(device.dram_channels)] for chip in device.chips}
     following = dict.fromkeys(device.chips, 0)
     placed: dict[str, tuple[tuple[int, int], ...]] = {}
@@ -90,10 +92,16 @@ def allocate_dram(
         else:
             missing = size * (request.count - len(buffers))
             largest = max(c.largest for c in channels)
-            failed.append(Diagnostic(
-                "error", request.name, "dram-full",
-                f"{request.count} buffers of {size} bytes: {missing} bytes find no room; the largest free block is "
-                f"{largest} bytes", "use fewer entries (a smaller microbatch), a smaller data format, or another channel"))
+            failed.append(
+                Diagnostic(
+                    "error",
+                    request.name,
+                    "dram-full",
+                    f"{request.count} buffers of {size} bytes: {missing} bytes find no room; the largest free block is "
+                    f"{largest} bytes",
+                    "use fewer entries (a smaller microbatch), a smaller data format, or another channel",
+                )
+            )
     if failed:
         raise PlacementError(f"{len(failed)} queue(s) do not fit the DRAM of {device.name}", failed)
     return {request.name: placed[request.name] for request in requests}
@@ -111,8 +119,11 @@ def _one(
         usable = list(range(count))
         if algorithm == "ROUND_ROBIN_FLIP_FLOP" and request.epoch >= 0 and count > 1:
             half = request.epoch % 2
-            usable = usable[half * (count // 2):(half + 1) * (count // 2)] + \
-                usable[:half * (count // 2)] + usable[(half + 1) * (count // 2):]
+            usable = (
+                usable[half * (count // 2) : (half + 1) * (count // 2)]
+                + usable[: half * (count // 2)]
+                + usable[(half + 1) * (count // 2) :]
+            )
             tried = usable
         else:
             at = following[request.chip] % count
@@ -141,9 +152,18 @@ def allocate_host(requests: list[Request], device: DeviceSpec) -> dict[str, tupl
                 channel, address = channel + 1, 0
                 start = _host_aligned(address, device)
             if channel >= device.sysmem_channels:
-                raise PlacementError(f"queue {request.name!r} does not fit host memory", [Diagnostic(
-                    "error", request.name, "host-full", f"{request.size} bytes find no room in "
-                    f"{device.sysmem_channels} host channel(s)", "use a smaller microbatch or queues in DRAM")])
+                raise PlacementError(
+                    f"queue {request.name!r} does not fit host memory",
+                    [
+                        Diagnostic(
+                            "error",
+                            request.name,
+                            "host-full",
+                            f"{request.size} bytes find no room in {device.sysmem_channels} host channel(s)",
+                            "use a smaller microbatch or queues in DRAM",
+                        )
+                    ],
+                )
             buffers.append((channel, start))
             address = start + request.size
         placed[request.name] = tuple(buffers)

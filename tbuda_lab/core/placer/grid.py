@@ -31,7 +31,7 @@ class CoreGrid:
         found = [0] * self.rows
         for r in range(self.rows - height + 1):
             column = free_runs[r]
-            for below in free_runs[r + 1:r + height]:
+            for below in free_runs[r + 1 : r + height]:
                 column &= below
             found[r] = column
         return found
@@ -44,7 +44,7 @@ class CoreGrid:
         mask = self.mask
         for r in range(self.rows - height + 1):
             used = mask[r]
-            for below in mask[r + 1:r + height]:
+            for below in mask[r + 1 : r + height]:
                 used |= below
             blocked = used
             for shift in range(1, width):
@@ -58,7 +58,7 @@ class CoreGrid:
         if row < 0 or col < 0 or row + height > self.rows or col + width > self.cols:
             return False
         bits = ((1 << width) - 1) << col
-        return not any(m & bits for m in self.mask[row:row + height])
+        return not any(m & bits for m in self.mask[row : row + height])
 
     def take(self, row: int, col: int, height: int, width: int) -> None:
         bits = ((1 << width) - 1) << col

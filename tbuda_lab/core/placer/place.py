@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.models import op_models
@@ -22,12 +23,17 @@ Progress = Callable[[float, str], None]
 
 
 def place(
-    graph: Graph, models: Mapping[str, OpModels], device: DeviceSpec, options: CompileOptions,
-    overrides: Sequence[Override] = (), cancel: Callable[[], bool] | None = None, on_progress: Progress | None = None,
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override] = (),
+    cancel: threading.Event | None = None,
+    on_progress: Progress | None = None,
 ) -> Placement:
     """Places a lowered graph.
 
-    models: of `op_models` for the same graph and overrides. cancel: asked between steps; true raises `Cancelled`.
+    models: of `op_models` for the same graph and overrides. cancel: once set, `Cancelled` is raised at the next step.
     on_progress: called with (fraction done, what is going on).
 
     Raises `OverrideError` for a pin or queue placement that cannot be honoured, `PlacementError` when an op fits no
@@ -36,7 +42,7 @@ def place(
     name, run = policy(options.balancer_policy)
 
     def check(fraction: float, what: str = "choosing epochs") -> None:
-        if cancel is not None and cancel():
+        if cancel is not None and cancel.is_set():
             raise Cancelled("placing was cancelled")
         if on_progress is not None:
             on_progress(min(1.0, fraction), what)
@@ -54,15 +60,23 @@ def place(
     summary = report(problem, segments, name, blocked_reasons(problem, segments, problem.refusals))
     check(1.0, "placed")
     return Placement(
-        ops, epochs, queues, dict(models), order, tuple(e.kernel_cycles for e in summary.epochs), problem.orders,
-        summary, tuple(diagnostics))
+        ops,
+        epochs,
+        queues,
+        dict(models),
+        order,
+        tuple(e.kernel_cycles for e in summary.epochs),
+        problem.orders,
+        summary,
+        tuple(diagnostics),
+    )
 
 
 def _placed(problem: Problem, segments: Sequence[Segment]) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
     ops: dict[str, OpPlacement] = {}
     epochs: list[Epoch] = []
     for index, segment in enumerate(segments):
-        names = problem.order[segment.first:segment.last]
+        names = problem.order[segment.first : segment.last]
         pin = problem.pins.get(names[0])
         chip = pin.chip if pin is not None and pin.chip is not None else problem.device.chips[0]
         for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
@@ -76,8 +90,12 @@ def _placed(problem: Problem, segments: Sequence[Segment]) -> tuple[dict[str, Op
 def _names(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
     """Warnings for overrides that address nothing; unknown kinds raise `OverrideError`."""
     ops = [n.name for n in graph.ops]
-    names = [*ops, *(n.name for n in graph if n.kind is not NodeKind.OP), *(f"e2e_{n}_0" for n in ops),
-             *(f"lc.{k}.{n}" for k in ("sparse_tiles", "sparse_encoding") for n in ops)]
+    names = [
+        *ops,
+        *(n.name for n in graph if n.kind is not NodeKind.OP),
+        *(f"e2e_{n}_0" for n in ops),
+        *(f"lc.{k}.{n}" for k in ("sparse_tiles", "sparse_encoding") for n in ops),
+    ]
     found = unmatched(overrides, names)
     errors = [d for d in found if d.severity == "error"]
     if errors:
@@ -130,8 +148,10 @@ def _bad_pin(
     if not (isinstance(start, (tuple, list)) and len(start) == 2 and all(isinstance(v, int) and v >= 0 for v in start)):
         return error(f"a start is (row, column), not {start!r}", "row and column from 0")
     if not ((height + start[0] <= device.rows) & (width + start[1] <= device.cols)).any():
-        return error(f"no legal grid of this op fits at ({start[0]}, {start[1]}) on {device.rows}x{device.cols} cores",
-                     "choose a smaller row or column, or another op size")
+        return error(
+            f"no legal grid of this op fits at ({start[0]}, {start[1]}) on {device.rows}x{device.cols} cores",
+            "choose a smaller row or column, or another op size",
+        )
     return None
 
 

@@ -55,8 +55,14 @@ class Problem:
     """A lowered graph with its candidate tables, in schedule order, for one device."""
 
     def __init__(
-        self, graph: Graph, models: Mapping[str, OpModels], device: DeviceSpec, options: CompileOptions,
-        order: Sequence[str], pins: Mapping[str, Pin], breaks: frozenset[str],
+        self,
+        graph: Graph,
+        models: Mapping[str, OpModels],
+        device: DeviceSpec,
+        options: CompileOptions,
+        order: Sequence[str],
+        pins: Mapping[str, Pin],
+        breaks: frozenset[str],
     ) -> None:
         self.graph, self.models, self.device, self.options = graph, models, device, options
         self.order = tuple(order)
@@ -85,10 +91,16 @@ class Problem:
             sources = [self.graph[s] for s in node.sources]
             readers = [(self.number[u], p) for u, p in users[name] if self.graph[u].kind is NodeKind.OP]
             outputs = any(self.graph[u].kind is NodeKind.OUTPUT for u, _ in users[name])
-            facts.append(OpFacts(
-                name, tuple(self.number.get(s.name, -1) for s in sources),
-                tuple(input_place if s.kind is NodeKind.INPUT else DRAM for s in sources),
-                tuple(sorted(readers)), outputs and output_place == HOST, outputs and output_place == DRAM))
+            facts.append(
+                OpFacts(
+                    name,
+                    tuple(self.number.get(s.name, -1) for s in sources),
+                    tuple(input_place if s.kind is NodeKind.INPUT else DRAM for s in sources),
+                    tuple(sorted(readers)),
+                    outputs and output_place == HOST,
+                    outputs and output_place == DRAM,
+                )
+            )
         return facts
 
     # -- where operands and outputs move for ops [first, last) in one epoch -----------------------------------
@@ -97,7 +109,8 @@ class Problem:
         fact = self.facts[op]
         where = tuple(
             place if p < 0 else (NOC if first <= p < last else DRAM)
-            for p, place in zip(fact.producers, fact.queue_place, strict=True))
+            for p, place in zip(fact.producers, fact.queue_place, strict=True)
+        )
         if fact.dram_output or any(not first <= r < last for r, _ in fact.readers):
             return where, DRAM
         if fact.host_output:
@@ -118,8 +131,16 @@ class Problem:
         key = (table.signature, where, output, dram_divider(self.device, load.dram_cores), load.host_cores)
         found = self._limits.get(key)
         if found is None:
-            found = limits(self.profiles[op], table.rows, self.device, where, output, load,
-                           self.options.microbatch, self.traffic(op)).max(axis=0)
+            found = limits(
+                self.profiles[op],
+                table.rows,
+                self.device,
+                where,
+                output,
+                load,
+                self.options.microbatch,
+                self.traffic(op),
+            ).max(axis=0)
             self._limits[key] = found
         return found
 

@@ -14,7 +14,7 @@ from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
-from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.dram import Request, align, allocate_dram, allocate_host
@@ -35,8 +35,14 @@ class QueuePlanner:
     """Plans all queues of a placement, then gives them addresses."""
 
     def __init__(
-        self, graph: Graph, models: Mapping[str, OpModels], placed: Mapping[str, OpPlacement], orders: Mapping[str, str],
-        device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override],
+        self,
+        graph: Graph,
+        models: Mapping[str, OpModels],
+        placed: Mapping[str, OpPlacement],
+        orders: Mapping[str, str],
+        device: DeviceSpec,
+        options: CompileOptions,
+        overrides: Sequence[Override],
     ) -> None:
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
         self.device, self.options = device, options
@@ -83,10 +89,24 @@ class QueuePlanner:
         return self.placed[readers[0][0]].chip if readers else self.first_chip
 
     def _add(
-        self, name: str, kind: str, source: str, grid: tuple[int, int], shape: tuple[int, int, int],
-        ublock: tuple[int, int], order: str, entries: int, df: DataFormat, *, access: str = "queue",
-        location: str = "dram", chip: int, epoch: int = -1, prologue: bool = False, tms: tuple[object, ...] = (),
-        layout: str = "tilized", align_to: int = 1,
+        self,
+        name: str,
+        kind: str,
+        source: str,
+        grid: tuple[int, int],
+        shape: tuple[int, int, int],
+        ublock: tuple[int, int],
+        order: str,
+        entries: int,
+        df: DataFormat,
+        *,
+        access: str = "queue",
+        location: str = "dram",
+        chip: int,
+        epoch: int = -1,
+        prologue: bool = False,
+        tms: tuple[TM, ...] = (),
+        layout: str = "tilized",
     ) -> None:
         t, rt, ct = shape
         mblock = (rt // grid[0] // ublock[0], ct // grid[1] // ublock[1])
@@ -96,9 +116,31 @@ class QueuePlanner:
         else:
             entry = t * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
         size = align(entry * entries + self.device.queue_header, self.device.dram_address_align)
-        self.plans.append(_Plan(QueuePlacement(
-            name, kind, source, grid, t, mblock, ublock, order, entries, df, access, location, chip, (), size, prologue,
-            tms, layout), epoch))  # type: ignore[arg-type]
+        self.plans.append(
+            _Plan(
+                QueuePlacement(
+                    name,
+                    kind,
+                    source,
+                    grid,
+                    t,
+                    mblock,
+                    ublock,
+                    order,
+                    entries,
+                    df,
+                    access,
+                    location,
+                    chip,
+                    (),
+                    size,
+                    prologue,
+                    tms,
+                    layout,
+                ),
+                epoch,
+            )
+        )
 
     def _input(self, node: Node) -> None:
         z, rt, ct = tile_shape(node.shape)
@@ -114,8 +156,19 @@ class QueuePlanner:
         while not host and entry * entries > self._largest_channel() and grid[0] * grid[1] < rt * ct:
             grid = _larger(grid, (rt, ct))
             entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
-        self._add(node.name, "input", node.name, grid, (z, rt, ct), (1, 1), self.orders.get(node.name, "r"), entries, df,
-                  location="host" if host else "dram", chip=self._chip(node.name))
+        self._add(
+            node.name,
+            "input",
+            node.name,
+            grid,
+            (z, rt, ct),
+            (1, 1),
+            self.orders.get(node.name, "r"),
+            entries,
+            df,
+            location="host" if host else "dram",
+            chip=self._chip(node.name),
+        )
 
     def _largest_channel(self) -> int:
         return max(self.device.dram_end(c) - self.device.dram_start(c) for c in range(self.device.dram_channels)) // 2
@@ -134,9 +187,20 @@ class QueuePlanner:
             ublock = (math.gcd(ublock[0], rt // grid[0]), math.gcd(ublock[1], ct // grid[1]))
         parameter = node.kind is NodeKind.PARAMETER
         prologue = bool(readers) and all(bool(self.models[r].rows[self.placed[r].row]["prologue"]) for r, _ in readers)
-        self._add(node.name, "parameter" if parameter else "constant", node.name, grid, (z, rt, ct), ublock,
-                  self.orders.get(node.name, "r"), 1, node.df or self.options.data_format,
-                  access="ram" if parameter else "queue", chip=self._chip(node.name), prologue=prologue)
+        self._add(
+            node.name,
+            "parameter" if parameter else "constant",
+            node.name,
+            grid,
+            (z, rt, ct),
+            ublock,
+            self.orders.get(node.name, "r"),
+            1,
+            node.df or self.options.data_format,
+            access="ram" if parameter else "queue",
+            chip=self._chip(node.name),
+            prologue=prologue,
+        )
 
     def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
         row = self.models[reader].rows[self.placed[reader].row]
@@ -167,9 +231,22 @@ class QueuePlanner:
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
         entries = 2 * self.options.microbatch
         on_host = self.options.output_queues_on_host
-        self._add(node.name, "output", source, (1, 1), shape, ublock, "r", entries, df,
-                  location="host" if on_host else "dram", chip=spot.chip, epoch=spot.epoch,
-                  tms=unstream_tms(profile, row), layout="untilized")
+        self._add(
+            node.name,
+            "output",
+            node.name,
+            (1, 1),
+            shape,
+            ublock,
+            "r",
+            entries,
+            df,
+            location="host" if on_host else "dram",
+            chip=spot.chip,
+            epoch=spot.epoch,
+            tms=unstream_tms(profile, row),
+            layout="untilized",
+        )
 
     def _op(self, node: Node) -> None:
         spot = self.placed[node.name]
@@ -181,17 +258,40 @@ class QueuePlanner:
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
         later = [r for r, _ in self._readers(node.name) if self.placed[r].epoch != spot.epoch]
         if later:
-            self._add(f"e2e_{node.name}_0", "e2e", node.name, grid, stored_shape(profile, row), ublock,
-                      self.orders[node.name], self.options.microbatch, node.df or self.options.data_format,
-                      chip=self.placed[later[0]].chip, epoch=spot.epoch, tms=unstream_tms(profile, row))
+            self._add(
+                f"e2e_{node.name}_0",
+                "e2e",
+                node.name,
+                grid,
+                stored_shape(profile, row),
+                ublock,
+                self.orders[node.name],
+                self.options.microbatch,
+                node.df or self.options.data_format,
+                chip=self.placed[later[0]].chip,
+                epoch=spot.epoch,
+                tms=unstream_tms(profile, row),
+            )
         if isinstance(node.op, HwSparseMatmul):
             encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)
             for kind, count, df, prologue in (
                 ("sparse_tiles", encoding.num_sparse_tiles, SPARSE_TILE_DF, True),
                 ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, bool(row["prologue"])),
             ):
-                self._add(f"lc.{kind}.{node.name}", kind, node.name, (grid[0], 1), (1, grid[0], count), (1, 1), "r", 1,
-                          df, access="ram", chip=spot.chip, prologue=prologue)
+                self._add(
+                    f"lc.{kind}.{node.name}",
+                    kind,
+                    node.name,
+                    (grid[0], 1),
+                    (1, grid[0], count),
+                    (1, 1),
+                    "r",
+                    1,
+                    df,
+                    access="ram",
+                    chip=spot.chip,
+                    prologue=prologue,
+                )
 
     # -- addresses -------------------------------------------------------------------------------------------
     def _addresses(self) -> dict[str, QueuePlacement]:
@@ -223,14 +323,37 @@ class QueuePlanner:
             chip, channel = value.get("chip", self.first_chip), value.get("channel")
             for name in record.matches(names):
                 if chip not in self.device.chips:
-                    wrong.append(Diagnostic("error", name, "queue-chip", f"{self.device.name} has no chip {chip!r}",
-                                            f"chips: {', '.join(map(str, self.device.chips))}"))
-                elif channel is not None and not (isinstance(channel, int) and 0 <= channel < self.device.dram_channels):
-                    wrong.append(Diagnostic("error", name, "queue-channel", f"there is no DRAM channel {channel!r}",
-                                            f"channels 0 to {self.device.dram_channels - 1}"))
+                    wrong.append(
+                        Diagnostic(
+                            "error",
+                            name,
+                            "queue-chip",
+                            f"{self.device.name} has no chip {chip!r}",
+                            f"chips: {', '.join(map(str, self.device.chips))}",
+                        )
+                    )
+                elif channel is not None and not (
+                    isinstance(channel, int) and 0 <= channel < self.device.dram_channels
+                ):
+                    wrong.append(
+                        Diagnostic(
+                            "error",
+                            name,
+                            "queue-channel",
+                            f"there is no DRAM channel {channel!r}",
+                            f"channels 0 to {self.device.dram_channels - 1}",
+                        )
+                    )
                 elif by_name[name].location == "host":
-                    wrong.append(Diagnostic("error", name, "queue-channel", "this queue lies in host memory",
-                                            "turn input_queues_on_host or output_queues_on_host off first"))
+                    wrong.append(
+                        Diagnostic(
+                            "error",
+                            name,
+                            "queue-channel",
+                            "this queue lies in host memory",
+                            "turn input_queues_on_host or output_queues_on_host off first",
+                        )
+                    )
                 else:
                     fixed[name] = (chip, channel)
         if wrong:

@@ -26,21 +26,37 @@ def report(problem: Problem, segments: Sequence[Segment], policy: str, blocked: 
         worst_kernel = worst_limiter = segment.first
         for op, row in rows.items():
             where, output = problem.places(op, segment.first, segment.last)
-            table = problem.tables[op].rows[row:row + 1]
-            column = limits(problem.profiles[op], table, problem.device, where, output, load,
-                            problem.options.microbatch)[:, 0]
+            table = problem.tables[op].rows[row : row + 1]
+            column = limits(
+                problem.profiles[op], table, problem.device, where, output, load, problem.options.microbatch
+            )[:, 0]
             slowest = int(column.argmax())
-            ops[problem.order[op]] = (int(column[0]), int(np.ceil(column[slowest])),
-                                      limiter_name(slowest, where, output))
+            ops[problem.order[op]] = (
+                int(column[0]),
+                int(np.ceil(column[slowest])),
+                limiter_name(slowest, where, output),
+            )
             work += int(column[0]) * int(table["cores"][0])
             cores += int(table["cores"][0])
             if int(column[0]) > ops[problem.order[worst_kernel]][0]:
                 worst_kernel = op
             if ops[problem.order[op]][1] > ops[problem.order[worst_limiter]][1]:
                 worst_limiter = op
-        epochs.append(EpochReport(
-            index, len(rows), cores, kernel, limiter, problem.order[worst_kernel], problem.order[worst_limiter],
-            ops[problem.order[worst_limiter]][2], load.dram_cores, work / max(1, limiter * problem.cores), blocked[index]))
+        epochs.append(
+            EpochReport(
+                index,
+                len(rows),
+                cores,
+                kernel,
+                limiter,
+                problem.order[worst_kernel],
+                problem.order[worst_limiter],
+                ops[problem.order[worst_limiter]][2],
+                load.dram_cores,
+                work / max(1, limiter * problem.cores),
+                blocked[index],
+            )
+        )
     return PlacementReport(policy, tuple(epochs), bounds(problem, epochs), ops)
 
 
@@ -64,8 +80,14 @@ def bounds(problem: Problem, epochs: Sequence[EpochReport]) -> Bounds:
             preloaded = node.kind is not NodeKind.INPUT
             traffic += size // problem.options.microbatch if preloaded else size
     total = problem.device.dram_bytes_per_cycle * problem.device.dram_channels * problem.device.dram_subchannels / 1.5
-    return Bounds(int(area / problem.cores), int(theoretical / problem.cores), int(traffic / total), int(critical),
-                  sum(e.kernel_cycles for e in epochs), sum(e.limiter_cycles for e in epochs))
+    return Bounds(
+        int(area / problem.cores),
+        int(theoretical / problem.cores),
+        int(traffic / total),
+        int(critical),
+        sum(e.kernel_cycles for e in epochs),
+        sum(e.limiter_cycles for e in epochs),
+    )
 
 
 def blocked_reasons(problem: Problem, segments: Sequence[Segment], refusals: dict[tuple[int, int], str]) -> list[str]:

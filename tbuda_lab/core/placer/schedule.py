@@ -31,8 +31,10 @@ def schedule(graph: Graph, policy: str = "ModuleInputsBFS") -> tuple[str, ...]:
     own order. "LongestPath": by depth from the inputs. Raises `PlacementError` for another name.
     """
     if policy not in POLICIES:
-        raise PlacementError("unknown scheduler policy", [
-            Diagnostic("error", policy, "scheduler-policy", "no such policy", f"known: {', '.join(POLICIES)}")])
+        raise PlacementError(
+            "unknown scheduler policy",
+            [Diagnostic("error", policy, "scheduler-policy", "no such policy", f"known: {', '.join(POLICIES)}")],
+        )
     topological = [n.name for n in graph.topological() if n.kind is NodeKind.OP]
     if policy == "Topological":
         order = topological

@@ -56,9 +56,15 @@ class EdgeBook:
         problem = self.problem
         a, b = problem.order[producer], problem.order[consumer]
         return problem.edges.cost(
-            problem.profiles[producer], problem.tables[producer].rows[p_row], problem.orders[a],
-            problem.profiles[consumer], port, problem.tables[consumer].rows[c_row], problem.read_orders[b],
-            from_queue=queue)
+            problem.profiles[producer],
+            problem.tables[producer].rows[p_row],
+            problem.orders[a],
+            problem.profiles[consumer],
+            port,
+            problem.tables[consumer].rows[c_row],
+            problem.read_orders[b],
+            from_queue=queue,
+        )
 
     def users_ok(self) -> int | None:
         """The first op with more readers than an op may have, if any: readers here, and one queue for the rest."""
@@ -102,7 +108,9 @@ class EdgeBook:
                 if cost.reason is not EdgeReason.LEGAL:
                     self.refusal = (op, reader, cost.reason)
                     return False
-                out = EdgeCost(EdgeReason.LEGAL, out.fan_out + cost.fan_out, 0, out.producer_phases + cost.producer_phases)
+                out = EdgeCost(
+                    EdgeReason.LEGAL, out.fan_out + cost.fan_out, 0, out.producer_phases + cost.producer_phases
+                )
         return self._within(op, out)
 
     def _within(self, op: int, cost: EdgeCost) -> bool:
@@ -141,7 +149,12 @@ def alternatives(problem: Problem, op: int, first: int, last: int, load: int, ta
 
 
 def choose_rows(
-    problem: Problem, first: int, last: int, picked: Mapping[int, int], load: int, target: float,
+    problem: Problem,
+    first: int,
+    last: int,
+    picked: Mapping[int, int],
+    load: int,
+    target: float,
     outside: Mapping[int, int],
 ) -> tuple[dict[int, int] | None, EdgeBook]:
     """Rows for ops [first, last) with legal edges: the picked ones where they are legal, else the next best of the op,
@@ -164,14 +177,28 @@ def choose_rows(
 def _spread(rows: np.ndarray, table: np.ndarray, limit: int) -> list[int]:
     """At most `limit` rows, the first of every (grid, stream, buffer) before a second blocking of any."""
     data = table[rows]
-    _, first = np.unique(np.stack([data["grid_r"], data["grid_c"], data["stream_r"], data["stream_c"],
-                                   data["buf_size_mb"], data["stream"] == "rz"]).astype(np.int64), axis=1, return_index=True)
+    _, first = np.unique(
+        np.stack(
+            [
+                data["grid_r"],
+                data["grid_c"],
+                data["stream_r"],
+                data["stream_c"],
+                data["buf_size_mb"],
+                data["stream"] == "rz",
+            ]
+        ).astype(np.int64),
+        axis=1,
+        return_index=True,
+    )
     leading = np.sort(first)
-    return [int(rows[i]) for i in leading[:limit]] + [int(r) for r in rows[:limit // 2]]
+    return [int(rows[i]) for i in leading[:limit]] + [int(r) for r in rows[: limit // 2]]
 
 
 def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float) -> bool:
-    options = _spread(alternatives(problem, op, book.first, book.last, load, target), problem.tables[op].rows, _ALTERNATIVES)
+    options = _spread(
+        alternatives(problem, op, book.first, book.last, load, target), problem.tables[op].rows, _ALTERNATIVES
+    )
     for row in options:
         if book.check(op, row):
             book.rows[op] = row

@@ -26,5 +26,7 @@ def policy(name: str) -> tuple[str, Policy]:
     for known, function in POLICIES.items():
         if known.lower() == key.lower():
             return known, function
-    raise PlacementError(f"unknown balancer policy {name!r}", [
-        Diagnostic("error", name, "balancer-policy", "no such policy", f"known: default, {', '.join(POLICIES)}")])
+    raise PlacementError(
+        f"unknown balancer policy {name!r}",
+        [Diagnostic("error", name, "balancer-policy", "no such policy", f"known: default, {', '.join(POLICIES)}")],
+    )

@@ -39,9 +39,18 @@ def _fill(problem: Problem, rule: Rule, check: Callable[[float], None], *, one_o
             segment = grown
         if segment is None:
             name = problem.order[first]
-            raise PlacementError(f"op {name!r} fits no epoch, not even alone", [Diagnostic(
-                "error", name, "no-epoch", "none of its legal candidates can be placed",
-                "remove the pin or size override of this op, or choose a larger device")])
+            raise PlacementError(
+                f"op {name!r} fits no epoch, not even alone",
+                [
+                    Diagnostic(
+                        "error",
+                        name,
+                        "no-epoch",
+                        "none of its legal candidates can be placed",
+                        "remove the pin or size override of this op, or choose a larger device",
+                    )
+                ],
+            )
         result.append(segment)
         outside.update(zip(range(segment.first, segment.last), segment.rows, strict=True))
         check(segment.last / n)
@@ -139,7 +148,8 @@ def nlp(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
         cycles = rows["cycles"].astype(np.int64)
         close = cycles > 0.8 * target
         volume = rows["mblock_m"].astype(np.int64) * rows["mblock_n"]
-        return _by(problem, op, slow, ~matching, np.where(slow, cycles, 0), np.where(close, 0, -cycles), -volume,
-                   rows["cores"])
+        return _by(
+            problem, op, slow, ~matching, np.where(slow, cycles, 0), np.where(close, 0, -cycles), -volume, rows["cores"]
+        )
 
     return _fill(problem, rule, check)

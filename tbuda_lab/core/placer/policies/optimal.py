@@ -2,9 +2,9 @@
 
 Dynamic programming over the schedule (place-and-route 11.2). For a run of ops and a target T every op takes its
 smallest candidate with limiter cycles <= T; the run is feasible at T if the areas add up to no more than the device and
-the cores that use DRAM stay within the load the cycles were computed for. That bound costs one comparison per run. Runs
-on the best path are then made real (edges, packing, exact load), dearest knowledge last: a run that turns out slower than
-its bound gets its real cost and the path is computed again, until every epoch of the best path is real.
+the cores that use DRAM stay within the load the cycles were computed for. That bound costs one comparison per run.
+Runs on the best path are then made real (edges, packing, exact load): a run that turns out slower than its bound gets
+its real cost and the path is computed again, until every epoch of the best path is real.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Optimal:
         self.caps = np.array([cores_at_divider(problem.device, d) for d in self.levels])
         self.targets = self._targets()
         self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-        self.bounds: list[dict[int, _Bound]] = []     # by first op: last -> bound
+        self.bounds: list[dict[int, _Bound]] = []  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
 
     # -- bounds ----------------------------------------------------------------------------------------------
@@ -85,7 +85,11 @@ class Optimal:
         n = len(problem.order)
         shape = (len(self.levels), len(self.targets))
         cores, dram = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        waiting = {op: sum(1 for r in {r for r, _ in problem.facts[op].readers}) for op in range(first, n)} if first < n else {}
+        waiting = (
+            {op: sum(1 for r in {r for r, _ in problem.facts[op].readers}) for op in range(first, n)}
+            if first < n
+            else {}
+        )
         current: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         found: dict[int, _Bound] = {}
         chip = self._chip(first)
@@ -125,7 +129,6 @@ class Optimal:
     # -- real epochs -----------------------------------------------------------------------------------------
     def realise(self, first: int, last: int, outside: dict[int, int] | None = None) -> Segment | None:
         """The run as a placed epoch at the lowest target at which edges and packing work out, or None."""
-        problem = self.problem
         bound = self.bounds[first].get(last)
         if bound is None:
             return None
@@ -265,12 +268,28 @@ class Optimal:
 
     def _explain(self, op: int | None = None) -> None:
         problem = self.problem
-        stuck = [op] if op is not None else [
-            i for i in range(len(problem.order)) if self.real.get((i, i + 1), _UNKNOWN) is None
-            or i + 1 not in self.bounds[i]]
-        raise PlacementError("ops fit no epoch, not even alone", [
-            Diagnostic("error", problem.order[i], "no-epoch", problem.refusals.get((i, i + 1), "no candidate fits the grid"),
-                       "remove the pin or size override of this op, or choose a larger device") for i in stuck])
+        stuck = (
+            [op]
+            if op is not None
+            else [
+                i
+                for i in range(len(problem.order))
+                if self.real.get((i, i + 1), _UNKNOWN) is None or i + 1 not in self.bounds[i]
+            ]
+        )
+        raise PlacementError(
+            "ops fit no epoch, not even alone",
+            [
+                Diagnostic(
+                    "error",
+                    problem.order[i],
+                    "no-epoch",
+                    problem.refusals.get((i, i + 1), "no candidate fits the grid"),
+                    "remove the pin or size override of this op, or choose a larger device",
+                )
+                for i in stuck
+            ],
+        )
 
 
 def _say(problem: Problem, refusal: tuple[int, int, EdgeReason] | None) -> str:
