@@ -39,7 +39,7 @@ demo: front-end  ## the same bring-up in the terminal; writes build/demo/
 	@$(BIN)/tbuda demo --out $(DEMO)
 
 test: browser front-end  ## everything: lint, types, floors, TypeScript, Python, the browser
-	@$(MAKE) --no-print-directory lint types floors test-front-end test-python
+	@$(MAKE) --no-print-directory --keep-going lint types floors test-front-end test-python
 
 # -- the parts of `make test` -------------------------------------------------------------------------------------
 lint: env  ## ruff
