@@ -70,7 +70,7 @@ def legal_stream_dirs(profile: OpProfile) -> tuple[str, ...]:
     if isinstance(op, HwSplice):
         return {"z": (), "r": ("c",), "c": ("r",)}[op.axis]
     if isinstance(op, HwSparseMatmul):
-        return ("r", "rz", "c") if profile.out[0] > 1 else ("r", "c")
+        return ("r", "rz") if profile.out[0] > 1 else ("r",)
     if profile.kind == "depthwise":
         return ("r",)
     return ("r", "c")
