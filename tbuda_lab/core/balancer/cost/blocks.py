@@ -13,7 +13,7 @@ m x n ublocks of r x c tiles per macro block, inner dimension k passes of kt til
 | math | k kt T x passes of the fidelity | multiplications |
 | spill, spill_blocks, passes | (k-1) T, (k-1) U, (k-1) t | partial results out and back |
 | step | k U | unpacking set up once per ublock and pass |
-| inner | k kt U | per inner tile of a ublock |
+| inner, inner_tiles | k kt U, k kt T | per inner tile of a ublock; per tile read by a reduction |
 | operands, unpack | inner x (r + c), inner x r (1 + c) | tiles unpacked |
 | nz, nz_cols, nz_math | N, N n, N n c x passes | nonzero tiles of a sparse operand: decode, issue, multiply |
 | nzu_cols, nzu_tiles | B n, B n r c | nonzero ublocks: reload of partial results |
@@ -79,7 +79,8 @@ class Block:
             "z_step_tiles": (z - 1) * tiles, "z_step_blocks": (z - 1) * blocks,
             "z_wait": (z - 1) * t * (per_slice == 1),
             "math": k * kt * tiles * passes, "spill": (k - 1) * tiles, "spill_blocks": (k - 1) * blocks,
-            "passes": (k - 1) * t, "step": k * blocks, "inner": inner, "operands": inner * (r + c),
+            "passes": (k - 1) * t, "step": k * blocks, "inner": inner, "inner_tiles": k * kt * tiles,
+            "operands": inner * (r + c),
             "unpack": inner * r * (1 + c),
             "nz": nz, "nz_cols": nz * n, "nz_math": nz * n * c * passes, "nzu_cols": nzu * n,
             "nzu_tiles": nzu * n * r * c, "strips": strips, "strip_cols": strips * n, "strip_blocks": strips * n * m,

@@ -53,7 +53,8 @@ def cycles(
     kind: the netlist's op type, "sparse_matmul" for an identity matmul. df: format of the input that decides (in0;
     the dense operand of a sparse matmul). acc_df: integer matmuls count as integer whatever accumulates. Block
     arguments are those of one core and may be arrays that broadcast; the result has their common shape. Matmul with
-    `z` > 1 accumulates z slices. reduce: `dim` "r", "c" or "z" (with z slices in); inner tiles by m_k and u_kt.
+    `z` > 1 accumulates z slices. reduce: `dim` "r", "c" or "z" (z slices in); the block is the output's, and m_k x u_kt
+    tiles along r or c are read for each of its tiles.
     sparse: (nonzero tiles, nonzero ublocks, strips) of one core. fidelity may be an array of passes.
 
     The formula is the largest of a few sums over the features of `blocks`, fitted to silicon (docs/cost-model.md),
@@ -70,8 +71,6 @@ def cycles(
         return np.full(shape, EMBEDDING_CYCLES, np.int64)
     if kind == "reduce":
         dim = dim or ("z" if (zs > 1).any() else "r")
-        if dim != "z":  # blocks and tiles are those read
-            mblock_n, ublock_c = np.multiply(mblock_n, m_k), np.multiply(ublock_c, u_kt)
     elif kind == "matmul" and (zs > 1).any():  # z passes over the inner dimension into one output
         m_k, zs = np.multiply(m_k, zs), np.asarray(1)
     nz, nzu, strips = sparse if sparse is not None else (0, 0, 0)
@@ -91,6 +90,8 @@ def _variant(kind: str, dim: str | None, approximate: bool, l1_acc: bool) -> str
 
 def _estimate(table: Table, kind: str, format: str, variant: str, vector: str, block: Block) -> F64:
     features = block.features()
+    if kind not in table.published and not any(key.kind == kind for key in table.fits):
+        kind = "nop"
     fit = _fit(table, kind, format, variant) if vector == "rc" else None
     if fit is None:
         return _published(table, kind, format, variant, vector, block, features)
@@ -131,7 +132,7 @@ def _published(table: Table, kind: str, format: str, variant: str, vector: str, 
     name = "reduce_z" if (kind, variant) == ("reduce", "z") else "matmul_sparse" if kind == "sparse_matmul" else kind
     conditions = {f"df_{format}"} | ({f"vector_{vector}"} if vector != "rc" else set())
     conditions |= {"approximate": {"approx"}, "l1_acc": {"l1_acc_en"}, "c": {"dim_c"}}.get(variant, set())
-    weights = published(table, name, frozenset(conditions)) or published(table, "nop", frozenset(conditions))
+    weights = published(table, name, frozenset(conditions)) or published(table, "nop", frozenset())
     assert weights is not None  # every table has a nop
     if kind == "sparse_matmul":
         return _sparse_published(weights, block)
@@ -142,6 +143,8 @@ def _published_pieces(kind: str, format: str, weights: dict[str, float]) -> Piec
     names = {"ublock_weight": "blocks", "tile_weight": "tiles"}
     if "z_weight" in weights:
         names = {"ublock_weight": "z_blocks", "tile_weight": "z_tiles", "z_weight": "z_slices"}
+    elif kind == "reduce":
+        names = {"ublock_weight": "step", "tile_weight": "inner_tiles"}
     elif "m_k_weight" in weights:
         names = {"m_k_weight": "passes", "ublock_weight": "step", "tile_weight": "math"}
     elif "math_tiles_weight" in weights:

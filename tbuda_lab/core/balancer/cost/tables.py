@@ -2,7 +2,8 @@
 
 `data/fitted_<arch>.yaml` holds what `tbuda calibrate` wrote; `data/published_<arch>.yaml` the coefficients that the
 backend published (latest version), in a schema of ours: `when` conditions, later matching rules win. Blackhole, of
-which no run is public, is taken to run Wormhole's cycles.
+which no run is public, is taken to run Wormhole's cycles, and so are the vector functions of Grayskull that have
+neither runs nor published figures.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import yaml
 from tbuda_lab.core.errors import InputError, UnknownDevice, UnsupportedOp
 
 ARCHS = ("grayskull", "wormhole_b0", "blackhole")
-FITTED_FROM = {"grayskull": "grayskull", "wormhole_b0": "wormhole_b0", "blackhole": "wormhole_b0"}
+_FITTED_FROM = {"grayskull": "grayskull", "wormhole_b0": "wormhole_b0", "blackhole": "wormhole_b0"}
+_BORROWED = {"grayskull": ("wormhole_b0", ("abs", "cosine", "dropout", "lrelu", "sine", "square", "tanh"))}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Pieces = list[dict[str, float]]
@@ -55,8 +57,8 @@ class Table:
     published: Mapping[str, list[dict[str, Any]]]
 
     def with_fits(self, fits: Mapping[Key, Fit]) -> Table:
-        """The same table with other fits."""
-        return dataclasses.replace(self, fits=dict(fits))
+        """The same table with these fits in place of its own."""
+        return dataclasses.replace(self, fits=dict(self.fits) | dict(fits))
 
 
 @functools.cache
@@ -64,9 +66,15 @@ def load_table(arch: str) -> Table:
     """The packaged coefficients of an arch; raises `UnknownDevice` for another name."""
     if arch not in ARCHS:
         raise UnknownDevice(f"no cycle coefficients for {arch!r}; archs are {', '.join(ARCHS)}")
-    published = _packaged(f"published_{arch}.yaml")["ops"]
-    return Table(arch, read_fits(_packaged(f"fitted_{FITTED_FROM[arch]}.yaml"), f"fitted_{FITTED_FROM[arch]}.yaml"),
-                 published)
+    fits = _packaged_fits(_FITTED_FROM[arch])
+    source, kinds = _BORROWED.get(arch, (arch, ()))
+    borrowed = {key: fit for key, fit in _packaged_fits(source).items() if key.kind in kinds}
+    return Table(arch, borrowed | fits, _packaged(f"published_{arch}.yaml")["ops"])
+
+
+def _packaged_fits(arch: str) -> dict[Key, Fit]:
+    name = f"fitted_{arch}.yaml"
+    return read_fits(_packaged(name), name)
 
 
 def _packaged(name: str) -> dict[str, Any]:

@@ -1,0 +1,102 @@
+"""`tbuda cost` estimates the cycles of measured runs; `tbuda calibrate` refits the coefficients to them."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tbuda_lab.cli.output import output_file
+from tbuda_lab.core.errors import InputError
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.balancer.cost import Fit, Table
+    from tbuda_lab.core.balancer.cost.measurements import Sheet
+
+COLUMN = "estimated_cycles"
+_ARCHS = ("grayskull", "wormhole_b0", "blackhole")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Registers both commands."""
+    cost = subparsers.add_parser(
+        "cost", help="add estimated cycles to a measurement CSV",
+        description=f"Copies a measurement CSV and adds the column {COLUMN}: modelled cycles of one core per input.",
+    )
+    cost.add_argument("file", type=Path, metavar="FILE.csv")
+    cost.add_argument("--arch", required=True, type=str.lower, choices=_ARCHS)
+    cost.add_argument("--out", required=True, type=Path, metavar="OUT.csv")
+    cost.add_argument("--op", help="op type of the runs, where neither a column nor the file name gives it")
+    cost.add_argument("--coefficients", type=Path, metavar="FILE.yaml",
+                      help="coefficients that `tbuda calibrate` wrote, instead of the packaged ones")
+    cost.set_defaults(handler=run_cost)
+
+    calibrate = subparsers.add_parser(
+        "calibrate", help="refit the cycle coefficients to measurement CSVs",
+        description="Fits every op and format found in the CSVs of a folder and prints the errors on unseen runs "
+                    "(five-fold cross-validation).",
+    )
+    calibrate.add_argument("folder", type=Path, metavar="FOLDER")
+    calibrate.add_argument("--arch", required=True, type=str.lower, choices=_ARCHS)
+    calibrate.add_argument("--out", type=Path, metavar="FILE.yaml", help="where to write the coefficients")
+    calibrate.set_defaults(handler=run_calibrate)
+
+
+def run_cost(arguments: argparse.Namespace) -> int:
+    """Writes the sheet with the added column; prints the errors when the sheet has measured cycles."""
+    from tbuda_lab.core.balancer.cost.fitting import relative_errors
+    from tbuda_lab.core.balancer.cost.measurements import read_sheet
+
+    table = _table(arguments)
+    with output_file(arguments.out) as temporary:
+        sheet = read_sheet(arguments.file, arguments.op)
+        estimate = sheet.estimate(arguments.arch, table)
+        _write(sheet, [str(int(value)) for value in estimate], temporary)
+    print(f"{len(estimate)} runs -> {arguments.out}")
+    if sheet.measured is not None and len(estimate) and (sheet.measured > 0).all():
+        errors = relative_errors(estimate, sheet.measured)
+        print(f"relative error: median {errors.median:.1%}, mean {errors.mean:.1%}, 95th percentile {errors.p95:.1%}")
+    return 0
+
+
+def run_calibrate(arguments: argparse.Namespace) -> int:
+    """Fits and prints one line per fit; writes the coefficients when asked."""
+    from tbuda_lab.core.balancer.cost import dump_fits
+    from tbuda_lab.core.balancer.cost.calibrate import calibrate, group, read_folder
+
+    runs = group(read_folder(arguments.folder))
+    print(f"{'op':18} {'format':8} {'variant':12} {'runs':>5} {'pieces':>6} {'median':>8} {'mean':>8}")
+    if arguments.out is None:
+        calibrate(runs, _show)
+        return 0
+    with output_file(arguments.out) as temporary:
+        temporary.write_text(dump_fits(arguments.arch, calibrate(runs, _show)), encoding="utf-8")
+    print(f"coefficients -> {arguments.out}")
+    return 0
+
+
+def _table(arguments: argparse.Namespace) -> Table | None:
+    from tbuda_lab.core.balancer.cost import load_fits, load_table
+
+    if arguments.coefficients is None:
+        return None
+    arch, fits = load_fits(arguments.coefficients)
+    if arch != arguments.arch:
+        raise InputError(f"{arguments.coefficients}: coefficients of {arch}, not of {arguments.arch}")
+    return load_table(arguments.arch).with_fits(fits)
+
+
+def _write(sheet: Sheet, column: list[str], path: Path) -> None:
+    """Header and cells as they were, the new column last (replaced where the sheet already has it)."""
+    kept = [index for index, name in enumerate(sheet.header) if name != COLUMN]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*(sheet.header[index] for index in kept), COLUMN])
+        writer.writerows([*(row[index] for index in kept), value]
+                         for row, value in zip(sheet.cells, column, strict=True))
+
+
+def _show(fit: Fit) -> None:
+    print(f"{fit.key.kind:18} {fit.key.format:8} {fit.key.variant:12} {fit.runs:5} {len(fit.pieces):6} "
+          f"{fit.median_error:8.2%} {fit.mean_error:8.2%}", flush=True)

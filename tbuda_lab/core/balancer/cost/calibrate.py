@@ -1,0 +1,104 @@
+"""Coefficients from measurement sheets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from tbuda_lab.core.balancer.cost.blocks import F64, Block
+from tbuda_lab.core.balancer.cost.fitting import cross_validate, fit_pieces, relative_errors
+from tbuda_lab.core.balancer.cost.measurements import Sheet, read_sheet
+from tbuda_lab.core.balancer.cost.tables import Fit, Key
+from tbuda_lab.core.errors import InputError
+
+_ELEMENTWISE = ("blocks", "tiles", "one")
+_MATMUL = ("math", "spill", "step", "operands", "inner", "tiles", "one", "spill_blocks", "blocks", "passes")
+FEATURES = {
+    "matmul": _MATMUL,
+    "depthwise": ("math", "spill", "step", "one"),
+    "sparse_matmul": ("nz", "nz_cols", "nz_math", "nzu_cols", "nzu_tiles", "strips", "strip_cols", "strip_blocks",
+                      "tiles"),
+    "reduce": ("blocks", "tiles", "inner_tiles"),
+    "reduce_z": ("one", "blocks", "tiles", "z_step_tiles", "z_step_blocks", "z_wait"),
+}
+"""Features of each form; every other op uses those of an elementwise op."""
+
+_SMALLER, _BY = 0.9, 0.005  # a second piece has to take off a tenth of the mean error, and half a percent
+_FEWEST = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+    """All runs of one key."""
+
+    key: Key
+    features: dict[str, F64]
+    measured: F64
+
+
+def read_folder(folder: Path) -> list[Sheet]:
+    """The sheets of a folder (*.csv, in order of their names); raises `InputError` when there are none."""
+    paths = sorted(folder.glob("*.csv")) if folder.is_dir() else []
+    if not paths:
+        raise InputError(f"{folder}: no measurement sheets (*.csv) in this folder")
+    return [read_sheet(path) for path in paths]
+
+
+def group(sheets: Iterable[Sheet]) -> list[Runs]:
+    """Runs by what they fit together; runs that stand in two sheets count once."""
+    parts: dict[Key, list[tuple[Sheet, list[int]]]] = {}
+    for sheet in sheets:
+        if sheet.measured is None:
+            raise InputError(f"{sheet.path}: no column runtime or total-runtime")
+        mine: dict[Key, list[int]] = {}
+        for row, key in enumerate(sheet.keys):
+            if sheet.vectors[row] == "rc" and sheet.measured[row] > 0:
+                mine.setdefault(key, []).append(row)
+        for key, rows in mine.items():
+            parts.setdefault(key, []).append((sheet, rows))
+    return [_joined(key, parts[key]) for key in sorted(parts, key=dataclasses.astuple)]
+
+
+def _joined(key: Key, parts: list[tuple[Sheet, list[int]]]) -> Runs:
+    blocks: list[Block] = [sheet.block(np.array(rows)) for sheet, rows in parts]
+    each = [block.features() for block in blocks]
+    features = {name: np.concatenate([f[name] for f in each]) for name in each[0]}
+    measured = np.concatenate([sheet.measured[np.array(rows)] for sheet, rows in parts if sheet.measured is not None])
+    table = np.stack([*features.values(), measured], axis=1)
+    _, first = np.unique(table, axis=0, return_index=True)
+    keep = np.sort(first)
+    return Runs(key, {name: values[keep] for name, values in features.items()}, measured[keep])
+
+
+def form(key: Key) -> tuple[str, ...]:
+    """The features that a key is fitted with."""
+    return FEATURES.get("reduce_z" if (key.kind, key.variant) == ("reduce", "z") else key.kind, _ELEMENTWISE)
+
+
+def calibrate(runs: Iterable[Runs], progress: Callable[[Fit], None] | None = None) -> dict[Key, Fit]:
+    """A fit for every key with enough runs: one sum, or the larger of two where that helps on unseen runs."""
+    fits: dict[Key, Fit] = {}
+    for group_ in runs:
+        if len(group_.measured) < _FEWEST:
+            continue
+        fit = _fit(group_)
+        fits[fit.key] = fit
+        if progress:
+            progress(fit)
+    return fits
+
+
+def _fit(runs: Runs) -> Fit:
+    names = form(runs.key)
+    x = np.stack([runs.features[name] for name in names], axis=1)
+    y = runs.measured
+    chosen, errors = 1, relative_errors(cross_validate(x, y, 1), y)
+    two = relative_errors(cross_validate(x, y, 2), y)
+    if two.mean < min(_SMALLER * errors.mean, errors.mean - _BY):
+        chosen, errors = 2, two
+    weights = fit_pieces(x, y, chosen)
+    pieces = tuple({name: float(w) for name, w in zip(names, row, strict=True) if w > 1e-9} for row in weights)
+    return Fit(runs.key, tuple(p for p in pieces if p), len(y), errors.median, errors.mean)
