@@ -1,0 +1,87 @@
+"""Shapes that every part of the executor speaks of.
+
+A tensor in flight is an array (n, z, R, C): n inputs of the same kind side by side (1 for what does not change from
+input to input), z slices, R rows and C columns in elements, whole tiles. Values are float32; tensors of the integer
+formats are int32 in queues and float64 in arithmetic, which is exact for every sum and product the machine can hold;
+raw words are int32, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tbuda_lab.core.errors import Diagnostic, InputError, NetlistError
+from tbuda_lab.core.netlist.schema import Blocking, NetOp, Queue
+
+Array = npt.NDArray[Any]
+TileDim = tuple[int, int]
+FULL_TILE: TileDim = (32, 32)
+
+
+def element_shape(blocking: Blocking, grid: tuple[int, int], tile_dim: TileDim | None) -> tuple[int, int, int]:
+    """(z, R, C) in elements of a tensor of this blocking on a grid of (rows, columns)."""
+    h, w = tile_dim or FULL_TILE
+    z, rt, ct = blocking.tiles(grid)
+    return z, rt * h, ct * w
+
+
+def op_shape(op: NetOp) -> tuple[int, int, int]:
+    """(z, R, C) of an op's output."""
+    return element_shape(op.blocking, op.grid_size, op.tile_dim)
+
+
+def queue_shape(queue: Queue) -> tuple[int, int, int]:
+    """(z, R, C) of one entry."""
+    return element_shape(queue.blocking, queue.grid_size, queue.tile_dim)
+
+
+def as_number(x: Array) -> Array:
+    """Integer tensors as float64 for arithmetic, anything else as it is."""
+    return x.astype(np.float64) if x.dtype.kind in "iu" else x
+
+
+def shape_text(x: Array | tuple[int, ...]) -> str:
+    """"(z, R, C)" of a tensor in flight or of a shape, for messages."""
+    shape = x if isinstance(x, tuple) else x.shape[-3:]
+    return f"({', '.join(str(d) for d in shape)})"
+
+
+def misfit(where: str, rule: str, message: str, fix: str = "") -> NetlistError:
+    """A netlist that cannot run: what is wrong, where, and what would fit."""
+    return NetlistError(f"{where}: {message}", [Diagnostic("error", where, rule, message, fix)])
+
+
+def words_to_rows(x: Array, tile_dim: TileDim) -> Array:
+    """(..., R, C) whose words run tile after tile, as the host hands raw formats over, to plain rows and columns."""
+    h, w = tile_dim
+    *lead, rows, columns = x.shape
+    tiles = x.reshape(*lead, rows // h, columns // w, h, w)
+    return np.ascontiguousarray(np.swapaxes(tiles, -3, -2)).reshape(x.shape)
+
+
+def rows_to_words(x: Array, tile_dim: TileDim) -> Array:
+    """Inverse of `words_to_rows`."""
+    h, w = tile_dim
+    *lead, rows, columns = x.shape
+    tiles = x.reshape(*lead, rows // h, h, columns // w, w)
+    return np.ascontiguousarray(np.swapaxes(tiles, -3, -2)).reshape(x.shape)
+
+
+def core_view(x: Array, grid: tuple[int, int], blocking: Blocking, tile_dim: TileDim | None = None) -> Array:
+    """What lies on each core, without a copy: (..., R, C) -> (..., Gr, m, ur, h, Gc, n, uc, w)."""
+    h, w = tile_dim or FULL_TILE
+    (m, n), (ur, uc) = blocking.mblock, blocking.ublock
+    expected = grid[0] * m * ur * h, grid[1] * n * uc * w
+    if x.shape[-2:] != expected:
+        raise InputError(f"a tensor of {x.shape[-2:]} does not lie on a grid of {grid} as blocks of {expected}")
+    return x.reshape(*x.shape[:-2], grid[0], m, ur, h, grid[1], n, uc, w)
+
+
+def core_statistics(x: Array, grid: tuple[int, int]) -> dict[str, Array]:
+    """min, max and mean of what each core holds, each of shape grid; x is (..., R, C)."""
+    cores = x.reshape(-1, grid[0], x.shape[-2] // grid[0], grid[1], x.shape[-1] // grid[1])
+    axes = (0, 2, 4)
+    return {"min": cores.min(axis=axes), "max": cores.max(axis=axes), "mean": cores.mean(axis=axes)}

@@ -1,0 +1,265 @@
+"""From an op of the netlist to a kernel: one small builder per op type, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.sim.arrays import Array, as_number, rows_to_words, shape_text
+from tbuda_lab.sim.context import History, Kernel, OpContext, relu_of
+from tbuda_lab.sim.fused import build_fused
+from tbuda_lab.sim.kernels import eltwise
+from tbuda_lab.sim.kernels import matmul as mm
+from tbuda_lab.sim.kernels.reduce import reduce, topk
+from tbuda_lab.sim.numerics import Convert
+from tbuda_lab.sim.sparse import build_sparse
+from tbuda_lab.sim.splice import build_splice
+
+Builder = Callable[[OpContext], Kernel]
+
+MOVES = frozenset(("nop", "datacopy", "ethernet_datacopy", "buffer", "tilizer", "drainer"))
+"""Ops that change no value."""
+
+KEEPS_INTEGERS = MOVES | {"splice", "embedding", "topk"}
+"""Ops that take integer and raw tensors as they are."""
+
+
+def build(context: OpContext, history: History | None = None) -> Kernel:
+    """The kernel of an op, relu and output rounding included. With a `history`, each result is added to the last.
+
+    Raises `NetlistError` for an unknown type or missing attributes. The kernel raises it for inputs whose shapes do
+    not fit, and when the result has not the op's shape.
+    """
+    op = context.op
+    builder = BUILDERS.get(op.type)
+    if builder is None:
+        raise context.error("O1", "unknown op type", f"one of {', '.join(sorted(BUILDERS))}")
+    kernel = builder(context)
+    moves_only = op.type in MOVES
+    relu = relu_of(op.attributes) if op.type != "fused_op" else None
+    pack = context.numerics.pack(op, moves_only=moves_only and relu is None,
+                                 source_df=context.source_dfs[0] if context.source_dfs else None)
+    expected = context.shape
+    integer_out = op.out_df.is_integer or op.out_df.is_raw
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        try:
+            out = kernel(args, free)
+        except ValueError as error:
+            shapes = ", ".join(shape_text(x) for x in args)
+            raise context.error("G8", f"inputs of shapes (z, R, C) = {shapes} do not fit: {error}") from None
+        if out.shape[1:] != expected:
+            raise context.error("shape", f"its inputs make a tensor (z, R, C) = {shape_text(out)}",
+                                f"t, mblock, ublock and grid_size say {shape_text(expected)}")
+        if history is not None and history.last is not None:
+            out = out + history.last
+        if relu is not None:
+            owned = not any(out is x or np.shares_memory(out, x) for x in args) if moves_only else True
+            out = eltwise.relu(out, *relu, out=out if owned else None)
+        if pack is not None:
+            out = pack(out)
+        if out.dtype == np.float64 and not integer_out:
+            out = out.astype(np.float32)
+        if history is not None:
+            history.last = out
+        return out
+
+    return run
+
+
+def _move(context: OpContext) -> Kernel:
+    shape = context.shape
+    from_rows = context.op.type == "tilizer"
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        x = args[0]
+        if from_rows and x.shape[1:] != shape and x.shape[3] == shape[2] and x[0].size == np.prod(shape):
+            return x.reshape(-1, *shape)  # flat rows, cut into slices
+        return x
+
+    return run
+
+
+def _binary(context: OpContext) -> Kernel:
+    function = eltwise.BINARY[context.op.type]
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        context.expect_same(args)
+        x, y = args
+        if free is not None and args[free].shape[0] == max(x.shape[0], y.shape[0]) and x.dtype == y.dtype:
+            return function(x, y, args[free])
+        return function(x, y, None)
+
+    return run
+
+
+def _unary(context: OpContext) -> Kernel:
+    op = context.op
+    rng = context.numerics.generator(op.name, context.whole("seed", 0)) if op.type == "dropout" else None
+    function = eltwise.build_unary(op.type, op.attributes, rng)
+    assert function is not None
+    region = eltwise.vector_region(op.attributes.get("vector"))
+    tile_dim = context.tile_dim
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        x = args[0]
+        if region is None:
+            return function(x, x if free == 0 else None)
+        return eltwise.partial(function, x, region, tile_dim)
+
+    return run
+
+
+def _quantization(context: OpContext) -> Kernel:
+    zero_point = context.number("zero_point", 0.0)
+    function = eltwise.dequantization if context.op.type == "dequantization" else eltwise.quantization
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        context.expect_same(args)
+        return function(as_number(args[0]), as_number(args[1]), zero_point)
+
+    return run
+
+
+def _matmul(context: OpContext) -> Kernel:
+    if context.flag("identity"):
+        return build_sparse(context)
+    op = context.op
+    m_k, u_kt = context.whole("m_k"), context.whole("u_kt")
+    inner = m_k * u_kt * context.input_tiles[0][1]
+    groups = context.whole("z", 1) if context.flag("accumulate") else 1
+    spill = context.numerics.spill(op) if m_k > 1 or groups > 1 else None
+    finish = _epilogue(context)
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        a, b = args[0], args[1]
+        if a.shape[3] != inner or b.shape[2] != inner:
+            raise context.error("G8", f"inner dimensions {a.shape[3]} and {b.shape[2]} elements for m_k {m_k} x u_kt "
+                                f"{u_kt}", f"both must be {inner}")
+        if b.shape[1] < a.shape[1]:
+            raise context.error("G8", f"input 1 has {b.shape[1]} slices for {a.shape[1]} of input 0",
+                                f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}")
+        out = mm.matmul(a, b) if spill is None else mm.blocked_matmul(a, b, m_k, spill)
+        if groups > 1:
+            out = mm.accumulate(out, groups)
+        return finish(out, args[2:])
+
+    return run
+
+
+def _epilogue(context: OpContext) -> Callable[[Array, Sequence[Array]], Array]:
+    """What follows a product: bias, gelu, requantisation or dequantisation."""
+    op = context.op
+    bias, gelu = context.flag("bias"), context.text("sfpu_op", "") == "gelu"
+    requant, dequant = context.flag("requant"), context.flag("dequant")
+    zero_point = context.number("zero_point", 0.0)
+    unknown = context.text("sfpu_op", "gelu").lower()
+    if unknown not in ("gelu", "", "none", "invalid"):
+        raise context.error("O8", f"sfpu_op {unknown!r} is not run after a matmul", "only gelu is")
+    integer = op.acc_df is DataFormat.Int32
+    expected = bias + (requant or dequant)
+
+    def run(out: Array, rest: Sequence[Array]) -> Array:
+        if len(rest) < expected:
+            raise context.error("O7", f"{2 + len(rest)} inputs", f"bias and scale need {2 + expected}")
+        if bias:
+            row = rest[0]
+            if row.shape[2] // context.input_tiles[2][0] != out.shape[2] // context.tile_dim[0] or row.shape[3] != (
+                    out.shape[3]) or row.shape[1] not in (1, out.shape[1]):
+                raise context.error("G8", f"the bias is (z, R, C) = {shape_text(row)}",
+                                    f"after its TMs it must be {shape_text(out)}")
+            out = out + row if integer else mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
+        if gelu:
+            out = eltwise.gelu(out, out)
+        if requant:
+            out = eltwise.quantization(out, rest[-1], zero_point)
+        elif dequant:
+            out = eltwise.dequantization(out, rest[-1], zero_point)
+        return out
+
+    return run
+
+
+def _depthwise(context: OpContext) -> Kernel:
+    blocks = context.whole("m_k")
+    h, w = context.tile_dim
+    finish = _epilogue(context)
+    spill: Convert | None = context.numerics.spill(context.op)
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        a, b = args[0], args[1]
+        if b.shape[2] % blocks or a.shape[3] % (blocks * w) or a.shape[3] != blocks * b.shape[3]:
+            raise context.error("G8", f"inputs of (z, R, C) = {shape_text(a)} and {shape_text(b)} for m_k {blocks}",
+                                "input 0 is m_k times as wide as input 1, input 1 m_k tiles high")
+        out = mm.depthwise(a, b, blocks, (h, w))
+        return finish(spill(out) if spill is not None and blocks > 1 else np.ascontiguousarray(out), args[2:])
+
+    return run
+
+
+def _reduce(context: OpContext) -> Kernel:
+    dim, func = context.text("dim", ""), context.text("type", "max").lower()
+    if dim not in ("r", "c", "rc", "z") or func not in ("max", "sum"):
+        raise context.error("O7", f"reduce of type {func!r} over dim {dim!r}", "type max or sum, dim r, c, rc or z")
+    h, w = context.tile_dim
+    _, rows, columns = context.shape
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        x = args[0]
+        z = context.whole("z", x.shape[1]) if dim == "z" else 1
+        return reduce(x, dim, func, (h, w), (rows // h, columns // w), z)
+
+    return run
+
+
+def _topk(context: OpContext) -> Kernel:
+    k, sort = context.whole("k"), context.text("sort", "max").lower()
+    columns = context.shape[2]
+    cores = context.op.grid_size[1]
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        context.expect_same(args)
+        return topk(args[0], args[1], k, cores, columns, sort)
+
+    return run
+
+
+def _embedding(context: OpContext) -> Kernel:
+    """Rows of the table (input 0) at the indices (input 1), `num_indices` of them for every grid row."""
+    count = context.whole("num_indices")
+    rows_of_cores = context.op.grid_size[0]
+    tile = context.input_tiles[1]
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        table, indices = args
+        n, z, rows, _ = indices.shape
+        words = rows_to_words(indices, tile).astype(np.int64) & 0xFFFFFFFF
+        tile_rows = rows // tile[0]
+        if tile_rows % rows_of_cores == 0:
+            per_core = words.reshape(n, z, rows_of_cores, -1)[..., :count]
+        else:
+            per_core = words.reshape(n, z, -1)[..., :count * rows_of_cores]
+        picked = per_core.reshape(n, z, -1)
+        nothing = picked == 0xFFFFFFFF
+        height = table.shape[1] * table.shape[2]
+        if (picked[~nothing] >= height).any():
+            raise context.error("embedding", f"index {int(picked[~nothing].max())} beyond the table's {height} rows")
+        flat = table.reshape(table.shape[0], height, table.shape[3])
+        which = np.arange(n)[:, None, None] if table.shape[0] > 1 else 0
+        found = np.array(flat[which, np.where(nothing, 0, picked)])
+        found[nothing] = 0
+        return found
+
+    return run
+
+
+BUILDERS: dict[str, Builder] = {
+    **dict.fromkeys(MOVES, _move),
+    **dict.fromkeys(eltwise.BINARY, _binary),
+    **dict.fromkeys([*eltwise.UNARY, "lrelu", "power", "dropout"], _unary),
+    **dict.fromkeys(("quantization", "dequantization", "requantization"), _quantization),
+    "matmul": _matmul, "depthwise": _depthwise, "reduce": _reduce, "splice": build_splice, "topk": _topk,
+    "embedding": _embedding, "fused_op": build_fused,
+}

@@ -1,0 +1,295 @@
+"""The executor: a netlist's queues, graphs and programs, run with NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from tbuda_lab.core.errors import Cancelled, InputError, QueueError
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.sim import io as io_module
+from tbuda_lab.sim import topology
+from tbuda_lab.sim.arrays import Array, misfit
+from tbuda_lab.sim.io import QueueIo, RamIo
+from tbuda_lab.sim.numerics import Numerics
+from tbuda_lab.sim.plan import EpochPlan, Step, Write, check_shape, plan_epoch
+from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, check_params
+
+OnOp = Callable[[str, Array], None]
+
+
+@dataclasses.dataclass
+class Stats:
+    """Counts since the executor was made; `op_seconds` is the time spent in each op."""
+
+    executes: int = 0
+    inputs: int = 0
+    ops: int = 0
+    op_seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Executor:
+    """Runs a netlist.
+
+    mode: "golden" (float32 arithmetic on rounded inputs) or "device" (rounding at every pack; see `numerics`).
+    arch: needed when the netlist lists several; decides the details in which they differ. seed: of dropout and
+    stochastic rounding. keep: names of ops whose outputs `kept` holds after a run, or "all". on_op: called with
+    the name and output (n, z, R, C) of every op; the array is only valid during the call.
+
+    Raises `NetlistError` for a netlist that cannot run and `QueueError` when a queue over- or underflows.
+    """
+
+    def __init__(self, netlist: Netlist, *, mode: str = "golden", arch: str | None = None, seed: int = 0,
+                 keep: Collection[str] | str = (), on_op: OnOp | None = None) -> None:
+        if mode not in ("golden", "device"):
+            raise InputError(f"unknown mode {mode!r}: golden or device")
+        self.arch = (arch or (netlist.arch[0] if netlist.arch else "wormhole_b0")).lower()
+        self.netlist = topology.expand(netlist)
+        self.numerics = Numerics(mode, self.arch, seed)
+        self.on_op = on_op
+        self.keep = keep
+        self.kept: dict[str, Array] = {}
+        self.stats = Stats()
+        for queue in self.netlist.queues.values():
+            if queue.entries < 1 or queue.type not in ("queue", "ram"):
+                raise misfit(f"queue {queue.name!r}", "Q9", f"{queue.entries} entries of type {queue.type!r}",
+                             "type queue or ram, at least one entry")
+        readers: dict[str, list[str]] = {}
+        for graph in self.netlist.graphs.values():
+            for op in graph.ops.values():
+                for port in op.inputs:
+                    readers.setdefault(port.source, []).append(op.name)
+        self.dynamic = topology.dynamic_queues(self.netlist)
+        self.io: dict[str, QueueIo | RamIo] = io_module.build(self.netlist.queues.values(), readers, self.dynamic)
+        self._allocated: set[str] = set()
+        self._epochs = topology.epochs(self.netlist, self.arch)
+        self._plans: dict[tuple[str, ...], EpochPlan] = {}
+        self._statics: dict[str, dict[str, int]] = {}
+        self._backlog: dict[str, list[Array]] = {}
+
+    # -- the host's side ------------------------------------------------------------------------------------------
+    def push(self, queue: str, array: Array) -> None:
+        """Puts one entry (t, R, C) or several (n, t, R, C) into a queue, float32, int32 for integer formats and raw
+        words (tile after tile). Into a ram: slots 0, 1, ... Raises `QueueError` when it is full."""
+        io = self._find(queue)
+        if isinstance(io, RamIo):
+            self.write(queue, array)
+            return
+        for entry in io.encode(array):
+            io.store(io.push_slot(), entry)
+
+    def feed(self, queue: str, array: Array) -> None:
+        """As `push`, but what does not fit is pushed later, as soon as programs have popped."""
+        io = self._find(queue)
+        if isinstance(io, RamIo):
+            self.write(queue, array)
+            return
+        self._backlog.setdefault(queue, []).extend(io.encode(array))
+        self._refill()
+
+    def write(self, ram: str, array: Array, slot: int = 0) -> None:
+        """Writes one entry (t, R, C) to a slot, or several to consecutive ones."""
+        io = self._find(ram)
+        entries = io.encode(array)
+        if not 0 <= slot <= io.entries - len(entries):
+            raise QueueError(f"slots {slot} to {slot + len(entries) - 1} of {io.describe()}, which has {io.entries}")
+        for i, entry in enumerate(entries):
+            io.store(slot + i, entry)
+
+    def pop(self, queue: str) -> Array:
+        """The oldest entry of a queue, (t, R, C), rounded to its format; of a ram, slot 0. Raises `QueueError` when
+        there is none."""
+        io = self._find(queue)
+        if isinstance(io, RamIo):
+            return self.read(queue)
+        return io.decode(io.slot(io.pop_slot()))
+
+    def pop_all(self, queue: str) -> Array:
+        """All entries of a queue, (n, t, R, C), oldest first; of a ram, all slots."""
+        io = self._find(queue)
+        count = io.occupancy if isinstance(io, QueueIo) else io.entries
+        entries = [self.pop(queue) if isinstance(io, QueueIo) else self.read(queue, i) for i in range(count)]
+        return np.stack(entries) if entries else np.empty((0, *io.shape), np.float32)
+
+    def read(self, name: str, slot: int = 0) -> Array:
+        """What a slot of a ram or queue holds, (t, R, C), without moving a pointer."""
+        io = self._find(name)
+        if not 0 <= slot < io.entries:
+            raise QueueError(f"slot {slot} of {io.describe()}, which has {io.entries}")
+        return io.decode(io.slot(slot))
+
+    # -- programs -------------------------------------------------------------------------------------------------
+    def run(self, program: str | None = None, params: Mapping[str, int] | None = None,
+            progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+        """Runs one program, or all in file order. Params that are not given are 1; static variables keep their
+        values from call to call. progress(executes so far, graph) and cancel() are called between graphs, the
+        latter also between ops; if it returns true, `Cancelled` is raised."""
+        chosen = [p for p in self.netlist.programs if program is None or p.name == program]
+        if not chosen:
+            names = ", ".join(p.name for p in self.netlist.programs) or "none"
+            raise InputError(f"there is no program {program!r}; there are {names}")
+        given = dict(params or {})
+        check_params(chosen, given)
+        with np.errstate(all="ignore"):
+            for each in chosen:
+                statics = self._statics.setdefault(each.name, {})
+                ProgramRun(each, self, statics, given, progress, cancel).run()
+
+    def epoch_of(self, graph: str) -> tuple[str, ...] | None:
+        """The graphs that run together with this one, or None if there is no such graph."""
+        return self._epochs.get(graph)
+
+    def input_count(self, graph: str) -> int:
+        return self.netlist.graphs[graph].input_count
+
+    def zeroed(self, queue: str) -> None:
+        """Forgets the accumulated value of the gradient op that fills a queue."""
+        producer = self.netlist.queues[queue].input
+        for plan in self._plans.values():
+            history = plan.gradient.get(producer)
+            if history is not None:
+                history.last = None
+
+    def allocate(self, queue: str) -> None:
+        """Dynamic allocation: pointers start at zero. Raises `QueueError` if it is allocated already."""
+        io = self._find(queue)
+        if queue in self._allocated:
+            raise QueueError(f"{io.describe()} is allocated twice")
+        self._allocated.add(queue)
+        io.reset()
+
+    def deallocate(self, queue: str) -> None:
+        """Raises `QueueError` if the queue is not allocated."""
+        io = self._find(queue)
+        if queue not in self._allocated:
+            raise QueueError(f"{io.describe()} is deallocated and was not allocated")
+        self._allocated.remove(queue)
+        if isinstance(io, QueueIo):
+            io.clear()
+
+    # -- epochs ---------------------------------------------------------------------------------------------------
+    def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None = None) -> None:
+        """Runs the graphs of an epoch for all their inputs."""
+        plan = self._plans.get(graphs)
+        if plan is None:
+            plan = self._plans[graphs] = plan_epoch(self.netlist, graphs, self.io, self.numerics, self._wanted)
+        self._refill()
+        run = self._one_by_one if plan.sequential else self._side_by_side
+        seen: dict[str, list[Array]] = {}
+        run(plan, seen, cancel)
+        self.kept.update({name: np.concatenate(parts) for name, parts in seen.items()})
+        self.stats.executes += 1
+        self.stats.inputs += plan.input_count
+
+    def _side_by_side(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
+        """All inputs, several at a time. First the pointers move as they would input by input."""
+        count = plan.input_count
+        reads: list[list[int]] = [[] for _ in plan.reads]
+        writes: list[list[int]] = [[] for _ in plan.writes]
+        for _ in range(count):
+            for slots, (io, _) in zip(reads, plan.reads, strict=True):
+                slots.append(io.read_slot())
+            for slots, write in zip(writes, plan.writes, strict=True):
+                slots.append(write.io.push_slot())
+            self._pop_global(plan)
+        results: list[list[Array]] = [[] for _ in plan.writes]
+        still = [len(set(slots)) == 1 for slots in reads]
+        for start in range(0, count, plan.chunk):
+            stop = min(start + plan.chunk, count)
+            values: list[Array | None] = [None] * plan.values
+            stamps: list[object] = [None] * plan.values
+            for slots, same, (io, number) in zip(reads, still, plan.reads, strict=True):
+                values[number] = io.gather(slots[start:stop])
+                if same and (isinstance(io, RamIo) or io.prologue or not io.rd_autoinc):
+                    stamps[number] = (io.stamp, slots[0])
+            for step in plan.steps:
+                self._run_step(step, values, stamps, stop - start, seen, cancel)
+            for found, write in zip(results, plan.writes, strict=True):
+                found.extend(self._entries(write, values, stop - start))
+        for found, slots, write in zip(results, writes, plan.writes, strict=True):
+            for slot, entry in zip(slots, found, strict=True):
+                write.io.store(slot, entry)
+
+    def _one_by_one(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
+        """Input by input: for state that passes from one to the next."""
+        producers: dict[int, list[int]] = {}
+        for i, write in enumerate(plan.writes):
+            producers.setdefault(write.value, []).append(i)
+        late = {w.io.name for w in plan.writes if isinstance(w.io, QueueIo)}
+        for _ in range(plan.input_count):
+            values: list[Array | None] = [None] * plan.values
+            stamps: list[object] = [None] * plan.values
+            later = {}
+            for io, number in plan.reads:
+                if io.name in late:
+                    later[number] = io
+                    continue
+                slot = io.read_slot()
+                values[number] = io.slot(slot)[None]
+                if isinstance(io, RamIo) or io.prologue or not io.rd_autoinc:
+                    stamps[number] = (io.stamp, slot)
+            for step in plan.steps:
+                for port in step.ports:
+                    if port.value in later:  # its producer has pushed by now
+                        io = later.pop(port.value)
+                        values[port.value] = io.slot(io.read_slot())[None]
+                self._run_step(step, values, stamps, 1, seen, cancel, producers.get(step.value) is not None)
+                for i in producers.get(step.value, ()):
+                    write = plan.writes[i]
+                    for entry in self._entries(write, values, 1):
+                        write.io.store(write.io.push_slot(), entry)
+            self._pop_global(plan)
+
+    def _run_step(self, step: Step, values: list[Array | None], stamps: list[object], count: int,
+                  seen: dict[str, list[Array]], cancel: Cancel | None, hold: bool = False) -> None:
+        name = step.op.name
+        if cancel is not None and cancel():
+            raise Cancelled(f"cancelled before op {name!r}")
+        begin = time.perf_counter()
+        out = step.kernel([port.fetch(values, stamps[port.value]) for port in step.ports], step.free)
+        values[step.value] = out
+        spent = time.perf_counter() - begin
+        self.stats.ops += 1
+        self.stats.op_seconds[name] = self.stats.op_seconds.get(name, 0.0) + spent
+        if self.on_op is not None:
+            self.on_op(name, out)
+        if self._wanted(name):
+            seen.setdefault(name, []).append(np.broadcast_to(out, (count, *out.shape[1:])))
+        for value in step.last_use:
+            if not (hold and value == step.value):
+                values[value] = None
+
+    @staticmethod
+    def _entries(write: Write, values: list[Array | None], count: int) -> list[Array]:
+        """What goes into a queue, one array per input."""
+        x = values[write.value]
+        assert x is not None
+        if write.move is not None:
+            x = write.move(x)
+        check_shape(write, x)
+        return [x[i if x.shape[0] > 1 else 0] for i in range(count)]
+
+    def _pop_global(self, plan: EpochPlan) -> None:
+        for io, _ in plan.reads:
+            if isinstance(io, QueueIo):
+                for _ in range(io.global_rd_autoinc):
+                    io.pop_slot()
+
+    def _refill(self) -> None:
+        for name, entries in self._backlog.items():
+            io = self.io[name]
+            assert isinstance(io, QueueIo)
+            while entries and io.occupancy < io.entries:
+                io.store(io.push_slot(), entries.pop(0))
+
+    def _wanted(self, op: str) -> bool:
+        return self.keep == "all" or (not isinstance(self.keep, str) and op in self.keep)
+
+    def _find(self, name: str) -> QueueIo | RamIo:
+        found = self.io.get(name)
+        if found is None:
+            raise InputError(f"there is no queue or ram {name!r}; there are {', '.join(self.io) or 'none'}")
+        return found

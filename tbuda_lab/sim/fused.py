@@ -1,0 +1,182 @@
+"""Fused ops: a list of sub-ops over named buffers, each on whole tensors.
+
+The loop over ublocks of the machine never runs: `dest` is the previous result, an intermediate buffer a variable.
+What a sub-op does with its own core's part only (a reduction, a broadcast of an intermediate) is done per part of the
+grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.netlist.schema import SubOp, Tm
+from tbuda_lab.sim import tms
+from tbuda_lab.sim.arrays import Array, as_number, misfit, shape_text
+from tbuda_lab.sim.context import Kernel, OpContext, relu_of
+from tbuda_lab.sim.kernels import eltwise
+from tbuda_lab.sim.kernels import matmul as mm
+from tbuda_lab.sim.kernels.reduce import reduce
+from tbuda_lab.sim.numerics import Convert, to_integer
+
+Buffers = dict[str, Array]
+Step = Callable[[Buffers], None]
+_COPIES = ("nop", "datacopy", "buffer")
+
+
+def build_fused(context: OpContext) -> Kernel:
+    """All schedules of a fused op, in order."""
+    identity = str(context.op.attributes.get("fused_op_id"))
+    fused = context.fused.get(identity)
+    if fused is None:
+        raise context.error("F1", f"there is no fused op {identity!r}", f"one of {', '.join(context.fused) or 'none'}")
+    if fused.inputs != len(context.op.inputs):
+        raise context.error("F1", f"{len(context.op.inputs)} inputs", f"fused op {identity!r} takes {fused.inputs}")
+    steps = [_build_step(context, sub) for schedule in fused.schedules for sub in schedule]
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        buffers: Buffers = {f"input{i}": as_number(x) for i, x in enumerate(args)}
+        for step in steps:
+            step(buffers)
+        if "output" not in buffers:
+            raise context.error("F2", "no sub-op writes `output`", "one sub-op of the last schedule must")
+        return buffers["output"]
+
+    return run
+
+
+def _build_step(context: OpContext, sub: SubOp) -> Step:
+    where = f"op {context.op.name!r}, sub-op {sub.name!r}"
+    moves = [_build_tms(context, sub, i, where) for i in range(len(sub.inputs))]
+    function = _function(context, sub, where)
+    relu = relu_of(sub.attributes)
+    pack = _rounding(context, sub)
+    dropped = [*(sub.pop or ()), *(sub.pop_last or ())]
+
+    def step(buffers: Buffers) -> None:
+        args = []
+        for name, move in zip(sub.inputs, moves, strict=True):
+            if name not in buffers:
+                raise misfit(where, "F7", f"reads {name!r}, which holds nothing", f"there are {', '.join(buffers)}")
+            args.append(buffers[name] if move is None else move(buffers[name]))
+        try:
+            out = function(args)
+        except ValueError as error:
+            shapes = ", ".join(shape_text(x) for x in args)
+            raise misfit(where, "F8", f"inputs of shapes (z, R, C) = {shapes} do not fit: {error}") from None
+        if relu is not None:
+            out = eltwise.relu(out, *relu)
+        buffers.pop("dest", None)
+        for name in dropped:
+            if not name.startswith("input"):
+                buffers.pop(name, None)
+        buffers[sub.output] = out if pack is None else pack(out)
+
+    return step
+
+
+def _rounding(context: OpContext, sub: SubOp) -> Convert | None:
+    if sub.output.startswith("intermed"):
+        return context.numerics.intermediate(context.op)
+    return None
+
+
+def _build_tms(context: OpContext, sub: SubOp, index: int, where: str) -> tms.Move | None:
+    """The TMs of a sub-op's input; a broadcast repeats what each core holds."""
+    listed = sub.tms.get(index) or []
+    if not listed:
+        return None
+    gr, gc = context.op.grid_size
+    own = sub.inputs[index].startswith(("intermed", "dest"))
+    moves: list[tms.Move] = []
+    for tm in listed:
+        if tm.name == "broadcast" and own and (gr, gc) != (1, 1):
+            moves.extend(_core_broadcast(str(dim), int(k), gr, gc) for dim, k in tm.args)
+        else:
+            moves.append(_plain(tm, context, where))
+
+    def run(x: Array) -> Array:
+        for move in moves:
+            x = move(x)
+        return x
+
+    return run
+
+
+def _plain(tm: Tm, context: OpContext, where: str) -> tms.Move:
+    move = tms.compile_tms([tm], context.tile_dim, where)
+    assert move is not None
+    return move
+
+
+def _core_broadcast(dim: str, k: int, gr: int, gc: int) -> tms.Move:
+    def run(x: Array) -> Array:
+        n, z, rows, columns = x.shape
+        if dim == "r":
+            return tms.broadcast(x.reshape(n, z * gr, rows // gr, columns), "r", k).reshape(n, z, rows * k, columns)
+        if dim == "c":
+            parts = x.reshape(n, z, rows, gc, 1, columns // gc)
+            return np.broadcast_to(parts, (n, z, rows, gc, k, columns // gc)).reshape(n, z, rows, columns * k)
+        return tms.broadcast(x, "z", k)
+
+    return run
+
+
+def _function(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Array]], Array]:
+    kind, attributes = sub.type, sub.attributes
+    gr, gc = context.op.grid_size
+    tile = context.tile_dim
+    if kind in _COPIES:
+        return lambda args: args[0]
+    if kind in eltwise.BINARY:
+        binary = eltwise.BINARY[kind]
+
+        def pair(args: list[Array]) -> Array:
+            if args[0].shape[1:] != args[1].shape[1:]:
+                raise ValueError("both must have one shape")
+            return binary(args[0], args[1], None)
+
+        return pair
+    if kind in ("quantization", "requantization", "dequantization"):
+        zero_point = float(sub.zero_point or attributes.get("zero_point", 0.0))
+        convert = eltwise.dequantization if kind == "dequantization" else eltwise.quantization
+        integer = kind != "dequantization"
+
+        def quantise(args: list[Array]) -> Array:
+            out = convert(args[0], args[1], zero_point)
+            return to_integer(out, DataFormat.Int8) if integer else out
+
+        return quantise
+    if kind == "matmul":
+        return lambda args: _matmul(args[0], args[1], gc)
+    if kind == "reduce":
+        dim, func = str(attributes.get("dim")), str(attributes.get("type", "max"))
+        groups = (gr, gc)
+        return lambda args: reduce(args[0], dim, func, tile, groups, 1)
+    return _unary(context, sub, where)
+
+
+def _unary(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Array]], Array]:
+    rng = context.numerics.generator(f"{context.op.name}/{sub.name}", int(sub.attributes.get("seed", 0)))
+    function = eltwise.build_unary(sub.type, sub.attributes, rng)
+    if function is None:
+        raise misfit(where, "F8", f"unknown type {sub.type!r}")
+    region = eltwise.vector_region(sub.attributes.get("vector"))
+    if region is None:
+        return lambda args: function(args[0], None)
+    return lambda args: eltwise.partial(function, args[0], region, context.tile_dim)
+
+
+def _matmul(a: Array, b: Array, gc: int) -> Array:
+    """a @ b; where a's columns are spread over the cores of a row, each core multiplies its own."""
+    if a.shape[3] != b.shape[2] and a.shape[3] == gc * b.shape[2]:
+        n, z, rows, inner = a.shape
+        left = a.reshape(n, z, rows, gc, inner // gc).transpose(0, 3, 1, 2, 4)
+        right = b.reshape(*b.shape[:3], gc, b.shape[3] // gc).transpose(0, 3, 1, 2, 4)
+        out: Array = np.matmul(left, right[:, :, :z])
+        return out.transpose(0, 2, 3, 1, 4).reshape(-1, z, rows, b.shape[3])
+    if b.shape[1] < a.shape[1]:
+        raise ValueError("input 1 has fewer slices")
+    return mm.matmul(a, b)

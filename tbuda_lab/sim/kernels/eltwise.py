@@ -1,0 +1,248 @@
+"""Elementwise arithmetic in float32 (float64 for integer tensors), as the golden model defines it.
+
+Every function takes `out`, an array of the result's shape that may be one of the operands, or None for a fresh one.
+Clean-ups of rare values (0 times infinity, overflow) look at one dot product of the result with itself, which is NaN
+or infinite if any element is, and costs a tenth of the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.sim.arrays import Array
+
+EPSILON = np.float32(1.1920929e-7)
+_MAX = np.finfo(np.float32).max
+_CHUNK = 1 << 15
+_SQRT_2_OVER_PI = 0.7978845608028654
+_INV_SQRT_2PI = 0.3989422804014327
+
+Unary = Callable[[Array, Array | None], Array]
+Binary = Callable[[Array, Array, Array | None], Array]
+
+
+def _square_sum(x: Array) -> float:
+    """A number that is NaN or infinite if an element of x is; may be infinite for large finite ones too."""
+    flat = x.reshape(-1) if x.flags.c_contiguous else np.ravel(x)
+    return float(np.dot(flat, flat))
+
+
+def add(x: Array, y: Array, out: Array | None = None) -> Array:
+    return np.add(x, y, out=out)
+
+
+def subtract(x: Array, y: Array, out: Array | None = None) -> Array:
+    return np.subtract(x, y, out=out)
+
+
+def maximum(x: Array, y: Array, out: Array | None = None) -> Array:
+    return np.maximum(x, y, out=out)
+
+
+def multiply(x: Array, y: Array, out: Array | None = None) -> Array:
+    """x * y, where zero times anything, infinity and NaN included, is zero."""
+    product: Array = np.multiply(x, y, out=out if out is not x and out is not y else None)
+    if np.isnan(_square_sum(product)):
+        product[(np.broadcast_to(x, product.shape) == 0) | (np.broadcast_to(y, product.shape) == 0)] = 0
+    return product
+
+
+def exp(x: Array, out: Array | None = None) -> Array:
+    """e**x, at most the largest float32."""
+    result: Array = np.exp(x, out=out)
+    if not np.isfinite(_square_sum(result)):
+        np.minimum(result, result.dtype.type(_MAX), out=result)
+    return result
+
+
+def log(x: Array, out: Array | None = None) -> Array:
+    """Natural logarithm; that of zero is the one of `EPSILON`."""
+    result: Array = np.log(x, out=out)
+    if not np.isfinite(_square_sum(result)):
+        result[np.isneginf(result)] = np.log(EPSILON)
+    return result
+
+
+def reciprocal(x: Array, out: Array | None = None) -> Array:
+    """1 / x; that of zero of either sign is 1 / `EPSILON`."""
+    result: Array = np.reciprocal(x, out=out if out is not x else None)
+    if not np.isfinite(_square_sum(result)):
+        result[x == 0] = 1 / EPSILON
+    return result
+
+
+def sqrt(x: Array, out: Array | None = None) -> Array:
+    return np.sqrt(x, out=out)
+
+
+def absolute(x: Array, out: Array | None = None) -> Array:
+    return np.abs(x, out=out)
+
+
+def square(x: Array, out: Array | None = None) -> Array:
+    return np.multiply(x, x, out=out)
+
+
+def sine(x: Array, out: Array | None = None) -> Array:
+    return np.sin(x, out=out)
+
+
+def cosine(x: Array, out: Array | None = None) -> Array:
+    return np.cos(x, out=out)
+
+
+def tanh(x: Array, out: Array | None = None) -> Array:
+    return np.tanh(x, out=out)
+
+
+def sigmoid(x: Array, out: Array | None = None) -> Array:
+    """1 / (1 + exp(-x))."""
+    result: Array = np.negative(x, out=out)
+    np.exp(result, out=result)
+    result += 1
+    return np.reciprocal(result, out=result)
+
+
+def gelu(x: Array, out: Array | None = None) -> Array:
+    """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3))), in pieces that stay in the cache."""
+    return _in_pieces(x, out, _gelu_piece)
+
+
+def _gelu_piece(x: Array, out: Array, t: Array) -> None:
+    np.multiply(x, x, out=t)
+    t *= 0.044715 * _SQRT_2_OVER_PI
+    t += _SQRT_2_OVER_PI
+    t *= x
+    np.tanh(t, out=t)
+    t += 1
+    t *= 0.5
+    np.multiply(t, x, out=out)
+
+
+def gelu_derivative(x: Array, out: Array | None = None) -> Array:
+    """(1 + tanh(sqrt(2/pi) (x + 0.044715 x**3)))/2 + x pdf(x), pdf the normal density."""
+    return _in_pieces(x, out, _gelu_derivative_piece)
+
+
+def _gelu_derivative_piece(x: Array, out: Array, t: Array) -> None:
+    density = np.exp(-0.5 * x * x)
+    density *= x
+    density *= _INV_SQRT_2PI
+    np.multiply(x, x, out=t)
+    t *= 0.044715 * _SQRT_2_OVER_PI
+    t += _SQRT_2_OVER_PI
+    t *= x
+    np.tanh(t, out=t)
+    t += 1
+    t *= 0.5
+    np.add(t, density, out=out)
+
+
+def _in_pieces(x: Array, out: Array | None, piece: Callable[[Array, Array, Array], None]) -> Array:
+    source = np.ascontiguousarray(x)
+    result = np.empty_like(source) if out is None else out
+    if not result.flags.c_contiguous:
+        result = np.empty_like(source)
+    flat, target = source.reshape(-1), result.reshape(-1)
+    scratch = np.empty(min(_CHUNK, flat.size), flat.dtype)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start:start + _CHUNK]
+        piece(part, target[start:start + _CHUNK], scratch[:part.size])
+    return result
+
+
+def lrelu(slope: float) -> Unary:
+    """x where x > 0, else slope * x."""
+
+    def run(x: Array, out: Array | None = None) -> Array:
+        scaled = x * x.dtype.type(slope)
+        result: Array = np.maximum(x, scaled, out=out) if 0 <= slope <= 1 else np.where(x > 0, x, scaled)
+        return result
+
+    return run
+
+
+def power(exponent: int) -> Unary:
+    """x**exponent by repeated multiplication; the reciprocal of that for a negative exponent."""
+
+    def run(x: Array, out: Array | None = None) -> Array:
+        result = np.ones_like(x) if exponent == 0 else x.copy()
+        for _ in range(abs(exponent) - 1):
+            result *= x
+        return np.reciprocal(result, out=result) if exponent < 0 else result
+
+    return run
+
+
+def dropout(p: float, rng: np.random.Generator) -> Unary:
+    """x / (1 - p) with probability 1 - p, else 0."""
+    scale = np.float32(1 / (1 - p)) if p < 1 else np.float32(0)
+
+    def run(x: Array, out: Array | None = None) -> Array:
+        kept = rng.random(x.shape, dtype=np.float32) >= p
+        return np.multiply(x * scale, kept, out=out)
+
+    return run
+
+
+def vector_region(mode: object) -> tuple[int, int] | None:
+    """Rows and columns of each tile that a written `vector` mode works on; None for all of them."""
+    if mode is None or str(mode) == "rc":
+        return None
+    return (4, 32) if str(mode) == "r" else (32, 16)
+
+
+def partial(function: Unary, x: Array, region: tuple[int, int], tile_dim: tuple[int, int]) -> Array:
+    """`function` on the top left `region` of every tile; the rest of the tile stays as it is."""
+    h, w = tile_dim
+    out = x.copy()
+    tiles = out.reshape(*x.shape[:2], x.shape[2] // h, h, x.shape[3] // w, w)
+    part = tiles[:, :, :, :region[0], :, :region[1]]
+    part[...] = function(np.ascontiguousarray(part), None)
+    return out
+
+
+def build_unary(kind: str, attributes: dict[str, Any], rng: np.random.Generator | None) -> Unary | None:
+    """The function of a unary op with its attributes (slope, exp, p); None for an unknown type."""
+    if kind == "lrelu":
+        return lrelu(float(attributes.get("slope", 0.01)))
+    if kind == "power":
+        return power(int(attributes.get("exp", 1)))
+    if kind == "dropout":
+        assert rng is not None
+        return dropout(float(attributes.get("p", 0.0)), rng)
+    return UNARY.get(kind)
+
+
+def relu(x: Array, threshold: float, mode: str, out: Array | None = None) -> Array:
+    """The packer's relu. "min": x where x >= threshold, else 0; "max": threshold where x >= threshold, else
+    max(x, 0)."""
+    if mode == "max":
+        clipped: Array = np.clip(x, 0, x.dtype.type(threshold), out=out)
+        return clipped
+    if threshold == 0:
+        return np.maximum(x, 0, out=out)
+    kept: Array = np.where(x >= x.dtype.type(threshold), x, x.dtype.type(0))
+    return kept
+
+
+UNARY: dict[str, Unary] = {
+    "exp": exp, "log": log, "sqrt": sqrt, "gelu": gelu, "gelu_derivative": gelu_derivative, "reciprocal": reciprocal,
+    "sigmoid": sigmoid, "tanh": tanh, "square": square, "sine": sine, "cosine": cosine, "abs": absolute,
+}
+BINARY: dict[str, Binary] = {"add": add, "subtract": subtract, "multiply": multiply, "maximum": maximum}
+
+
+def quantization(x: Array, scale: Array, zero_point: float) -> Array:
+    """x * scale + zero_point, not yet rounded (the output format rounds)."""
+    result: Array = x * scale + x.dtype.type(zero_point)
+    return result
+
+
+def dequantization(x: Array, scale: Array, zero_point: float) -> Array:
+    """(x - zero_point) * scale."""
+    result: Array = (x - x.dtype.type(zero_point)) * scale
+    return result

@@ -1,0 +1,89 @@
+"""Dense matmul, depthwise matmul and what follows them in the same op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tbuda_lab.sim.arrays import Array, TileDim
+
+Round = Callable[[Array], Array]
+"""Rounds an array it may overwrite."""
+
+
+def blas_ready(x: Array) -> Array:
+    """x, copied only if its last two axes are laid out in a way that BLAS cannot walk."""
+    item = x.itemsize
+    row, column = x.strides[-2:]
+    rows, columns = x.shape[-2:]
+    by_rows = column == item and row % item == 0 and row // item >= columns
+    by_columns = row == item and column % item == 0 and column // item >= rows
+    return x if by_rows or by_columns or rows == 1 or columns == 1 else np.ascontiguousarray(x)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """out[n, z] = a[n, z] @ b[n, z]; a (n, z, M, K), b (n or 1, z, K, N).
+
+    Slices of b beyond those of a are not used. One b for all inputs and slices makes one large product of it.
+    """
+    n, z, rows, inner = a.shape
+    b = blas_ready(b[:, :z])
+    if b.shape[1] > 1 and b.strides[1] == 0:
+        b = b[:, :1]
+    if b.shape[0] == 1 and b.shape[1] == 1:
+        flat = a.reshape(n * z * rows, inner) if a.flags.c_contiguous or n * z == 1 else None
+        if flat is not None:
+            out: Array = (blas_ready(flat) @ b[0, 0]).reshape(n, z, rows, b.shape[3])
+            return out
+    product: Array = np.matmul(blas_ready(a), b)
+    return product
+
+
+def blocked_matmul(a: Array, b: Array, blocks: int, spill: Round) -> Array:
+    """As `matmul`, with K in `blocks` equal parts whose running sum `spill` rounds after each but the last."""
+    step = a.shape[3] // blocks
+    total = matmul(a[..., :step], b[:, :, :step])
+    for k in range(1, blocks):
+        total = spill(total)
+        total += matmul(a[..., k * step:(k + 1) * step], b[:, :, k * step:(k + 1) * step])
+    return total
+
+
+def accumulate(x: Array, groups: int) -> Array:
+    """Sum of every `groups` consecutive slices."""
+    n, z, rows, columns = x.shape
+    total: Array = x.reshape(n, z // groups, groups, rows, columns).sum(axis=2)
+    return total
+
+
+def add_row(x: Array, bias: Array, tile_dim: TileDim, bias_tile: TileDim) -> Array:
+    """Adds row 0 of each tile of `bias` to every row of the tile; overwrites x unless its shape is too small.
+
+    x (n, z, R, C), bias (n or 1, z or 1, as many tile rows as x, C).
+    """
+    n, z, rows, columns = x.shape
+    h, hb = tile_dim[0], bias_tile[0]
+    row = bias.reshape(*bias.shape[:2], bias.shape[2] // hb, hb, columns)[:, :, :, :1]
+    tiles = x.reshape(n, z, rows // h, h, columns)
+    if row.shape[0] > n:
+        return (tiles + row).reshape(-1, z, rows, columns)
+    tiles += row
+    return x
+
+
+def depthwise(a: Array, b: Array, blocks: int, tile_dim: TileDim) -> Array:
+    """out(r, c) = sum over k of a(r, c + ct * k) @ b(k, c), tile by tile.
+
+    a (n, z, R, blocks * C), b (n, z, blocks * inner, C) with C = ct tiles; inner is the width of a's tiles.
+    """
+    n, z, rows, wide = a.shape
+    columns = b.shape[3]
+    w = tile_dim[1]
+    ct = columns // w
+    inner = b.shape[2] // blocks
+    left = a.reshape(n, z, rows, blocks, wide // (blocks * inner), inner).transpose(0, 1, 4, 2, 3, 5)
+    left = left.reshape(n, z, ct, rows, blocks * inner)
+    right = b.reshape(b.shape[0], b.shape[1], blocks * inner, ct, w).transpose(0, 1, 3, 2, 4)
+    out: Array = np.matmul(left, np.ascontiguousarray(right)[:, :z])
+    return out.transpose(0, 1, 3, 2, 4).reshape(-1, z, rows, columns)

@@ -1,0 +1,173 @@
+"""Where values are rounded, in the two modes of the executor.
+
+golden: arithmetic in float32. The host's conversion rounds what is pushed and popped; besides, inputs in a 4- or
+2-bit block format are rounded to it again, Float32 inputs lose the bits beyond Tf32 on wormhole, and outputs in an
+integer or 4- or 2-bit block format are rounded to it. An op's output counts as of the format of its first input.
+
+device: an approximation of the machine, whose own rules are not published. Tensors are rounded wherever they are
+packed: to `out_df`, and to `intermed_df` where a matmul spills between its `m_k` passes; to `acc_df` first where that
+holds less. Operands of products lose the bits that the fidelity's passes don't cover. Inputs are converted to `in_df`
+where the producer's format differs. The sum inside one pass is exact to float32.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+
+from tbuda_lab.core.formats import DataFormat, quantise, round_to, tf32
+from tbuda_lab.core.netlist.schema import NetOp
+from tbuda_lab.sim.arrays import Array
+from tbuda_lab.sim.io import clip_integer, round_half_away
+
+Convert = Callable[[Array], Array]
+"""Returns a new array, or the given one if nothing changes."""
+
+_SMALL_BLOCKS = frozenset((DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, DataFormat.Bfp2_b))
+_TF32_ARCHS = frozenset(("wormhole", "wormhole_b0"))
+_PRODUCTS = frozenset(("matmul", "multiply", "depthwise"))
+_FPU = _PRODUCTS | {"add", "subtract", "reduce"}
+
+# Significand bits (the leading one included) that the passes of a fidelity multiply: (source A, source B), 0 = all.
+# One pass covers 5 bits of A and 7 of B; a second one adds the rest of A (of B in HiFi2_B), a third the rest of the
+# other one; only the product of both rests is missing from HiFi3, at most 2**-11 of a product: it is not taken away.
+_COVERED = {"LoFi": (5, 7), "HiFi2": (0, 7), "HiFi2_A": (0, 7), "HiFi2_B": (5, 0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Numerics:
+    """The rules for one run: mode "golden" or "device", the arch, and the seed of everything stochastic."""
+
+    mode: str
+    arch: str
+    seed: int = 0
+
+    @property
+    def device(self) -> bool:
+        return self.mode == "device"
+
+    def generator(self, name: str, own_seed: int = 0) -> np.random.Generator:
+        """A generator of its own for an op, the same in every run with the same seed."""
+        return np.random.default_rng([self.seed, zlib.crc32(name.encode()), own_seed & 0xFFFFFFFF])
+
+    def unpack(self, op: NetOp, index: int, source_df: DataFormat, tag: DataFormat) -> Convert | None:
+        """What an input goes through before its TMs; `source_df` is the producer's format, `tag` the golden one."""
+        if not self.device:
+            if tag in _SMALL_BLOCKS:
+                return lambda x: _as_format(x, tag)
+            return _tf32 if tag is DataFormat.Float32 and self.arch in _TF32_ARCHS else None
+        steps: list[Convert] = []
+        in_df = op.inputs[index].df
+        if not (in_df.is_integer or source_df.is_integer or covers(in_df, source_df)):
+            steps.append(lambda x: _rounded(x, in_df))
+        if in_df is DataFormat.Float32 and op.type in _FPU:
+            steps.append(_tf32)
+        bits = self._covered_bits(op, index)
+        if bits and bits < max(in_df.mantissa_bits, 1) and not in_df.is_integer:
+            mask = np.uint32(0xFFFFFFFF & ~((1 << (24 - bits)) - 1))
+            steps.append(lambda x: _masked(x, mask))
+        return _sequence(steps)
+
+    def _covered_bits(self, op: NetOp, index: int) -> int:
+        if op.type not in _PRODUCTS or index > 1 or "identity" in op.attributes:
+            return 0
+        a, b = _COVERED.get(op.math_fidelity or "", (0, 0))
+        # a matmul's second input is source A, an eltwise op's first one
+        return (b, a)[index] if op.type != "multiply" else (a, b)[index]
+
+    def pack(self, op: NetOp, *, moves_only: bool, source_df: DataFormat | None) -> Convert | None:
+        """What an output goes through last. moves_only: the op changes no value, so that its first input's format
+        `source_df` still holds them."""
+        out = op.out_df
+        if out.is_integer:
+            return lambda x: to_integer(x, out)
+        if not self.device:
+            return (lambda x: _as_format(x, out)) if out in _SMALL_BLOCKS else None
+        formats = [out]
+        if op.acc_df is not None and not op.acc_df.is_integer and not op.acc_df.is_raw and not covers(op.acc_df, out):
+            formats.insert(0, op.acc_df)
+        if moves_only and source_df is not None and all(covers(df, source_df) for df in formats):
+            return None
+        rng = self.stochastic(op, "pack")
+        return _sequence([_rounder(df, rng) for df in formats if df is not DataFormat.Float32 and not df.is_raw])
+
+    def spill(self, op: NetOp) -> Convert | None:
+        """Rounding of a running sum between two passes of a matmul, in place; None if it loses nothing."""
+        if not self.device:
+            return None
+        formats = [df for df in (op.acc_df, op.intermed_df)
+                   if df is not None and df is not DataFormat.Float32 and not df.is_integer and not df.is_raw]
+        if len(formats) == 2 and covers(formats[0], formats[1]):
+            formats = formats[1:]
+        return _sequence([_rounder(df, self.stochastic(op, "fpu")) for df in formats])
+
+    def intermediate(self, op: NetOp) -> Convert | None:
+        """Rounding of a fused op's intermediate buffer."""
+        df = op.intermed_df
+        if df is None or df.is_raw:
+            return None
+        if df.is_integer:
+            return lambda x: to_integer(x, df)
+        return _rounder(df, self.stochastic(op, "pack")) if self.device and df is not DataFormat.Float32 else None
+
+    def stochastic(self, op: NetOp, where: str) -> np.random.Generator | None:
+        """The op's generator if its `stoch_rnd_mode` covers `where` ("fpu" or "pack"), in device mode."""
+        mode = op.attributes.get("stoch_rnd_mode", "fpu" if op.attributes.get("srnd_fpu_en") else "none")
+        return self.generator(op.name) if self.device and str(mode) in (where, "all") else None
+
+
+def covers(df: DataFormat, other: DataFormat) -> bool:
+    """Whether `df` holds every value of `other` (denormals aside)."""
+    if df is other or df is DataFormat.Float32:
+        return True
+    if df.is_integer or other.is_integer or df.is_raw or other.is_raw or df.family != other.family:
+        return False
+    return df.mantissa_bits >= other.mantissa_bits and (df.is_bfp <= other.is_bfp)
+
+
+def to_integer(x: Array, df: DataFormat) -> Array:
+    """Whole numbers in the range of an integer format; integer arrays stay integer, others become float64."""
+    if x.dtype.kind in "iu":
+        return clip_integer(x, df)
+    return clip_integer(round_half_away(x.astype(np.float64)), df)
+
+
+def _rounder(df: DataFormat, rng: np.random.Generator | None) -> Convert:
+    return lambda x: _rounded(x, df, rng)
+
+
+def _rounded(x: Array, df: DataFormat, rng: np.random.Generator | None = None) -> Array:
+    result: Array = round_to(x, df, rng=rng)
+    return result
+
+
+def _as_format(x: Array, df: DataFormat) -> Array:
+    result: Array = quantise(x, df)
+    return result
+
+
+def _tf32(x: Array) -> Array:
+    return tf32(x) if x.dtype == np.float32 else x
+
+
+def _masked(x: Array, mask: np.uint32) -> Array:
+    if x.dtype != np.float32:
+        return x
+    return (np.ascontiguousarray(x).view(np.uint32) & mask).view(np.float32)
+
+
+def _sequence(steps: list[Convert]) -> Convert | None:
+    if not steps:
+        return None
+    if len(steps) == 1:
+        return steps[0]
+
+    def run(x: Array) -> Array:
+        for step in steps:
+            x = step(x)
+        return x
+
+    return run

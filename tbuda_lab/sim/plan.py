@@ -1,0 +1,227 @@
+"""A temporal epoch made ready to run: ops in order, ports, caches, and when each tensor is used for the last time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.netlist.schema import Netlist, NetOp
+from tbuda_lab.sim import builders, tms
+from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, as_number, misfit, op_shape, shape_text
+from tbuda_lab.sim.context import History, Kernel, OpContext
+from tbuda_lab.sim.io import Io, QueueIo, RamIo
+from tbuda_lab.sim.numerics import Convert, Numerics
+
+_PIECE = 1 << 19
+"""Elements of the largest tensor up to which several inputs go through the graph side by side."""
+
+
+@dataclasses.dataclass
+class Port:
+    """Where an op's input comes from and what happens on the way; `cache` holds the result for an unchanged ram."""
+
+    value: int
+    io: Io | None
+    prepare: Convert | None
+    move: tms.Move | None
+    stamp: object = None
+    cache: Array | None = None
+
+    def fetch(self, values: list[Array | None], stamp: object) -> Array:
+        """The tensor as the op sees it; `stamp` identifies the slot's content, None if it should not be kept."""
+        if stamp is not None and stamp == self.stamp and self.cache is not None:
+            return self.cache
+        x = values[self.value]
+        assert x is not None
+        if self.prepare is not None:
+            x = self.prepare(x)
+        if self.move is not None:
+            x = self.move(x)
+        if stamp is not None and (self.prepare is not None or self.move is not None):
+            self.stamp, self.cache = stamp, x
+        return x
+
+
+@dataclasses.dataclass
+class Step:
+    """One op: its ports, the value it makes, the values that are not needed after it, and the port whose memory it
+    may overwrite (None if there is none)."""
+
+    op: NetOp
+    kernel: Kernel
+    ports: list[Port]
+    value: int
+    history: History | None = None
+    last_use: tuple[int, ...] = ()
+    free: int | None = None
+
+
+@dataclasses.dataclass
+class Write:
+    """A queue or ram that an op of the epoch fills."""
+
+    io: QueueIo | RamIo
+    value: int
+    move: tms.Move | None
+
+
+@dataclasses.dataclass
+class EpochPlan:
+    """Values are numbered: first those read from queues and rams, then the ops'."""
+
+    name: str
+    input_count: int
+    reads: list[tuple[QueueIo | RamIo, int]]
+    steps: list[Step]
+    writes: list[Write]
+    values: int
+    gradient: dict[str, History]
+    sequential: bool
+    chunk: int
+
+
+def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo | RamIo], numerics: Numerics,
+               keep: Callable[[str], bool]) -> EpochPlan:
+    """Builds everything that does not depend on data.
+
+    keep: which ops' outputs somebody wants to see, so that they are not overwritten. Raises `NetlistError` for an
+    input that does not exist, a cycle, or an op that cannot be built.
+    """
+    ops = {op.name: op for g in graphs for op in netlist.graphs[g].ops.values()}
+    name = " + ".join(graphs)
+    written = {q.name: op for q in netlist.queues.values() if (op := ops.get(q.input)) is not None}
+    order = _topological(ops, netlist, written, name)
+    tags = _tags(order, ops, netlist)
+
+    numbers: dict[str, int] = {}
+    for op in order:
+        for port in op.inputs:
+            if port.source not in ops:
+                numbers.setdefault(port.source, len(numbers))
+    reads = [(io[source], number) for source, number in numbers.items()]
+    for op in order:
+        numbers[op.name] = len(numbers)
+
+    steps = [_step(op, ops, netlist, io, numbers, numerics, tags) for op in order]
+    writes = []
+    for queue_name, op in written.items():
+        spec = netlist.queues[queue_name]
+        move = tms.compile_tms(spec.input_tms or (), op.tile_dim or FULL_TILE, f"queue {queue_name!r}, input_tms")
+        writes.append(Write(io[queue_name], numbers[op.name], move))
+    _mark_last_uses(steps, writes, keep, {numbers[name] for name in numbers if name not in ops})
+
+    counts = {netlist.graphs[g].input_count for g in graphs}
+    if len(counts) != 1:
+        raise misfit(f"graphs {name}", "G5", f"they form one temporal epoch with input counts {sorted(counts)}",
+                     "graphs that exchange data without a queue need one input_count")
+    gradient = {step.op.name: step.history for step in steps if step.history is not None}
+    memory = [{r.stamp[0] for r, _ in reads}, {w.io.stamp[0] for w in writes}]
+    sizes = [np.prod(op_shape(op)) for op in order]
+    return EpochPlan(
+        name, counts.pop(), reads, steps, writes, len(numbers), gradient,
+        sequential=bool(gradient) or bool(memory[0] & memory[1]),
+        chunk=max(1, _PIECE // max(1, int(max(sizes, default=1)))))
+
+
+def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, NetOp], name: str) -> list[NetOp]:
+    """Ops in an order in which producers come first; a queue written here makes its readers wait, a ram does not."""
+    waiting: dict[str, set[str]] = {}
+    users: dict[str, list[str]] = {}
+    for op in ops.values():
+        needs = set()
+        for port in op.inputs:
+            if port.source in ops:
+                needs.add(port.source)
+            elif port.source not in netlist.queues:
+                raise misfit(f"op {op.name!r}", "G3", f"input {port.source!r} is no queue and no op of its epoch",
+                             f"the epoch is {name}")
+            elif port.source in written and netlist.queues[port.source].type == "queue":
+                needs.add(written[port.source].name)
+        waiting[op.name] = needs
+        for need in needs:
+            users.setdefault(need, []).append(op.name)
+    ready = [n for n, needs in waiting.items() if not needs]
+    order: list[NetOp] = []
+    for current in ready:  # grows while it is walked
+        order.append(ops[current])
+        for user in users.get(current, ()):
+            waiting[user].discard(current)
+            if not waiting[user]:
+                ready.append(user)
+    if len(order) < len(ops):
+        stuck = [n for n, needs in waiting.items() if needs]
+        raise misfit(f"graphs {name}", "cycle", f"ops {', '.join(stuck[:5])} wait for one another",
+                     "a cycle needs a ram, which is read before it is written")
+    return order
+
+
+def _tags(order: list[NetOp], ops: dict[str, NetOp], netlist: Netlist) -> dict[str, DataFormat]:
+    """The golden format of every source: a queue's own, an op's that of its first input."""
+    tags = {name: q.df for name, q in netlist.queues.items()}
+    for op in order:
+        first = op.inputs[0].source if op.inputs else None
+        tags[op.name] = tags.get(first, op.out_df) if first is not None else op.out_df
+    return tags
+
+
+def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, QueueIo | RamIo],
+          numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat]) -> Step:
+    ports, source_dfs, tiles = [], [], []
+    for i, port in enumerate(op.inputs):
+        producer = ops.get(port.source)
+        df = producer.out_df if producer is not None else netlist.queues[port.source].df
+        written = producer.tile_dim if producer is not None else netlist.queues[port.source].tile_dim
+        tile: TileDim = written or FULL_TILE
+        prepare = numerics.unpack(op, i, df, tags[port.source])
+        if op.type not in builders.KEEPS_INTEGERS and not df.is_raw and (prepare is None or df.is_integer):
+            prepare = as_number if df.is_integer else prepare
+        move = tms.compile_input(op.name, i, port, tile)
+        turned = sum(tm.name == "transpose" for tm in port.tms or ()) % 2
+        tiles.append((tile[1], tile[0]) if turned else tile)
+        ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move))
+        source_dfs.append(df)
+    history = History() if op.gradient_op else None
+    context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))
+    return Step(op, builders.build(context, history), ports, numbers[op.name], history)
+
+
+def _mark_last_uses(steps: list[Step], writes: list[Write], keep: Callable[[str], bool], from_io: set[int]) -> None:
+    """Fills `last_use` and `free`. Tensors that share memory (an op that only moves values, a TM that is a view)
+    count as one."""
+    owner: dict[int, int] = {}
+    for step in steps:
+        shares = step.op.type in builders.MOVES or step.op.type in ("splice", "fused_op")
+        owner[step.value] = owner.get(step.ports[0].value, step.ports[0].value) if shares and step.ports else step.value
+    pinned = set(from_io) | {owner.get(w.value, w.value) for w in writes}
+    pinned |= {owner[s.value] for s in steps if keep(s.op.name) or s.op.gradient_op}
+    # a splice or a fused op may hand on any of its inputs
+    pinned |= {owner.get(p.value, p.value) for s in steps if s.op.type in ("splice", "fused_op") for p in s.ports}
+    last: dict[int, int] = {}
+    last_of_owner: dict[int, int] = {}
+    for index, step in enumerate(steps):
+        for port in step.ports:
+            last[port.value] = index
+            last_of_owner[owner.get(port.value, port.value)] = index
+    for write in writes:
+        last[write.value] = len(steps)
+    for index, step in enumerate(steps):
+        last.setdefault(step.value, index)
+        step.last_use = tuple(sorted({p.value for p in step.ports if last[p.value] == index} | (
+            {step.value} if last[step.value] == index else set())))
+        for i, port in enumerate(step.ports):
+            mine = owner.get(port.value, port.value)
+            alone = sum(owner.get(p.value, p.value) == mine for p in step.ports) == 1
+            direct = port.io is None and port.move is None and port.prepare is None and mine == port.value
+            if direct and alone and mine not in pinned and last_of_owner[mine] == index:
+                step.free = i
+                break
+
+
+def check_shape(write: Write, x: Array) -> None:
+    """Raises `NetlistError` if what an op pushes is not what the queue holds."""
+    if x.shape[1:] != write.io.shape:
+        raise misfit(write.io.describe(), "shape", f"its producer makes (z, R, C) = {shape_text(x)}",
+                     f"an entry is {shape_text(write.io.shape)}")

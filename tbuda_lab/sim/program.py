@@ -1,0 +1,302 @@
+"""Programs: variables, loops, and what queue settings do to pointers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, QueueError
+from tbuda_lab.core.netlist.schema import (
+    Allocate,
+    Deallocate,
+    EndLoop,
+    Execute,
+    Loop,
+    Param,
+    Program,
+    QueueSetting,
+    Value,
+    Var,
+    VarInst,
+)
+from tbuda_lab.sim.arrays import misfit
+from tbuda_lab.sim.context import truth
+from tbuda_lab.sim.io import QueueIo, RamIo
+
+Cancel = Callable[[], bool]
+Progress = Callable[[int, str], None]
+
+_FLAGS = ("prologue", "epilogue", "zero", "read_only")
+_POINTERS = ("rd_ptr_local", "rd_ptr_global", "wr_ptr_global", "rd_ptr_autoinc", "global_rdptr_autoinc",
+             "global_wrptr_autoinc")
+
+
+class Machine(Protocol):
+    """What a program drives."""
+
+    @property
+    def io(self) -> Mapping[str, QueueIo | RamIo]: ...
+    def epoch_of(self, graph: str) -> tuple[str, ...] | None: ...
+    def input_count(self, graph: str) -> int: ...
+    def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None) -> None: ...
+    def zeroed(self, queue: str) -> None: ...
+    def allocate(self, queue: str) -> None: ...
+    def deallocate(self, queue: str) -> None: ...
+
+
+@dataclasses.dataclass
+class Setting:
+    """A queue setting as written and, at the time of its execute, as numbers."""
+
+    written: QueueSetting
+    values: dict[str, int]
+
+
+class ProgramRun:
+    """One call of a program. `statics` are its static variables, which outlive the call."""
+
+    def __init__(self, program: Program, machine: Machine, statics: dict[str, int], params: Mapping[str, int],
+                 progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+        self.program = program
+        self.machine = machine
+        self.statics = statics
+        self.locals: dict[str, int] = {}
+        self.params: dict[str, int] = {}
+        self.given = params
+        self.progress = progress
+        self.cancel = cancel
+        self.executes = 0
+        self.pc = 0
+        self.loops: list[tuple[int, int]] = []  # (first instruction of the body, turns left)
+        self.pending: dict[tuple[str, ...], dict[str, dict[str, Setting]]] = {}
+        self.applied: dict[str, Setting] = {}
+
+    def run(self) -> None:
+        """All instructions. Raises `NetlistError` for what a program must not do, `QueueError`, `Cancelled`."""
+        steps = self.program.instructions
+        while self.pc < len(steps):
+            if self.cancel is not None and self.cancel():
+                raise Cancelled(f"program {self.program.name!r} was cancelled at instruction {self.pc}")
+            instruction = steps[self.pc]
+            self.pc += 1
+            if isinstance(instruction, Execute):
+                self._execute(instruction)
+            elif isinstance(instruction, VarInst):
+                self._assign(instruction)
+            elif isinstance(instruction, Var):
+                self._declare(instruction)
+            elif isinstance(instruction, Loop):
+                self._loop(instruction)
+            elif isinstance(instruction, EndLoop):
+                self._end_loop()
+            elif isinstance(instruction, Param):
+                self._take_params(instruction)
+            elif isinstance(instruction, Allocate):
+                for name in instruction.queues:
+                    self.machine.allocate(name)
+            elif isinstance(instruction, Deallocate):
+                for name in instruction.queues:
+                    self.machine.deallocate(name)
+        for epoch, found in self.pending.items():
+            missing = ", ".join(g for g in epoch if g not in found)
+            raise self._error("P12", f"graphs {', '.join(found)} wait for {missing} of their temporal epoch at the end",
+                              "execute all graphs of an epoch before the next one")
+
+    # -- variables ------------------------------------------------------------------------------------------------
+    def value(self, operand: Value | None) -> int:
+        """An immediate or a variable as a number; true is 1."""
+        if isinstance(operand, str):
+            text = operand.strip()
+            if text.startswith("$"):
+                for scope in (self.locals, self.statics, self.params):
+                    if text in scope:
+                        return scope[text]
+                known = ", ".join(sorted({*self.locals, *self.statics, *self.params})) or "none"
+                raise self._error("variable", f"variable {text} is used and not declared", f"there are {known}")
+            if text.lower() in ("true", "false"):
+                return int(text.lower() == "true")
+            try:
+                return int(text, 0)
+            except ValueError:
+                raise self._error("variable", f"{text!r} is no number and no variable", "variables begin with $"
+                                  ) from None
+        return int(operand or 0)
+
+    def _take_params(self, instruction: Param) -> None:
+        for name in instruction.names:
+            self.params[name] = self.given.get(name, self.given.get(name.removeprefix("$"), 1))
+
+    def _declare(self, instruction: Var) -> None:
+        for name, written in instruction.values.items():
+            if instruction.static:
+                if name not in self.statics:
+                    self.statics[name] = self.value(written)
+                continue
+            if name in self.locals or name in self.statics or name in self.params:
+                raise self._error("variable", f"var {name} hides a variable of the same name",
+                                  "declare it once, outside of loops")
+            self.locals[name] = self.value(written)
+
+    def _assign(self, instruction: VarInst) -> None:
+        name = instruction.out
+        old = self.value(name)
+        args = [self.value(a) for a in instruction.args]
+        opcode = instruction.opcode.lower()
+        wanted = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}.get(opcode)
+        if wanted is None:
+            raise self._error("P1", f"unknown varinst opcode {instruction.opcode!r}", "set, add, mul, inc or incwrap")
+        if len(args) < wanted:
+            raise self._error("P2", f"varinst {opcode} with {len(args)} operands", f"it takes {wanted}")
+        if opcode == "incwrap" and args[1] <= 0:
+            raise self._error("variable", f"incwrap of {name} modulo {args[1]}", "the modulus must be positive")
+        new = {"set": lambda: args[0], "inc": lambda: old + args[0], "add": lambda: args[0] + args[1],
+               "mul": lambda: args[0] * args[1], "incwrap": lambda: (old + args[0]) % args[1]}[opcode]()
+        scope = next(s for s in (self.locals, self.statics, self.params) if name in s)
+        scope[name] = new
+        self._follow(name, new)
+
+    def _follow(self, name: str, value: int) -> None:
+        """A variable that a setting of this run is bound to moves the queue's pointers at once."""
+        for queue, setting in self.applied.items():
+            for field, written in setting.written.fields.items():
+                if isinstance(written, str) and written.strip() == name:
+                    setting.values[field] = value
+                    self._apply_field(self.machine.io[queue], field, value, setting, first=False)
+
+    # -- loops ----------------------------------------------------------------------------------------------------
+    def _loop(self, instruction: Loop) -> None:
+        count = self.value(instruction.count)
+        if count < 1:
+            raise self._error("loop", f"a loop of {count} turns ({instruction.count})", "at least one turn")
+        self.loops.append((self.pc, count - 1))
+
+    def _end_loop(self) -> None:
+        if not self.loops:
+            raise self._error("loop", "endloop without a loop")
+        start, left = self.loops[-1]
+        if left:
+            self.loops[-1] = (start, left - 1)
+            self.pc = start
+        else:
+            self.loops.pop()
+
+    # -- execute --------------------------------------------------------------------------------------------------
+    def _execute(self, instruction: Execute) -> None:
+        graph = instruction.graph
+        epoch = self.machine.epoch_of(graph)
+        if epoch is None:
+            raise self._error("execute", f"there is no graph {graph!r}")
+        settings = {}
+        for queue, written in (instruction.settings or {}).items():
+            if queue not in self.machine.io:
+                raise self._error("P4", f"execute of {graph!r} sets {queue!r}, which is no queue")
+            settings[queue] = Setting(written, {f: self._field(f, v) for f, v in written.fields.items()})
+        waiting = self.pending.setdefault(epoch, {})
+        if graph in waiting:
+            raise self._error("G5", f"graph {graph!r} is executed twice before {', '.join(epoch)} all were",
+                              "they form one temporal epoch")
+        waiting[graph] = settings
+        if len(waiting) < len(epoch):
+            return
+        del self.pending[epoch]
+        merged: dict[str, Setting] = {}
+        for one in waiting.values():
+            for queue, setting in one.items():
+                if queue in merged and merged[queue].values != setting.values:
+                    raise self._error("G5", f"graphs {', '.join(epoch)} run together and set {queue!r} differently",
+                                      "settings of one queue in one temporal epoch must be the same")
+                merged[queue] = setting
+        for queue, setting in merged.items():
+            self._apply(queue, setting, self.machine.input_count(graph))
+        try:
+            self.machine.run_epoch(epoch, self.cancel)
+        except QueueError as error:
+            place = f"program {self.program.name!r}, instruction {self.pc - 1}: execute {graph!r}"
+            raise QueueError(f"{place}: {error}", error.diagnostics) from None
+        for queue in merged:
+            io = self.machine.io[queue]
+            if isinstance(io, QueueIo):
+                io.rd_local = io.rd_base
+        self.executes += 1
+        if self.progress is not None:
+            self.progress(self.executes, graph)
+
+    def _field(self, field: str, written: Value) -> int:
+        if field in _FLAGS and not (isinstance(written, str) and written.strip().startswith("$")):
+            return int(truth(written))
+        return self.value(written)
+
+    def _apply(self, queue: str, setting: Setting, input_count: int) -> None:
+        io, values = self.machine.io[queue], setting.values
+        self._check(queue, io, setting, input_count)
+        io.prologue, io.epilogue = bool(values.get("prologue", 0)), bool(values.get("epilogue", 0))
+        if values.get("zero", 0):
+            io.clear()
+            self.machine.zeroed(queue)
+        first = queue not in self.applied
+        if first:
+            io.rd_autoinc = 1 if isinstance(io, QueueIo) else 0
+            io.global_rd_autoinc = 0
+            if isinstance(io, RamIo):
+                io.wr_autoinc = 0
+        for field in _POINTERS:
+            if field in values:
+                self._apply_field(io, field, values[field], setting, first=first)
+        self.applied[queue] = setting
+
+    def _apply_field(self, io: QueueIo | RamIo, field: str, value: int, setting: Setting, *, first: bool) -> None:
+        if field == "rd_ptr_autoinc":
+            io.rd_autoinc = value
+        elif field == "global_rdptr_autoinc":
+            io.global_rd_autoinc = value
+        elif isinstance(io, QueueIo):
+            if field == "rd_ptr_local":
+                io.set_local(value)
+            elif field == "rd_ptr_global":
+                if first:
+                    io.set_global(value)
+                else:
+                    io.propagate_global(value)
+        elif field == "rd_ptr_global":
+            io.rd = value
+        elif field == "wr_ptr_global":
+            if not setting.values.get("read_only", 0):
+                io.wr = value
+        elif field == "global_wrptr_autoinc":
+            io.wr_autoinc = value
+
+    def _check(self, queue: str, io: QueueIo | RamIo, setting: Setting, input_count: int) -> None:
+        values = setting.values
+        for field in ("prologue", "epilogue"):
+            written = setting.written.fields.get(field)
+            if isinstance(written, str) and written.strip() in self.params:
+                raise self._error("G4", f"{field} of {queue!r} is bound to the param {written}",
+                                  "write true or false, or bind it to a variable")
+        prologue, epilogue = values.get("prologue", 0), values.get("epilogue", 0)
+        if values.get("zero", 0) and not prologue:
+            raise self._error("G1", f"{io.describe()} is zeroed without prologue", "set prologue: true")
+        if isinstance(io, RamIo):
+            if values.get("global_wrptr_autoinc", 0) and (prologue or epilogue or values.get("zero", 0)):
+                raise self._error("G2", f"{io.describe()} has global_wrptr_autoinc beside prologue, epilogue or zero",
+                                  "leave one of them out")
+            return
+        streaming = not prologue and not epilogue and not values.get("global_rdptr_autoinc", 0) and values.get(
+            "rd_ptr_autoinc", 1)
+        if streaming and (input_count > io.entries or io.entries % input_count):
+            raise self._error("G3", f"{io.describe()} has {io.entries} entries for {input_count} inputs at a time",
+                              f"a multiple of {input_count} entries")
+
+    def _error(self, rule: str, message: str, fix: str = "") -> Exception:
+        return misfit(f"program {self.program.name!r}, instruction {max(self.pc - 1, 0)}", rule, message, fix)
+
+
+def check_params(programs: list[Program], params: Mapping[str, int]) -> None:
+    """Raises `InputError` for a param that no program takes."""
+    known = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
+    plain = {name.removeprefix("$") for name in known}
+    unknown = [name for name in params if name not in known and name.removeprefix("$") not in plain]
+    if unknown:
+        listed = ", ".join(sorted(known)) or "none"
+        raise InputError(f"no program takes the param {', '.join(unknown)}", [Diagnostic(
+            "error", "params", "param", f"the programs take {listed}")])

@@ -1,0 +1,98 @@
+"""Sparse (identity) matmul: the encoding decoded once, then one scipy product per group of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+
+from tbuda_lab.core.netlist.schema import Tm
+from tbuda_lab.core.netlist.sparse import decode_to_csr
+from tbuda_lab.sim.arrays import Array, shape_text
+from tbuda_lab.sim.context import Kernel, OpContext
+from tbuda_lab.sim.kernels import matmul as mm
+
+TILE = 32
+_DENSE = 64  # values per tile from which blocks are quicker than single elements
+Matrix = scipy.sparse.csr_matrix | scipy.sparse.bsr_matrix
+
+
+def build_sparse(context: OpContext) -> Kernel:
+    """inputs: sparse tiles, activation, encodings, optional bias row.
+
+    Tiles and encodings are cut by grid rows and `fracture_factor` groups of columns; a group of columns of cores
+    uses its own. The decoded matrix is kept until other tiles or encodings arrive.
+    """
+    op = context.op
+    grid_r = op.grid_size[0]
+    fracture = context.whole("fracture_factor", 1)
+    t, rows, columns = context.shape
+    pointer_bits = context.whole("sparse_tile_ptr_bits")
+    index_bits = context.whole("sparse_ublock_idx_bits", -1)
+    u_kt = context.whole("u_kt")
+    bias = context.flag("bias")
+    spill = context.numerics.spill(op)
+    kept: list[tuple[Array, Array, int, list[Matrix]]] = []
+
+    def per_core(x: Array, index: int) -> Array:
+        """(z, R, C) -> (grid rows, column groups, tiles, 32, 32); what a broadcast along c repeats is left out."""
+        rt, ct = x.shape[1] // TILE, x.shape[2] // TILE // _column_repeats(op.inputs[index].tms or ())
+        if rt % grid_r or ct % fracture:
+            raise context.error("G8", f"input {index} is {rt} x {ct} tiles", f"it is cut into {grid_r} grid rows and "
+                                f"{fracture} groups of columns")
+        tiles = x[0, :, :ct * TILE].reshape(grid_r, rt // grid_r, TILE, fracture, ct // fracture, TILE)
+        return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(grid_r, fracture, -1, TILE, TILE)
+
+    def matrices(tiles: Array, words: Array, act_rows: int) -> list[Matrix]:
+        for known_tiles, known_words, known_rows, found in kept:
+            if known_rows == act_rows and same_memory(known_tiles, tiles) and same_memory(known_words, words):
+                return found
+        blocks = per_core(tiles, 0).astype(np.float32, copy=False)
+        encodings = per_core(words, 2).astype(np.int32, copy=False).view(np.uint32).reshape(grid_r, fracture, -1)
+        found = [_compact(m) for m in decode_to_csr(
+            blocks, encodings, t=t, mblock_m=op.blocking.mblock[0], ublock_r=op.blocking.ublock[0], u_kt=u_kt,
+            act_rows=act_rows, pointer_bits=pointer_bits, index_bits=None if index_bits < 0 else index_bits,
+            where=f"op {op.name!r}")]
+        kept[:] = [(tiles, words, act_rows, found)]
+        return found
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        tiles, act, words = args[:3]
+        n = max(x.shape[0] for x in args[:3])
+        height, width = act.shape[1] * act.shape[2], columns // fracture
+        if act.shape[3] != columns:
+            raise context.error("G8", f"the activation is (z, R, C) = {shape_text(act)}", f"it must be {columns} wide")
+        out = np.empty((n, t, rows, columns), np.float32)
+        for i in range(n):
+            own = matrices(tiles[i % tiles.shape[0]], words[i % words.shape[0]], height)
+            x = act[i % act.shape[0]].reshape(height, columns)
+            for g, matrix in enumerate(own):
+                part = slice(g * width, (g + 1) * width)
+                out[i, :, :, part] = (matrix @ np.ascontiguousarray(x[:, part])).reshape(t, rows, width)
+        if spill is not None:
+            out = spill(out)
+        return mm.add_row(out, args[3], context.tile_dim, context.input_tiles[3]) if bias else out
+
+    return run
+
+
+def same_memory(x: Array, y: Array) -> bool:
+    """Whether two arrays are the same bytes. Slots are never written in place, and the caller holds on to one."""
+    return x is y or (x.__array_interface__["data"] == y.__array_interface__["data"] and x.shape == y.shape
+                      and x.strides == y.strides and x.dtype == y.dtype)
+
+
+def _compact(matrix: scipy.sparse.csr_matrix) -> Matrix:
+    """As blocks of tiles where single elements would take longer."""
+    blocks = matrix.tobsr((TILE, TILE)) if matrix.nnz > 1 << 20 else None
+    return blocks if blocks is not None and matrix.nnz > _DENSE * max(1, blocks.indices.size) else matrix
+
+
+def _column_repeats(tms: Sequence[Tm]) -> int:
+    repeats = 1
+    for tm in tms:
+        if tm.name == "broadcast":
+            for dim, k in tm.args:
+                repeats *= int(k) if dim == "c" else 1
+    return repeats
