@@ -8,15 +8,15 @@ function from the parsed arguments to an exit code.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 
 from tbuda_lab._version import __version__
+from tbuda_lab.cli import bringup, cost, demo, doctor, netlist
 from tbuda_lab.core.errors import TbudaError
 
-COMMANDS = ("bringup", "netlist", "cost", "demo", "doctor")
+COMMANDS = (bringup, netlist, cost, demo, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -27,8 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tbuda {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        if importlib.util.find_spec(f"tbuda_lab.cli.{command}"):
-            importlib.import_module(f"tbuda_lab.cli.{command}").add_parser(subparsers)
+        command.add_parser(subparsers)
     return parser
 
 

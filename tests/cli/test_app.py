@@ -49,9 +49,14 @@ def test_wrong_usage_is_exit_code_2(argv: list[str], capsys: pytest.CaptureFixtu
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    text = capsys.readouterr().out
-    for command in ("compile", "run", "report", "netlist", "demo", "doctor"):
-        assert command in text
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line.split()[0] for line in lines if line.startswith("    ") and line[4] != " "]
+    assert commands == ["compile", "run", "report", "netlist", "cost", "calibrate", "demo", "doctor"]
+    for command in commands:
+        with pytest.raises(SystemExit) as leaving:
+            main([command, "--help"])
+        assert leaving.value.code == 0
+        assert f"usage: tbuda {command}" in capsys.readouterr().out
 
 
 def test_request_of_a_compiled_folder(tmp_path: Path) -> None:
