@@ -215,6 +215,11 @@ def _op(op: NetOp) -> Iterator[list[tuple[str, str]]]:
 # -- programs ----------------------------------------------------------------------------------------------------
 def _program(program: Program) -> Iterator[str]:
     yield f"  - {writer.name(program.name)}:" if program.instructions else f"  - {writer.name(program.name)}: []"
+    yield from program_lines(program)
+
+
+def program_lines(program: Program) -> Iterator[str]:
+    """The instructions of a program, one line each, indented by their loops."""
     depth = 0
     for instruction in program.instructions:
         if isinstance(instruction, EndLoop):

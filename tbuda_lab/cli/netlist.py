@@ -1,0 +1,104 @@
+"""`tbuda netlist`: check, run, roundtrip and show netlists of any origin."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tbuda_lab.core import netlist
+from tbuda_lab.core.errors import InputError
+
+_PROFILES = """\
+profiles:
+  backend   what the backend's own parser refuses is an error
+  default   also what could not run: shapes that do not fit, undeclared variables, missing cores and channels
+  strict    also what ought not to be: queues that overlap in memory, loops without end
+What a higher profile refuses is a warning in a lower one.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Registers `netlist` and its sub-commands."""
+    parser = subparsers.add_parser("netlist", help="check, run, rewrite and show netlists")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    command = commands.add_parser("check", help="is it valid? one line per error on stderr, exit code 1",
+                                  epilog=_PROFILES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("file", type=Path)
+    command.add_argument("--arch", help="arch, board or device descriptor; default: the first arch of the netlist")
+    command.add_argument("--profile", choices=("backend", "default", "strict"), default="default")
+    command.set_defaults(handler=_check)
+
+    command = commands.add_parser("run", help="run all its programs on arrays")
+    command.add_argument("file", type=Path)
+    command.add_argument("--inputs", type=Path, required=True, help=".npz: (entries, t, R, C) of each host-fed queue")
+    command.add_argument("--outputs", type=Path, required=True, help=".npz to write")
+    command.add_argument("--mode", choices=("golden", "device"), default="golden")
+    command.add_argument("--arch", help="default: the first arch of the netlist")
+    command.add_argument("--param", action="append", default=[], metavar="NAME=VALUE",
+                         help="a parameter of the programs; those not given are 1")
+    command.set_defaults(handler=_run)
+
+    command = commands.add_parser("roundtrip", help="read it and write it in the canonical layout")
+    command.add_argument("file", type=Path)
+    command.add_argument("--out", type=Path, required=True)
+    command.set_defaults(handler=_roundtrip)
+
+    command = commands.add_parser("show", help="text grid of each epoch, queues, programs")
+    command.add_argument("file", type=Path)
+    command.add_argument("--graph", help="this graph alone")
+    command.add_argument("--arch", help="default: the first arch of the netlist")
+    command.set_defaults(handler=_show)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Errors go to stderr and warnings to stdout, one line each."""
+    n = netlist.load(arguments.file, lenient=True)
+    findings = netlist.check(n, arguments.arch, arguments.profile)
+    errors = 0
+    for finding in findings:
+        wrong = finding.severity == "error"
+        errors += wrong
+        print(finding.text(str(arguments.file)), file=sys.stderr if wrong else sys.stdout)
+    if not errors:
+        ops = sum(len(graph.ops) for graph in n.graphs.values())
+        print(f"{arguments.file}: valid: {len(n.queues)} queues, {len(n.graphs)} graphs, {ops} ops")
+    return 1 if errors else 0
+
+
+def _roundtrip(arguments: argparse.Namespace) -> int:
+    netlist.dump(netlist.load(arguments.file), arguments.out)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    n = netlist.load(arguments.file, lenient=True)
+    for problem in n.problems:
+        print(problem.text(str(arguments.file)), file=sys.stderr)
+    sys.stdout.write(netlist.show(n, arguments.graph, arguments.arch))
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from tbuda_lab.sim import files
+
+    files.run_file(arguments.file, arguments.inputs, arguments.outputs, mode=arguments.mode, arch=arguments.arch,
+                   params=_params(arguments.param))
+    return 0
+
+
+def _params(items: list[str]) -> dict[str, int]:
+    """`NAME=VALUE` pairs; the `$` before a name may be left out. Raises InputError."""
+    out: dict[str, int] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        try:
+            value = {"true": 1, "false": 0}[text.lower()] if text.lower() in ("true", "false") else int(text, 0)
+        except ValueError:
+            equals = ""
+            value = 0
+        if not equals or not name:
+            raise InputError(f"--param {item}: write NAME=VALUE, where VALUE is a whole number, true or false")
+        out[name if name.startswith("$") else f"${name}"] = value
+    return out

@@ -1,0 +1,28 @@
+"""Is a netlist valid? A registry of rules, each a small function; `check` runs them all and collects what they find."""
+
+from tbuda_lab.core.netlist.check import (
+    attributes,
+    devices,
+    formats,
+    fused,
+    fused_buffers,
+    graphs,
+    integers,
+    placement,
+    programs,
+    queues,
+    shapes,
+    special,
+    tiles,
+    tms,
+    workload,
+)
+from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of
+from tbuda_lab.core.netlist.check.registry import PROFILES, RULES, Rule, describe, ordered
+from tbuda_lab.core.netlist.check.run import check
+
+__all__ = [
+    "ARCHS", "PROFILES", "RULES", "Facts", "Rule", "attributes", "check", "describe", "devices", "facts_of", "formats",
+    "fused", "fused_buffers", "graphs", "integers", "ordered", "placement", "programs", "queues", "shapes", "special",
+    "tiles", "tms", "workload",
+]

@@ -1,0 +1,212 @@
+"""Rules R: cores, DRAM, host memory and L1 of the device."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.registry import Issues, rule
+from tbuda_lab.core.netlist.check.special import rectangle
+from tbuda_lab.core.netlist.schema import Allocate, Deallocate, NetOp, Queue
+from tbuda_lab.core.netlist.sizes import L1Use, l1_use, queue_buffer_bytes
+
+
+@rule("R4", "op", "placement", "default")
+def on_grid(c: Context, op: NetOp) -> Issues:
+    """Every core of an op is a worker core of the device."""
+    box = rectangle(op)
+    if box is None:
+        return
+    row, col, rows, cols = box
+    if row < 0 or col < 0 or row + rows > c.facts.device.rows or col + cols > c.facts.device.cols:
+        turned = " (transposed)" if op.grid_transpose else ""
+        yield "grid_loc", f"cores [{row}, {col}] to [{row + rows - 1}, {col + cols - 1}]{turned} leave the grid of " \
+            f"{c.facts.arch}, {c.facts.device.rows}x{c.facts.device.cols}", "move the op or make its grid smaller"
+
+
+@rule("R3.channel", "queue", "placement", "default")
+def channel(c: Context, q: Queue) -> Issues:
+    """DRAM channels exist."""
+    if q.loc != "dram":
+        return
+    for number in dict.fromkeys(b.channel for b in q.buffers):
+        if not 0 <= number < c.facts.device.dram_channels:
+            yield "dram", f"DRAM channel {number} does not exist on {c.facts.arch}", \
+                f"channels are 0 to {c.facts.device.dram_channels - 1}"
+
+
+@rule("R3.capacity", "queue", "placement", "strict")
+def capacity(c: Context, q: Queue) -> Issues:
+    """Buffers end inside their DRAM channel."""
+    if q.loc != "dram":
+        return
+    size = queue_buffer_bytes(c, q, c.facts.align)
+    for b in q.buffers:
+        if b.address < 0 or b.address + size > c.facts.device.dram_channel_bytes:
+            yield "dram", f"a buffer of {size} bytes at {b.address:#x} leaves channel {b.channel}, which ends at " \
+                f"{c.facts.device.dram_channel_bytes:#x}", "lower the address, or take another channel"
+            return
+
+
+@rule("R3.reserved", "queue", "placement", "note")
+def reserved(c: Context, q: Queue) -> Issues:
+    """Buffers start above the reserved bottom of their DRAM channel, aligned as the NoC wants it."""
+    if q.loc != "dram":
+        return
+    for b in q.buffers:
+        if not 0 <= b.channel < c.facts.device.dram_channels:
+            continue
+        start = c.facts.device.dram_start(b.channel)
+        if 0 <= b.address < start:
+            yield "dram", f"address {b.address:#x} lies in the reserved part of channel {b.channel}", \
+                f"start at {start:#x}"
+            return
+        if b.address % c.facts.align:
+            yield "dram", f"address {b.address:#x} is not aligned to {c.facts.align} bytes", \
+                f"{b.address // c.facts.align * c.facts.align:#x} is"
+            return
+
+
+@rule("R2", "queue", "placement", "strict")
+def host_memory(c: Context, q: Queue) -> Issues:
+    """Host queues lie in a host channel, below its end."""
+    if q.loc != "host":
+        return
+    for b in q.buffers:
+        if not 0 <= b.channel < c.facts.device.sysmem_channels:
+            yield "host", f"host channel {b.channel} does not exist on {c.facts.arch}", \
+                f"channels are 0 to {c.facts.device.sysmem_channels - 1}"
+        elif not 0 <= b.address < c.facts.device.sysmem_channel_bytes:
+            yield "host", f"host address {b.address:#x}", \
+                f"addresses are below {c.facts.device.sysmem_channel_bytes:#x}"
+
+
+@rule("R1", "op", "placement", "strict")
+def local_inputs(c: Context, op: NetOp) -> Issues:
+    """On grayskull ops read queues of their own chip only."""
+    if not c.facts.grayskull:
+        return
+    chip = c.graph_of[op.name].target_device
+    for i in op.inputs:
+        queue = c.n.queues.get(i.source)
+        if queue is not None and queue.loc == "dram" and queue.target_device != chip:
+            yield "inputs", f"queue {queue.name!r} is on chip {queue.target_device}, the op on chip {chip}", \
+                "grayskull chips have no links: put them on one chip"
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class _Span:
+    memory: tuple[str, int, int]  # location, chip, channel
+    start: int
+    end: int
+    queue: str
+
+
+def _spans(c: Context) -> list[_Span]:
+    out = []
+    for q in c.n.queues.values():
+        size = queue_buffer_bytes(c, q, c.facts.align)
+        chip = q.target_device if isinstance(q.target_device, int) else min(q.target_device, default=-1)
+        if q.entries > 0 and q.loc in ("dram", "host"):
+            out += [_Span((q.loc, chip, b.channel), b.address, b.address + size, q.name) for b in q.buffers]
+    return sorted(out)
+
+
+def _together(c: Context) -> dict[str, list[tuple[int, int]]]:
+    """The life spans of dynamic queues, counted in instructions over all programs."""
+    lives: dict[str, list[tuple[int, int]]] = {}
+    born: dict[str, int] = {}
+    now = 0
+    for program in c.n.programs:
+        for item in program.instructions:
+            now += 1
+            if isinstance(item, Allocate):
+                born.update((name, now) for name in item.queues)
+            elif isinstance(item, Deallocate):
+                for name in item.queues:
+                    if name in born:
+                        lives.setdefault(name, []).append((born.pop(name), now))
+    for name, start in born.items():
+        lives.setdefault(name, []).append((start, now + 1))
+    return lives
+
+
+def _same_bytes(c: Context, a: Queue, b: Queue) -> bool:
+    """Two views of one ram."""
+    if a.name == b.alias or b.name == a.alias or (a.alias and a.alias == b.alias):
+        return True
+    return a.type == b.type == "ram" and [(x.channel, x.address) for x in a.buffers] == \
+        [(x.channel, x.address) for x in b.buffers]
+
+
+@rule("R5", "netlist", "placement", "strict")
+def dram_overlap(c: Context) -> Issues:
+    """No two queues share bytes of DRAM or host memory at the same time, but for the views of one ram."""
+    lives = _together(c)
+    seen: set[tuple[str, str]] = set()
+    open_spans: list[_Span] = []
+    for span in _spans(c):
+        open_spans = [o for o in open_spans if o.memory == span.memory and o.end > span.start]
+        for other in open_spans[:64]:
+            first, second = sorted((other.queue, span.queue), key=list(c.n.queues).index) \
+                if other.queue != span.queue else (span.queue, span.queue)
+            if (first, second) in seen:
+                continue
+            seen.add((first, second))
+            a, b = c.n.queues[first], c.n.queues[second]
+            if first != second and (_same_bytes(c, a, b) or not _meet(lives, first, second)):
+                continue
+            loc, chip, number = span.memory
+            message = f"queue {second!r} overlaps queue {first!r}" if first != second else \
+                f"two buffers of queue {first!r} overlap"
+            yield ("queues", second, loc), f"{message} in {loc} channel {number} of chip {chip}: " \
+                f"[{span.start:#x}, {span.end:#x}) and [{other.start:#x}, {other.end:#x})", \
+                f"the next free byte after {other.queue!r} is {other.end:#x}"
+        open_spans.append(span)
+
+
+def _meet(lives: dict[str, list[tuple[int, int]]], a: str, b: str) -> bool:
+    """Whether two queues are ever alive at once; a queue that is never allocated lives always."""
+    if a not in lives or b not in lives:
+        return True
+    return any(s < f and t < e for s, e in lives[a] for t, f in lives[b])
+
+
+def _l1(c: Context, op: NetOp) -> L1Use:
+    preloaded = c.__dict__.get("_preloaded")
+    if preloaded is None:
+        preloaded = {}
+        for s in c.settings:
+            if s.setting.fields.get("prologue") is True:
+                preloaded.setdefault(s.graph, set()).add(s.queue)
+        preloaded = {graph: frozenset(queues) for graph, queues in preloaded.items()}
+        c.__dict__["_preloaded"] = preloaded
+    return l1_use(c, op, c.facts.align, preloaded.get(c.graph_of[op.name].name, frozenset()))
+
+
+def _parts(use: L1Use) -> str:
+    parts = {f.name: getattr(use, f.name) for f in dataclasses.fields(use)}
+    return ", ".join(f"{name} {size}" for name, size in parts.items() if size)
+
+
+@rule("R6", "op", "placement", "default")
+def l1_fits(c: Context, op: NetOp) -> Issues:
+    """The buffers of an op fit the L1 of a core."""
+    if op.type == "ethernet_datacopy":
+        return
+    use = _l1(c, op)
+    if use.total > c.facts.l1_limit:
+        key = "buf_size_mb" if use.output * 2 > use.total else "mblock"
+        yield key, f"a core needs at least {use.total} bytes of L1 ({_parts(use)}), {c.facts.arch} has " \
+            f"{c.facts.l1_limit} for buffers", "take a larger grid, smaller blocks or fewer output buffers"
+
+
+@rule("R6.compiler", "op", "placement", "note")
+def l1_as_compiled(c: Context, op: NetOp) -> Issues:
+    """The buffers of an op fit what a compiler may use of L1, which leaves room for firmware and routing."""
+    if op.type == "ethernet_datacopy":
+        return
+    use = _l1(c, op)
+    if c.facts.device.l1_usable < use.total <= c.facts.l1_limit:
+        yield "", f"a core needs at least {use.total} bytes of L1 ({_parts(use)}), compilers use up to " \
+            f"{c.facts.device.l1_usable} on {c.facts.arch}", "it may still fit; smaller blocks surely do"

@@ -1,0 +1,67 @@
+"""The registry of rules: each a small function with an id, a one-line doc and the profile from which it is an error."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Issue = tuple["str | tuple[str, ...]", str, str]
+"""(place below the element, message, what would be legal). The place is a field name or a tuple of names; a rule over
+the whole netlist gives full paths."""
+Issues = Iterator[Issue]
+
+PROFILES = ("backend", "default", "strict")
+STAGES = ("parse", "verify", "fused", "programs", "workload", "golden", "shapes", "placement")
+FILES = ("devices", "queues", "graphs", "attributes", "tms", "tiles", "formats", "integers", "special", "fused",
+         "fused_buffers", "programs", "workload", "shapes", "placement")
+SCOPES = ("netlist", "queue", "graph", "op", "fused_op", "program", "setting")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One rule. `profile` is the first profile in which breaking it is an error; before that, and for "note" always, it
+    is a warning. Scopes hand the function: netlist (context), queue (context, queue), graph (context, graph),
+    op (context, op), fused_op (context, fused op), program (context, program), setting (context, Setting)."""
+
+    id: str
+    scope: str
+    stage: str
+    profile: str  # "backend" | "default" | "strict" | "note"
+    doc: str
+    check: Callable[..., Issues]
+
+    def severity(self, profile: str) -> str:
+        if self.profile == "note":
+            return "warning"
+        return "error" if PROFILES.index(self.profile) <= PROFILES.index(profile) else "warning"
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(id: str, scope: str, stage: str = "verify",
+         profile: str = "backend") -> Callable[[Callable[..., Issues]], Callable[..., Issues]]:
+    """Registers a rule function; the first line of its docstring is its doc."""
+    assert scope in SCOPES and stage in STAGES and profile in (*PROFILES, "note"), (id, scope, stage, profile)
+
+    def register(check: Callable[..., Issues]) -> Callable[..., Issues]:
+        assert id not in RULES, f"two rules {id}"
+        assert check.__doc__, f"rule {id} has no doc"
+        RULES[id] = Rule(id, scope, stage, profile, check.__doc__.strip().splitlines()[0], check)
+        return check
+
+    return register
+
+
+def ordered() -> list[Rule]:
+    """All rules, stage by stage as the backend works, within a stage file by file in the order of `FILES`."""
+    def place(r: Rule) -> tuple[int, int]:
+        return STAGES.index(r.stage), FILES.index(r.check.__module__.rpartition(".")[2])
+
+    return sorted(RULES.values(), key=place)
+
+
+def describe() -> list[dict[str, Any]]:
+    """Id, scope, stage, profile and doc of every rule, for documentation and views."""
+    return [{"id": r.id, "scope": r.scope, "stage": r.stage, "profile": r.profile, "doc": r.doc} for r in ordered()]

@@ -1,0 +1,96 @@
+"""Running the rules over a netlist."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of
+from tbuda_lab.core.netlist.check.registry import PROFILES, Rule, ordered
+from tbuda_lab.core.netlist.expand import expand
+from tbuda_lab.core.netlist.findings import Finding
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.tables import Tables
+
+Where = tuple[str, ...]
+
+
+def check(n: Netlist, arch: str | None = None, profile: str = "default") -> list[Finding]:
+    """All findings, errors of reading first, then rule by rule as the backend works.
+
+    `profile` decides what is an error: "backend" what the backend's parser refuses; "default" also what could not run
+    (shapes that do not fit, undeclared variables, cores and channels that do not exist); "strict" also what ought not
+    to be (queues that overlap, loops without end). What a higher profile refuses is a warning in a lower one.
+
+    `arch` (an arch, a board or a device descriptor file) chooses among the archs of the netlist; without it the first
+    one decides, and what only the others refuse is a warning. Raises ValueError for an unknown profile; no netlist
+    makes it raise.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"unknown profile {profile!r}; one of {', '.join(PROFILES)}")
+    findings = list(n.problems)
+    chosen, others = _archs(n, arch, findings)
+    tables = Tables(expand(n, chosen.align))
+    first = list(_run(Context(tables, chosen), profile))
+    findings += first
+    known = {(f.rule, f.where) for f in first}
+    for other in others:
+        for f in _run(Context(tables, other), profile):
+            if (f.rule, f.where) not in known:
+                known.add((f.rule, f.where))
+                message = f"on {other.arch}: {f.message}"
+                findings.append(dataclasses.replace(f, severity="warning", message=message))
+    return findings
+
+
+def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Facts, list[Facts]]:
+    """The device that decides, and the others that are listed."""
+    listed = [facts_of(a) for a in dict.fromkeys(n.archs) if a in ARCHS]
+    default = listed[0] if listed else facts_of("wormhole_b0")
+    if arch is None:
+        return default, listed[1:]
+    span = n.span(("devices", "arch"))
+    place = (span.line, span.column) if span else (None, None)
+    try:
+        facts = facts_of(arch)
+    except TbudaError as error:
+        findings.append(Finding("error", "D3", ("devices", "arch"), f"{arch!r} is no device: {error}",
+                                f"name an arch ({', '.join(ARCHS)}), a board or a descriptor file", *place))
+        return default, []
+    if n.arch_as_list and facts.arch not in n.archs:
+        findings.append(Finding("error", "D3", ("devices", "arch"), f"the netlist is not for {facts.arch}",
+                                f"it is for {', '.join(n.arch)}", *place))
+    return facts, []
+
+
+def _run(c: Context, profile: str) -> Iterator[Finding]:
+    elements = _elements(c)
+    for rule in ordered():
+        severity = rule.severity(profile)
+        for prefix, arguments in elements[rule.scope]:
+            yield from _apply(c, rule, severity, prefix, arguments)
+
+
+def _apply(c: Context, rule: Rule, severity: str, prefix: Where, arguments: tuple[Any, ...]) -> Iterator[Finding]:
+    for place, message, fix in rule.check(c, *arguments):
+        below = (place,) if isinstance(place, str) else place
+        where = prefix + tuple(part for part in below if part)
+        span = c.n.span(where)
+        yield Finding(severity, rule.id, where, message, fix, *(span or (None, None)))
+
+
+def _elements(c: Context) -> dict[str, list[tuple[Where, tuple[Any, ...]]]]:
+    """What each scope runs over: (path of the element, arguments of the rule)."""
+    n = c.n
+    return {
+        "netlist": [((), ())],
+        "queue": [(("queues", q.name), (q,)) for q in n.queues.values()],
+        "graph": [(("graphs", g.name), (g,)) for g in n.graphs.values()],
+        "op": [(("graphs", g.name, op.name), (op,)) for g, op in n.ops()],
+        "fused_op": [(("fused_ops", f.id), (f,)) for f in n.fused_ops.values()],
+        "program": [(("programs", p.name), (p,)) for p in n.programs],
+        "setting": [(("programs", s.program.name, str(s.index), "queue_settings", s.queue), (s,)) for s in c.settings],
+    }

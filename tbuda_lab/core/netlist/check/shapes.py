@@ -1,0 +1,177 @@
+"""Rules S: shapes carried through TMs must be what ops and queues declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tbuda_lab.core.netlist.check.context import Context, flag, whole, word
+from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
+from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
+from tbuda_lab.core.netlist.schema import NetOp, Queue
+from tbuda_lab.core.netlist.shapes import (
+    Shape,
+    ShapeError,
+    apply_tms,
+    operand_shape,
+    output_shape,
+    queue_shape,
+    source_shape,
+)
+
+_LABELS = ("z", "rows", "columns")
+
+
+def _sized(op: NetOp) -> bool:
+    """Whether the op declares a shape at all; if not, other rules say so."""
+    return min(*op.grid_size, op.blocking.t, *op.blocking.mblock, *op.blocking.ublock) > 0
+
+
+def text(shape: Shape) -> str:
+    return f"z {shape[0]}, {shape[1]}x{shape[2]} tiles"
+
+
+def operands(c: Context, op: NetOp) -> list[Shape | None]:
+    """Each operand's shape after its TMs; None where the source or a TM is not sound."""
+    out: list[Shape | None] = []
+    for i in op.inputs:
+        source = source_shape(c, i.source)
+        try:
+            out.append(operand_shape(source, i) if source is not None and min(source) > 0 else None)
+        except (ShapeError, TypeError, ValueError):
+            out.append(None)
+    return out
+
+
+@rule("S1", "op", "shapes", "default")
+def tms_apply(c: Context, op: NetOp) -> Issues:
+    """Every TM can be applied to the shape that reaches it."""
+    for n, i in enumerate(op.inputs):
+        source = source_shape(c, i.source)
+        if source is None or min(source) < 1:
+            continue
+        try:
+            operand_shape(source, i)
+        except ShapeError as error:
+            yield f"input_{n}_tms" if i.tms else f"input_{n}_unpad", \
+                f"{error} (input {i.source!r} is {text(source)})", error.fix
+
+
+@rule("S2", "op", "shapes", "default")
+def operands_fit(c: Context, op: NetOp) -> Issues:
+    """Operands, after their TMs, have the sizes that the op's own blocking asks for."""
+    wanted = _wanted(op) if _sized(op) else []
+    for n, (want, got) in enumerate(zip(wanted, operands(c, op), strict=False)):
+        if got is None:
+            continue
+        wrong = [f"{label} {have}, not {size}" for label, have, size in zip(_LABELS, got, want, strict=True)
+                 if size is not None and have != size]
+        if op.type == "matmul" and n == 1 and want[0] is not None and got[0] > want[0]:
+            wrong = wrong[1:]  # a longer z of the right operand is cut off: S3
+        if wrong:
+            place = f"input_{n}_tms" if op.inputs[n].tms else "inputs"
+            yield place, f"input {n} ({op.inputs[n].source!r}) has {'; '.join(wrong)} (in tiles)", \
+                _hint(op, want)
+
+
+Want = tuple[int | None, int | None, int | None]
+
+
+def _hint(op: NetOp, want: Want) -> str:
+    sizes = ", ".join(f"{label} {size}" for label, size in zip(_LABELS, want, strict=True) if size is not None)
+    inner = ", m_k x u_kt columns or rows inside" if op.type in ("matmul", "reduce", "depthwise") else ""
+    return f"{op.type} of output {text(output_shape(op))} takes {sizes}{inner}"
+
+
+def _wanted(op: NetOp) -> list[Want]:
+    """What each operand must be, as far as the op's fields fix it."""
+    t, rows, cols = output_shape(op)
+    out: Want = (t, rows, cols)
+    k = whole(op, "m_k") * whole(op, "u_kt") or None
+    if op.type in UNARY | SFPU | {"tilizer"}:
+        return [out]
+    if op.type in BINARY:
+        return [out, out]
+    if op.type == "matmul" and not flag(op, "identity"):
+        z = t * max(whole(op, "z", 1), 1) if flag(op, "accumulate") else t
+        return [(z, rows, k), (z, k, cols), *([out] if flag(op, "bias") else [])]
+    if op.type == "depthwise":
+        m_k = whole(op, "m_k") or None
+        return [(t, rows, m_k * cols if m_k else None), (t, m_k, cols), *([out] if flag(op, "bias") else [])]
+    if op.type == "reduce":
+        dim = word(op, "dim")
+        if dim == "r":
+            return [(t, k, cols)]
+        if dim == "c":
+            return [(t, rows, k)]
+        if dim == "z":
+            return [(t * whole(op, "z") if "z" in op.attributes else None, rows, cols)]
+    return []
+
+
+@rule("S3", "op", "shapes", "note")
+def longer_right_operand(c: Context, op: NetOp) -> Issues:
+    """The right operand of a matmul is no longer in z than the left; what is over would be ignored."""
+    if op.type != "matmul" or flag(op, "identity") or not _sized(op):
+        return
+    want, got = _wanted(op)[1][0], [*operands(c, op), None, None][1]
+    if got is not None and want is not None and got[0] > want:
+        yield "inputs", f"input 1 ({op.inputs[1].source!r}) has z {got[0]}, only {want} are used", \
+            "slice it, or make them equal"
+
+
+@rule("S4", "queue", "shapes", "default")
+def queue_holds_output(c: Context, q: Queue) -> Issues:
+    """A queue holds exactly what the op that feeds it makes, after its own input TMs."""
+    op = c.ops.get(q.input)
+    shape = queue_shape(q)
+    if op is None or not _sized(op) or min(shape) < 1:
+        return
+    try:
+        made = apply_tms(output_shape(op), q.input_tms or ())
+    except ShapeError as error:
+        yield "input_tms", f"{error} (op {op.name!r} makes {text(output_shape(op))})", error.fix
+        return
+    if made != shape:
+        yield "", f"the queue holds {text(shape)}, but op {op.name!r} makes {text(made)}", \
+            "make grid_size x mblock x ublock and t agree"
+
+
+@rule("S5", "op", "shapes", "default")
+def reduced_to_one(c: Context, op: NetOp) -> Issues:
+    """A reduce over rows makes one row of tiles, one over columns one column."""
+    if op.type == "reduce" and _sized(op):
+        _, rows, cols = output_shape(op)
+        for dim, size in (("r", rows), ("c", cols)):
+            if dim in word(op, "dim") and word(op, "dim") != "z" and size != 1:
+                yield "mblock", f"a reduce over {dim} makes {size} tiles along {dim}", "it makes one"
+
+
+@rule("S6", "op", "shapes", "default")
+def splice_shapes(c: Context, op: NetOp) -> Issues:
+    """Windows of a splice lie inside its inputs."""
+    if op.type == "splice" and _sized(op):
+        for n, got in enumerate(operands(c, op)):
+            value = op.attributes.get(f"input{n}")
+            if got is not None and isinstance(value, (list, tuple)) and len(value) == 3 \
+                    and all(isinstance(v, int) for v in value):
+                yield from _window(op, n, got, [int(v) for v in value])
+
+
+def _window(op: NetOp, n: int, got: Shape, triple: list[int]) -> Iterator[Issue]:
+    index, length, stride = triple
+    if word(op, "granularity") == "t":
+        limit, unit = got[0], "slices of t"
+    else:
+        (rows, cols), (rt, ct) = op.grid_size, op.blocking.ublock
+        limit, unit = got[1] * got[2] // (rows * cols * rt * ct), "ublocks of a core"
+    if index + length > limit or stride < length:
+        yield ("attributes", f"input{n}"), f"index {index}, length {length}, stride {stride} of {limit} {unit}", \
+            "index + length stays within them, stride is at least length"
+
+
+@rule("S7", "queue", "shapes", "note")
+def read_and_written(c: Context, q: Queue) -> Issues:
+    """Every queue is read or written by an op."""
+    base = q.alias or q.name
+    if q.name not in c.readers and q.input not in c.ops and base not in c.readers:
+        yield "", "no op reads or writes this queue", "drop it"

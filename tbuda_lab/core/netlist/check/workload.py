@@ -1,0 +1,176 @@
+"""Rules P11, P12 and G: constants, temporal epochs, and what the golden model refuses at run time."""
+
+from __future__ import annotations
+
+from tbuda_lab.core.netlist.check.context import Context, Setting
+from tbuda_lab.core.netlist.check.registry import Issues, rule
+from tbuda_lab.core.netlist.epochs import linked_graphs
+from tbuda_lab.core.netlist.schema import (
+    Allocate,
+    Deallocate,
+    EndLoop,
+    Execute,
+    Loop,
+    Param,
+    Program,
+    QueueSetting,
+    Var,
+    VarInst,
+)
+
+
+@rule("P11", "program", "workload", "default")
+def constants(c: Context, p: Program) -> Issues:
+    """Constants (`$c_...`) do not change inside loops; a static one is only ever set."""
+    depth, statics = 0, set[str]()
+    for k, item in enumerate(p.instructions):
+        match item:
+            case Loop():
+                depth += 1
+            case EndLoop():
+                depth -= 1
+            case Var(static, values):
+                statics.update(values if static else ())
+                for name in values:
+                    if depth > 0 and name.startswith("$c_"):
+                        yield str(k), f"constant {name!r} is declared inside a loop", "declare it before the loop"
+            case VarInst(out, opcode, args) if out.startswith("$c_"):
+                if depth > 0:
+                    yield str(k), f"constant {out!r} is changed inside a loop", "constants start with $c_: rename it"
+                if out in statics and opcode != "set":
+                    yield str(k), f"static constant {out!r} is changed by {opcode}", "only set is legal"
+                moving = [a for a in args if isinstance(a, str) and a in statics and not a.startswith("$c_")]
+                if out in statics and moving:
+                    yield str(k), f"static constant {out!r} is set from {moving[0]!r}, which changes", \
+                        "set it from a constant"
+
+
+def _links(c: Context) -> dict[str, tuple[str, ...]]:
+    """The linked group of each graph that has one."""
+    return {g: group for group in linked_graphs(c.n) if len(group) > 1 for g in group}
+
+
+@rule("P12", "program", "workload", "default")
+def epochs_whole(c: Context, p: Program) -> Issues:
+    """Graphs linked op to op are executed together: all of them before anything else, none twice."""
+    links = _links(c)
+    pending: list[str] = []
+    for k, item in enumerate(p.instructions):
+        if not isinstance(item, Execute):
+            continue
+        group = links.get(item.graph, (item.graph,))
+        if pending and pending[0] not in group:
+            missing = [g for g in links[pending[0]] if g not in pending]
+            yield str(k), f"graph {item.graph!r} is executed before {', '.join(map(repr, missing))}, which run " \
+                f"together with {pending[0]!r}", "execute linked graphs one after the other"
+            pending = []
+        elif item.graph in pending:
+            yield str(k), f"graph {item.graph!r} is executed again before the graphs linked to it", \
+                "execute linked graphs once each"
+            continue
+        pending.append(item.graph)
+        if len(pending) == len(group):
+            pending = []
+    if pending:
+        missing = [g for g in links[pending[0]] if g not in pending]
+        yield "", f"{', '.join(map(repr, missing))} never run, but are linked to {pending[0]!r}", "execute them too"
+
+
+@rule("G5.group", "netlist", "workload", "default")
+def epoch_members(c: Context) -> Issues:
+    """Graphs linked op to op have one input_count and a chip of their own each."""
+    for group in linked_graphs(c.n):
+        graphs = [c.n.graphs[g] for g in group]
+        if len({g.input_count for g in graphs}) > 1:
+            yield ("graphs", graphs[-1].name, "input_count"), "linked graphs have different input_count: " + \
+                ", ".join(f"{g.name} {g.input_count}" for g in graphs[:6]), "make them equal"
+        chips: dict[str, str] = {}
+        for g in graphs:
+            other = chips.setdefault(str(g.target_device), g.name)
+            if other != g.name:
+                yield ("graphs", g.name, "target_device"), f"linked graphs {other!r} and {g.name!r} are both on chip " \
+                    f"{g.target_device}", "put a queue between them, or move one"
+
+
+@rule("G5.settings", "program", "workload", "default")
+def same_settings(c: Context, p: Program) -> Issues:
+    """Settings of one queue in graphs that run together are equal."""
+    links = _links(c)
+    seen: dict[str, QueueSetting] = {}
+    current: tuple[str, ...] = ()
+    done: set[str] = set()
+    for k, item in enumerate(p.instructions):
+        if not isinstance(item, Execute):
+            continue
+        group = links.get(item.graph, (item.graph,))
+        if group != current or item.graph in done:
+            seen, current, done = {}, group, set()
+        done.add(item.graph)
+        for name, setting in (item.settings or {}).items():
+            if name in seen and seen[name].fields != setting.fields:
+                yield (str(k), "queue_settings", name), f"queue {name!r} is set otherwise for a graph that runs " \
+                    f"together with {item.graph!r}", "make the settings equal"
+            seen[name] = setting
+
+
+@rule("G1.zero", "setting", "golden", "default")
+def zero_needs_prologue(c: Context, s: Setting) -> Issues:
+    """zero clears what a prologue loads: it needs one."""
+    if s.setting.fields.get("zero") is True and s.setting.fields.get("prologue", False) is False:
+        yield "zero", "zero without prologue", "write `prologue: true`"
+
+
+@rule("G2.wrptr", "setting", "golden", "default")
+def ram_autoinc(c: Context, s: Setting) -> Issues:
+    """A ram whose write pointer advances has no prologue, epilogue or zero."""
+    queue, fields = c.n.queues.get(s.queue), s.setting.fields
+    if queue is None or queue.type != "ram" or not fields.get("global_wrptr_autoinc", 0):
+        return
+    for key in ("prologue", "epilogue", "zero"):
+        if fields.get(key) is True:
+            yield key, f"{key} for a ram with global_wrptr_autoinc {fields['global_wrptr_autoinc']}", \
+                "drop one of the two"
+
+
+@rule("G3.stream", "setting", "golden", "default")
+def streaming(c: Context, s: Setting) -> Issues:
+    """A streamed queue holds a whole number of executes: entries a multiple of input_count."""
+    queue, graph, fields = c.n.queues.get(s.queue), c.n.graphs.get(s.graph), s.setting.fields
+    if queue is None or graph is None or queue.type != "queue" or queue.entries < 1 or graph.input_count < 1:
+        return
+    still = (fields.get("prologue", False), fields.get("epilogue", False), fields.get("global_rdptr_autoinc", 0))
+    step = fields.get("rd_ptr_autoinc", 1)
+    reads = any(r.graph is graph for r in c.readers.get(s.queue, ()))
+    if any(still) or isinstance(step, str) or not step or not reads:
+        return
+    if queue.entries % graph.input_count:
+        yield "", f"queue {s.queue!r} of {queue.entries} entries, graph {s.graph!r} of input_count " \
+            f"{graph.input_count}", "make entries a multiple of input_count"
+
+
+@rule("G4.bound", "setting", "golden", "default")
+def bound_to_param(c: Context, s: Setting) -> Issues:
+    """prologue and epilogue do not depend on a parameter of the program."""
+    params = {name for item in s.program.instructions if isinstance(item, Param) for name in item.names}
+    for key in ("prologue", "epilogue"):
+        if s.setting.fields.get(key) in params:
+            yield key, f"{key} is bound to parameter {s.setting.fields[key]!r}", "write true or false"
+
+
+@rule("G7.lifetime", "netlist", "golden", "default")
+def lifetimes(c: Context) -> Issues:
+    """A dynamic queue is allocated before it is deallocated, and not twice."""
+    alive: set[str] = set()
+    for program in c.n.programs:
+        for k, item in enumerate(program.instructions):
+            where = ("programs", program.name, str(k))
+            if isinstance(item, Allocate):
+                for name in item.queues:
+                    if name in alive:
+                        yield where, f"queue {name!r} is allocated already", "deallocate it first"
+                    alive.add(name)
+            elif isinstance(item, Deallocate):
+                for name in item.queues:
+                    if name not in alive:
+                        yield where, f"queue {name!r} is not allocated", "allocate it first"
+                    alive.discard(name)

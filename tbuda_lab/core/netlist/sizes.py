@@ -1,0 +1,102 @@
+"""Bytes: of queue buffers in DRAM or host memory, and of an op's buffers in L1."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.netlist.schema import NetOp, Queue
+from tbuda_lab.core.netlist.tables import FULL_TILE, Tables
+
+OVERLAY_BASE = 64 * 1024  # every core has this much for its overlay blob; more comes out of the buffers
+
+
+def tile_size(df: DataFormat, tile_dim: tuple[int, int] | None, align: int, *, header: bool = True) -> int:
+    """Bytes of a tile; 0 for an unknown format or tile size."""
+    try:
+        return tile_bytes(df, tile_dim or FULL_TILE, align=align, header=header)
+    except Exception:  # the formats room raises its own errors for what no machine has
+        return 0
+
+
+def queue_buffer_bytes(tables: Tables, q: Queue, align: int) -> int:
+    """Bytes of one buffer of a queue: a header of `align` bytes and `entries` slots of t x mblock x ublock tiles.
+
+    Flat queues and what an op untilizes into have no tile headers (netlist.md 3.1).
+    """
+    op = tables.ops.get(q.input)
+    plain = q.layout == "flat" or bool(op is not None and op.untilize_output)
+    b = q.blocking
+    tiles = max(b.t, 0) * max(b.mblock[0], 0) * max(b.mblock[1], 0) * max(b.ublock[0], 0) * max(b.ublock[1], 0)
+    entry = tiles * tile_size(q.df, q.tile_dim, align, header=not plain)
+    return align + max(q.entries, 0) * entry
+
+
+@dataclasses.dataclass(frozen=True)
+class L1Use:
+    """Bytes of L1 that one core of an op needs at least."""
+
+    inputs: int
+    output: int
+    parameters: int
+    intermediate: int
+    overlay: int
+
+    @property
+    def total(self) -> int:
+        return self.inputs + self.output + self.parameters + self.intermediate + self.overlay
+
+
+def l1_use(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str]) -> L1Use:
+    """What the buffers of an op take in L1, from the fields of the netlist alone.
+
+    The model of place-and-route.md 2.1 and 2.3, each term at the least it can be: double buffered input blocks
+    (the operand that a matmul keeps minimal at one row or column of ublocks), `buf_size_mb` output mblocks (all t of a
+    gradient op), the share of a preloaded queue that falls to one core, a block of intermediates in another format,
+    and the overlay beyond its 64 KiB. `preloaded` names the queues with a prologue.
+    """
+    b = op.blocking
+    if min(b.t, *b.mblock, *b.ublock, *op.grid_size) < 1:
+        return L1Use(0, 0, 0, 0, 0)
+    block = b.mblock[0] * b.mblock[1] * b.ublock[0] * b.ublock[1]
+    depth = max(op.buf_size_mb or 1, 1)
+    output = block * tile_size(op.out_df, op.tile_dim, align) * (max(depth, b.t) if op.gradient_op else depth)
+    inputs = parameters = 0
+    for n, i in enumerate(op.inputs):
+        tile = tile_size(i.df, tables.tile_dim(i.source), align)
+        queue = tables.n.queues.get(i.source)
+        if queue is not None and i.source in preloaded:
+            z, rt, ct = queue.blocking.tiles(queue.grid_size)
+            parameters += -(-max(z * rt * ct, 0) // (op.grid_size[0] * op.grid_size[1])) * tile
+        else:
+            inputs += _input_tiles(op, n) * tile
+    intermediate = 0
+    attributes = op.attributes
+    k = attributes.get("m_k", 1)
+    if op.intermed_df not in (None, op.out_df) and op.type == "matmul" and isinstance(k, int) and k > 1:
+        intermediate = block * tile_size(op.intermed_df or op.out_df, op.tile_dim, align)
+    return L1Use(inputs, output, parameters, intermediate, max((op.overlay_size or 0) - OVERLAY_BASE, 0))
+
+
+def _input_tiles(op: NetOp, n: int) -> int:
+    """Tiles of the buffer of input n, at the least."""
+    sizes = op.input_buf_min_size_tiles or []
+    asked = sizes[n] if n < len(sizes) and sizes[n] > 0 else 0
+    (m, k_n), (rt, ct) = op.blocking.mblock, op.blocking.ublock
+    counts = op.attributes.get("kernel_broadcast")
+    kept = counts.get(f"input_{n}") if isinstance(counts, dict) else None
+    if isinstance(kept, int) and kept > 0:
+        return max(asked, kept)
+    u_kt = op.attributes.get("u_kt", 1)
+    u_kt = u_kt if isinstance(u_kt, int) and u_kt > 0 else 1
+    if op.type == "matmul":
+        identity = op.attributes.get("identity") is True
+        small = op.attributes.get("min_buffer_input", 0)
+        if n == 0:
+            return max(asked, 1 if identity else 2 * rt * u_kt * (1 if small == 0 else m))
+        if n == 1:
+            return max(asked, 2 * u_kt * ct * (1 if small == 1 else k_n))
+        return max(asked, 1)
+    if op.type in ("splice", "fused_op", "embedding", "topk", "reduce", "depthwise", "tilizer"):
+        return max(asked, 2)
+    return max(asked, 2 * rt * ct)
