@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tbuda_lab.core.balancer.parameters import is_small, preloads, resident_tiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
@@ -47,7 +48,7 @@ def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic
     cores = rows["cores"].astype(np.int64)
     sizes: list[np.ndarray] = []
     readers: list[np.ndarray] = []
-    for operand in profile.operands:
+    for port, operand in enumerate(profile.operands):
         tile = tile_bytes(operand.df, align=device.tile_align)
         z, rt, ct = operand.tiles
         whole = z * rt * ct
@@ -63,7 +64,11 @@ def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic
         else:
             count, cores_in = -(-whole // cores), cores
         if operand.feed == "parameter":
-            count = np.where(rows["prologue"] & (operand.role != "elt"), count // np.maximum(t, 1) * z, count)
+            # a preloaded parameter is fetched once, however often it is used
+            small = is_small(profile, port, rows)
+            whole_prologue = rows["prologue"] & (operand.role != "elt")
+            once = np.where(small, resident_tiles(profile, port, rows), count // np.maximum(t, 1) * z)
+            count = np.where(small | whole_prologue, once, count)
         sizes.append(count * tile)
         readers.append(cores_in)
     out = rows["t"].astype(np.int64) * block_r * block_c * tile_bytes(profile.df, align=device.tile_align)
@@ -103,7 +108,7 @@ def limits(
         size = move.operand_bytes[port]
         if place == DRAM and profile.operands[port].feed == "parameter":
             preload = size / (base / 2) / microbatch
-            table[1 + port] = np.where(rows["prologue"], preload, size / dram)
+            table[1 + port] = np.where(preloads(profile, port, rows), preload, size / dram)
         elif place == DRAM:
             table[1 + port] = size / dram
         elif place == HOST:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors, expand, ublock_shapes
 from tbuda_lab.core.balancer.cost import cycles as cost_cycles
+from tbuda_lab.core.balancer.parameters import is_small, resident_tiles
 from tbuda_lab.core.balancer.pickers import picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
@@ -165,6 +166,9 @@ def enumerate_candidates(
     rows["buf_size_mb"] = np.array(buffers)[buf]
     rows["prologue"] = np.array(prologues)[pro]
     rows["cores"] = rows["grid_r"].astype(np.int64) * rows["grid_c"]
+    if profile.feeds_host:
+        # an untilized queue takes the tiles in rows; slices of columns, or slices before z, come in another order
+        rows["reason"][(rows["stream_c"] > 1) | (rows["stream"] == "rz")] = Reason.USER_ACCESS_PREVENTS_STREAMING
     _sparse_counts(profile, rows)
     _l1(profile, device, choice, rows)
     _cycles(profile, device, rows)
@@ -265,8 +269,10 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
             streamed = factor * _elt_ublock(profile, ur, uc, u_kt)
             whole = operand.tiles[0] * operand.tiles[1] * operand.tiles[2] // rows["cores"].astype(np.int64)
         if operand.feed == "parameter":
-            l1_param += np.where(prologue, whole * tile, 0)
-            l1_input += np.where(prologue, 0, streamed * tile)
+            # a small one is kept as it lies in its queue and fed through the ordinary input buffer
+            small = is_small(profile, port, rows)
+            l1_param += np.where(small, resident_tiles(profile, port, rows), np.where(prologue, whole, 0)) * tile
+            l1_input += np.where(prologue & ~small, 0, streamed * tile)
         else:
             l1_input += streamed * tile
 
@@ -315,42 +321,26 @@ def _elt_ublock(profile: OpProfile, ur: np.ndarray, uc: np.ndarray, u_kt: np.nda
 
 
 def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
-    sparse = None
-    if profile.kind == "sparse_matmul":
-        sparse = (rows["nz_tiles"], rows["nz_ublocks"], rows["nz_strips"])
     op = profile.op
+    block: dict[str, np.ndarray] = {
+        f: rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c")
+    }
     rows["cycles"] = cost_cycles(
         profile.kind,
         arch=device.arch,
-        df=profile.df,
+        df=profile.operands[0].df,
         acc_df=profile.acc_df,
         fidelity=profile.fidelity,
-        t=rows["t"].astype(np.int64),
-        mblock_m=rows["mblock_m"].astype(np.int64),
-        mblock_n=rows["mblock_n"].astype(np.int64),
-        ublock_r=rows["ublock_r"].astype(np.int64),
-        ublock_c=rows["ublock_c"].astype(np.int64),
+        **block,
         m_k=np.maximum(rows["m_k"].astype(np.int64), 1),
         u_kt=np.maximum(rows["u_kt"].astype(np.int64), 1),
         z=profile.z_group,
+        dim=op.dim if isinstance(op, HwReduce) else None,
         approximate=isinstance(op, HwUnary) and op.approximate,
-        sparse=sparse,
+        sparse=(rows["nz_tiles"], rows["nz_ublocks"], rows["nz_strips"]) if profile.kind == "sparse_matmul" else None,
     )
     if isinstance(op, HwMatmul) and op.sfpu_op:
+        # the epilogue runs on the finished block, after the multiplication
         rows["cycles"] += cost_cycles(
-            op.sfpu_op,
-            arch=device.arch,
-            df=profile.df,
-            acc_df=profile.acc_df,
-            fidelity=profile.fidelity,
-            t=rows["t"].astype(np.int64),
-            mblock_m=rows["mblock_m"].astype(np.int64),
-            mblock_n=rows["mblock_n"].astype(np.int64),
-            ublock_r=rows["ublock_r"].astype(np.int64),
-            ublock_c=rows["ublock_c"].astype(np.int64),
-            m_k=np.int64(1),
-            u_kt=np.int64(1),
-            z=1,
-            approximate=False,
-            sparse=None,
+            op.sfpu_op, arch=device.arch, df=profile.df, acc_df=profile.acc_df, fidelity=profile.fidelity, **block
         )

@@ -54,6 +54,7 @@ class OpProfile:
     inner_run: int  # tiles of the inner dimension that lie together in every operand
     user_stacks: tuple[int, ...]  # factors of stacks and slices on edges to reading ops
     feeds_host: bool  # written to a host queue: untilized, so rows in order
+    stream_parameters: bool = False  # the user wants no parameter preloaded, not even a small one
 
     @property
     def signature(self) -> str:
@@ -168,4 +169,5 @@ def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequenc
         inner_run=run,
         user_stacks=tuple(sorted(stacks)),
         feeds_host=feeds_host,
+        stream_parameters=options.default_dram_parameters is True,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, dram_divider, limits, traffic
 from tbuda_lab.core.balancer.edges import EdgeCache
 from tbuda_lab.core.balancer.orders import read_order, ublock_orders
+from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
@@ -151,8 +152,7 @@ class Problem:
         for port, place in enumerate(where):
             if place == DRAM:
                 cores = move.operand_cores[port]
-                preloaded = table.rows["prologue"] & (self.profiles[op].operands[port].feed == "parameter")
-                total += np.where(preloaded, 0, cores)
+                total += np.where(preloads(self.profiles[op], port, table.rows), 0, cores)
         if output == DRAM:
             total += move.output_cores
         return total

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.enumerate import ENCODING_DF, SPARSE_TILE_DF
+from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.pickers import encode_row
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
@@ -186,7 +187,7 @@ class QueuePlanner:
             ublock = self._reader_ublock(first, port)
             ublock = (math.gcd(ublock[0], rt // grid[0]), math.gcd(ublock[1], ct // grid[1]))
         parameter = node.kind is NodeKind.PARAMETER
-        prologue = bool(readers) and all(bool(self.models[r].rows[self.placed[r].row]["prologue"]) for r, _ in readers)
+        prologue = bool(readers) and all(self._preloads(r, p) for r, p in readers)
         self._add(
             node.name,
             "parameter" if parameter else "constant",
@@ -201,6 +202,11 @@ class QueuePlanner:
             chip=self._chip(node.name),
             prologue=prologue,
         )
+
+    def _preloads(self, reader: str, port: int) -> bool:
+        table, at = self.models[reader], self.placed[reader].row
+        assert table.profile is not None
+        return bool(preloads(table.profile, port, table.rows[at : at + 1])[0])
 
     def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
         row = self.models[reader].rows[self.placed[reader].row]
