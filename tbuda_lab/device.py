@@ -1,0 +1,5 @@
+"""`pybuda.device`."""
+
+from tbuda_lab.runtime.device import Device
+
+__all__ = ["Device"]

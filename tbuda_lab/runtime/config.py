@@ -1,0 +1,426 @@
+"""The compiler configuration of the PyBuda API: one global object, and functions that write to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_format
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override, Target
+from tbuda_lab.runtime.enums import CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat
+from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.query import NodePredicateBuilder
+
+OpNames = str | NodePredicateBuilder | Sequence[str | NodePredicateBuilder]
+
+NO_EFFECT: dict[str, str] = {
+    "enable_auto_fusing": "ops are not fused",
+    "enable_conv_prestride": "convolutions are not prestrided on the host",
+    "performance_trace": "the executor always counts cycles",
+    "backend_opt_level": "there is one executor",
+    "backend_cluster_descriptor_path": "chips come from the device",
+    "backend_runtime_params_path": "there is no backend database",
+    "backend_runtime_args": "there is one executor",
+    "store_backend_db_to_yaml": "there is no backend database",
+    "amp_level": "formats are chosen by default_df_override",
+    "use_interactive_placer": "the placer works one way",
+    "enable_device_tilize": "inputs are tilized on the host",
+    "enable_forked_dram_inputs": "every reader has its own DRAM stream",
+    "place_on_one_row": "the balancer chooses grids",
+    "enable_recompute": "training is not supported",
+    "enable_training": "training is not supported",
+    "op_intermediates_to_save": "intermediates are kept by the executor's `keep`",
+}
+"""Options that are accepted and change nothing, and why; setting one says so once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OverrideRecord:
+    """One call of an override function: what `core.options.Override` will be once the model's names are known."""
+
+    kind: str
+    target: str | NodePredicateBuilder | tuple[str | NodePredicateBuilder, ...]
+    value: Any = True
+
+    def resolve(self, graph: Graph) -> Override:
+        """The override for a traced graph: predicates become the names they match, decomposed ones included."""
+        parts = self.target if isinstance(self.target, tuple) else (self.target,)
+        if all(isinstance(p, str) for p in parts):
+            target: Target = self.target if isinstance(self.target, str) else tuple(str(p) for p in parts)
+            return Override(self.kind, target, self.value, source="pybuda")
+        names = [n for p in parts for n in ((p,) if isinstance(p, str) else p.names(graph))]
+        patterns = [re.escape(name) + r"(\.dc\..*|\.lc\d+)?" for name in names]
+        patterns += [p.text for p in parts if isinstance(p, NodePredicateBuilder) and p.kind == "name"]
+        return Override(self.kind, re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)"), self.value, "pybuda")
+
+
+@dataclasses.dataclass
+class CompilerConfig:
+    """Options of a compile; fields and defaults as PyBuda's. `NO_EFFECT` names those that change nothing here."""
+
+    enable_training: bool = False
+    enable_recompute: bool = False
+    match_subgraph_patterns: int | None = None
+    balancer_policy: str = "default"
+    scheduler_policy: str = "ModuleInputsBFS"
+    enable_t_streaming: bool = True
+    manual_t_streaming: bool = False
+    enable_consteval: bool = True
+    enable_auto_fusing: bool = True
+    compile_subgraphs: bool = False
+    graph_solver_self_cut_type: str = "FastCut"
+    use_interactive_placer: bool = True
+    enable_enumerate_u_kt: bool = True
+    enable_link_past_cache_ios: bool = False
+    enable_pt2_fx_graph_link: bool = False
+    compile_depth: CompileDepth = CompileDepth.FULL
+    enable_tvm_cpu_fallback: bool = True
+    cpu_fallback_ops: set[str] = dataclasses.field(default_factory=lambda: {"embedding"})
+    enable_tm_cpu_fallback: bool = False
+    tm_cpu_fallback_max_depth: int = 10
+    enable_tvm_dropout: bool = False
+    enable_tvm_unsupported_ops: bool = False
+    enable_op_level_comparision: bool = False
+    enable_tvm_constant_prop: bool = False
+    convert_framework_params_to_tvm: bool = True
+    enable_xla_jax_convert: bool = False
+    enable_tvm_jax_freeze_large_model: bool = True
+    framework_model_output_names: list[str] = dataclasses.field(default_factory=list)
+    tvm_constnat_prop_mask: set[str] = dataclasses.field(default_factory=set)
+    compile_tvm_to_python: bool = True
+    retain_tvm_python_files: bool = False
+    tvm_graph_store_path: str = ""
+    tvm_graph_load_path: str = ""
+    tvm_module_to_num_patterns: dict[str, int] = dataclasses.field(default_factory=dict)
+    enable_conv_prestride: bool = True
+    max_pool_add_sub_surround: bool = False
+    max_pool_add_sub_surround_value: float = 1.0
+    loopback_outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    enable_device_tilize: bool = False
+    enable_forked_dram_inputs: bool = False
+    chip_placement_policy: str = "MMIO_LAST"
+    op_names_dont_fuse: list[str] = dataclasses.field(default_factory=list)
+    op_names_manual_fuse: list[str] = dataclasses.field(default_factory=list)
+    default_dram_parameters: bool | None = None
+    default_df_override: DataFormat | None = None
+    default_accumulate_df: DataFormat | None = None
+    enable_broadcast_splitting: bool = False
+    default_math_fidelity: MathFidelity = MathFidelity.HiFi3
+    performance_trace: PerfTraceLevel = PerfTraceLevel.NONE
+    amp_level: int | None = None
+    harvesting_mask: int = 0
+    enable_auto_transposing_placement: bool = False
+    fracture_groups: list[Any] = dataclasses.field(default_factory=list)
+    conv_multi_op_fracture_factor_override: dict[str, int] = dataclasses.field(default_factory=dict)
+    enable_stable_softmax: bool = True
+    enable_single_buffer_fallback: bool = False
+    device_mode: DeviceMode = DeviceMode.CompileAndRun
+    backend_opt_level: int = 4
+    backend_output_dir: str = ""
+    backend_device_descriptor_path: str = ""
+    backend_cluster_descriptor_path: str = ""
+    backend_runtime_params_path: str = ""
+    backend_runtime_args: str = ""
+    store_backend_db_to_yaml: bool = False
+    input_queues_on_host: bool = True
+    output_queues_on_host: bool = True
+    insert_queues: list[tuple[str, str, int]] = dataclasses.field(default_factory=list)
+    paddings: dict[str, bool] = dataclasses.field(default_factory=dict)
+    op_intermediates_to_save: list[str] = dataclasses.field(default_factory=list)
+    tti_dump_format: TTIDumpFormat = TTIDumpFormat.DEFAULT
+    dram_placement_algorithm: DRAMPlacementAlgorithm = DRAMPlacementAlgorithm.ROUND_ROBIN
+    overrides: list[OverrideRecord] = dataclasses.field(default_factory=list)
+
+    # -- methods of PyBuda's class ---------------------------------------------------------------------------
+    def place_on_new_epoch(self, op_names: OpNames) -> None:
+        self.add("epoch_break", op_names)
+
+    def place_on_new_chip(self, op_names: OpNames) -> None:
+        self.add("chip_break", op_names)
+
+    def balancer_op_override(self, op_name: str, attribute: str, value: Any) -> None:
+        """Attributes: grid_shape, t_stream_shape, t_stream_dir, u_kt."""
+        kinds = {
+            "grid_shape": "op_size",
+            "t_stream_shape": "t_stream_shape",
+            "t_stream_dir": "t_stream_dir",
+            "u_kt": "u_kt",
+        }
+        if attribute not in kinds:
+            raise not_supported(f"balancer_op_override of {attribute!r}", f"known attributes: {', '.join(kinds)}")
+        self.add(kinds[attribute], op_name, value)
+
+    def dont_fuse(self, name: str) -> None:
+        """Ops are not fused here, so this holds already."""
+        self.op_names_dont_fuse.append(name)
+
+    def manual_fuse(self, names: Sequence[str]) -> None:
+        raise not_supported("manual_fuse", NO_EFFECT["enable_auto_fusing"])
+
+    # -- to the compiler -------------------------------------------------------------------------------------
+    def add(self, kind: str, target: OpNames, value: Any = True) -> None:
+        """Append an override record."""
+        if not isinstance(target, str | NodePredicateBuilder | list | tuple):
+            raise PipelineError(
+                f"{kind} takes an op name, a predicate, or a list of those, not {type(target).__name__}"
+            )
+        one = target if isinstance(target, str | NodePredicateBuilder) else tuple(target)
+        self.overrides.append(OverrideRecord(kind, one, value))
+
+    def options(self, microbatch: int = 1, fp32_fallback: DataFormat = DataFormat.Float16_b) -> CompileOptions:
+        """The options of a compile, environment switches applied."""
+        known = {f.name for f in dataclasses.fields(CompileOptions)}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in known}
+        values |= environment()
+        values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
+        values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
+        return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
+
+    def resolved(self, graph: Graph) -> tuple[Override, ...]:
+        """All override records for one traced graph."""
+        return tuple(record.resolve(graph) for record in self.overrides)
+
+
+def _flag(text: str) -> bool:
+    return text not in ("", "0", "false", "False")
+
+
+ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "PYBUDA_DEFAULT_DF": ("default_df_override", parse_format),
+    "PYBUDA_BALANCER_POLICY_TYPE": ("balancer_policy", str),
+    "PYBUDA_SCHEDULER_POLICY": ("scheduler_policy", str),
+    "PYBUDA_ENABLE_INPUT_QUEUES_ON_HOST": ("input_queues_on_host", _flag),
+    "PYBUDA_ENABLE_OUTPUT_QUEUES_ON_HOST": ("output_queues_on_host", _flag),
+    "PYBUDA_DEFAULT_DRAM_PARAMETERS": ("default_dram_parameters", _flag),
+    "PYBUDA_DISABLE_STABLE_SOFTMAX": ("enable_stable_softmax", lambda text: not _flag(text)),
+    "PYBUDA_DISABLE_ENUMERATE_U_KT": ("enable_enumerate_u_kt", lambda text: not _flag(text)),
+    "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
+    "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),
+}
+"""Environment switch -> (option, how its text is read). Read at every compile; unknown PYBUDA_* are ignored."""
+
+
+def environment() -> dict[str, Any]:
+    """Options set by environment switches now."""
+    return {option: read(os.environ[name]) for name, (option, read) in ENVIRONMENT.items() if name in os.environ}
+
+
+# -- the global configuration ------------------------------------------------------------------------------------
+_CONFIG = CompilerConfig()
+
+
+def _get_global_compiler_config() -> CompilerConfig:
+    return _CONFIG
+
+
+def _set_global_compiler_config(config: CompilerConfig) -> None:
+    global _CONFIG
+    _CONFIG = config
+
+
+def _clear_global_compiler_config() -> None:
+    _set_global_compiler_config(CompilerConfig())
+
+
+DEVICE_CONFIGS: dict[str, str] = {
+    "wh_n150": "n150", "wh_n300": "n300", "gs_e150": "e150", "gs_e300": "e300", "bh_test": "blackhole",
+}  # fmt: skip
+"""device_config names of PyBuda -> device names here."""
+
+RENAMED = {"accumulate_df": "default_accumulate_df", "math_fidelity": "default_math_fidelity"}
+
+
+def set_configuration_options(
+    enable_recompute: bool | None = None,
+    balancer_policy: str | None = None,
+    place_on_one_row: bool | None = None,
+    enable_t_streaming: bool | None = None,
+    manual_t_streaming: bool | None = None,
+    enable_consteval: bool | None = None,
+    default_df_override: DataFormat | None = None,
+    accumulate_df: DataFormat | None = None,
+    math_fidelity: MathFidelity | None = None,
+    performance_trace: PerfTraceLevel | None = None,
+    backend_opt_level: int | None = None,
+    backend_output_dir: str | None = None,
+    backend_device_descriptor_path: str | None = None,
+    backend_cluster_descriptor_path: str | None = None,
+    backend_runtime_params_path: str | None = None,
+    backend_runtime_args: str | None = None,
+    enable_auto_fusing: bool | None = None,
+    enable_conv_prestride: bool | None = None,
+    enable_stable_softmax: bool | None = None,
+    amp_level: int | None = None,
+    harvested_rows: list[int] | list[list[int]] | None = None,
+    store_backend_db_to_yaml: bool | None = None,
+    input_queues_on_host: bool | None = None,
+    output_queues_on_host: bool | None = None,
+    enable_auto_transposing_placement: bool | None = None,
+    use_interactive_placer: bool | None = None,
+    op_intermediates_to_save: list[str] | None = None,
+    enable_enumerate_u_kt: bool | None = None,
+    enable_device_tilize: bool | None = None,
+    dram_placement_algorithm: DRAMPlacementAlgorithm | None = None,
+    chip_placement_policy: str | None = None,
+    enable_forked_dram_inputs: bool | None = None,
+    device_config: str | None = None,
+) -> None:
+    """Set options of the global configuration; None leaves an option as it is.
+
+    harvested_rows: physical rows to leave out. device_config: one of DEVICE_CONFIGS. Options that change nothing here
+    warn once with the reason. Raises `PipelineError` for an unknown device_config.
+    """
+    given = {name: value for name, value in locals().items() if value is not None}
+    config = _get_global_compiler_config()
+    if "device_config" in given:
+        name = given.pop("device_config")
+        if name not in DEVICE_CONFIGS:
+            raise PipelineError(
+                f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"
+            )
+        config.backend_device_descriptor_path = DEVICE_CONFIGS[name]
+    if "harvested_rows" in given:
+        rows = [r for row in given.pop("harvested_rows") for r in (row if isinstance(row, list) else [row])]
+        config.harvesting_mask = sum(1 << r for r in set(rows))
+    for name, value in given.items():
+        if name in NO_EFFECT and value not in (False, getattr(CompilerConfig(), name, None)):
+            warnings.warn(f"{name} has no effect: {NO_EFFECT[name]}", UserWarning, stacklevel=2)
+        field = RENAMED.get(name, name)
+        if hasattr(config, field):
+            setattr(config, field, value)
+
+
+def set_epoch_break(op_names: OpNames) -> None:
+    """Start a new epoch at an op; at every match of a predicate; of a list, at whichever is scheduled first."""
+    _get_global_compiler_config().add("epoch_break", op_names)
+
+
+def set_chip_break(op_names: OpNames) -> None:
+    """Start placing on the next chip at an op; predicates and lists as in `set_epoch_break`."""
+    _get_global_compiler_config().add("chip_break", op_names)
+
+
+def override_op_size(op_name: str, grid_size: tuple[int, int]) -> None:
+    """Give an op a grid of (rows, columns) cores."""
+    _get_global_compiler_config().add("op_size", op_name, (int(grid_size[0]), int(grid_size[1])))
+
+
+def override_t_stream_dir(op_name: str, direction: str | None) -> None:
+    """Direction of an op's t-streaming: n, r, c, rz, cz; None is n."""
+    text = (direction or "n").lower()
+    if text not in ("n", "r", "c", "rz", "cz"):
+        raise PipelineError(f"override_t_stream_dir of {op_name!r}: {direction!r} is none of n, r, c, rz, cz")
+    _get_global_compiler_config().add("t_stream_dir", op_name, text)
+
+
+def override_t_stream_shape(op_name: str, shape: tuple[int, int]) -> None:
+    """Into how many (row, column) pieces an op streams its output."""
+    _get_global_compiler_config().add("t_stream_shape", op_name, (int(shape[0]), int(shape[1])))
+
+
+def override_u_kt(op_name: str, u_kt: int) -> None:
+    """Tiles of the inner dimension that a matmul takes at once."""
+    _get_global_compiler_config().add("u_kt", op_name, int(u_kt))
+
+
+def override_input_buffer_multiplier(op_name: str, operand_index: int, *, multiplier: int) -> None:
+    """Make an operand's L1 buffer `multiplier` times as large."""
+    _get_global_compiler_config().add("input_buffer_multiplier", op_name, {int(operand_index): int(multiplier)})
+
+
+def internal_override_output_buffer_multiplier(op_name: str, *, multiplier: int) -> None:
+    """Make an op's output buffer `multiplier` macro blocks."""
+    _get_global_compiler_config().add("output_buffer_multiplier", op_name, int(multiplier))
+
+
+def override_dram_parameters(op_name: str, force_dram_parameters: bool) -> None:
+    """Keep an op's parameters in DRAM (True) or preload them to L1 (False)."""
+    _get_global_compiler_config().add("dram_parameters", op_name, bool(force_dram_parameters))
+
+
+def override_dram_queue_placement(queue_name: str, *, chip_id: int | None = None, channel: int | None = None) -> None:
+    """Put a queue on a chip and in a DRAM channel."""
+    value = {k: v for k, v in (("chip", chip_id), ("channel", channel)) if v is not None}
+    _get_global_compiler_config().add("queue_channel", queue_name, value)
+
+
+def override_op_placement(
+    op_name: str | NodePredicateBuilder,
+    *,
+    start: Sequence[int] | None = None,
+    transpose_op: bool = False,
+    chip_id: int | None = None,
+    spatial_epoch_break: bool = False,
+    temporal_epoch_break: bool = False,
+) -> None:
+    """Where an op goes: `start` core (row, column), transposed grid, chip; and whether it opens a new epoch."""
+    if start is not None and (isinstance(start, str) or len(tuple(start)) != 2):
+        raise PipelineError(f"override_op_placement of {op_name!r}: start is (row, column), not {start!r}")
+    config = _get_global_compiler_config()
+    value: dict[str, Any] = {"transpose": bool(transpose_op)} if transpose_op else {}
+    if start is not None:
+        row, column = start
+        value["start"] = (int(row), int(column))
+    if chip_id is not None:
+        value["chip"] = int(chip_id)
+    if value:
+        config.add("op_placement", op_name, value)
+    if temporal_epoch_break:
+        config.add("epoch_break", op_name)
+    if spatial_epoch_break:
+        config.add("chip_break", op_name)
+
+
+def add_cpu_fallback_ops(op_types: str | list[str]) -> None:
+    """Op types that run on the host."""
+    _get_global_compiler_config().cpu_fallback_ops.update([op_types] if isinstance(op_types, str) else op_types)
+
+
+def remove_cpu_fallback_ops(op_types: str | list[str]) -> None:
+    """Take op types back from the host."""
+    _get_global_compiler_config().cpu_fallback_ops.difference_update(
+        [op_types] if isinstance(op_types, str) else op_types
+    )
+
+
+def set_auto_transposing_placement(enable_auto_transposing_placement: bool) -> None:
+    """Let the placer turn grids where that saves space."""
+    _get_global_compiler_config().enable_auto_transposing_placement = bool(enable_auto_transposing_placement)
+
+
+def _refused(name: str, instead: str) -> Callable[..., None]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise not_supported(name, instead)
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = f"Not supported; {instead}."
+    return refuse
+
+
+insert_nop = _refused("insert_nop", "give the ops sizes with override_op_size, or break the epoch between them")
+insert_buffering_nop = _refused("insert_buffering_nop", "use override_input_buffer_multiplier")
+_internal_insert_fj_buffering_nop = _refused(
+    "_internal_insert_fj_buffering_nop", "use override_input_buffer_multiplier"
+)
+insert_fracture_group = _refused("insert_fracture_group", "split the op in the model")
+override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")
+add_schedule_constraint = _refused("add_schedule_constraint", "order ops with set_epoch_break")
+configure_mixed_precision = _refused("configure_mixed_precision", "set one format for all with default_df_override")
+set_num_repeated_patterns = _refused("set_num_repeated_patterns", "identical ops share their tables without it")
+
+
+def _set_pybuda_override_veto(general: dict[str, Any] | None = None, environ: dict[str, Any] | None = None) -> None:
+    """Options that win over the global configuration until the next reset (`general`); `environ` is set now."""
+    config = _get_global_compiler_config()
+    for name, value in (general or {}).items():
+        field = RENAMED.get(name, name)
+        if not hasattr(config, field):
+            raise PipelineError(f"no option {name!r} to veto")
+        setattr(config, field, value)
+    for name, value in (environ or {}).items():
+        os.environ[str(name)] = str(value)

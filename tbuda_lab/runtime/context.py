@@ -1,0 +1,40 @@
+"""What one process has set up through the PyBuda API: devices in order of creation, and the running pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+from typing import TYPE_CHECKING
+
+from tbuda_lab.runtime import config
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.frontend.pybuda import Module
+    from tbuda_lab.runtime.device import Device
+
+
+@dataclasses.dataclass
+class Context:
+    """devices form the pipeline; `pending` inputs are still to be run as they arrive (None: any number)."""
+
+    devices: list[Device] = dataclasses.field(default_factory=list)
+    modules: list[Module] = dataclasses.field(default_factory=list)
+    output_queue: queue.Queue | None = None  # type: ignore[type-arg]
+    pending: int | None = 0
+    failed: bool = False
+    warned_of_silicon: bool = False
+
+
+CONTEXT = Context()
+
+
+def reset() -> None:
+    """Forget devices, modules, queues and overrides."""
+    for device in CONTEXT.devices:
+        device.shutdown_device()
+    CONTEXT.devices.clear()
+    CONTEXT.modules.clear()
+    CONTEXT.output_queue = None
+    CONTEXT.pending = 0
+    CONTEXT.failed = False
+    config._clear_global_compiler_config()

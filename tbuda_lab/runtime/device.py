@@ -1,0 +1,355 @@
+"""Devices of the PyBuda API: a host that runs torch, and the simulated TT device."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend.inputs import as_tensor
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor
+from tbuda_lab.core.frontend.torch_model.export import evaluation
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.enums import BackendDevice, BackendType, DeviceMode
+from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported, training_is_not_supported
+
+Inputs = tuple[Any, ...] | dict[str, Any]
+Outputs = tuple[torch.Tensor, ...]
+
+
+class Device:
+    """A stage of the pipeline: runs its modules in order on inputs pushed to it or given by the stage before."""
+
+    def __init__(self, name: str, mp_context: Any = None, module: Module | Sequence[Module] | None = None) -> None:
+        self.name = name
+        self.modules: list[Module] = []
+        self.inputs: deque[Inputs] = deque()
+        CONTEXT.devices.append(self)
+        if module is not None:
+            self.place_module(module)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, modules={[m.get_name() for m in self.modules]})"
+
+    def get_name(self) -> str:
+        return self.name
+
+    # -- modules ---------------------------------------------------------------------------------------------
+    def place_module(self, module: Module | Sequence[Module]) -> None:
+        """Place modules after those already here; each reads the outputs of the one before.
+
+        Raises `PipelineError` for what is no module, for a second module of one name, or for a parameter name that
+        two different parameters of the device share.
+        """
+        many = list(module) if isinstance(module, list | tuple) else [module]
+        for one in many:
+            if not isinstance(one, Module):
+                raise PipelineError(f"a module is placed on {self.name!r}, not a {type(one).__name__}")
+            self._accepts(one)
+            if any(one.get_name() == other.get_name() for other in self.modules):
+                raise PipelineError(f"device {self.name!r} already has a module {one.get_name()!r}; names are unique")
+            self.modules.append(one)
+            one.__dict__["device"] = self
+
+    def _accepts(self, module: Module) -> None:
+        """Raise `PipelineError` if this kind of device cannot run the module."""
+
+    def remove_modules(self) -> None:
+        for module in self.modules:
+            module.__dict__["device"] = None
+        self.modules.clear()
+
+    def place_loss_module(self, module: Any) -> None:
+        raise training_is_not_supported("place_loss_module")
+
+    def remove_loss_module(self) -> None:
+        raise training_is_not_supported("remove_loss_module")
+
+    # -- inputs ----------------------------------------------------------------------------------------------
+    def push_to_inputs(self, *tensors: Any) -> None:
+        """Queue one input: tensors in order, one tuple or list of them, or a dict by argument name."""
+        self.inputs.append(as_inputs(tensors))
+        from tbuda_lab.runtime.pipeline import data_arrived
+
+        data_arrived(self)
+
+    def push_to_target_inputs(self, *tensors: Any) -> None:
+        raise training_is_not_supported("push_to_target_inputs")
+
+    def get_first_inputs(self, peek: bool = False) -> Inputs:
+        """The oldest input that waits; it stays when `peek`. Raises `PipelineError` when none waits."""
+        if not self.inputs:
+            raise PipelineError(f"no input has been pushed to device {self.name!r}; call push_to_inputs first")
+        return self.inputs[0] if peek else self.inputs.popleft()
+
+    # -- running ---------------------------------------------------------------------------------------------
+    def run_forward(self, inputs: Inputs) -> Outputs:
+        """Outputs of the device's modules for one input."""
+        raise NotImplementedError
+
+    def prepare(self, sample: Inputs) -> Outputs:
+        """Make ready for inputs like `sample`; returns outputs of the right shapes for the next device."""
+        raise NotImplementedError
+
+    def backward(self, loop_count: int, zero_grad: bool) -> None:
+        raise training_is_not_supported("backward")
+
+    def generate(self, *_: Any, **__: Any) -> None:
+        raise not_supported("generate (key-value caches)", "run the model on whole sequences")
+
+    def get_parameters(self) -> list[Parameter]:
+        return [p for module in self.modules for p in module.get_parameters()]
+
+    def get_parameter_checkpoint(self) -> list[dict[str, Tensor]]:
+        """Current weights: one dict, name -> Tensor, for the device."""
+        return [{p.get_name(): Tensor.create_from_torch(p.fill()) for p in self.get_parameters()}]
+
+    def get_all_parameters(self) -> list[dict[str, Tensor]]:
+        return self.get_parameter_checkpoint()
+
+    def get_parameter_gradients(self) -> list[dict[str, Tensor]]:
+        raise training_is_not_supported("get_parameter_gradients")
+
+    def update_device_parameters(self, parameters: Sequence[Mapping[str, Any]]) -> None:
+        """Give weights new values by name; the device takes them up with the next input."""
+        values = {name: value for part in parameters for name, value in part.items()}
+        for name, value in values.items():
+            owners = [m for m in self.modules if any(p.get_name() == name for p in m.get_parameters())]
+            if not owners:
+                raise PipelineError(f"device {self.name!r} has no parameter {name!r}")
+            owners[0].set_parameter(name, value)  # type: ignore[attr-defined]
+
+    def sync(self) -> None:
+        """Nothing runs in the background, so nothing is waited for."""
+
+    def shutdown_device(self) -> None:
+        """Drop inputs that still wait."""
+        self.inputs.clear()
+
+
+def as_inputs(tensors: Sequence[Any]) -> Inputs:
+    """One input from what was pushed: the tensors themselves, or one tuple, list or dict of them."""
+    one = tensors[0] if len(tensors) == 1 else tensors
+    if isinstance(one, Mapping):
+        return {str(k): pytree.tree_map(as_tensor, v) for k, v in one.items()}
+    many = one if isinstance(one, tuple | list) else (one,)
+    return tuple(pytree.tree_map(as_tensor, v) for v in many)
+
+
+def microbatch_of(inputs: Inputs) -> int:
+    """Dim 0 of the first tensor."""
+    for leaf in pytree.tree_leaves(inputs):
+        if isinstance(leaf, torch.Tensor) and leaf.dim():
+            return int(leaf.shape[0])
+    return 1
+
+
+class CPUDevice(Device):
+    """The host: runs PyTorch modules with torch itself."""
+
+    def __init__(
+        self,
+        name: str,
+        optimizer_f: Any = None,
+        scheduler_f: Any = None,
+        mp_context: Any = None,
+        retain_backward_graph: bool = False,
+        module: Module | Sequence[Module] | None = None,
+        input_dtypes: Sequence[torch.dtype] | None = None,
+    ) -> None:
+        self.input_dtypes = input_dtypes
+        super().__init__(name, mp_context, module)
+
+    def _accepts(self, module: Module) -> None:
+        if not isinstance(module, PyTorchModule):
+            raise PipelineError(
+                f"CPUDevice {self.name!r} runs PyTorch modules; {module.get_name()!r} is a {type(module).__name__}"
+            )
+
+    def prepare(self, sample: Inputs) -> Outputs:
+        return self.run_forward(sample)
+
+    def run_forward(self, inputs: Inputs) -> Outputs:
+        value: Any = inputs
+        if isinstance(value, tuple) and self.input_dtypes:
+            value = tuple(v.to(d) for v, d in zip(value, self.input_dtypes, strict=True))
+        for module in self.modules:
+            assert isinstance(module, PyTorchModule)
+            with evaluation(module.module), torch.no_grad():
+                answer = module.forward(**value) if isinstance(value, dict) else module.forward(*value)
+            value = tuple(leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
+        return tuple(value.values()) if isinstance(value, dict) else value
+
+
+class TTDevice(Device):
+    """One or more chips of one architecture, simulated.
+
+    arch: default Grayskull (Wormhole_B0 or Blackhole when GOLDEN_WORMHOLE_B0 or PYBUDA_GOLDEN_BLACKHOLE is set).
+    devtype: Golden, the simulated device, by default; Silicon warns once and uses the simulated device too;
+    NoBackend compiles and does not run. num_chips or chip_ids: chips to use, default one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        num_chips: int | None = None,
+        chip_ids: Sequence[int] | None = None,
+        arch: BackendDevice | None = None,
+        devtype: BackendType | None = None,
+        device_mode: DeviceMode | None = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        fp32_fallback: DataFormat = DataFormat.Float16_b,
+        mp_context: Any = None,
+        module: Module | Sequence[Module] | None = None,
+    ) -> None:
+        if optimizer is not None or scheduler is not None:
+            raise training_is_not_supported("an optimizer or scheduler of a TTDevice")
+        if num_chips and chip_ids is not None and num_chips != len(chip_ids):
+            raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
+        self.arch = arch or _default_arch()
+        self.devtype = devtype or BackendType.Golden
+        self.device_mode = device_mode or DeviceMode.CompileAndRun
+        self.fp32_fallback = fp32_fallback
+        self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
+        self._key: tuple[Any, ...] | None = None
+        self._microbatch = 0
+        self._result: CompileResult | None = None
+        self._runner: Runner | None = None
+        if self.devtype is BackendType.Silicon and not CONTEXT.warned_of_silicon:
+            CONTEXT.warned_of_silicon = True
+            warnings.warn(
+                f"device {name!r} asks for silicon; there is none here, the simulated device is used",
+                UserWarning,
+                stacklevel=2,
+            )
+        super().__init__(name, mp_context, module)
+
+    # -- compiling -------------------------------------------------------------------------------------------
+    @property
+    def spec(self) -> DeviceSpec:
+        """The device as the compiler sees it: architecture or configured device, chips, harvested rows."""
+        settings = config._get_global_compiler_config()
+        name = settings.backend_device_descriptor_path or self.arch.arch
+        chips = self.chip_ids if len(self.chip_ids) > 1 or self.chip_ids != [0] else None
+        return load_device(name, harvested_rows=settings.harvesting_mask or None, chips=chips)
+
+    def trace(self, sample: Inputs) -> Graph:
+        """The nD graph of the placed modules for inputs like `sample`."""
+        if not self.modules:
+            raise PipelineError(f"no module has been placed on device {self.name!r}; call place_module first")
+        return frontend.from_pybuda(self.modules, sample)
+
+    def compile_for_inputs(self, sample: Inputs) -> CompileResult:
+        """Compile for inputs like `sample`, unless that has been done and nothing has changed since."""
+        key = self._signature(sample)
+        if self._result is not None and key == self._key:
+            return self._result
+        settings = config._get_global_compiler_config()
+        graph = self.trace(sample)
+        microbatch = microbatch_of(sample)
+        self._runner = None
+        self._result = compile_graph(
+            graph, self.spec, settings.options(microbatch, self.fp32_fallback), settings.resolved(graph)
+        )
+        self._key, self._microbatch = key, microbatch
+        return self._result
+
+    def _signature(self, sample: Inputs) -> tuple[Any, ...]:
+        """Everything a compile depends on, so that it is done again when, and only when, that changes."""
+        leaves = [v for v in pytree.tree_leaves(sample) if isinstance(v, torch.Tensor)]
+        shapes = tuple((tuple(v.shape[1:]), v.dtype) for v in leaves)
+        settings = config._get_global_compiler_config()
+        states = tuple((id(m), m.state) for m in self.modules if isinstance(m, PyBudaModule | PyTorchModule))
+        return shapes, states, repr(settings), repr(config.environment()), self.arch, tuple(self.chip_ids)
+
+    def _check_batch(self, inputs: Inputs) -> None:
+        given = microbatch_of(inputs)
+        if self._microbatch and given != self._microbatch:
+            raise BatchError(
+                f"Batch size mismatch between first input and current input: {self._microbatch} and {given}; "
+                "a pipeline is compiled for one microbatch (dim 0)"
+            )
+
+    def prepare(self, sample: Inputs) -> Outputs:
+        result = self.compile_for_inputs(sample)
+        size = self._microbatch
+        return tuple(
+            torch.zeros((size, *node.shape[1:])) if node.shape else torch.zeros(()) for node in result.graph.outputs
+        )
+
+    def run_forward(self, inputs: Inputs) -> Outputs:
+        if self._result is not None:
+            self._check_batch(inputs)
+        result = self.compile_for_inputs(inputs)
+        if self.devtype is BackendType.NoBackend or self.device_mode is DeviceMode.CompileOnly:
+            raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
+        if self._runner is None:
+            self._runner = Runner(result)
+        return tuple(self._runner.run([inputs])[0])
+
+    # -- results ---------------------------------------------------------------------------------------------
+    @property
+    def _compile_output(self) -> Any:
+        return self.get_compiled_results()
+
+    def get_compiled_results(self) -> Any:
+        """Results of the last compile (see `runtime.results.CompileResults`). Raises `PipelineError` before it."""
+        from tbuda_lab.runtime.results import CompileResults
+
+        if self._result is None:
+            raise PipelineError(f"device {self.name!r} has not been compiled yet")
+        return CompileResults(self._result, self.modules[-1].get_name())
+
+    def get_device_config(self, compiler_cfg: Any = None) -> Any:
+        from tbuda_lab.runtime.results import DeviceConfig
+
+        return DeviceConfig(self.spec, self.devtype)
+
+    def generate_graph(self, *inputs: Tensor, graph_name: str = "default_graph", **_: Any) -> Graph:
+        """The nD graph of the placed modules, without side effects."""
+        graph = self.trace(as_inputs(inputs))
+        graph.name = graph_name
+        return graph
+
+    def remove_modules(self) -> None:
+        super().remove_modules()
+        self._result = self._runner = self._key = None
+
+    def set_active_subgraph(self, subgraph_index: int) -> None:
+        if subgraph_index != 0:
+            raise not_supported("subgraphs", "one device holds one graph")
+
+    def get_active_subgraph(self) -> int:
+        return 0
+
+    def compile_to_image(self, *_: Any, **__: Any) -> Any:
+        raise not_supported("compile_to_image", "keep the netlist: get_compiled_results().netlist_filename")
+
+    @staticmethod
+    def load_image(*_: Any, **__: Any) -> Any:
+        raise not_supported("load_image", "compile the model again")
+
+    def get_optimizer_params(self, is_buda: bool) -> Any:
+        raise training_is_not_supported("get_optimizer_params")
+
+    def get_scheduler_params(self, is_buda: bool) -> Any:
+        raise training_is_not_supported("get_scheduler_params")
+
+
+def _default_arch() -> BackendDevice:
+    if "PYBUDA_GOLDEN_BLACKHOLE" in os.environ:
+        return BackendDevice.Blackhole
+    return BackendDevice.Wormhole_B0 if "GOLDEN_WORMHOLE_B0" in os.environ else BackendDevice.Grayskull

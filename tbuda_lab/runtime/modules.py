@@ -1,0 +1,53 @@
+"""The module classes scripts use: the frontend's, able to run themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tbuda_lab.core.frontend import pybuda
+from tbuda_lab.core.frontend.pybuda import Module, SomeTensor, Tensor
+from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.errors import not_supported
+
+
+class _Runs:
+    """`run` for modules, and their entry in the process's list."""
+
+    def run(self, *args: SomeTensor) -> tuple[Tensor, ...]:
+        """Inference of this module alone on a TT device of its own; the outputs of one input."""
+        from tbuda_lab.runtime.pipeline import run_module
+
+        assert isinstance(self, Module)
+        return run_module(self, args)
+
+
+class PyBudaModule(_Runs, pybuda.PyBudaModule):
+    """Base of modules written with `pybuda.op`; subclasses define `forward(self, *tensors)`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        CONTEXT.modules.append(self)
+
+
+class PyTorchModule(_Runs, pybuda.PyTorchModule):
+    """A torch.nn.Module for a device: lowered on a TTDevice, run as it is on a CPUDevice."""
+
+    def __init__(self, name: str, module: Any, redirect_forward: bool = True) -> None:
+        super().__init__(name, module, redirect_forward)
+        CONTEXT.modules.append(self)
+
+
+def _foreign(name: str, framework: str, instead: str) -> type[Module]:
+    def refuse(self: Module, *_: Any, **__: Any) -> None:
+        raise not_supported(f"{name} ({framework} models)", instead)
+
+    return type(name, (Module,), {"__init__": refuse, "__doc__": f"{framework} models are not supported; {instead}."})
+
+
+_EXPORT = "bring the model to PyTorch and wrap it in PyTorchModule"
+TFModule = _foreign("TFModule", "TensorFlow", _EXPORT)
+TFGraphDefModule = _foreign("TFGraphDefModule", "TensorFlow", _EXPORT)
+TFLiteModule = _foreign("TFLiteModule", "TensorFlow Lite", _EXPORT)
+OnnxModule = _foreign("OnnxModule", "ONNX", _EXPORT)
+JaxModule = _foreign("JaxModule", "JAX", _EXPORT)
+MXNetModule = _foreign("MXNetModule", "MXNet", _EXPORT)

@@ -1,0 +1,275 @@
+"""The run loop: devices in order of creation, one input after the other, in the calling thread.
+
+Nothing runs in the background. `run_inference` works off the inputs that have been pushed; what it was asked to run
+beyond those is run as it is pushed, by `push_to_inputs` itself. Errors are raised where the work is done.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbuda_lab.core.frontend.pybuda import Module, Tensor
+from tbuda_lab.runtime import context
+from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.device import Device, Inputs, TTDevice, as_inputs
+from tbuda_lab.runtime.enums import BackendType
+from tbuda_lab.runtime.errors import PipelineError, not_supported, training_is_not_supported
+
+Queue = queue.Queue
+
+
+def run_inference(
+    module: Module | None = None,
+    inputs: Sequence[Any] = (),
+    input_count: int = 1,
+    output_queue: Queue[Any] | None = None,
+    _sequential: bool = False,
+    _perf_trace: bool = False,
+    _verify_cfg: Any = None,
+    *,
+    num_inputs: int | None = None,
+    sequential: bool | None = None,
+) -> Queue[Any]:
+    """Run inference through the pipeline of devices; returns the queue of outputs (a list of Tensors per input).
+
+    module: placed on a device of its own ("tt0") unless it is placed already. inputs: one tensor, tuple or dict for
+    each input; otherwise those pushed to the first device are used. input_count: how many to run; 0 means all that
+    will ever be pushed. `num_inputs` and `sequential` are the older names of `input_count` and `_sequential`;
+    sequential runs only what has been pushed.
+    Raises `PipelineError` when there is nothing to run on, and the errors of compiling and running.
+    """
+    count = input_count if num_inputs is None else num_inputs
+    only_present = _sequential if sequential is None else sequential
+    if module is not None:
+        _place_alone(module)
+    _check_pipeline()
+    if inputs:
+        if count not in (0, 1, len(inputs)):
+            raise PipelineError(f"input_count is {count}, but {len(inputs)} inputs are given")
+        count = len(inputs)
+    out = _output_queue(output_queue)
+    if not only_present:
+        CONTEXT.pending = None if count == 0 else 0
+    if inputs:
+        CONTEXT.pending = 0
+        for one in inputs:
+            CONTEXT.devices[0].inputs.append(as_inputs((one,)))
+    present = len(CONTEXT.devices[0].inputs)
+    if only_present and not present:
+        raise PipelineError("sequential inference with no input; call push_to_inputs first")
+    run = present if count == 0 else min(count, present)
+    for _ in range(run):
+        _forward_one(out)
+    if not only_present and count:
+        CONTEXT.pending = count - run
+    return out
+
+
+def initialize_pipeline(
+    training: bool,
+    output_queue: Queue[Any] | None = None,
+    checkpoint_queue: Queue[Any] | None = None,
+    sample_inputs: Any = (),
+    sample_targets: Any = (),
+    microbatch_count: int = 1,
+    d2d_fwd_queues: Sequence[Queue[Any]] = (),
+    d2d_bwd_queues: Sequence[Queue[Any]] = (),
+    _sequential: bool = False,
+    _verify_cfg: Any = None,
+    _device_mode: Any = None,
+) -> Queue[Any]:
+    """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue."""
+    if training or checkpoint_queue is not None:
+        raise training_is_not_supported("initialize_pipeline(training=True)")
+    _check_pipeline()
+    sample = as_inputs((sample_inputs,)) if _given(sample_inputs) else CONTEXT.devices[0].get_first_inputs(peek=True)
+    value: Inputs = sample
+    for device in CONTEXT.devices:
+        value = device.prepare(value)
+    CONTEXT.pending = 0
+    return _output_queue(output_queue)
+
+
+def _given(sample: Any) -> bool:
+    return len(sample) > 0 if isinstance(sample, tuple | list | Mapping) else sample is not None
+
+
+def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
+    """Run inputs that have been pushed; what is missing runs as it is pushed (0: any number)."""
+    _check_pipeline()
+    out = _output_queue(None)
+    present = len(CONTEXT.devices[0].inputs)
+    run = present if input_count == 0 else min(input_count, present)
+    for _ in range(run):
+        _forward_one(out)
+    CONTEXT.pending = None if input_count == 0 else input_count - run
+
+
+def data_arrived(device: Device) -> None:
+    """Called by `push_to_inputs`: run the input at once if a run is waiting for it."""
+    if not CONTEXT.devices or device is not CONTEXT.devices[0] or CONTEXT.pending == 0:
+        return
+    if CONTEXT.output_queue is not None:
+        if CONTEXT.pending is not None:
+            CONTEXT.pending -= 1
+        _forward_one(CONTEXT.output_queue)
+
+
+def _forward_one(out: Queue[Any]) -> None:
+    value: Inputs = CONTEXT.devices[0].get_first_inputs()
+    try:
+        for device in CONTEXT.devices:
+            value = device.run_forward(value)
+    except Exception:
+        CONTEXT.failed = True
+        CONTEXT.pending = 0
+        raise
+    out.put([Tensor.create_from_torch(v) for v in value])
+
+
+def _output_queue(given: Queue[Any] | None) -> Queue[Any]:
+    """The queue given, or the one that outputs already go to, or a new one."""
+    if given is not None:
+        CONTEXT.output_queue = given
+    elif CONTEXT.output_queue is None:
+        CONTEXT.output_queue = queue.Queue()
+    return CONTEXT.output_queue
+
+
+def _check_pipeline() -> None:
+    if not CONTEXT.devices:
+        raise PipelineError("there is no device; create a TTDevice and place a module on it, or pass a module")
+    for device in CONTEXT.devices:
+        if not device.modules:
+            raise PipelineError(f"no module has been placed on device {device.name!r}; call place_module first")
+
+
+def _place_alone(module: Module) -> None:
+    """Place a module on the one TT device, unless it is the only module there already."""
+    if not CONTEXT.devices:
+        TTDevice("auto_tt0")
+    device = CONTEXT.devices[0]
+    if device.modules == [module]:
+        return
+    if device.modules:
+        raise PipelineError(
+            f"device {device.name!r} already holds {', '.join(m.get_name() for m in device.modules)}; "
+            "run_inference(module=...) needs a device of its own"
+        )
+    device.place_module(module)
+
+
+def run_module(module: Module, args: Sequence[Any]) -> tuple[Tensor, ...]:
+    """One input through one module on a device that exists for this call only."""
+    if module.get_device() is not None:
+        raise PipelineError(f"module {module.get_name()!r} is placed on a device already; use run_inference")
+    device = TTDevice(f"{module.get_name()}.run", module=module)
+    try:
+        return tuple(Tensor.create_from_torch(v) for v in device.run_forward(as_inputs(args)))
+    finally:
+        device.remove_modules()
+        CONTEXT.devices.remove(device)
+
+
+def get_parameter_checkpoint(device: Device | None = None, _sequential: bool = False) -> list[dict[str, Tensor]]:
+    """Current weights, one dict (name -> Tensor) for each device, or for the one given."""
+    return [c for d in _those(device) for c in d.get_parameter_checkpoint()]
+
+
+def update_device_parameters(
+    device: Device | None = None, parameters: Sequence[Mapping[str, Any]] = (), _sequential: bool = False
+) -> None:
+    """Give weights new values: one dict (name -> tensor) for each device, or those of the one given."""
+    devices = _those(device)
+    if device is not None or len(devices) == 1:
+        devices[0].update_device_parameters(parameters)
+        return
+    for one, values in zip(devices, parameters, strict=True):
+        one.update_device_parameters([values])
+
+
+def _those(device: Device | None) -> list[Device]:
+    return list(CONTEXT.devices) if device is None else [device]
+
+
+def shutdown() -> None:
+    """End the run: inputs that still wait are dropped; devices, modules and results stay."""
+    for device in CONTEXT.devices:
+        device.shutdown_device()
+    CONTEXT.pending = 0
+    CONTEXT.output_queue = None
+
+
+def pybuda_reset() -> None:
+    """Back to the state after import: no devices, no modules, default configuration."""
+    context.reset()
+
+
+def error_raised() -> bool:
+    """Whether a run has failed since the last reset."""
+    return CONTEXT.failed
+
+
+def sync() -> None:
+    """Nothing runs in the background, so nothing is waited for."""
+
+
+def get_devices() -> list[Device]:
+    return list(CONTEXT.devices)
+
+
+def get_tenstorrent_device() -> TTDevice | None:
+    """The first TTDevice of the pipeline."""
+    return next((d for d in CONTEXT.devices if isinstance(d, TTDevice)), None)
+
+
+def set_device_pipeline(devices: Sequence[Device]) -> None:
+    """Make these devices, in this order, the pipeline."""
+    if not all(isinstance(d, Device) for d in devices):
+        raise PipelineError("set_device_pipeline takes devices only")
+    CONTEXT.devices[:] = list(devices)
+
+
+def detect_available_devices() -> list[Any]:
+    """Devices with silicon: none."""
+    return []
+
+
+def is_silicon(devtype: BackendType) -> bool:
+    """Whether inputs of this type run on silicon: never here."""
+    return False
+
+
+def _training(name: str) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise training_is_not_supported(name)
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = "Training is not supported."
+    return refuse
+
+
+run_training = _training("run_training")
+run_backward = _training("run_backward")
+run_optimizer = _training("run_optimizer")
+run_schedulers = _training("run_schedulers")
+get_parameter_gradients = _training("get_parameter_gradients")
+get_loss_queue = _training("get_loss_queue")
+get_checkpoint_queue = _training("get_checkpoint_queue")
+
+
+def run_generate(*_: Any, **__: Any) -> None:
+    """Not supported: key-value caches."""
+    raise not_supported("run_generate (key-value caches)", "run the model on whole sequences")
+
+
+def run_generative_inference(*_: Any, **__: Any) -> None:
+    """Not supported: key-value caches."""
+    raise not_supported("run_generative_inference (key-value caches)", "run the model on whole sequences")
+
+
+def get_intermediates_queue() -> Queue[Any]:
+    """Not supported: intermediates of the device."""
+    raise not_supported("get_intermediates_queue", "the executor keeps op outputs: Executor(netlist).run with `keep`")

@@ -1,0 +1,143 @@
+"""What a compile left, under the names scripts read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tbuda_lab.core import netlist
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.frontend.pybuda import Tensor
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.enums import BackendDevice, BackendType
+
+
+class Grid:
+    """A size as (r, c)."""
+
+    def __init__(self, r: int, c: int) -> None:
+        self.r = r
+        self.c = c
+
+    def __iter__(self) -> Any:
+        return iter((self.r, self.c))
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Grid | tuple | list) else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"Grid(r={self.r}, c={self.c})"
+
+
+class DeviceConfig:
+    """A device under PyBuda's names: `grid_size.r`, `grid_size.c`, `arch_name`, harvested rows."""
+
+    def __init__(self, spec: DeviceSpec, devtype: BackendType = BackendType.Golden) -> None:
+        self.spec = spec
+        self.devtype = devtype
+        self.arch_name = spec.arch
+        self.grid_size = Grid(spec.rows, spec.cols)
+        self.chip_ids = list(spec.chips)
+
+    def get_harvested_cfg(self) -> list[int]:
+        """Per chip, the mask of its harvested physical rows."""
+        return [sum(1 << r for r in rows) for rows in self.spec.harvested_by_chip]
+
+
+class CompileResults:
+    """Graphs, netlist and placement of one compile."""
+
+    def __init__(
+        self, result: CompileResult, name: str, outputs: list[Tensor] | None = None, golden: list[Tensor] | None = None
+    ) -> None:
+        self.result = result
+        self.name = name
+        self.outputs = outputs or []
+        self.golden_outputs = golden or []
+        self.pass_specific_output_kwargs = {"placer_solution": PlacerSolution(result)}
+        self.perf_model_results: dict[str, Any] = {}
+
+    @property
+    def initial_graph(self) -> Graph:
+        return self.result.graph
+
+    @property
+    def lowered_graph(self) -> Graph:
+        return self.result.lowered
+
+    @property
+    def netlist_filename(self) -> str:
+        """Path of the netlist; it is written on the first read, into `backend_output_dir` or ./tbuda_build."""
+        folder = Path(config._get_global_compiler_config().backend_output_dir or "tbuda_build")
+        path = folder / f"{self.name}_netlist.yaml"
+        os.makedirs(folder, exist_ok=True)
+        netlist.dump(self.result.netlist, path)
+        return str(path)
+
+
+class PlacerSolution:
+    """Where ops went, by PyBuda's names."""
+
+    def __init__(self, result: CompileResult) -> None:
+        self.placement = result.placement
+
+    def epoch_id(self, op: str) -> int:
+        return self.placement.ops[op].epoch
+
+    def chip_id(self, op: str) -> int:
+        return self.placement.ops[op].chip
+
+    @property
+    def name_to_op_placement(self) -> dict[str, Any]:
+        return {name: OpPlacementView(p) for name, p in self.placement.ops.items()}
+
+    @property
+    def epoch_id_to_chip(self) -> dict[int, int]:
+        return {epoch.index: epoch.chip for epoch in self.placement.epochs}
+
+    @property
+    def name_to_queue_placement(self) -> dict[str, Any]:
+        return dict(self.placement.queues)
+
+
+class OpPlacementView:
+    """One op's place: chip_id, epoch_id, grid_transpose, placed_cores.start / .end (exclusive)."""
+
+    def __init__(self, placed: Any) -> None:
+        self.chip_id = placed.chip
+        self.epoch_id = placed.epoch
+        self.grid_transpose = placed.transposed
+        self.placed_cores = PlacedCores(placed.start, placed.size)
+
+
+class PlacedCores:
+    def __init__(self, start: tuple[int, int], size: tuple[int, int]) -> None:
+        self.start = Coordinate(*start)
+        self.end = Coordinate(start[0] + size[0], start[1] + size[1])
+
+
+class Coordinate:
+    def __init__(self, row: int, col: int) -> None:
+        self.row = row
+        self.col = col
+
+
+def get_device_config(
+    arch: BackendDevice = BackendDevice.Grayskull,
+    chip_ids: Sequence[int] | None = None,
+    backend_cluster_descriptor_path: str = "",
+    backend_runtime_params_path: str = "",
+    store_backend_db_to_yaml: bool = False,
+    backend_type: BackendType = BackendType.Golden,
+) -> DeviceConfig:
+    """Facts of a device of this architecture, the configured one and its harvested rows considered."""
+    settings = config._get_global_compiler_config()
+    name = settings.backend_device_descriptor_path or arch.arch
+    chips = list(chip_ids) if chip_ids and list(chip_ids) != [0] else None
+    cluster = backend_cluster_descriptor_path or None
+    spec = load_device(name, harvested_rows=settings.harvesting_mask or None, chips=chips, cluster=cluster)
+    return DeviceConfig(spec, backend_type)

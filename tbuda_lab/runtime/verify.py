@@ -1,0 +1,234 @@
+"""`verify_module`: random inputs through a device, judged against torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, to_torch
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compare import compare_tensor_to_golden
+from tbuda_lab.runtime.device import CPUDevice, Device, TTDevice
+from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode, TestKind
+from tbuda_lab.runtime.errors import PipelineError, not_supported, training_is_not_supported
+
+
+@dataclasses.dataclass
+class VerifyConfig:
+    """How a run is judged; fields and defaults as PyBuda's. What concerns training or a backend has no effect."""
+
+    graph_name: str = "graph"
+    enabled: bool = True
+    intermediates: bool = True
+    rtol: float | dict[torch.dtype, float] = dataclasses.field(default_factory=dict)
+    atol: float | dict[torch.dtype, float] = dataclasses.field(default_factory=dict)
+    relative_atol: float | None = 0.1
+    pcc: float | None = None
+    dump_tensors_path: str = ""
+    run_golden: bool = False
+    run_net2pipe: bool = False
+    golden_ignore_df_precision: bool = True
+    chip_ids: list[int] | None = None
+    num_chips: int | None = None
+    verify_each_buda_pass: bool = False
+    golden_compare_callback: Any = None
+    verify_tvm_compile: bool = False
+    verify_pipeline_result_vs_framework: bool = False
+    verify_pybuda_codegen_vs_framework: bool = False
+    verify_all: bool = False
+    verify_last: bool = True
+    verify_post_autograd_passes: bool = False
+    verify_post_placer: bool = False
+    waive_gradient_errors: set[str] = dataclasses.field(default_factory=set)
+    sequential: bool = True
+    test_kind: TestKind = TestKind.INFERENCE
+    devtype: BackendType = BackendType.Golden
+    devmode: DeviceMode = DeviceMode.CompileAndRun
+    arch: BackendDevice = BackendDevice.Grayskull
+    scale_loss: float = 50.0
+    optimizer: dict[str, Any] | None = dataclasses.field(
+        default_factory=lambda: {"type": "sgd", "params": {"learning_rate": 50.0}}
+    )
+    scheduler: dict[str, Any] | None = None
+    epochs: int = 1
+    steps: int = 1
+    accumulation_steps: int = 1
+    microbatch_size: int = 1
+    microbatch_count: int = 1
+    epoch_breaks: list[str] = dataclasses.field(default_factory=list)
+    fp32_fallback: DataFormat = DataFormat.Float16_b
+    skip_shutdown: bool = False
+    tti_path: str | None = None
+    checkpoint_interval: int = 1
+    enable_input_gradient_checking: bool = True
+    enable_parameter_gradient_checking: bool = True
+
+    def __post_init__(self) -> None:
+        if self.pcc is None:
+            self.pcc = 0.99
+        if self.arch is BackendDevice.Grayskull and self.fp32_fallback is DataFormat.Float32:
+            raise PipelineError("Grayskull cannot accumulate in Float32; choose another fp32_fallback or arch")
+
+    @classmethod
+    def disabled(cls) -> VerifyConfig:
+        """A configuration that judges nothing."""
+        return cls(enabled=False, intermediates=False, verify_last=False, scale_loss=1.0)
+
+    def total_number_of_inputs(self) -> int:
+        return self.epochs * self.steps * self.accumulation_steps * self.microbatch_count
+
+
+InputShapes = Sequence[Sequence[int]]
+
+
+def verify_module(
+    module: Module,
+    input_shapes: InputShapes,
+    verify_cfg: VerifyConfig,
+    input_params: Sequence[Any] = (),
+    device_type: str = "TTDevice",
+    params_centered_on_zero: bool = False,
+    scale_params: float = 1.0,
+    inputs: Sequence[Any] | None = None,
+    loss_module: Any = None,
+    uniform_inputs: bool = False,
+    inputs_centered_on_zero: bool = False,
+) -> list[Device]:
+    """Run one module on a device and raise `AssertionError` unless every output matches torch (or the graph)."""
+    return verify_module_pipeline(
+        [module], input_shapes, verify_cfg, input_params, [device_type], params_centered_on_zero, scale_params, inputs,
+        loss_module, uniform_inputs, inputs_centered_on_zero,
+    )  # fmt: skip
+
+
+def verify_module_pipeline(
+    modules: Sequence[Module],
+    input_shapes: InputShapes,
+    verify_cfg: VerifyConfig,
+    input_params: Sequence[Any] = (),
+    device_types: Sequence[str] = ("TTDevice",),
+    params_centered_on_zero: bool = False,
+    scale_params: float = 1.0,
+    inputs: Sequence[Any] | None = None,
+    loss_module: Any = None,
+    uniform_inputs: bool = False,
+    inputs_centered_on_zero: bool = False,
+) -> list[Device]:
+    """Run modules on a pipeline of devices ("TTDevice", "CPUDevice"; "-" is the device before) and judge the outputs.
+
+    Inputs are random: |normal(0.5, 0.1)| + 1e-5, normal(0, 0.1) when centred, or uniform; integers below 25000.
+    Parameters without a value are filled alike and divided by `scale_params`. The reference is torch for PyTorch
+    modules, and the traced graph evaluated op by op for PyBuda modules. A compile depth below FULL, NoBackend or
+    CompileOnly compile and judge nothing. Returns the devices. Raises `NotSupported` for training.
+    """
+    from tbuda_lab.runtime.context import CONTEXT
+
+    if verify_cfg.test_kind.is_training() or loss_module is not None:
+        raise training_is_not_supported("verify_module with a training test_kind or a loss module")
+    for module in modules:
+        _fill(module, params_centered_on_zero, scale_params)
+    CONTEXT.devices.clear()
+    devices = _devices(modules, device_types, verify_cfg)
+    generator = torch.Generator().manual_seed(0)
+    total = len(inputs) if inputs is not None else verify_cfg.total_number_of_inputs()
+    samples = [
+        _as_tuple(inputs[i]) if inputs is not None
+        else _random(input_shapes, input_params, uniform_inputs, inputs_centered_on_zero, generator)
+        for i in range(total)
+    ]  # fmt: skip
+    if _only_compiles(verify_cfg):
+        value: Any = samples[0]
+        for device in devices:
+            value = device.prepare(value)
+        return devices
+    for number, sample in enumerate(samples):
+        value = sample
+        for device in devices:
+            value = device.run_forward(value)
+        if verify_cfg.enabled:
+            _judge(modules, sample, value, number, verify_cfg)
+    return devices
+
+
+def _judge(modules: Sequence[Module], sample: Any, got: Sequence[torch.Tensor], number: int, cfg: VerifyConfig) -> None:
+    want: Any = sample
+    for module in modules:
+        want = tuple(frontend.reference(module, want))
+    if len(want) != len(got):
+        raise AssertionError(f"input {number}: {len(got)} outputs, {len(want)} expected")
+    for k, (w, g) in enumerate(zip(want, got, strict=True)):
+        name = f"input {number} output {k}"
+        if not compare_tensor_to_golden(name, w, g, is_buda=True, verify_cfg=cfg):
+            raise AssertionError(f"{name}: data mismatch (see the log of tbuda_lab.verify for both measures)")
+
+
+def _only_compiles(cfg: VerifyConfig) -> bool:
+    depth = config._get_global_compiler_config().compile_depth
+    return depth < CompileDepth.FULL or cfg.devtype is BackendType.NoBackend or cfg.devmode is DeviceMode.CompileOnly
+
+
+def _devices(modules: Sequence[Module], types: Sequence[str], cfg: VerifyConfig) -> list[Device]:
+    devices: list[Device] = []
+    for module, kind in zip(modules, types, strict=True):
+        if kind == "-":
+            devices[-1].place_module(module)
+        elif kind == "CPUDevice":
+            devices.append(CPUDevice(f"cpu{len(devices)}", module=module))
+        elif kind == "TTDevice":
+            devices.append(
+                TTDevice(
+                    f"tt{len(devices)}", chip_ids=cfg.chip_ids, num_chips=None if cfg.chip_ids else cfg.num_chips,
+                    arch=cfg.arch, devtype=cfg.devtype, device_mode=cfg.devmode, fp32_fallback=cfg.fp32_fallback,
+                    module=module,
+                )
+            )  # fmt: skip
+        else:
+            raise not_supported(f"device type {kind!r}", "TTDevice, CPUDevice and - are known")
+    return devices
+
+
+def _as_tuple(sample: Any) -> Any:
+    if isinstance(sample, dict):
+        return {k: to_torch(v) for k, v in sample.items()}
+    return tuple(to_torch(t) for t in (sample if isinstance(sample, tuple | list) else (sample,)))
+
+
+def _parameters_of(params: Sequence[Any], position: int) -> dict[str, Any]:
+    """input_params of one input: a dict, or a dict inside a list, or nothing."""
+    flat = [p for entry in params for p in (entry if isinstance(entry, list | tuple) else [entry])]
+    return dict(flat[position]) if position < len(flat) else {}
+
+
+def _random(
+    shapes: InputShapes, params: Sequence[Any], uniform: bool, centred: bool, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    made = []
+    for position, shape in enumerate(shapes):
+        dtype = _parameters_of(params, position).get("data_format", torch.float32)
+        size = tuple(int(n) for n in shape)
+        if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            made.append(torch.randint(0, 25000, size, generator=generator).to(dtype))
+        elif uniform:
+            made.append((torch.rand(size, generator=generator) - (0.5 if centred else 0.0)).to(dtype))
+        else:
+            made.append(_normal(size, centred, generator).to(dtype))
+    return tuple(made)
+
+
+def _normal(size: tuple[int, ...], centred: bool, generator: torch.Generator) -> torch.Tensor:
+    noise = torch.randn(size, generator=generator) * 0.1
+    return noise if centred else (noise + 0.5).abs() + 1e-5
+
+
+def _fill(module: Module, centred: bool, scale: float) -> None:
+    if isinstance(module, PyTorchModule) or not isinstance(module, PyBudaModule):
+        return
+    for number, parameter in enumerate(module.get_parameters()):
+        if isinstance(parameter, Parameter) and not parameter.has_value():
+            generator = torch.Generator().manual_seed(number)
+            parameter.set_value(_normal(tuple(parameter.shape), centred, generator) / scale)
