@@ -10,7 +10,7 @@ from tbuda_lab.core.passes.base import Pass, Report
 
 @dataclasses.dataclass(frozen=True)
 class NameParameters(Pass):
-    """A folded parameter takes the name of the one model parameter it comes from, `<name>.<k>` if several do."""
+    """A folded parameter takes the name of the first model parameter it comes from, `<name>.<k>` if several do."""
 
     name = "name_parameters"
     doc = "Give folded parameters the names of the model's own"
@@ -22,7 +22,7 @@ class NameParameters(Pass):
             if node.recipe is None:
                 continue
             sources = [n.name for n in node.recipe.inputs]
-            if len(sources) != 1 or node.name == sources[0]:
+            if not sources or node.name == sources[0]:
                 continue
             stem, k, name = sources[0], 0, sources[0]
             while name in taken:

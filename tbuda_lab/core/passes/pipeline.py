@@ -14,6 +14,7 @@ from tbuda_lab.core.passes.cleanup import DropImplicitBroadcasts, RemoveNoOps, S
 from tbuda_lab.core.passes.consteval import ConstEval
 from tbuda_lab.core.passes.decompose import Decompose
 from tbuda_lab.core.passes.fold_scale import FoldScale, FuseBias
+from tbuda_lab.core.passes.fuse_gelu import FuseGelu
 from tbuda_lab.core.passes.host_moves import HostMoves
 from tbuda_lab.core.passes.naming import NameParameters
 from tbuda_lab.core.passes.pad_conv import FusePadConv
@@ -26,6 +27,7 @@ from tbuda_lab.core.passes.tms import SimplifyMoves
 PIPELINE: tuple[Pass, ...] = (
     ConstEval(),
     TameConstants(),
+    FuseGelu(),
     HostPrologue(),
     TameConstants(integers=True),
     RemoveNoOps(),
@@ -42,9 +44,10 @@ PIPELINE: tuple[Pass, ...] = (
     ConstEval(),
     RemoveNoOps(),
     ShareEqual(),
+    SplitMatmul(),
+    ConstEval(),
     FoldScale(),
     ConstEval(),
-    SplitMatmul(),
     FuseBias(),
     ConstEval(),
     HostMoves(),
