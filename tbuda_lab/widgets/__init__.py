@@ -1,0 +1,23 @@
+"""Views of a session for notebooks, and the static report. The report works without ipywidgets; the views need it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "ProblemsView", "StaticView")
+_REPORT = ("report_html", "write_report")
+
+__all__ = [*_VIEWS, *_REPORT]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _VIEWS:
+        return getattr(importlib.import_module("tbuda_lab.widgets.views"), name)
+    if name in _REPORT:
+        return getattr(importlib.import_module("tbuda_lab.widgets.report"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

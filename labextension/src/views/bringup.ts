@@ -1,0 +1,85 @@
+/** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
+import { h } from './dom.js';
+import { GraphView } from './graph/view.js';
+import { GridView } from './grid/view.js';
+import { Inspector } from './inspector.js';
+import { Metrics } from './metrics.js';
+import { NetlistView } from './netlist.js';
+import { ProblemsView } from './problems.js';
+import { StageBar } from './stagebar.js';
+import type { Store } from './store.js';
+import { TableView } from './table/view.js';
+
+export interface View {
+  readonly element: HTMLElement;
+  dispose(): void;
+}
+
+/** Panels behind tabs; all stay alive, one is seen. */
+export class Tabs implements View {
+  readonly element: HTMLElement;
+  private readonly bar = h('div', { class: 'tb-tabs', role: 'tablist' });
+  private readonly buttons = new Map<string, HTMLButtonElement>();
+  private readonly panels = new Map<string, View>();
+
+  constructor(views: [string, string, View][]) {
+    this.element = h('div', { class: 'tb-tabbed' }, this.bar);
+    for (const [id, label, view] of views) {
+      const button = h('button', {
+        type: 'button', role: 'tab', 'data-tb-action': `tab-${id}`, onclick: () => this.show(id)
+      }, label);
+      this.buttons.set(id, button);
+      this.panels.set(id, view);
+      this.bar.append(button);
+      this.element.append(view.element);
+    }
+    this.show(views[0]![0]);
+  }
+
+  show(id: string): void {
+    for (const [key, view] of this.panels) {
+      view.element.hidden = key !== id;
+      this.buttons.get(key)!.setAttribute('aria-selected', String(key === id));
+    }
+  }
+
+  badge(id: string, count: number): void {
+    const button = this.buttons.get(id);
+    if (!button) return;
+    button.querySelector('.tb-badge')?.remove();
+    if (count) button.append(h('span', { class: 'tb-badge' }, String(count)));
+  }
+
+  dispose(): void {
+    this.panels.forEach(view => view.dispose());
+  }
+}
+
+export class BringUp implements View {
+  readonly element: HTMLElement;
+  private readonly views: View[];
+
+  constructor(store: Store) {
+    const stages = new StageBar(store);
+    const metrics = new Metrics(store);
+    const graph = new GraphView(store);
+    const grid = new GridView(store);
+    const table = new TableView(store);
+    const netlist = new NetlistView(store);
+    const counted: { now: number; tell: (n: number) => void } = { now: 0, tell: n => (counted.now = n) };
+    const problems = new ProblemsView(store, n => counted.tell(n));
+    const tabs = new Tabs([['ops', 'Ops', table], ['netlist', 'Netlist', netlist], ['problems', 'Problems', problems]]);
+    counted.tell = n => tabs.badge('problems', n);
+    counted.tell(counted.now);
+    const inspector = new Inspector(store);
+    this.views = [stages, metrics, graph, grid, tabs, inspector];
+    this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
+      stages.element, metrics.element,
+      h('div', { class: 'tb-upper' }, graph.element, grid.element),
+      h('div', { class: 'tb-lower' }, tabs.element, inspector.element));
+  }
+
+  dispose(): void {
+    this.views.forEach(view => view.dispose());
+  }
+}

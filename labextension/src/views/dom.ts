@@ -1,0 +1,67 @@
+/** Small helpers to make elements. Text is always set as text, never as markup. */
+type Attributes = Record<string, string | number | boolean | ((event: never) => void) | undefined>;
+type Child = Node | string | null | undefined | false;
+
+function fill(element: Element, attributes: Attributes, children: Child[]): void {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === false) continue;
+    if (typeof value === 'function') element.addEventListener(name.slice(2), value as unknown as EventListener);
+    else element.setAttribute(name, value === true ? '' : String(value));
+  }
+  for (const child of children) if (child || child === '') element.append(child);
+}
+
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  fill(element, attributes, children);
+  return element;
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): SVGElementTagNameMap[K] {
+  const element = document.createElementNS(SVG, tag);
+  fill(element, attributes, children);
+  return element;
+}
+
+/** 12345678 -> "12.3M"; cycles, bytes and counts alike. */
+export function short(value: number): string {
+  const units: [number, string][] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
+  for (const [size, unit] of units) {
+    if (Math.abs(value) >= size) {
+      const scaled = value / size;
+      return `${scaled >= 100 ? scaled.toFixed(0) : scaled.toFixed(1)}${unit}`;
+    }
+  }
+  return Number.isInteger(value) ? String(value) : value.toFixed(1);
+}
+
+/** 123456.7 -> "123,457" */
+export function grouped(value: number): string {
+  return Math.round(value).toLocaleString('en-US');
+}
+
+export function percent(value: number): string {
+  return `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+}
+
+export function seconds(value: number): string {
+  return value < 0.0995 ? `${(value * 1000).toFixed(0)} ms` : `${value.toFixed(1)} s`;
+}
+
+/** Cuts a text in the middle, so that both the module and the end of a name stay readable. */
+export function elide(text: string, characters: number): string {
+  if (text.length <= characters) return text;
+  if (characters < 2) return '';
+  const tail = Math.ceil((characters - 1) * 0.6);
+  return `${text.slice(0, characters - 1 - tail)}…${text.slice(text.length - tail)}`;
+}

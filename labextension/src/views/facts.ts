@@ -1,0 +1,32 @@
+/** What is said about one op, for the hover card and the inspector alike. */
+import { grouped, h, percent, short } from './dom.js';
+import type { NetlistText } from './netlist.js';
+import type { Ops } from './ops.js';
+
+export function numbers(ops: Ops, op: number): [string, string][] {
+  const epoch = ops.epochOf(op);
+  const t = ops.get('t', op);
+  const list: [string, string][] = [
+    ['epoch', `${epoch}, chip ${ops.get('chip', op)}`],
+    ['place', `${ops.where(op)}${ops.get('transposed', op) ? ', transposed' : ''}`],
+    ['grid', `${ops.get('rows', op)} rows × ${ops.get('cols', op)} columns = ${ops.get('cores', op)} cores`],
+    ['cycles', `${grouped(ops.get('cycles', op))}, ${percent(ops.load(op))} of the epoch`],
+    ['mblock', `${ops.get('mblock_m', op)} × ${ops.get('mblock_n', op)}`],
+    ['ublock', `${ops.get('ublock_r', op)} × ${ops.get('ublock_c', op)}`],
+    ['t', `${t}${ops.stream[op] ? `, streams ${ops.stream[op]}` : ''}`]
+  ];
+  if (ops.get('m_k', op) > 0) list.push(['m_k / u_kt', `${ops.get('m_k', op)} / ${ops.get('u_kt', op)}`]);
+  list.push(['L1', `${short(ops.get('l1_total', op))}B, ${percent(ops.get('l1_total', op) / ops.l1)}`]);
+  list.push(['format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', ')]);
+  list.push(['candidates', `${grouped(ops.get('legal', op))} legal of ${grouped(ops.get('candidates', op))}, fastest ${short(ops.get('fastest', op))} cycles`]);
+  return list;
+}
+
+export function definition(list: [string, string][], name: string): HTMLElement {
+  return h('dl', { class: name }, ...list.flatMap(([term, text]) => [h('dt', {}, term), h('dd', {}, text)]));
+}
+
+export function entry(text: NetlistText | null, name: string): HTMLElement | null {
+  const fields = text?.fields(name) ?? [];
+  return fields.length ? definition(fields, 'tb-entry') : null;
+}

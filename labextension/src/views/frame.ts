@@ -1,0 +1,82 @@
+/** Frames: a JSON header, strings once in a table, typed columns in one little-endian buffer. */
+export type Column = Uint8Array | Uint16Array | Uint32Array | Int16Array | Int32Array | Float32Array | Float64Array;
+
+export interface FrameHeader {
+  key: string;
+  meta: Record<string, unknown>;
+  strings: string[];
+  columns: { name: string; dtype: string; offset: number; length: number }[];
+}
+
+const ARRAYS = {
+  u1: Uint8Array,
+  u2: Uint16Array,
+  u4: Uint32Array,
+  i2: Int16Array,
+  i4: Int32Array,
+  f4: Float32Array,
+  f8: Float64Array
+} as const;
+
+export class Frame {
+  readonly key: string;
+  readonly meta: Record<string, unknown>;
+  readonly strings: string[];
+  private readonly columns = new Map<string, Column>();
+
+  constructor(header: FrameHeader, buffer: ArrayBuffer) {
+    this.key = header.key;
+    this.meta = header.meta;
+    this.strings = header.strings;
+    for (const { name, dtype, offset, length } of header.columns) {
+      if (!(dtype in ARRAYS)) throw new Error(`frame ${header.key}: column ${name} has the unknown type ${dtype}`);
+      const type = ARRAYS[dtype as keyof typeof ARRAYS];
+      if (offset + length * type.BYTES_PER_ELEMENT > buffer.byteLength) {
+        throw new Error(`frame ${header.key}: column ${name} reaches past the buffer`);
+      }
+      this.columns.set(name, new type(buffer, offset, length));
+    }
+  }
+
+  column(name: string): Column {
+    const column = this.columns.get(name);
+    if (!column) throw new Error(`frame ${this.key} has no column ${name}`);
+    return column;
+  }
+
+  /** A string column as strings. */
+  text(name: string): string[] {
+    return Array.from(this.column(name), i => this.strings[i] ?? '');
+  }
+}
+
+/** Collects the chunks of frames until each is whole. */
+export class Assembler {
+  private readonly parts = new Map<string, { rev: number; header: FrameHeader | null; chunks: (DataView | null)[] }>();
+
+  /** Returns the frame once its last chunk is there, else null. A chunk of an older revision is dropped. */
+  add(message: Record<string, unknown>, buffers: DataView[]): Frame | null {
+    const key = String(message['key']);
+    const rev = Number(message['rev']);
+    const [index, count] = message['chunk'] as [number, number];
+    let entry = this.parts.get(key);
+    if (!entry || entry.rev < rev || entry.chunks.length !== count) {
+      entry = { rev, header: null, chunks: new Array<DataView | null>(count).fill(null) };
+      this.parts.set(key, entry);
+    } else if (entry.rev > rev) {
+      return null;
+    }
+    if (message['header']) entry.header = message['header'] as FrameHeader;
+    entry.chunks[index] = buffers[0] ?? new DataView(new ArrayBuffer(0));
+    if (!entry.header || entry.chunks.includes(null)) return null;
+    this.parts.delete(key);
+    const total = entry.chunks.reduce((n, c) => n + c!.byteLength, 0);
+    const whole = new Uint8Array(total);
+    let at = 0;
+    for (const chunk of entry.chunks) {
+      whole.set(new Uint8Array(chunk!.buffer, chunk!.byteOffset, chunk!.byteLength), at);
+      at += chunk!.byteLength;
+    }
+    return new Frame(entry.header, whole.buffer);
+  }
+}

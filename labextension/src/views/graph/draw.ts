@@ -1,0 +1,272 @@
+/** Paints a scene on a canvas. Everything is in world units under one transform; lines keep their width on screen. */
+import { elide } from '../dom.js';
+import type { Paint } from '../theme.js';
+import { GROUP, HEADER, LABEL_CHARS, LANE, NODE } from './layout.js';
+import type { Scene } from './scene.js';
+
+export interface Camera {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export interface Colours {
+  text: string;
+  muted: string;
+  line: string;
+  surface: string;
+  group: string;
+  groupEdge: string;
+  accent: string;
+  incoming: string;
+  outgoing: string;
+  font: string;
+}
+
+export interface Look {
+  colours: Colours;
+  paint: (node: number) => Paint;
+  selected: ReadonlySet<number>;
+  hover: number;
+  /** Nodes that the search keeps; null when nothing is searched. */
+  matches: ReadonlySet<number> | null;
+}
+
+const NODE_KIND_OP = 3; // index of "op" in the frame's kinds
+
+export function draw(ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera, look: Look, ratio: number): void {
+  const { width, height } = ctx.canvas;
+  ctx.setTransform(1, 0, 0, 1, 0, 0);
+  ctx.clearRect(0, 0, width, height);
+  const k = camera.scale * ratio;
+  ctx.setTransform(k, 0, 0, k, camera.x * ratio, camera.y * ratio);
+  const view = {
+    left: -camera.x / camera.scale,
+    top: -camera.y / camera.scale,
+    right: (width / ratio - camera.x) / camera.scale,
+    bottom: (height / ratio - camera.y) / camera.scale
+  };
+  const seen = (x: number, y: number, w: number, h: number) =>
+    x <= view.right && y <= view.bottom && x + w >= view.left && y + h >= view.top;
+  const hair = 1 / camera.scale;
+  groups(ctx, scene, look, camera, seen, hair);
+  edges(ctx, scene, look, camera, hair);
+  boxes(ctx, scene, look, camera, seen, hair);
+  ctx.globalAlpha = 1;
+}
+
+type Seen = (x: number, y: number, w: number, h: number) => boolean;
+
+function groups(
+  ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, seen: Seen, hair: number
+): void {
+  const { colours } = look;
+  const visit = (group: number, depth: number) => {
+    for (const item of scene.structure.members[group]!) {
+      if (scene.structure.kind[item] !== GROUP) continue;
+      const ref = scene.structure.ref[item]!;
+      if (!scene.opened.has(ref)) continue;
+      const [x, y, w, h] = scene.box(item);
+      if (!seen(x, y, w, h)) continue;
+      ctx.globalAlpha = depth % 2 ? 0.55 : 1;
+      ctx.fillStyle = colours.group;
+      rounded(ctx, x, y, w, h, 8);
+      ctx.fill();
+      ctx.globalAlpha = 1;
+      ctx.strokeStyle = colours.groupEdge;
+      ctx.lineWidth = hair;
+      ctx.stroke();
+      if (camera.scale * 11 > 4.5) {
+        caret(ctx, x + 11, y + 12, true, colours.muted);
+        ctx.font = `600 10.5px ${colours.font}`;
+        ctx.textBaseline = 'middle';
+        ctx.textAlign = 'left';
+        ctx.fillStyle = colours.muted;
+        const room = Math.floor((w - 30) / 6.3);
+        const label = elide(scene.groupLabels[ref]!, room);
+        ctx.fillText(label, x + 20, y + HEADER / 2 + 1);
+        const kind = scene.groupClasses[ref]!;
+        if (kind && room > label.length + kind.length + 3) {
+          const at = x + 20 + ctx.measureText(label).width + 7;
+          ctx.font = `400 9.5px ${colours.font}`;
+          ctx.globalAlpha = 0.75;
+          ctx.fillText(kind, at, y + HEADER / 2 + 1);
+          ctx.globalAlpha = 1;
+        }
+      }
+      visit(ref, depth + 1);
+    }
+  };
+  visit(0, 0);
+}
+
+function edges(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, hair: number): void {
+  const { colours } = look;
+  const incoming = new Set<number>();
+  const outgoing = new Set<number>();
+  for (const node of look.selected.size <= 8 ? look.selected : []) {
+    scene.incoming(node).forEach(s => incoming.add(s));
+    scene.outgoing(node).forEach(s => outgoing.add(s));
+  }
+  const strokes: [string, number, (s: number) => boolean][] = [
+    [colours.line, 1.1, s => !incoming.has(s) && !outgoing.has(s)],
+    [colours.incoming, 2.2, s => incoming.has(s)],
+    [colours.outgoing, 2.2, s => outgoing.has(s) && !incoming.has(s)]
+  ];
+  for (const [colour, width, wanted] of strokes) {
+    ctx.strokeStyle = ctx.fillStyle = colour;
+    ctx.lineWidth = Math.min(width * Math.max(hair, 0.6), width * 3);
+    ctx.globalAlpha = width === 1.1 && look.matches ? 0.35 : 1;
+    ctx.beginPath();
+    for (const [s, segment] of scene.segments) {
+      if (!wanted(s)) continue;
+      const { x0, y0, x1, y1 } = segment;
+      const bend = Math.max(8, Math.abs(y1 - y0) * 0.5);
+      ctx.moveTo(x0, y0);
+      if (Math.abs(x0 - x1) < 0.5) ctx.lineTo(x1, y1);
+      else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
+    }
+    for (let item = 0; item < scene.structure.count; item++) {
+      if (scene.structure.kind[item] !== LANE || !scene.layout.visible[item]) continue;
+      if (!laneWanted(scene, item, wanted)) continue;
+      const [x, y, w, h] = scene.box(item);
+      ctx.moveTo(x + w / 2, y);
+      ctx.lineTo(x + w / 2, y + h);
+    }
+    ctx.stroke();
+    if (camera.scale < 0.35) continue;
+    ctx.beginPath();
+    for (const [s, { arrow, x1, y1 }] of scene.segments) {
+      if (!arrow || !wanted(s)) continue;
+      ctx.moveTo(x1, y1);
+      ctx.lineTo(x1 - 3.2, y1 - 6);
+      ctx.lineTo(x1 + 3.2, y1 - 6);
+    }
+    ctx.fill();
+  }
+  ctx.globalAlpha = 1;
+}
+
+function laneWanted(scene: Scene, item: number, wanted: (s: number) => boolean): boolean {
+  const s = scene.into(item);
+  return s !== undefined && wanted(s);
+}
+
+function boxes(
+  ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, seen: Seen, hair: number
+): void {
+  const readable = camera.scale * 11 > 4.5;
+  const rich = camera.scale * 9 > 4.5;
+  ctx.textBaseline = 'middle';
+  for (let item = 0; item < scene.structure.count; item++) {
+    if (!scene.layout.visible[item]) continue;
+    const kind = scene.structure.kind[item];
+    const ref = scene.structure.ref[item]!;
+    if (kind === GROUP ? scene.opened.has(ref) : kind !== NODE) continue;
+    const [x, y, w, h] = scene.box(item);
+    if (!seen(x - 6, y - 6, w + 12, h + 12)) continue;
+    if (kind === GROUP) closed(ctx, scene, look, ref, [x, y, w, h], hair, readable);
+    else node(ctx, scene, look, ref, [x, y, w, h], hair, readable, rich);
+  }
+  ctx.globalAlpha = 1;
+}
+
+function closed(
+  ctx: CanvasRenderingContext2D, scene: Scene, look: Look, ref: number,
+  [x, y, w, h]: [number, number, number, number], hair: number, readable: boolean
+): void {
+  const { colours } = look;
+  const chosen = [...look.selected].filter(n => scene.standIn(n) === scene.itemOfGroup[ref]).length;
+  const found = look.matches ? [...look.matches].filter(n => scene.standIn(n) === scene.itemOfGroup[ref]).length : 1;
+  ctx.globalAlpha = found ? 1 : 0.3;
+  ctx.lineWidth = hair;
+  ctx.strokeStyle = colours.groupEdge;
+  ctx.fillStyle = colours.surface;
+  for (const shift of [5, 2.5]) {
+    rounded(ctx, x + shift, y + shift, w, h, 7);
+    ctx.fill();
+    ctx.stroke();
+  }
+  rounded(ctx, x, y, w, h, 7);
+  ctx.fill();
+  ctx.fillStyle = colours.group;
+  ctx.fill();
+  if (chosen) {
+    ctx.strokeStyle = colours.accent;
+    ctx.lineWidth = 2.4 * Math.max(hair, 0.7);
+  }
+  ctx.stroke();
+  if (readable) {
+    caret(ctx, x + 12, y + h / 2, false, colours.muted);
+    ctx.textAlign = 'left';
+    ctx.fillStyle = colours.text;
+    ctx.font = `600 11px ${colours.font}`;
+    ctx.fillText(elide(scene.groupLabels[ref]!, LABEL_CHARS), x + 22, y + h / 2 - 6);
+    ctx.fillStyle = colours.muted;
+    ctx.font = `400 9.5px ${colours.font}`;
+    const kind = scene.groupClasses[ref]!;
+    const leaves = scene.groupLeaves[ref]!;
+    ctx.fillText(elide(`${leaves} nodes${kind ? ` · ${kind}` : ''}`, Math.floor((w - 26) / 5.2)), x + 22, y + h / 2 + 8);
+  }
+  ctx.globalAlpha = 1;
+}
+
+function node(
+  ctx: CanvasRenderingContext2D, scene: Scene, look: Look, ref: number,
+  [x, y, w, h]: [number, number, number, number], hair: number, readable: boolean, rich: boolean
+): void {
+  const { colours } = look;
+  const paint = look.paint(ref);
+  const pill = scene.kinds[ref] !== NODE_KIND_OP;
+  ctx.globalAlpha = look.matches && !look.matches.has(ref) ? 0.25 : 1;
+  const radius = pill ? h / 2 : 5;
+  if (look.selected.has(ref)) {
+    ctx.fillStyle = colours.accent;
+    const ring = Math.max(3, 3 * hair);
+    rounded(ctx, x - ring, y - ring, w + 2 * ring, h + 2 * ring, radius + ring);
+    ctx.fill();
+  }
+  ctx.fillStyle = paint.fill;
+  rounded(ctx, x, y, w, h, radius);
+  ctx.fill();
+  ctx.strokeStyle = look.hover === ref ? colours.accent : paint.edge;
+  ctx.lineWidth = (look.hover === ref ? 2 : 1) * Math.max(hair, 0.7);
+  ctx.stroke();
+  if (readable) {
+    ctx.textAlign = 'center';
+    ctx.fillStyle = paint.text;
+    ctx.font = `600 11px ${colours.font}`;
+    const label = elide(scene.labels[ref]!, LABEL_CHARS);
+    ctx.fillText(label, x + w / 2, y + h / 2 + (rich ? -6 : 0));
+    if (rich) {
+      ctx.font = `400 9px ${colours.font}`;
+      ctx.globalAlpha *= 0.8;
+      const type = scene.types[ref]!;
+      const shape = scene.shapes[ref]!;
+      const full = `${type}  ${shape}`;
+      const room = Math.floor((w - 10) / 4.9);
+      ctx.fillText(full.length <= room ? full : elide(shape, room), x + w / 2, y + h / 2 + 8);
+    }
+  }
+  ctx.globalAlpha = 1;
+}
+
+function caret(ctx: CanvasRenderingContext2D, x: number, y: number, open: boolean, colour: string): void {
+  ctx.fillStyle = colour;
+  ctx.beginPath();
+  if (open) {
+    ctx.moveTo(x - 4, y - 2.5);
+    ctx.lineTo(x + 4, y - 2.5);
+    ctx.lineTo(x, y + 3);
+  } else {
+    ctx.moveTo(x - 2.5, y - 4);
+    ctx.lineTo(x + 3, y);
+    ctx.lineTo(x - 2.5, y + 4);
+  }
+  ctx.fill();
+}
+
+function rounded(ctx: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, r: number): void {
+  ctx.beginPath();
+  ctx.roundRect(x, y, w, h, Math.min(r, w / 2, h / 2));
+}

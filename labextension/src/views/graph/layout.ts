@@ -1,0 +1,222 @@
+/**
+ * Positions of a graph frame for a set of open groups: the mirror of `tbuda_lab/core/frames/coordinates.py`.
+ * The kernel has settled ranks and order; sizes depend on what is open, so x and y are worked out here, with no message.
+ */
+import type { Frame } from '../frame.js';
+
+export const NODE = 0;
+export const GROUP = 1;
+export const LANE = 2;
+export const ENTRY = 3;
+export const EXIT = 4;
+
+const CHAR = 6.3;
+export const LABEL_CHARS = 26;
+const NODE_HEIGHT = 34;
+const GROUP_HEIGHT = 40;
+export const HEADER = 22;
+const PADDING = 12;
+const GAP_X = 16;
+const GAP_Y = 22;
+const LANE_WIDTH = 6;
+const LANE_WEIGHT = 8;
+const PASSES = 6;
+
+export interface Layout {
+  /** x, y, w, h per item, absolute; meaningful where `visible`. */
+  boxes: Float64Array;
+  visible: Uint8Array;
+  width: number;
+  height: number;
+}
+
+export function labelWidth(characters: number): number {
+  return Math.max(64, CHAR * Math.min(characters, LABEL_CHARS) + 26);
+}
+
+/** Columns of a graph frame, unpacked once. */
+export class Structure {
+  readonly kind: ArrayLike<number>;
+  readonly ref: ArrayLike<number>;
+  readonly rank: ArrayLike<number>;
+  readonly order: ArrayLike<number>;
+  readonly count: number;
+  readonly members: number[][];
+  readonly segments: [number, number][][];
+  readonly nodeChars: number[];
+  readonly groupChars: number[];
+
+  constructor(frame: Frame) {
+    this.kind = frame.column('item_kind');
+    this.ref = frame.column('item_ref');
+    this.rank = frame.column('item_rank');
+    this.order = frame.column('item_order');
+    this.count = this.kind.length;
+    this.nodeChars = frame.text('node_label').map(codePoints);
+    this.groupChars = frame.text('group_label').map(codePoints);
+    this.members = this.groupChars.map(() => []);
+    this.segments = this.groupChars.map(() => []);
+    frame.column('item_group').forEach((g: number, i: number) => this.members[g]!.push(i));
+    const source = frame.column('seg_source');
+    const target = frame.column('seg_target');
+    frame.column('seg_group').forEach((g: number, s: number) => this.segments[g]!.push([source[s]!, target[s]!]));
+  }
+}
+
+function codePoints(text: string): number {
+  return Array.from(text).length;
+}
+
+export function place(structure: Structure, opened: ReadonlySet<number>): Layout {
+  const local = new Float64Array(4 * structure.count);
+  const boxes = new Float64Array(4 * structure.count);
+  const visible = new Uint8Array(structure.count);
+  const [width, height] = measure(structure, opened, local, 0);
+  const stack: [number, number, number][] = [[0, 0, 0]];
+  for (let top = stack.pop(); top; top = stack.pop()) {
+    const [group, left, y] = top;
+    for (const i of structure.members[group]!) {
+      boxes[4 * i] = left + local[4 * i]!;
+      boxes[4 * i + 1] = y + local[4 * i + 1]!;
+      boxes[4 * i + 2] = local[4 * i + 2]!;
+      boxes[4 * i + 3] = local[4 * i + 3]!;
+      visible[i] = 1;
+      const ref = structure.ref[i]!;
+      if (structure.kind[i] === GROUP && opened.has(ref)) stack.push([ref, boxes[4 * i]!, boxes[4 * i + 1]!]);
+    }
+  }
+  return { boxes, visible, width, height };
+}
+
+function measure(
+  structure: Structure,
+  opened: ReadonlySet<number>,
+  local: Float64Array,
+  group: number
+): [number, number] {
+  const members = structure.members[group]!;
+  const sizes = new Map<number, [number, number]>();
+  const rows = new Map<number, number[]>();
+  for (const i of members) {
+    sizes.set(i, size(structure, opened, local, i));
+    const rank = structure.rank[i]!;
+    const row = rows.get(rank);
+    if (row) row.push(i);
+    else rows.set(rank, [i]);
+  }
+  const ranks = [...rows.keys()].sort((a, b) => a - b);
+  const ordered = ranks.map(r => rows.get(r)!.sort((a, b) => structure.order[a]! - structure.order[b]!));
+  const x = columns(structure, ordered, sizes, structure.segments[group]!);
+  let left = Infinity;
+  let right = -Infinity;
+  for (const i of members) {
+    left = Math.min(left, x.get(i)! - sizes.get(i)![0] / 2);
+    right = Math.max(right, x.get(i)! + sizes.get(i)![0] / 2);
+  }
+  if (!members.length) left = right = 0;
+  const header = group ? HEADER : 0;
+  const wide = Math.max(right - left, group ? labelWidth(structure.groupChars[group]!) : 0);
+  const shift = PADDING - left + (wide - (right - left)) / 2;
+  let y = header + PADDING;
+  ordered.forEach((row, k) => {
+    const tall = Math.max(...row.map(i => sizes.get(i)![1]));
+    if (k && tall !== 0) y += GAP_Y;
+    for (const i of row) {
+      const [w, h0] = sizes.get(i)!;
+      let h = h0;
+      let top = y + (tall - h) / 2;
+      if (structure.kind[i] === ENTRY) top = header;
+      else if (structure.kind[i] === EXIT) top = y + PADDING;
+      else if (structure.kind[i] === LANE) {
+        top = y;
+        h = tall;
+      }
+      local.set([x.get(i)! - w / 2 + shift, top, w, h], 4 * i);
+    }
+    y += tall;
+  });
+  return [wide + 2 * PADDING, y + PADDING];
+}
+
+function size(structure: Structure, opened: ReadonlySet<number>, local: Float64Array, i: number): [number, number] {
+  const ref = structure.ref[i]!;
+  switch (structure.kind[i]) {
+    case NODE:
+      return [labelWidth(structure.nodeChars[ref]!), NODE_HEIGHT];
+    case GROUP:
+      if (opened.has(ref)) return measure(structure, opened, local, ref);
+      return [labelWidth(structure.groupChars[ref]! + 4), GROUP_HEIGHT];
+    default:
+      return [LANE_WIDTH, 0];
+  }
+}
+
+/** Centres: alternate passes pull every item towards its neighbours of the rank before or after. */
+function columns(
+  structure: Structure,
+  rows: number[][],
+  sizes: Map<number, [number, number]>,
+  segments: [number, number][]
+): Map<number, number> {
+  const above = new Map<number, number[]>();
+  const below = new Map<number, number[]>();
+  for (const row of rows) {
+    for (const i of row) {
+      above.set(i, []);
+      below.set(i, []);
+    }
+  }
+  for (const [s, t] of segments) {
+    if (structure.rank[t]! > structure.rank[s]!) {
+      above.get(t)!.push(s);
+      below.get(s)!.push(t);
+    }
+  }
+  const x = new Map<number, number>();
+  for (const row of rows) {
+    let cursor = 0;
+    for (const i of row) {
+      const w = sizes.get(i)![0];
+      x.set(i, cursor + w / 2);
+      cursor += w + GAP_X;
+    }
+    const middle = (cursor - GAP_X) / 2;
+    for (const i of row) x.set(i, x.get(i)! - middle);
+  }
+  const backwards = [...rows].reverse();
+  for (let turn = 0; turn < PASSES; turn++) {
+    const near = turn % 2 === 0 ? above : below;
+    for (const row of turn % 2 === 0 ? rows : backwards) {
+      const wish = row.map(i => {
+        const others = near.get(i)!;
+        return others.length ? others.reduce((sum, n) => sum + x.get(n)!, 0) / others.length : x.get(i)!;
+      });
+      const weight = row.map(i => (structure.kind[i]! >= LANE ? LANE_WEIGHT : near.get(i)!.length ? 1 : 0.1));
+      const width = row.map(i => sizes.get(i)![0]);
+      separate(wish, weight, width).forEach((value, k) => x.set(row[k]!, value));
+    }
+  }
+  return x;
+}
+
+/** Centres nearest to `wish` (weighted squares) that keep the order and do not overlap: pool adjacent violators. */
+export function separate(wish: number[], weight: number[], width: number[]): number[] {
+  const offsets = [0];
+  for (let k = 1; k < wish.length; k++) offsets.push(offsets[k - 1]! + (width[k - 1]! + width[k]!) / 2 + GAP_X);
+  const pools: { mean: number; weight: number; members: number }[] = [];
+  for (let k = 0; k < wish.length; k++) {
+    const pool = { mean: wish[k]! - offsets[k]!, weight: weight[k]!, members: 1 };
+    for (let last = pools.at(-1); last && last.mean > pool.mean; last = pools.at(-1)) {
+      pools.pop();
+      pool.mean = (pool.mean * pool.weight + last.mean * last.weight) / (pool.weight + last.weight);
+      pool.weight += last.weight;
+      pool.members += last.members;
+    }
+    pools.push(pool);
+  }
+  const placed: number[] = [];
+  for (const pool of pools) {
+    for (let n = 0; n < pool.members; n++) placed.push(pool.mean + offsets[placed.length]!);
+  }
+  return placed;
+}

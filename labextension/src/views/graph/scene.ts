@@ -1,0 +1,248 @@
+/** A graph frame with what is open: positions, edge geometry, hit testing, paths of values. No drawing here. */
+import type { Frame } from '../frame.js';
+import { ENTRY, EXIT, GROUP, LANE, NODE, place, Structure, type Layout } from './layout.js';
+
+export interface Segment {
+  net: number;
+  /** Whether the end is a box (arrow head) rather than a lane or port. */
+  arrow: boolean;
+  x0: number;
+  y0: number;
+  x1: number;
+  y1: number;
+}
+
+export class Scene {
+  readonly structure: Structure;
+  readonly names: string[];
+  readonly labels: string[];
+  readonly types: string[];
+  readonly shapes: string[];
+  readonly kinds: ArrayLike<number>;
+  readonly home: ArrayLike<number>;
+  readonly groupPaths: string[];
+  readonly groupLabels: string[];
+  readonly groupClasses: string[];
+  readonly groupParent: ArrayLike<number>;
+  readonly groupLeaves: ArrayLike<number>;
+  readonly indexOf = new Map<string, number>();
+  readonly opened: Set<number>;
+  layout!: Layout;
+  /** Segments of open groups, in frame order; the key is the segment's number. */
+  segments = new Map<number, Segment>();
+
+  private readonly segGroup: ArrayLike<number>;
+  private readonly segSource: ArrayLike<number>;
+  private readonly segTarget: ArrayLike<number>;
+  private readonly segNet: ArrayLike<number>;
+  private readonly itemGroup: ArrayLike<number>;
+  readonly itemOfNode: Int32Array;
+  readonly itemOfGroup: Int32Array;
+  private readonly ports = new Map<string, number>();
+  private readonly arrivals = new Map<string, number>();
+  private readonly arrivalsAt = new Map<number, number[]>();
+
+  constructor(readonly frame: Frame) {
+    this.structure = new Structure(frame);
+    this.names = frame.text('node_name');
+    this.labels = frame.text('node_label');
+    this.types = frame.text('node_type');
+    this.shapes = frame.text('node_shape');
+    this.kinds = frame.column('node_kind');
+    this.home = frame.column('node_group');
+    this.groupPaths = frame.text('group_path');
+    this.groupLabels = frame.text('group_label');
+    this.groupClasses = frame.text('group_class');
+    this.groupParent = frame.column('group_parent');
+    this.groupLeaves = frame.column('group_leaves');
+    this.segGroup = frame.column('seg_group');
+    this.segSource = frame.column('seg_source');
+    this.segTarget = frame.column('seg_target');
+    this.segNet = frame.column('seg_net');
+    this.itemGroup = frame.column('item_group');
+    this.names.forEach((name, i) => this.indexOf.set(name, i));
+    this.itemOfNode = new Int32Array(this.names.length).fill(-1);
+    this.itemOfGroup = new Int32Array(this.groupPaths.length).fill(-1);
+    const { kind, ref, count } = this.structure;
+    for (let i = 0; i < count; i++) {
+      if (kind[i] === NODE) this.itemOfNode[ref[i]!] = i;
+      else if (kind[i] === GROUP) this.itemOfGroup[ref[i]!] = i;
+      else if (kind[i] !== LANE) this.ports.set(`${kind[i]!},${this.itemGroup[i]!},${ref[i]!}`, i);
+    }
+    for (let s = 0; s < this.segTarget.length; s++) {
+      const target = this.segTarget[s]!;
+      this.arrivals.set(`${target},${this.segNet[s]!}`, s);
+      const list = this.arrivalsAt.get(target);
+      if (list) list.push(s);
+      else this.arrivalsAt.set(target, [s]);
+    }
+    this.opened = new Set([0, ...((frame.meta['open'] as number[] | undefined) ?? [])]);
+    this.update();
+  }
+
+  /** Works positions and edges out again after a change of `opened`. */
+  update(): void {
+    this.layout = place(this.structure, this.opened);
+    this.segments = new Map();
+    for (let s = 0; s < this.segGroup.length; s++) {
+      if (!this.isShown(this.segGroup[s]!)) continue;
+      const from = this.tail(this.segSource[s]!, this.segNet[s]!);
+      const to = this.head(this.segTarget[s]!, this.segNet[s]!);
+      const kind = this.structure.kind[this.segTarget[s]!];
+      const open = kind === GROUP && this.opened.has(this.structure.ref[this.segTarget[s]!]!);
+      this.segments.set(s, {
+        net: this.segNet[s]!,
+        arrow: kind === NODE || (kind === GROUP && !open),
+        x0: from[0],
+        y0: from[1],
+        x1: to[0],
+        y1: to[1]
+      });
+    }
+  }
+
+  /** Whether the inside of a group is on screen: it and all around it are open. */
+  isShown(group: number): boolean {
+    for (let g = group; g >= 0; g = this.groupParent[g]!) if (!this.opened.has(g)) return false;
+    return true;
+  }
+
+  box(item: number): [number, number, number, number] {
+    const b = this.layout.boxes;
+    return [b[4 * item]!, b[4 * item + 1]!, b[4 * item + 2]!, b[4 * item + 3]!];
+  }
+
+  /** The item that stands for a node: itself, or the outermost closed group around it. */
+  standIn(node: number): number {
+    let item = this.itemOfNode[node]!;
+    for (let g = this.home[node]!; g > 0; g = this.groupParent[g]!) {
+      if (!this.opened.has(g)) item = this.itemOfGroup[g]!;
+    }
+    return item;
+  }
+
+  /** Opens every group around a node. Returns whether anything changed. */
+  reveal(node: number): boolean {
+    let changed = false;
+    for (let g = this.home[node]!; g > 0; g = this.groupParent[g]!) {
+      if (!this.opened.has(g)) {
+        this.opened.add(g);
+        changed = true;
+      }
+    }
+    if (changed) this.update();
+    return changed;
+  }
+
+  toggle(group: number): void {
+    if (group === 0) return;
+    if (this.opened.has(group)) this.opened.delete(group);
+    else this.opened.add(group);
+    this.update();
+  }
+
+  openAll(): void {
+    this.groupPaths.forEach((_, g) => this.opened.add(g));
+    this.update();
+  }
+
+  closeAll(): void {
+    this.opened.clear();
+    this.opened.add(0);
+    this.update();
+  }
+
+  /** Names of the ops inside a group, at any depth. */
+  inside(group: number): string[] {
+    return this.names.filter((_, n) => {
+      for (let g = this.home[n]!; g >= 0; g = this.groupParent[g]!) if (g === group) return true;
+      return false;
+    });
+  }
+
+  /** The topmost thing at a world point: a node, else the innermost group; null on empty ground. */
+  hit(x: number, y: number): { kind: 'node' | 'group'; ref: number; header: boolean } | null {
+    let group = 0;
+    for (;;) {
+      let inner = -1;
+      for (const item of this.structure.members[group]!) {
+        const kind = this.structure.kind[item];
+        if (kind !== NODE && kind !== GROUP) continue;
+        const [bx, by, bw, bh] = this.box(item);
+        if (x < bx || y < by || x > bx + bw || y > by + bh) continue;
+        const ref = this.structure.ref[item]!;
+        if (kind === NODE) return { kind: 'node', ref, header: false };
+        if (!this.opened.has(ref)) return { kind: 'group', ref, header: true };
+        inner = ref;
+        break;
+      }
+      if (inner < 0) {
+        if (group === 0) return null;
+        const [, by] = this.box(this.itemOfGroup[group]!);
+        return { kind: 'group', ref: group, header: y < by + 24 };
+      }
+      group = inner;
+    }
+  }
+
+  /** Segments that carry the value of a node to its readers. */
+  outgoing(node: number): number[] {
+    return [...this.segments.keys()].filter(s => this.segNet[s] === node);
+  }
+
+  /** Segments on the way from the producers to a node, walked backwards through ports and lanes. */
+  incoming(node: number): number[] {
+    const path: number[] = [];
+    for (const start of this.arrivalsAt.get(this.itemOfNode[node]!) ?? []) {
+      const net = this.segNet[start]!;
+      let s: number | undefined = start;
+      while (s !== undefined) {
+        path.push(s);
+        const source: number = this.segSource[s]!;
+        const kind = this.structure.kind[source];
+        if (kind === LANE) s = this.arrivals.get(`${source},${net}`);
+        else if (kind === ENTRY) s = this.arrivals.get(`${this.itemOfGroup[this.itemGroup[source]!]!},${net}`);
+        else if (kind === GROUP) {
+          const exit = this.ports.get(`${EXIT},${this.structure.ref[source]!},${net}`);
+          s = exit === undefined ? undefined : this.arrivals.get(`${exit},${net}`);
+        } else s = undefined;
+      }
+    }
+    return path.filter(s => this.segments.has(s));
+  }
+
+  /** The segment that arrives at a lane. */
+  into(lane: number): number | undefined {
+    return this.arrivals.get(`${lane},${this.structure.ref[lane]!}`);
+  }
+
+  private tail(item: number, net: number): [number, number] {
+    const kind = this.structure.kind[item];
+    const ref = this.structure.ref[item]!;
+    if (kind === GROUP && this.opened.has(ref)) {
+      const port = this.ports.get(`${EXIT},${ref},${net}`);
+      if (port !== undefined) return this.bottom(port);
+    }
+    return this.bottom(item);
+  }
+
+  private head(item: number, net: number): [number, number] {
+    const kind = this.structure.kind[item];
+    const ref = this.structure.ref[item]!;
+    if (kind === GROUP && this.opened.has(ref)) {
+      const port = this.ports.get(`${ENTRY},${ref},${net}`);
+      if (port !== undefined) {
+        const [x, , w] = this.box(port);
+        return [x + w / 2, this.box(item)[1]];
+      }
+    }
+    const [x, y, w] = this.box(item);
+    return [x + w / 2, y];
+  }
+
+  private bottom(item: number): [number, number] {
+    const [x, y, w, h] = this.box(item);
+    const kind = this.structure.kind[item];
+    return [x + w / 2, kind === ENTRY ? y : y + h];
+  }
+}

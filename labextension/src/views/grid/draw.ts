@@ -1,0 +1,140 @@
+/** One epoch as SVG: rulers, cores, harvested rows, op rectangles. */
+import { elide, short, svg } from '../dom.js';
+import type { Ops } from '../ops.js';
+import type { ColourBy } from '../store.js';
+import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
+
+export const CELL_W = 74;
+export const CELL_H = 46;
+const STRIP = 15; // a harvested row is drawn lower than a working one
+const RULER_X = 30;
+const RULER_Y = 20;
+
+/** Where rows lie: working rows at their logical index, harvested ones between them. */
+export class Rows {
+  readonly top: number[] = [];
+  readonly strips: { y: number; row: number }[] = [];
+  readonly height: number;
+
+  constructor(physical: readonly number[], harvested: readonly number[], cell = CELL_H, strip = STRIP) {
+    const logical = new Map(physical.map((p, i) => [p, i]));
+    const all = [...physical, ...harvested].sort((a, b) => a - b);
+    let y = 0;
+    for (const row of all) {
+      const index = logical.get(row);
+      if (index === undefined) {
+        this.strips.push({ y, row });
+        y += strip;
+      } else {
+        this.top[index] = y;
+        y += cell;
+      }
+    }
+    this.height = y;
+  }
+
+  /** [y, height] of a run of logical rows. */
+  span(from: number, count: number, cell = CELL_H): [number, number] {
+    const y = this.top[from] ?? 0;
+    return [y, (this.top[from + count - 1] ?? y) + cell - y];
+  }
+}
+
+export function paintOf(ops: Ops, op: number, by: ColourBy, dark: boolean): Paint {
+  if (by === 'family') return familyPaint(ops.type[op]!, dark);
+  return by === 'epoch' ? epochPaint(ops.epochOf(op), dark) : loadPaint(ops.load(op), dark);
+}
+
+let serial = 0;
+
+export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean): SVGSVGElement {
+  const rows = new Rows(ops.physical, ops.harvested);
+  const [w, hgt] = [ops.cols * CELL_W, rows.height];
+  const hatch = `tb-hatch-${++serial}`;
+  const root = svg('svg', {
+    class: 'tb-cores', viewBox: `0 0 ${RULER_X + w + 6} ${RULER_Y + hgt + 6}`, role: 'group',
+    'aria-label': `Core grid of epoch ${epoch}: ${ops.rows} rows by ${ops.cols} columns`
+  });
+  root.append(
+    svg('defs', {},
+      svg('pattern', { id: hatch, width: 7, height: 7, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
+        svg('rect', { width: 7, height: 7, class: 'tb-hatch-ground' }), svg('line', { x1: 0, y1: 0, x2: 0, y2: 7, class: 'tb-hatch-line' })))
+  );
+  const plane = svg('g', { transform: `translate(${RULER_X} ${RULER_Y})` });
+  root.append(plane);
+  for (let c = 0; c < ops.cols; c++) {
+    plane.append(svg('text', { class: 'tb-ruler', x: (c + 0.5) * CELL_W, y: -7, 'text-anchor': 'middle' }, String(c)));
+  }
+  const lattice: string[] = [];
+  for (let r = 0; r < ops.rows; r++) {
+    const y = rows.top[r]!;
+    plane.append(svg('text', { class: 'tb-ruler', x: -8, y: y + CELL_H / 2 + 4, 'text-anchor': 'end' }, String(r)));
+    for (let c = 0; c < ops.cols; c++) lattice.push(roundRect(c * CELL_W + 1.5, y + 1.5, CELL_W - 3, CELL_H - 3, 4));
+  }
+  plane.append(svg('path', { class: 'tb-lattice', d: lattice.join('') }));
+  const tiles = svg('g', { class: 'tb-tiles', role: 'list' });
+  for (const op of ops.byEpoch[epoch] ?? []) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark)));
+  plane.append(tiles);
+  for (const { y, row } of rows.strips) {
+    plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
+      svg('rect', { x: 0, y: y + 1, width: w, height: STRIP - 2, fill: `url(#${hatch})` }),
+      svg('text', { x: w / 2, y: y + STRIP / 2 + 3, 'text-anchor': 'middle' }, `row ${row} harvested`)));
+  }
+  return root;
+}
+
+function roundRect(x: number, y: number, w: number, h: number, r: number): string {
+  return `M${x + r} ${y}h${w - 2 * r}a${r} ${r} 0 0 1 ${r} ${r}v${h - 2 * r}a${r} ${r} 0 0 1 ${-r} ${r}h${2 * r - w}a${r} ${r} 0 0 1 ${-r} ${-r}v${2 * r - h}a${r} ${r} 0 0 1 ${r} ${-r}z`;
+}
+
+function tile(ops: Ops, op: number, rows: Rows, paint: Paint): SVGGElement {
+  const [row, col, high, wide] = [ops.get('row', op), ops.get('col', op), ops.get('rows', op), ops.get('cols', op)];
+  const [y0, h0] = rows.span(row, high);
+  const [x, y, w, hgt] = [col * CELL_W + 1.5, y0 + 1.5, wide * CELL_W - 3, h0 - 3];
+  const name = ops.name[op]!;
+  const limits = ops.isBottleneck(op);
+  const group = svg('g', {
+    class: `tb-tile${limits ? ' tb-limits' : ''}`, 'data-tb-op': name, role: 'listitem', tabindex: -1,
+    'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${short(ops.get('cycles', op))} cycles${limits ? ', limits the epoch' : ''}`
+  });
+  group.style.setProperty('--tile-text', paint.text);
+  group.append(svg('rect', { class: 'tb-body', x, y, width: w, height: hgt, rx: 5, fill: paint.fill, stroke: paint.edge }));
+  const inner: string[] = [];
+  for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * CELL_W} ${y + 4}V${y + hgt - 4}`);
+  for (let r = 1; r < high; r++) inner.push(`M${x + 4} ${rows.top[row + r]!}H${x + w - 4}`);
+  if (inner.length) group.append(svg('path', { class: 'tb-seams', d: inner.join(''), stroke: paint.edge }));
+  words(group, ops, op, rows, [x, y, w, hgt], limits);
+  return group;
+}
+
+/** Name, type and cycles, as much as fits, kept off harvested strips. */
+function words(
+  group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean
+): void {
+  const label = shortName(ops.name[op]!);
+  const room = Math.floor((w - 8) / 6.1);
+  const cycles = `${limits ? '▲ ' : ''}${short(ops.get('cycles', op))}`;
+  const lines: [string, string][] = [];
+  if (label.length <= room || hgt < 80) {
+    lines.push([elide(label, room), 'tb-name']);
+  } else {
+    const cut = Math.min(room, Math.max(label.lastIndexOf('.', room - 1) + 1, label.lastIndexOf('_', room - 1) + 1) || room);
+    lines.push([label.slice(0, cut), 'tb-name'], [elide(label.slice(cut), room), 'tb-name']);
+  }
+  if (hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
+  lines.push([cycles, limits ? 'tb-sub tb-hot' : 'tb-sub']);
+  const tall = lines.length * 13;
+  let top = y + (hgt - tall) / 2;
+  for (const strip of rows.strips) {
+    if (top < strip.y + STRIP && top + tall > strip.y) top = strip.y - y > tall ? strip.y - tall - 3 : strip.y + STRIP + 2;
+  }
+  lines.forEach(([line, kind], k) =>
+    group.append(svg('text', { class: kind, x: x + w / 2, y: top + 10 + k * 13, 'text-anchor': 'middle' }, line)));
+}
+
+/** The last two parts of a dotted name; a decomposed op shows its original and its step. */
+export function shortName(name: string): string {
+  const [stem, step] = name.split('.dc.');
+  if (step) return `${stem!.split('.').at(-1)!}.${step.replace(/\.\d+$/, '')}`;
+  return name.split('.').slice(-2).join('.');
+}

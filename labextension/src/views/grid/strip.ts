@@ -1,0 +1,31 @@
+/** The film strip: every epoch as a small grid with a bar for its cycles. */
+import { h, short, svg } from '../dom.js';
+import type { Ops } from '../ops.js';
+import type { ColourBy } from '../store.js';
+import { paintOf, Rows } from './draw.js';
+
+const W = 7;
+const H = 5;
+
+export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch: number) => void): HTMLElement[] {
+  const most = Math.max(...ops.slowest, 1);
+  const rows = new Rows(ops.physical, ops.harvested, H, 2);
+  return ops.byEpoch.map((members, epoch) => {
+    const picture = svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
+      svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }));
+    for (const op of members) {
+      const [y, hgt] = rows.span(ops.get('row', op), ops.get('rows', op), H);
+      picture.append(svg('rect', {
+        x: ops.get('col', op) * W + 0.4, y: y + 0.4, width: ops.get('cols', op) * W - 0.8, height: hgt - 0.8, rx: 1,
+        fill: paintOf(ops, op, by, dark).fill, 'data-op': op
+      }));
+    }
+    const cycles = ops.slowest[epoch]!;
+    const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${members.length} ops, ${short(cycles)} cycles`;
+    return h('button', {
+      type: 'button', class: 'tb-frame', 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
+      onclick: () => choose(epoch)
+    }, picture, h('span', { class: 'tb-frame-bar' }, h('i', { style: `width:${(100 * cycles) / most}%` })),
+      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), short(cycles)));
+  });
+}

@@ -1,0 +1,240 @@
+/** The core grid of one epoch, with the film strip of all epochs above it. */
+import { grouped, h, percent } from '../dom.js';
+import { NetlistText } from '../netlist.js';
+import { Ops } from '../ops.js';
+import type { ColourBy, Store } from '../store.js';
+import { isDark, loadPaint, onTheme } from '../theme.js';
+import { Card } from './card.js';
+import { drawEpoch, shortName } from './draw.js';
+import { drawStrip } from './strip.js';
+
+const COLOURINGS: [ColourBy, string, string][] = [
+  ['load', 'Load', 'cycles of the op over cycles of its epoch'],
+  ['family', 'Type', 'kind of op'],
+  ['epoch', 'Epoch', 'one colour per epoch']
+];
+
+export class GridView {
+  readonly element: HTMLElement;
+  private readonly strip = h('div', { class: 'tb-strip', role: 'group', 'aria-label': 'Epochs' });
+  private readonly head = h('div', { class: 'tb-epoch-head', 'aria-live': 'polite' });
+  private readonly plane: HTMLElement;
+  private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
+  private readonly legend = h('div', { class: 'tb-legend' });
+  private readonly card = new Card();
+  private readonly stops: (() => void)[] = [];
+  private ops: Ops | null = null;
+  private text: NetlistText | null = null;
+
+  constructor(private readonly store: Store) {
+    this.plane = h('div', {
+      class: 'tb-plane', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
+      'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch.'
+    });
+    this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
+      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), this.head, h('span', { class: 'tb-spring' }), this.modes),
+      this.strip, this.plane, this.legend, this.card.element);
+    this.listen();
+    this.load();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private listen(): void {
+    const { store, plane } = this;
+    this.stops.push(
+      store.on('frame', key => {
+        if (key === 'ops') this.load();
+        if (key === 'netlist') this.text = new NetlistText(store.frames.get('netlist')!);
+      }),
+      store.on('epoch', () => this.render()),
+      store.on('colour', () => this.render(true)),
+      store.on('selection', source => this.follow(source !== 'grid')),
+      store.on('hover', () => this.mark()),
+      onTheme(() => this.render(true))
+    );
+    const opAt = (event: Event) => (event.target as Element).closest<SVGGElement>('[data-tb-op]');
+    plane.addEventListener('click', event => {
+      const tile = opAt(event);
+      const toggle = event.ctrlKey || event.metaKey;
+      if (tile) store.click(tile.dataset['tbOp']!, toggle, 'grid');
+      else if (!toggle) store.select([], 'grid');
+      plane.focus({ preventScroll: true });
+    });
+    plane.addEventListener('pointerover', event => {
+      const tile = opAt(event);
+      store.setHover(tile?.dataset['tbOp'] ?? '');
+      const op = tile && this.ops?.indexOf.get(tile.dataset['tbOp']!);
+      if (op === undefined || op === null) this.card.hide();
+      else this.card.show(this.ops!, op, this.text, tile!.getBoundingClientRect(), this.element.getBoundingClientRect());
+    });
+    plane.addEventListener('pointerleave', () => {
+      store.setHover('');
+      this.card.hide();
+    });
+    plane.addEventListener('keydown', event => this.key(event));
+  }
+
+  private load(): void {
+    const frame = this.store.frames.get('ops');
+    const netlist = this.store.frames.get('netlist');
+    if (netlist && !this.text) this.text = new NetlistText(netlist);
+    this.ops = frame ? new Ops(frame) : null;
+    if (this.ops && this.store.epoch >= this.ops.epochs) this.store.setEpoch(Math.max(0, this.ops.epochs - 1));
+    this.render(true);
+    this.follow(true);
+  }
+
+  private render(all = false): void {
+    const { ops, store } = this;
+    const dark = isDark();
+    this.card.hide();
+    this.modes.replaceChildren(...COLOURINGS.map(([by, label, title]) =>
+      h('button', {
+        type: 'button', title: `Colour by ${title}`, 'aria-pressed': String(store.colour === by), 'data-tb-action': `colour-${by}`,
+        onclick: () => store.setColour(by)
+      }, label)));
+    if (!ops) {
+      this.strip.replaceChildren();
+      this.head.textContent = '';
+      this.plane.replaceChildren(h('div', { class: 'tb-empty' }, 'Epochs appear here once the model is placed.'));
+      return;
+    }
+    if (all || !this.strip.childElementCount) {
+      this.strip.replaceChildren(...drawStrip(ops, store.colour, dark, epoch => store.setEpoch(epoch)));
+    }
+    const epoch = store.epoch;
+    this.element.dataset['tbEpoch'] = String(epoch);
+    for (const frame of this.strip.children) {
+      const current = (frame as HTMLElement).dataset['tbEpoch'] === String(epoch);
+      if (current) {
+        frame.setAttribute('aria-current', 'true');
+        show(this.strip, frame as HTMLElement);
+      } else frame.removeAttribute('aria-current');
+    }
+    const cores = ops.ofEpoch('cores', epoch);
+    const slowest = (ops.byEpoch[epoch] ?? []).find(op => ops.isBottleneck(op));
+    this.head.replaceChildren(
+      h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`), h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`),
+      h('span', {}, `${ops.ofEpoch('ops', epoch)} ops`),
+      h('span', {}, `${grouped(ops.slowest[epoch]!)} cycles`),
+      h('span', { title: 'cores with an op' }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
+      h('span', { title: 'sum of cores × cycles over all cores × epoch cycles' }, `${percent(ops.ofEpoch('busy', epoch))} busy`),
+      slowest === undefined ? '' : h('button', {
+        type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
+        onclick: () => store.select([ops.name[slowest]!], 'grid')
+      }, `▲ ${shortName(ops.name[slowest]!)}`));
+    this.plane.replaceChildren(drawEpoch(ops, epoch, store.colour, dark));
+    this.legend.replaceChildren(
+      ...(store.colour === 'load'
+        ? [0.1, 0.4, 0.7, 1].map(v => {
+            const paint = loadPaint(v, dark);
+            return h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
+              v === 1 ? '▲ limits its epoch' : `${100 * v} %`);
+          })
+        : []),
+      h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
+      h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'));
+    this.mark();
+  }
+
+  /** Goes to the epoch of the selection when it was made elsewhere. */
+  private follow(travel: boolean): void {
+    const { ops, store } = this;
+    if (ops && travel) {
+      const chosen = ops.matcher.find(store.selection.names);
+      if (chosen.length && !chosen.some(op => ops.epochOf(op) === store.epoch)) store.setEpoch(ops.epochOf(chosen[0]!));
+    }
+    this.mark();
+  }
+
+  private mark(): void {
+    const { ops, store } = this;
+    if (!ops) return;
+    const chosen = new Set(ops.matcher.find(store.selection.names));
+    const feeders = new Set<number>();
+    const readers = new Set<number>();
+    if (chosen.size <= 8) {
+      chosen.forEach(op => {
+        ops.into(op).forEach(i => feeders.add(i));
+        ops.outOf(op).forEach(i => readers.add(i));
+      });
+    }
+    for (const tile of this.plane.querySelectorAll<SVGGElement>('.tb-tile')) {
+      const op = ops.indexOf.get(tile.dataset['tbOp']!)!;
+      tile.classList.toggle('tb-selected', chosen.has(op));
+      tile.classList.toggle('tb-feeds', feeders.has(op) && !chosen.has(op));
+      tile.classList.toggle('tb-fed', readers.has(op) && !chosen.has(op));
+      tile.classList.toggle('tb-hovered', ops.name[op] === store.hover);
+      tile.setAttribute('aria-selected', String(chosen.has(op)));
+    }
+    const touched = new Set([...chosen].map(op => ops.epochOf(op)));
+    for (const frame of this.strip.children) {
+      frame.classList.toggle('tb-touched', touched.has(Number((frame as HTMLElement).dataset['tbEpoch'])));
+    }
+    this.plane.classList.toggle('tb-has-selection', touched.has(store.epoch));
+  }
+
+  private key(event: KeyboardEvent): void {
+    const { ops, store } = this;
+    if (!ops || event.ctrlKey || event.metaKey || event.altKey) return;
+    const go = (step: number) => store.setEpoch(Math.max(0, Math.min(ops.epochs - 1, store.epoch + step)));
+    const focused = document.activeElement?.closest<SVGGElement>('.tb-tile') ?? null;
+    const actions: Record<string, () => void> = {
+      n: () => go(1),
+      p: () => go(-1),
+      ArrowLeft: () => this.rove(focused, -1, 0),
+      ArrowRight: () => this.rove(focused, 1, 0),
+      ArrowUp: () => this.rove(focused, 0, -1),
+      ArrowDown: () => this.rove(focused, 0, 1),
+      Enter: () => {
+        if (focused) store.click(focused.dataset['tbOp']!, false, 'grid');
+      },
+      Escape: () => store.select([], 'grid')
+    };
+    const action = actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    event.stopPropagation();
+    action();
+    this.plane.focus({ preventScroll: true });
+    if (event.key.startsWith('Arrow')) this.plane.querySelector<SVGGElement>('.tb-tile.tb-roving')?.focus();
+  }
+
+  /** Moves the focus to the nearest tile that way; distance across counts double. */
+  private rove(from: SVGGElement | null, dx: number, dy: number): void {
+    const ops = this.ops!;
+    const tiles = [...this.plane.querySelectorAll<SVGGElement>('.tb-tile')];
+    const centre = (tile: SVGGElement): [number, number] => {
+      const op = ops.indexOf.get(tile.dataset['tbOp']!)!;
+      return [ops.get('col', op) + ops.get('cols', op) / 2, ops.get('row', op) + ops.get('rows', op) / 2];
+    };
+    const current = from ?? this.plane.querySelector<SVGGElement>('.tb-roving');
+    let next = tiles[0];
+    if (current?.isConnected) {
+      const [x, y] = centre(current);
+      let best = Infinity;
+      next = current;
+      for (const tile of tiles) {
+        const [tx, ty] = centre(tile);
+        const along = (tx - x) * dx + (ty - y) * dy;
+        const across = Math.abs((tx - x) * dy) + Math.abs((ty - y) * dx);
+        if (along > 0.1 && along + 2 * across < best) {
+          best = along + 2 * across;
+          next = tile;
+        }
+      }
+    }
+    tiles.forEach(tile => tile.classList.toggle('tb-roving', tile === next));
+  }
+}
+
+/** Scrolls a strip sideways so that a child is in sight, without moving the page. */
+function show(strip: HTMLElement, child: HTMLElement): void {
+  const [left, right] = [child.offsetLeft - strip.offsetLeft, child.offsetLeft - strip.offsetLeft + child.offsetWidth];
+  if (left < strip.scrollLeft) strip.scrollLeft = left - 20;
+  else if (right > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = right - strip.clientWidth + 20;
+}
+

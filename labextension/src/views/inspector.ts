@@ -1,0 +1,105 @@
+/** All about what is selected: origin, numbers, operands, readers, netlist entry. */
+import { grouped, h, short } from './dom.js';
+import { definition, entry, numbers } from './facts.js';
+import { shortName } from './grid/draw.js';
+import { NetlistText } from './netlist.js';
+import { Ops } from './ops.js';
+import type { Store } from './store.js';
+
+export class Inspector {
+  readonly element = h('aside', { class: 'tb-view tb-inspector', 'data-tb-view': 'inspector', 'aria-label': 'Selection' });
+  private readonly stops: (() => void)[] = [];
+  private ops: Ops | null = null;
+  private text: NetlistText | null = null;
+
+  constructor(private readonly store: Store) {
+    this.stops.push(store.on('selection', () => this.render()), store.on('frame', key => this.load(key)));
+    for (const key of store.frames.keys()) this.load(key);
+    this.render();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private load(key: string): void {
+    const frame = this.store.frames.get(key)!;
+    if (key === 'ops') this.ops = new Ops(frame);
+    else if (key === 'netlist') this.text = new NetlistText(frame);
+    else if (!key.startsWith('graph:')) return;
+    this.render();
+  }
+
+  private render(): void {
+    const names = this.store.selection.names;
+    if (!names.length) {
+      this.element.replaceChildren(h('div', { class: 'tb-empty' }, 'Select an op in the graph, the grid or the table.'));
+      return;
+    }
+    const chosen = this.ops?.matcher.find(names) ?? [];
+    this.element.replaceChildren(...(names.length === 1 ? this.one(names[0]!, chosen) : this.many(names, chosen)));
+  }
+
+  private one(name: string, chosen: number[]): (HTMLElement | string)[] {
+    const { ops } = this;
+    const made: (HTMLElement | string)[] = [h('header', {}, h('strong', { title: name }, name))];
+    made.push(...this.origin(name));
+    const op = chosen[0];
+    if (ops && chosen.length > 1) {
+      made.push(h('h4', {}, `Placed as ${chosen.length} ops`), this.links(chosen));
+    } else if (ops && op !== undefined) {
+      made.push(definition(numbers(ops, op), 'tb-facts'));
+      if (ops.into(op).length) made.push(h('h4', { class: 'tb-in' }, 'Fed by'), this.links(ops.into(op)));
+      if (ops.outOf(op).length) made.push(h('h4', { class: 'tb-out' }, 'Feeds'), this.links(ops.outOf(op)));
+    }
+    const written = entry(this.text, ops && op !== undefined ? ops.name[op]! : name);
+    if (written && chosen.length < 2) made.push(h('h4', {}, 'Netlist entry'), written);
+    return made;
+  }
+
+  private many(names: string[], chosen: number[]): HTMLElement[] {
+    const { ops } = this;
+    const made = [h('header', {}, h('strong', {}, `${names.length} nodes selected`))];
+    if (ops && chosen.length) {
+      const sum = (column: string) => chosen.reduce((n, op) => n + ops.get(column, op), 0);
+      const epochs = [...new Set(chosen.map(op => ops.epochOf(op)))].sort((a, b) => a - b);
+      made.push(definition([
+        ['ops placed', String(chosen.length)],
+        ['epochs', epochs.length > 12 ? `${epochs.length}` : epochs.join(', ')],
+        ['cores', grouped(sum('cores'))],
+        ['cycles × cores', short(chosen.reduce((n, op) => n + ops.get('cycles', op) * ops.get('cores', op), 0))],
+        ['limit their epoch', String(chosen.filter(op => ops.isBottleneck(op)).length)]
+      ], 'tb-facts'), this.links(chosen.slice(0, 60)));
+    }
+    return made;
+  }
+
+  /** Where the node comes from, from whichever graph frame knows it; its shape, attributes and operands. */
+  private origin(name: string): HTMLElement[] {
+    for (const stage of ['lowered', 'passed', 'traced']) {
+      const frame = this.store.frames.get(`graph:${stage}`);
+      const node = frame ? frame.text('node_name').indexOf(name) : -1;
+      if (!frame || node < 0) continue;
+      const read = (column: string) => frame.strings[frame.column(column)[node]!] ?? '';
+      const facts: [string, string][] = [['type', read('node_type')], ['shape', read('node_shape')]];
+      if (read('node_attributes')) facts.push(['attributes', read('node_attributes')]);
+      if (read('node_module')) facts.push(['module', read('node_module')]);
+      if (read('node_source_op')) facts.push(['from', read('node_source_op')]);
+      if (read('node_location')) facts.push(['source', read('node_location')]);
+      if (read('node_operands')) facts.push(['operands', read('node_operands')]);
+      return [definition(facts, 'tb-facts')];
+    }
+    return [];
+  }
+
+  private links(ops: number[]): HTMLElement {
+    const all = this.ops!;
+    return h('div', { class: 'tb-chips' }, ...ops.map(op =>
+      h('button', {
+        type: 'button', class: 'tb-chip', title: all.name[op]!, 'data-tb-action': 'select-op',
+        onclick: () => this.store.select([all.name[op]!], 'inspector'),
+        onpointerenter: () => this.store.setHover(all.name[op]!),
+        onpointerleave: () => this.store.setHover('')
+      }, shortName(all.name[op]!))));
+  }
+}

@@ -1,0 +1,47 @@
+/** The few numbers that say how good a placement is. */
+import { grouped, h, percent, short } from './dom.js';
+import { Ops } from './ops.js';
+import type { Store } from './store.js';
+
+export class Metrics {
+  readonly element = h('div', { class: 'tb-metrics', 'data-tb-view': 'metrics' });
+  private readonly stops: (() => void)[] = [];
+
+  constructor(private readonly store: Store) {
+    this.stops.push(store.on('frame', key => {
+      if (key === 'ops' || key === 'summary') this.render();
+    }));
+    this.render();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private render(): void {
+    const frame = this.store.frames.get('ops');
+    const summary = this.store.frames.get('summary')?.meta ?? {};
+    const made: HTMLElement[] = [];
+    const add = (id: string, value: string, label: string, title: string, state = '') =>
+      made.push(h('div', { class: `tb-metric ${state}`, title, 'data-tb-metric': id }, h('b', {}, value), h('span', {}, label)));
+    if (frame) {
+      const ops = new Ops(frame);
+      const busy = frame.column('epoch_busy');
+      const mean = ops.slowest.reduce((n, c, e) => n + c * busy[e]!, 0) / Math.max(1, ops.slowest.reduce((n, c) => n + c, 0));
+      add('ops', grouped(ops.count), 'ops', 'ops on the grid');
+      add('epochs', String(ops.epochs), 'epochs', 'netlist graphs, one after the other on a chip');
+      add('cycles', short(ops.total), 'cycles / input', `${grouped(ops.total)} cycles per input, estimated`);
+      if (ops.total > 0) {
+        add('rate', short(ops.clock / ops.total), 'inputs / s', `at ${short(ops.clock)}Hz, estimated`);
+      }
+      add('busy', percent(mean), 'busy', 'core cycles in use over core cycles there are, estimated');
+    }
+    const pcc = summary['pcc'];
+    if (typeof pcc === 'number') {
+      const wanted = Number(summary['pcc_wanted'] ?? 0.99);
+      add('pcc', pcc.toFixed(pcc > 0.9999 ? 6 : 5), 'PCC', `correlation of the executor's outputs with torch; ${wanted} is asked`, pcc >= wanted ? 'tb-good' : 'tb-bad');
+    }
+    this.element.replaceChildren(...made);
+    this.element.hidden = made.length === 0;
+  }
+}

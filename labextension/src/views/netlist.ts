@@ -1,0 +1,127 @@
+/** The netlist text with its entries, and the view that shows it. */
+import { h } from './dom.js';
+import type { Frame } from './frame.js';
+import type { Store } from './store.js';
+
+export class NetlistText {
+  readonly lines: string[];
+  private readonly entries = new Map<string, [number, number]>();
+
+  constructor(frame: Frame) {
+    const bytes = frame.column('text') as Uint8Array;
+    this.lines = new TextDecoder().decode(bytes).split('\n');
+    const first = frame.column('entry_line');
+    const count = frame.column('entry_lines');
+    frame.text('entry_name').forEach((name, i) => this.entries.set(name, [first[i]!, count[i]!]));
+  }
+
+  /** [first line, number of lines] of an op or queue. */
+  lineOf(name: string): [number, number] | undefined {
+    return this.entries.get(name);
+  }
+
+  /** The fields of an entry, in written order; a flow mapping is cut at its outer commas. */
+  fields(name: string): [string, string][] {
+    const at = this.entries.get(name);
+    if (!at) return [];
+    const text = this.lines.slice(at[0], at[0] + at[1]).join(' ');
+    const open = text.indexOf('{', text.indexOf(':'));
+    return open < 0 ? [] : split(text.slice(open + 1, text.lastIndexOf('}')));
+  }
+}
+
+function split(body: string): [string, string][] {
+  const fields: [string, string][] = [];
+  let depth = 0;
+  let from = 0;
+  const cut = (to: number) => {
+    const part = body.slice(from, to).trim();
+    const colon = part.indexOf(':');
+    if (colon > 0) fields.push([part.slice(0, colon).trim(), part.slice(colon + 1).trim()]);
+    from = to + 1;
+  };
+  for (let i = 0; i < body.length; i++) {
+    const c = body[i]!;
+    if ('[{'.includes(c)) depth++;
+    else if (']}'.includes(c)) depth--;
+    else if (c === ',' && depth === 0) cut(i);
+  }
+  cut(body.length);
+  return fields;
+}
+
+const LINE = 18;
+
+/** The text with only the lines in sight as elements. */
+export class NetlistView {
+  readonly element: HTMLElement;
+  private readonly scroller: HTMLElement;
+  private readonly body: HTMLElement;
+  private text: NetlistText | null = null;
+  private marked = new Set<number>();
+  private readonly stops: (() => void)[] = [];
+
+  constructor(private readonly store: Store) {
+    this.body = h('div', { class: 'tb-code-body' });
+    this.scroller = h('div', { class: 'tb-code', tabindex: 0, role: 'region', 'aria-label': 'Netlist text' }, this.body);
+    this.element = h('section', { class: 'tb-view tb-netlist', 'data-tb-view': 'netlist' }, this.scroller);
+    this.scroller.addEventListener('scroll', () => this.render());
+    this.stops.push(
+      store.on('frame', key => {
+        if (key === 'netlist') this.load();
+      }),
+      store.on('selection', () => this.follow(true))
+    );
+    const resize = new ResizeObserver(() => this.render());
+    resize.observe(this.scroller);
+    this.stops.push(() => resize.disconnect());
+    this.load();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private load(): void {
+    const frame = this.store.frames.get('netlist');
+    if (frame) this.text = new NetlistText(frame);
+    const lines = this.text?.lines ?? [];
+    const longest = lines.reduce((n, line) => Math.max(n, line.length), 0);
+    this.body.style.height = `${lines.length * LINE}px`;
+    this.body.style.width = `${longest + 8}ch`;
+    this.follow(false);
+  }
+
+  private follow(scroll: boolean): void {
+    this.marked.clear();
+    let top = -1;
+    for (const name of this.store.selection.names) {
+      const at = this.text?.lineOf(name);
+      if (!at) continue;
+      if (top < 0) top = at[0];
+      for (let k = 0; k < at[1]; k++) this.marked.add(at[0] + k);
+    }
+    const { scrollTop, clientHeight } = this.scroller;
+    if (scroll && top >= 0 && (top * LINE < scrollTop || (top + 2) * LINE > scrollTop + clientHeight)) {
+      this.scroller.scrollTop = Math.max(0, top * LINE - clientHeight / 3);
+    }
+    this.render();
+  }
+
+  private render(): void {
+    const lines = this.text?.lines;
+    if (!lines) {
+      this.body.replaceChildren(h('div', { class: 'tb-empty' }, 'The netlist appears here once it is written.'));
+      return;
+    }
+    const first = Math.max(0, Math.floor(this.scroller.scrollTop / LINE) - 5);
+    const last = Math.min(lines.length, first + Math.ceil(this.scroller.clientHeight / LINE) + 10);
+    const made: HTMLElement[] = [];
+    for (let i = first; i < last; i++) {
+      const mark = this.marked.has(i) ? ' tb-marked' : '';
+      made.push(h('div', { class: `tb-line${mark}`, style: `top:${i * LINE}px` },
+        h('span', { class: 'tb-number' }, String(i + 1)), lines[i]!.replace(/ {6,}/g, '   ')));
+    }
+    this.body.replaceChildren(...made);
+  }
+}

@@ -1,0 +1,79 @@
+/** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
+import type { View } from './bringup.js';
+import { Tabs } from './bringup.js';
+import { grouped, h, percent, seconds } from './dom.js';
+import { GraphView } from './graph/view.js';
+import { drawEpoch } from './grid/draw.js';
+import { GridView } from './grid/view.js';
+import { Inspector } from './inspector.js';
+import { Metrics } from './metrics.js';
+import { NetlistView } from './netlist.js';
+import { Ops } from './ops.js';
+import { ProblemsView } from './problems.js';
+import type { Store } from './store.js';
+import { TableView } from './table/view.js';
+import { isDark, onTheme } from './theme.js';
+
+export class ReportPage implements View {
+  readonly element: HTMLElement;
+  private readonly views: View[] = [];
+  private readonly stops: (() => void)[] = [];
+
+  constructor(private readonly store: Store, title: string) {
+    const keep = <V extends View>(view: V): V => {
+      this.views.push(view);
+      return view;
+    };
+    const section = (name: string, ...children: (HTMLElement | false)[]) =>
+      h('section', { 'data-tb-section': name.toLowerCase() }, h('h2', {}, name), ...children);
+    const summary = store.frames.get('summary')?.meta ?? {};
+    const problems = store.frames.get('problems')?.column('severity').length ?? 0;
+    this.element = h('div', { class: 'tb-page' },
+      h('header', {}, h('h1', {}, title), h('p', {}, [summary['device'], summary['options']].filter(Boolean).join(' · '))),
+      section('Summary', keep(new Metrics(store)).element, this.tables(summary)),
+      section('Warnings', keep(new ProblemsView(store)).element),
+      section('Graph and selection', h('div', { class: 'tb-split' }, keep(new GraphView(store)).element, keep(new Inspector(store)).element)),
+      section('Epochs', keep(new GridView(store)).element),
+      section('Ops and netlist', keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element),
+      section('All epochs', this.gallery()));
+    if (!problems) this.element.querySelector('[data-tb-section=warnings] .tb-empty')?.classList.add('tb-quiet');
+  }
+
+  dispose(): void {
+    this.views.forEach(view => view.dispose());
+    this.stops.forEach(stop => stop());
+  }
+
+  private tables(summary: Record<string, unknown>): HTMLElement {
+    const timings = this.store.status.stages.filter(stage => stage.seconds !== null);
+    const outputs = (summary['outputs'] as { name: string; pcc: number; max_abs: number }[] | undefined) ?? [];
+    const rows = (head: string[], body: string[][]) =>
+      h('table', { class: 'tb-plain' }, h('thead', {}, h('tr', {}, ...head.map(t => h('th', {}, t)))),
+        h('tbody', {}, ...body.map(cells => h('tr', {}, ...cells.map(t => h('td', {}, t))))));
+    return h('div', { class: 'tb-gallery' },
+      ...(timings.length ? [h('figure', {}, rows(['stage', 'time'], timings.map(s => [s.name, seconds(s.seconds!)])))] : []),
+      ...(outputs.length
+        ? [h('figure', {}, rows(['output', 'PCC against torch', 'largest difference'],
+            outputs.map(o => [o.name, o.pcc.toFixed(6), o.max_abs.toPrecision(3)])))]
+        : []));
+  }
+
+  /** Every epoch as its own picture, for reading on and for paper. */
+  private gallery(): HTMLElement {
+    const box = h('div', { class: 'tb-gallery', 'data-tb-view': 'gallery' });
+    const frame = this.store.frames.get('ops');
+    if (!frame) return box;
+    const ops = new Ops(frame);
+    const render = () => box.replaceChildren(...ops.byEpoch.map((members, epoch) =>
+      h('figure', { 'data-tb-epoch': epoch },
+        h('figcaption', {}, `Epoch ${epoch} · chip ${ops.ofEpoch('chip', epoch)} · ${members.length} ops · ${grouped(ops.slowest[epoch]!)} cycles · ${percent(ops.ofEpoch('busy', epoch))} busy`),
+        drawEpoch(ops, epoch, this.store.colour, isDark()))));
+    box.addEventListener('click', event => {
+      const tile = (event.target as Element).closest<SVGElement>('[data-tb-op]');
+      if (tile) this.store.click(tile.dataset['tbOp']!, event.ctrlKey || event.metaKey, 'gallery');
+    });
+    render();
+    this.stops.push(onTheme(render), this.store.on('colour', render));
+    return box;
+  }
+}

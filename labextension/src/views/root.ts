@@ -1,0 +1,15 @@
+/** The element every view stands in: carries the style sheet and follows the theme. */
+import { h } from './dom.js';
+import { style } from './style.js';
+import { isDark, onTheme } from './theme.js';
+
+export function makeRoot(name: string, ...children: HTMLElement[]): { root: HTMLElement; dispose: () => void } {
+  const root = h('div', { class: 'tb-root', 'data-tb-root': name }, h('style', {}, style), ...children);
+  const theme = () => {
+    root.classList.toggle('tb-dark', isDark());
+    root.dataset['tbTheme'] = isDark() ? 'dark' : 'light';
+  };
+  theme();
+  const stop = onTheme(theme);
+  return { root, dispose: stop };
+}

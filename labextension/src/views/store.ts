@@ -1,0 +1,139 @@
+/**
+ * State shared by the views of one widget: frames by key, selection, hover, the epoch shown, colouring.
+ * Selection crosses to Python through the host; hover and viewport stay in the page.
+ */
+import { Assembler, type Frame } from './frame.js';
+import type { Host } from './host.js';
+
+export interface Selection {
+  kind: 'op' | 'group';
+  names: string[];
+  source: string;
+}
+
+export interface StageState {
+  name: string;
+  state: 'pending' | 'running' | 'done' | 'failed' | 'cancelled';
+  seconds: number | null;
+  detail: string;
+}
+
+export interface Status {
+  running: boolean;
+  message: string;
+  done: number;
+  total: number;
+  cancellable: boolean;
+  failed: boolean;
+  stages: StageState[];
+}
+
+export type ColourBy = 'load' | 'family' | 'epoch';
+
+type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour';
+
+const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellable: false, failed: false, stages: [] };
+
+export class Store {
+  readonly frames = new Map<string, Frame>();
+  selection: Selection = { kind: 'op', names: [], source: '' };
+  hover = '';
+  epoch = 0;
+  colour: ColourBy = 'load';
+  status: Status = IDLE;
+
+  private readonly revisions = new Map<string, number>();
+  private readonly assembler = new Assembler();
+  private readonly listeners = new Map<Topic, Set<(detail: string) => void>>();
+  private readonly stops: (() => void)[] = [];
+  private seq = 0;
+
+  constructor(readonly host: Host) {
+    this.stops.push(host.onMessage((message, buffers) => this.receive(message, buffers)));
+    this.stops.push(host.on('selection', () => this.follow()));
+    this.follow();
+    host.send({ type: 'hello', have: {} });
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+    this.listeners.clear();
+  }
+
+  /** Calls `f` on every change of the topic; returns the way to stop it. */
+  on(topic: Topic, f: (detail: string) => void): () => void {
+    const set = this.listeners.get(topic) ?? new Set();
+    this.listeners.set(topic, set);
+    set.add(f);
+    return () => set.delete(f);
+  }
+
+  /** Puts a frame in place, whole (static pages have them at hand). */
+  put(frame: Frame): void {
+    this.frames.set(frame.key, frame);
+    this.emit('frame', frame.key);
+  }
+
+  select(names: string[], source: string, kind: Selection['kind'] = 'op'): void {
+    const same = names.length === this.selection.names.length && names.every((n, i) => n === this.selection.names[i]);
+    if (same && kind === this.selection.kind) return;
+    this.selection = { kind, names, source };
+    this.emit('selection', source);
+    this.host.set('selection', this.selection);
+  }
+
+  /** Click replaces, a modified click toggles. */
+  click(name: string, toggle: boolean, source: string): void {
+    const names = this.selection.kind === 'op' ? this.selection.names : [];
+    if (!toggle) this.select([name], source);
+    else this.select(names.includes(name) ? names.filter(n => n !== name) : [...names, name], source);
+  }
+
+  setHover(name: string): void {
+    if (name === this.hover) return;
+    this.hover = name;
+    this.emit('hover', name);
+  }
+
+  setEpoch(epoch: number): void {
+    if (epoch === this.epoch) return;
+    this.epoch = epoch;
+    this.emit('epoch', String(epoch));
+  }
+
+  setColour(colour: ColourBy): void {
+    this.colour = colour;
+    this.emit('colour', colour);
+  }
+
+  private follow(): void {
+    const value = this.host.get('selection') as Partial<Selection> | undefined;
+    if (!value?.names || value.names.join('\n') === this.selection.names.join('\n')) return;
+    this.selection = { kind: value.kind ?? 'op', names: value.names, source: value.source ?? 'kernel' };
+    this.emit('selection', this.selection.source);
+  }
+
+  private receive(message: Record<string, unknown>, buffers: DataView[]): void {
+    const seq = message['seq'];
+    if (typeof seq === 'number') {
+      // The server may drop messages under load: a gap asks for what is newer than what we have.
+      if (this.seq && seq > this.seq + 1) this.host.send({ type: 'resync', have: Object.fromEntries(this.revisions) });
+      this.seq = seq;
+    }
+    if (message['type'] === 'frame') {
+      const frame = this.assembler.add(message, buffers);
+      if (!frame) return;
+      this.revisions.set(frame.key, Number(message['rev']));
+      this.put(frame);
+    } else if (message['type'] === 'status') {
+      this.status = message['status'] as Status;
+      this.emit('status', '');
+    } else if (message['type'] === 'show') {
+      if (typeof message['epoch'] === 'number') this.setEpoch(message['epoch']);
+    }
+  }
+
+  private emit(topic: Topic, detail: string): void {
+    this.listeners.get(topic)?.forEach(f => f(detail));
+  }
+}

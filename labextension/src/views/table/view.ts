@@ -1,0 +1,189 @@
+/** One row per op, sortable and filtered; only the rows in sight are elements. */
+import { h } from '../dom.js';
+import { Ops } from '../ops.js';
+import type { Store } from '../store.js';
+import { isDark, loadPaint, onTheme } from '../theme.js';
+import { COLUMNS } from './columns.js';
+
+const ROW = 26;
+
+export class TableView {
+  readonly element: HTMLElement;
+  private readonly scroller: HTMLElement;
+  private readonly body = h('div', { class: 'tb-rows', role: 'rowgroup' });
+  private readonly head = h('div', { class: 'tb-row tb-headrow', role: 'row' });
+  private readonly filter: HTMLInputElement;
+  private readonly only: HTMLInputElement;
+  private readonly count = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  private readonly stops: (() => void)[] = [];
+  private ops: Ops | null = null;
+  private shown: number[] = [];
+  private sort: { id: string; down: boolean } = { id: '', down: false };
+
+  constructor(private readonly store: Store) {
+    this.scroller = h('div', {
+      class: 'tb-table', role: 'grid', tabindex: 0, 'aria-label': 'Ops. Up and down move the selection.',
+      'data-lm-suppress-shortcuts': 'true'
+    }, this.head, this.body);
+    this.filter = h('input', {
+      type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter ops', spellcheck: 'false',
+      'data-tb-action': 'table-filter', 'data-lm-suppress-shortcuts': 'true'
+    });
+    this.only = h('input', { type: 'checkbox', 'data-tb-action': 'table-epoch-only' });
+    this.element = h('section', { class: 'tb-view tb-ops', 'data-tb-view': 'table', 'aria-label': 'Ops' },
+      h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'), this.count),
+      this.scroller);
+    this.listen();
+    this.load();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private listen(): void {
+    const { store } = this;
+    this.stops.push(
+      store.on('frame', key => {
+        if (key === 'ops') this.load();
+      }),
+      store.on('epoch', () => {
+        if (this.only.checked) this.arrange();
+      }),
+      store.on('selection', source => this.follow(source !== 'table')),
+      store.on('hover', () => this.render()),
+      onTheme(() => this.render())
+    );
+    const resize = new ResizeObserver(() => this.render());
+    resize.observe(this.scroller);
+    this.stops.push(() => resize.disconnect());
+    this.scroller.addEventListener('scroll', () => this.render());
+    this.filter.addEventListener('input', () => this.arrange());
+    this.only.addEventListener('change', () => this.arrange());
+    this.body.addEventListener('click', event => {
+      const row = (event.target as Element).closest<HTMLElement>('[data-tb-op]');
+      if (row) store.click(row.dataset['tbOp']!, event.ctrlKey || event.metaKey, 'table');
+    });
+    this.body.addEventListener('pointerover', event => {
+      store.setHover((event.target as Element).closest<HTMLElement>('[data-tb-op]')?.dataset['tbOp'] ?? '');
+    });
+    this.body.addEventListener('pointerleave', () => store.setHover(''));
+    this.scroller.addEventListener('keydown', event => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step || !this.ops || !this.shown.length) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const at = this.shown.indexOf(this.ops.indexOf.get(store.selection.names.at(-1) ?? '') ?? -1);
+      const next = this.shown[Math.max(0, Math.min(this.shown.length - 1, at + step))]!;
+      store.select([this.ops.name[next]!], 'table');
+      this.reveal([next]);
+    });
+  }
+
+  private load(): void {
+    const frame = this.store.frames.get('ops');
+    this.ops = frame ? new Ops(frame) : null;
+    this.arrange();
+    this.follow(true);
+  }
+
+  private sortBy(id: string): void {
+    // First click: large numbers first, names from A; then the other way; then schedule order again.
+    const text = COLUMNS.find(c => c.id === id)!.text;
+    if (this.sort.id !== id) this.sort = { id, down: !text };
+    else if (this.sort.down !== text) this.sort = { id, down: text };
+    else this.sort = { id: '', down: false };
+    this.arrange();
+  }
+
+  private arrange(): void {
+    const { ops, store } = this;
+    this.head.replaceChildren(...COLUMNS.map(column => {
+      const active = this.sort.id === column.id;
+      return h('button', {
+        type: 'button', role: 'columnheader', title: column.title, class: column.text ? 'tb-cell' : 'tb-cell tb-right',
+        style: `width:${column.width}px`, 'data-tb-action': `sort-${column.id}`,
+        'aria-sort': active ? (this.sort.down ? 'descending' : 'ascending') : 'none',
+        onclick: () => this.sortBy(column.id)
+      }, column.label, active ? h('i', { class: 'tb-arrow' }, this.sort.down ? '▼' : '▲') : '');
+    }));
+    if (!ops) {
+      this.shown = [];
+      this.render();
+      return;
+    }
+    const wanted = this.filter.value.trim().toLowerCase();
+    this.shown = ops.name.map((_, i) => i).filter(i =>
+      (!wanted || `${ops.name[i]!} ${ops.type[i]!}`.toLowerCase().includes(wanted)) &&
+      (!this.only.checked || ops.epochOf(i) === store.epoch));
+    const column = COLUMNS.find(c => c.id === this.sort.id);
+    if (column) {
+      const sign = this.sort.down ? -1 : 1;
+      const keys = new Map(this.shown.map(i => [i, column.value(ops, i)]));
+      this.shown.sort((a, b) => {
+        const [x, y] = [keys.get(a)!, keys.get(b)!];
+        return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
+      });
+    }
+    this.count.textContent = this.shown.length === ops.count ? `${ops.count} ops` : `${this.shown.length} of ${ops.count} ops`;
+    this.render();
+  }
+
+  private follow(scroll: boolean): void {
+    const { ops } = this;
+    if (ops && scroll) this.reveal(ops.matcher.find(this.store.selection.names));
+    this.render();
+  }
+
+  private reveal(chosen: number[]): void {
+    const wanted = new Set(chosen);
+    const at = this.shown.findIndex(i => wanted.has(i));
+    if (at < 0) return;
+    const { scrollTop, clientHeight } = this.scroller;
+    const visible = clientHeight - ROW;
+    if (at * ROW < scrollTop) this.scroller.scrollTop = at * ROW;
+    else if ((at + 1) * ROW > scrollTop + visible) this.scroller.scrollTop = (at + 1) * ROW - visible + (visible > 4 * ROW ? 2 * ROW : 0);
+  }
+
+  private render(): void {
+    const { ops, store } = this;
+    if (!ops) {
+      this.body.style.height = '';
+      this.body.replaceChildren(h('div', { class: 'tb-empty' }, 'Ops appear here once the model is placed.'));
+      return;
+    }
+    const dark = isDark();
+    const chosen = new Set(ops.matcher.find(store.selection.names));
+    const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW) - 4);
+    const last = Math.min(this.shown.length, first + Math.ceil(this.scroller.clientHeight / ROW) + 8);
+    const rows: HTMLElement[] = [];
+    for (let k = first; k < last; k++) {
+      const op = this.shown[k]!;
+      const name = ops.name[op]!;
+      const state = `${chosen.has(op) ? ' tb-selected' : ''}${name === store.hover ? ' tb-hovered' : ''}${k % 2 ? ' tb-odd' : ''}`;
+      rows.push(h('div', {
+        class: `tb-row${state}`, role: 'row', 'data-tb-op': name, 'aria-selected': String(chosen.has(op)), 'aria-rowindex': k + 2,
+        style: `top:${k * ROW}px`
+      }, ...COLUMNS.map(column => this.cell(column.id, column, op, dark))));
+    }
+    this.body.style.height = `${this.shown.length * ROW}px`;
+    this.scroller.setAttribute('aria-rowcount', String(this.shown.length + 1));
+    this.body.replaceChildren(...rows);
+  }
+
+  private cell(id: string, column: (typeof COLUMNS)[number], op: number, dark: boolean): HTMLElement {
+    const ops = this.ops!;
+    const shown = column.show(ops, op);
+    const cell = h('span', {
+      role: 'gridcell', class: column.text ? 'tb-cell' : 'tb-cell tb-right', style: `width:${column.width}px`,
+      title: id === 'name' ? shown : undefined
+    });
+    if (id === 'load') {
+      const load = ops.load(op);
+      const paint = loadPaint(load, dark);
+      cell.append(h('i', { class: 'tb-load' }, h('b', { style: `width:${100 * load}%;background:${paint.fill};border-color:${paint.edge}` })),
+        ops.isBottleneck(op) ? `▲ ${shown}` : shown);
+    } else cell.append(shown);
+    return cell;
+  }
+}

@@ -1,0 +1,82 @@
+/**
+ * Entry for notebooks: an anywidget module. The factory runs once per widget model, so that several views of one model
+ * share its frames and selection.
+ */
+import { BringUp, type View } from './views/bringup.js';
+import { GraphView } from './views/graph/view.js';
+import { GridView } from './views/grid/view.js';
+import type { Host } from './views/host.js';
+import { Inspector } from './views/inspector.js';
+import { NetlistView } from './views/netlist.js';
+import { ProblemsView } from './views/problems.js';
+import { makeRoot } from './views/root.js';
+import { Store } from './views/store.js';
+import { TableView } from './views/table/view.js';
+
+/** The part of anywidget's model that is used here. */
+export interface Model {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  send(content: unknown): void;
+  on(event: string, f: (...args: never[]) => void): void;
+  off(event: string, f: (...args: never[]) => void): void;
+}
+
+const VIEWS: Record<string, new (store: Store) => View> = {
+  bringup: BringUp,
+  graph: GraphView,
+  grid: GridView,
+  table: TableView,
+  netlist: NetlistView,
+  problems: ProblemsView,
+  inspector: Inspector
+};
+
+export function hostOf(model: Model): Host {
+  return {
+    live: true,
+    get: name => model.get(name),
+    set(name, value) {
+      model.set(name, value);
+      model.save_changes();
+    },
+    on(name, f) {
+      model.on(`change:${name}`, f);
+      return () => model.off(`change:${name}`, f);
+    },
+    send: message => model.send(message),
+    onMessage(f) {
+      const handler = (content: unknown, buffers: unknown) =>
+        f(content as Record<string, unknown>, (buffers as DataView[] | undefined) ?? []);
+      model.on('msg:custom', handler as never);
+      return () => model.off('msg:custom', handler as never);
+    }
+  };
+}
+
+export default () => {
+  let store: Store | null = null;
+  return {
+    initialize({ model }: { model: Model }): () => void {
+      store = new Store(hostOf(model));
+      return () => store?.dispose();
+    },
+
+    render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+      const began = performance.now();
+      const name = String(model.get('view'));
+      const view = new (VIEWS[name] ?? BringUp)((store ??= new Store(hostOf(model))));
+      const { root, dispose } = makeRoot(name, view.element);
+      const height = Number(model.get('height') ?? 0);
+      if (height > 0) root.style.setProperty('--tb-height', `${height}px`);
+      el.append(root);
+      requestAnimationFrame(() => (root.dataset['tbDrawMs'] = (performance.now() - began).toFixed(0)));
+      return () => {
+        view.dispose();
+        dispose();
+        root.remove();
+      };
+    }
+  };
+};

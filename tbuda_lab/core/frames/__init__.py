@@ -1,0 +1,20 @@
+"""Columnar snapshots of a session for views: graphs with their layered order, placements, netlists, problems."""
+
+from tbuda_lab.core.frames.coordinates import Layout, place
+from tbuda_lab.core.frames.frame import Frame, Strings
+from tbuda_lab.core.frames.graphframe import graph_frame
+from tbuda_lab.core.frames.opsframe import ops_frame, total_cycles
+from tbuda_lab.core.frames.snapshot import (
+    PCC_WANTED,
+    Result,
+    device_text,
+    result_frames,
+    session_frames,
+    summary_frame,
+)
+from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
+
+__all__ = [
+    "PCC_WANTED", "Frame", "Layout", "Result", "Strings", "device_text", "graph_frame", "netlist_frame", "ops_frame",
+    "place", "problems_frame", "result_frames", "session_frames", "summary_frame", "total_cycles",
+]

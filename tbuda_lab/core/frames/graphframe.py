@@ -1,0 +1,214 @@
+"""The frame of one graph: groups, nodes, nets through the hierarchy, and their layered order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core.frames.frame import Frame, Strings
+from tbuda_lab.core.frames.hierarchy import Hierarchy, hierarchy
+from tbuda_lab.core.frames.layered import Net, Order, arrange
+from tbuda_lab.core.graph import Graph, Node, NodeKind, Payload
+
+KINDS = tuple(k.value for k in NodeKind)
+FIRST_OPEN = 30  # items that a first view may show
+
+
+def graph_frame(graph: Graph, stage: str) -> Frame:
+    """Columns of a graph for the page.
+
+    Groups (`group_*`, 0 is the root), nodes (`node_*`, topological order, parameters and constants left out: they are
+    counted and listed with their readers), items of each container with rank and order (`item_*`; kinds 0 node,
+    1 group, 2 lane, 3 entry, 4 exit; ref is the node, the group, or the node whose value the lane carries), segments
+    between items (`seg_*`). `meta["open"]` are the groups a first view opens.
+    """
+    tree = hierarchy(graph)
+    strings = Strings()
+    columns = _group_columns(tree, strings)
+    columns |= _node_columns(graph, tree, strings)
+    columns |= _layout_columns(tree)
+    meta: dict[str, Any] = {
+        "stage": stage,
+        "name": graph.name,
+        "kinds": KINDS,
+        "nodes": len(graph),
+        "drawn": len(tree.nodes),
+        "parameters": sum(n.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) for n in graph),
+        "open": first_open(tree),
+    }
+    return Frame(f"graph:{stage}", meta, columns, strings.table)
+
+
+def first_open(tree: Hierarchy) -> list[int]:
+    """Groups to open at first: from the outside in, the first of its kind only, while the picture stays small."""
+    children: list[list[int]] = [[] for _ in tree.groups]
+    inside = [0] * len(tree.groups)
+    for home in tree.home:
+        inside[home] += 1
+    for g, group in enumerate(tree.groups):
+        if group.parent >= 0:
+            children[group.parent].append(g)
+            inside[group.parent] += 1
+    opened = [0]
+    shown = inside[0]
+    seen: set[tuple[str, int]] = set()
+    queue = list(children[0])
+    while queue:
+        g = queue.pop(0)
+        group = tree.groups[g]
+        kind = (group.module_class or group.label.rstrip("0123456789."), inside[g])
+        if kind in seen or shown + inside[g] > FIRST_OPEN:
+            continue
+        seen.add(kind)
+        opened.append(g)
+        shown += inside[g]
+        queue.extend(children[g])
+    return opened
+
+
+def _group_columns(tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
+    return {
+        "group_path": strings.column(g.path for g in tree.groups),
+        "group_label": strings.column(g.label for g in tree.groups),
+        "group_class": strings.column(g.module_class for g in tree.groups),
+        "group_parent": np.array([g.parent for g in tree.groups], dtype="<i4"),
+        "group_leaves": np.array([g.leaves for g in tree.groups], dtype="<u4"),
+    }
+
+
+def _node_columns(graph: Graph, tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
+    nodes = tree.nodes
+    return {
+        "node_name": strings.column(n.name for n in nodes),
+        "node_label": strings.column(_label(n) for n in nodes),
+        "node_type": strings.column(node_type(n) for n in nodes),
+        "node_kind": np.array([KINDS.index(n.kind.value) for n in nodes], dtype="u1"),
+        "node_group": np.array(tree.home, dtype="<u4"),
+        "node_shape": strings.column("×".join(map(str, n.shape)) for n in nodes),
+        "node_df": strings.column(n.df.name if n.df is not None else "" for n in nodes),
+        "node_source_op": strings.column(n.origin.source_op for n in nodes),
+        "node_location": strings.column(n.origin.location for n in nodes),
+        "node_module": strings.column(n.origin.module for n in nodes),
+        "node_operands": strings.column(_operands(graph, n) for n in nodes),
+        "node_attributes": strings.column(_attributes(n) for n in nodes),
+    }
+
+
+def node_type(node: Node) -> str:
+    """What a node is called in a picture: its netlist type, its op type, or its kind."""
+    if node.op is None:
+        return node.kind.value
+    return str(getattr(node.op, "netlist_type", node.op.type))
+
+
+def _label(node: Node) -> str:
+    """The last part of a name that still says what the node is: dotted module paths are drawn as boxes already."""
+    name = node.name
+    if ".dc." in name:
+        return name.rsplit(".dc.", 1)[1]
+    tail = name.rsplit(".", 1)[-1]
+    return name.rsplit(".", 2)[-2] + "." + tail if tail.isdigit() and "." in name else tail
+
+
+def _operands(graph: Graph, node: Node) -> str:
+    """One operand per line: name, shape, TMs on the edge; parameters are marked."""
+    lines = []
+    for edge in node.inputs:
+        source = graph[edge.source]
+        mark = {NodeKind.PARAMETER: " parameter", NodeKind.CONSTANT: " constant"}.get(source.kind, "")
+        tms = "".join(f" → {tm}" for tm in edge.tms)
+        lines.append(f"{edge.source} [{'×'.join(map(str, source.shape))}]{mark}{tms}")
+    return "\n".join(lines)
+
+
+def _attributes(node: Node) -> str:
+    if node.op is None:
+        return ""
+    shown = {k: v for k, v in node.op.attributes().items() if v is not None and not isinstance(v, Payload)}
+    return "\n".join(f"{k}: {v}" for k, v in shown.items())
+
+
+def _layout_columns(tree: Hierarchy) -> dict[str, np.ndarray]:
+    children: list[list[tuple[int, int]]] = [[] for _ in tree.groups]   # (0 node | 1 group, index), topological
+    local: dict[tuple[int, int], int] = {}
+    for n in range(len(tree.nodes)):
+        child, home = (0, n), tree.home[n]
+        while child not in local:
+            local[child] = len(children[home])
+            children[home].append(child)
+            if tree.groups[home].parent < 0:
+                break
+            child, home = (1, home), tree.groups[home].parent
+    nets = _nets(tree, local)
+    memo: dict[tuple[int, tuple[Net, ...]], Order] = {}
+    item_group: list[int] = []
+    item_kind: list[int] = []
+    item_ref: list[int] = []
+    item_rank: list[int] = []
+    item_order: list[int] = []
+    seg: list[tuple[int, int, int, int]] = []
+    for g, members in enumerate(children):
+        sources = list(nets[g])
+        table = tuple(nets[g].values())
+        key = (len(members), table)
+        order = memo.get(key)
+        if order is None:
+            order = memo[key] = arrange(*key)
+        base = len(item_kind)
+        item_group += [g] * len(order.kind)
+        for i, (kind, net) in enumerate(zip(order.kind, order.net, strict=True)):
+            what, ref = members[i] if net < 0 else (kind, sources[net])
+            item_kind.append(what)
+            item_ref.append(ref)
+        item_rank += order.rank
+        item_order += order.order
+        seg += [(g, base + s, base + t, sources[n]) for s, t, n in order.segments]
+    segments = np.array(seg, dtype="<u4").reshape(-1, 4)
+    return {
+        "item_group": np.array(item_group, dtype="<u4"),
+        "item_kind": np.array(item_kind, dtype="u1"),
+        "item_ref": np.array(item_ref, dtype="<u4"),
+        "item_rank": np.array(item_rank, dtype="<u4"),
+        "item_order": np.array(item_order, dtype="<u4"),
+        "seg_group": np.ascontiguousarray(segments[:, 0]),
+        "seg_source": np.ascontiguousarray(segments[:, 1]),
+        "seg_target": np.ascontiguousarray(segments[:, 2]),
+        "seg_net": np.ascontiguousarray(segments[:, 3]),
+    }
+
+
+def _nets(tree: Hierarchy, local: dict[tuple[int, int], int]) -> list[dict[int, Net]]:
+    """For every container, its nets by source node: a value goes up to where it leaves and down to its readers."""
+    position = {n.name: i for i, n in enumerate(tree.nodes)}
+    draft: list[dict[int, tuple[int, list[int], bool]]] = [{} for _ in tree.groups]
+    for v, node in enumerate(tree.nodes):
+        down = tree.ancestors(tree.home[v])
+        for name in node.sources:
+            u = position.get(name)
+            if u is None:
+                continue
+            up = tree.ancestors(tree.home[u])
+            common = next(g for g in up if g in set(down))
+            child = (0, u)
+            for g in up[: up.index(common)]:
+                _join(draft[g], u, local[child], None)
+                child = (1, g)
+            below = (0, v)
+            for g in down[: down.index(common)]:
+                _join(draft[g], u, -1, local[below])
+                below = (1, g)
+            _join(draft[common], u, local[child], local[below])
+    return [{u: Net(s, tuple(t), leaves) for u, (s, t, leaves) in nets.items()} for nets in draft]
+
+
+def _join(nets: dict[int, tuple[int, list[int], bool]], u: int, source: int, target: int | None) -> None:
+    known = nets.get(u)
+    if known is None:
+        known = nets[u] = (source, [], False)
+    if target is None:
+        nets[u] = (known[0], known[1], True)
+    elif target not in known[1]:
+        known[1].append(target)
+
+

@@ -1,0 +1,232 @@
+"""One hub per session: keeps the packed frames, runs the work in a thread, tells every view what is new.
+
+Frames and status travel as custom messages, never as synced traits: nothing bulky is stored in a notebook, and a view
+that finds a gap in `seq` asks again. Sends are at most ten status messages a second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from tbuda_lab.core.errors import Cancelled, TbudaError
+from tbuda_lab.core.frames import Frame, graph_frame, problems_frame, result_frames, summary_frame
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets.status import StatusBoard
+
+CHUNK = 512 * 1024
+STATUS_INTERVAL = 0.1
+
+
+class Listener(Protocol):
+    """A view's Python side."""
+
+    def post(self, message: dict[str, Any], buffers: list[bytes]) -> None: ...
+    def selection_changed(self, selection: dict[str, Any]) -> None: ...
+    def wants(self, key: str) -> bool: ...
+
+
+class Hub:
+    """State shared by all views of one session. Thread-safe: events come from whichever thread works."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.comparisons: list[Comparison] = []
+        self.error: Exception | None = None
+        self.board = StatusBoard((*session.stages, "verify"))
+        self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
+        self._frames: dict[str, Frame] = {}
+        self._packed: dict[str, tuple[int, dict[str, Any], bytes]] = {}
+        self._rev = 0
+        self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._told = 0.0
+        self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
+        session.on("stage", self._stage)
+        session.on("run", self._progress)
+        session.on("compiled", self._compiled)
+        session.on("problem", lambda _: self._publish([problems_frame(session.problems)]))
+        self._publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
+        if session.result is not None:
+            self._done_already()
+            self._compiled(session.result)
+
+    # -- work ------------------------------------------------------------------------------------------------
+    def start(self, verify: bool = True) -> None:
+        """Compile, run and (by default) verify in a thread; does nothing while one is at work."""
+        with self._lock:
+            if self.busy:
+                return
+            self.error = None
+            self.board.begin()
+            self._done_already()
+            self._thread = threading.Thread(target=self._work, args=(verify,), name="tbuda-session", daemon=True)
+            self._tell(force=True)
+            self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until the work is over; raises what it raised, or `TimeoutError` after `timeout` seconds."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+            if thread.is_alive():
+                raise TimeoutError(f"still at work after {timeout} s")
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self) -> None:
+        """Stop the work at its next safe point; what was shown stays."""
+        self.session.cancel()
+
+    def _work(self, verify: bool) -> None:
+        try:
+            self.session.compile()
+            if verify:
+                self._stage("verify", 0.0)
+                self.comparisons = list(self.session.verify())
+                self._stage("verify", 1.0)
+                self._publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
+            else:
+                self.session.run()
+            self.board.end()
+        except Cancelled as error:
+            self.error = error
+            self.board.end(cancelled=True)
+        except TbudaError as error:
+            self.error = error
+            self.board.end(str(error))
+            self._publish([problems_frame(self.session.problems)])
+        except Exception as error:  # shown in the stage bar and raised again by wait()
+            self.error = error
+            self.board.end(f"{type(error).__name__}: {error}")
+        finally:
+            self._tell(force=True)
+
+    def _done_already(self) -> None:
+        if self.session.result is not None:
+            for name, seconds in self.session.timings.items():
+                if name in self.session.stages and name != "run":
+                    self.board.done(name, seconds)
+
+    # -- events of the session -------------------------------------------------------------------------------
+    def _stage(self, name: str, fraction: float) -> None:
+        if not self.board.running and fraction == 0.0:  # work begun by a call in a cell
+            self.board.begin(name)
+        self.board.step(name, fraction)
+        if name == "trace" and fraction >= 1.0:
+            self._publish([graph_frame(self.session.graph("traced"), "traced")])
+        if not self.busy and fraction >= 1.0 and name in ("check", "run"):
+            self.board.running = False
+        self._tell(force=fraction in (0.0, 1.0))
+
+    def _progress(self, done: int, total: int) -> None:
+        if total:
+            self.board.step("run", min(0.999, done / total))
+            self.board.text = f"{done} of {total} steps"
+            self._tell()
+
+    def _compiled(self, result: Any) -> None:
+        self.comparisons = []
+        self._publish([
+            *result_frames(result),
+            problems_frame(self.session.problems),
+            summary_frame(self.session.device, self.session.name),
+        ])
+
+    # -- views -----------------------------------------------------------------------------------------------
+    def attach(self, view: Listener) -> None:
+        self._views.add(view)
+
+    def frame(self, key: str) -> Frame | None:
+        """The current frame of a key, or None before there is one."""
+        return self._frames.get(key)
+
+    @property
+    def frames(self) -> dict[str, Frame]:
+        with self._lock:
+            return dict(self._frames)
+
+    def bring_up_to_date(self, view: Listener, have: dict[str, int]) -> None:
+        """Send a view the status and every frame newer than what it has."""
+        with self._lock:
+            packed = dict(self._packed)
+        view.post({"type": "status", "status": self.board.message()}, [])
+        for key in sorted(packed, key=_urgency):
+            rev, header, buffer = packed[key]
+            if view.wants(key) and have.get(key, 0) < rev:
+                _send(view, rev, header, buffer)
+
+    def select(self, names: Iterable[str], source: str = "kernel", kind: str = "op") -> None:
+        """Select ops by name in every view."""
+        selection = {"kind": kind, "names": list(names), "source": source}
+        with self._lock:
+            if selection["names"] == self.selection["names"] and kind == self.selection["kind"]:
+                return
+            self.selection = selection
+        for view in list(self._views):
+            view.selection_changed(selection)
+        for listener in tuple(self._on_selected):
+            listener(tuple(selection["names"]))
+
+    def on_selected(self, listener: Callable[[tuple[str, ...]], None]) -> Callable[[], None]:
+        """Call `listener(names)` after every change of the selection; returns a function that removes it."""
+        self._on_selected.append(listener)
+        return lambda: self._on_selected.remove(listener)
+
+    def _publish(self, frames: list[Frame]) -> None:
+        packed = []
+        with self._lock:
+            self._rev += 1
+            for frame in frames:
+                header, buffer = frame.pack()
+                self._frames[frame.key] = frame
+                self._packed[frame.key] = (self._rev, header, buffer)
+                packed.append((frame.key, self._rev, header, buffer))
+        for key, rev, header, buffer in packed:
+            for view in list(self._views):
+                if view.wants(key):
+                    _send(view, rev, header, buffer)
+
+    def _tell(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self._told < STATUS_INTERVAL:
+            return
+        self._told = now
+        for view in list(self._views):
+            view.post({"type": "status", "status": self.board.message()}, [])
+
+
+def _urgency(key: str) -> int:
+    """Small frames first, then what is seen first."""
+    order = ("summary", "problems", "graph:lowered", "ops", "graph:traced", "graph:passed", "netlist")
+    return order.index(key) if key in order else len(order)
+
+
+def _send(view: Listener, rev: int, header: dict[str, Any], buffer: bytes) -> None:
+    count = max(1, -(-len(buffer) // CHUNK))
+    for index in range(count):
+        message = {"type": "frame", "key": header["key"], "rev": rev, "chunk": [index, count]}
+        if index == 0:
+            message["header"] = header
+        view.post(message, [buffer[index * CHUNK : (index + 1) * CHUNK]])
+
+
+_HUBS: weakref.WeakValueDictionary[int, Hub] = weakref.WeakValueDictionary()
+"""By id of the session. A hub holds its session, and the session's listeners hold the hub: they live equally long."""
+
+
+def hub_of(session: Session) -> Hub:
+    """The hub of a session, made at first use."""
+    hub = _HUBS.get(id(session))
+    if hub is None:
+        hub = _HUBS[id(session)] = Hub(session)
+    return hub

@@ -1,0 +1,43 @@
+"""Colours of the static twins: the light palette of `labextension/src/views/theme.ts`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+
+@dataclasses.dataclass(frozen=True)
+class Paint:
+    fill: str
+    edge: str
+    text: str
+
+
+_FAMILIES = (
+    (215, r"matmul|linear|conv|depthwise"),
+    (168, r"add|subtract|multiply|divide|maximum|minimum|power|heaviside|greater|less|equal|not_equal|logical|where"),
+    (32, r"exp|log|sqrt|reciprocal|sigmoid|tanh|gelu|relu|lrelu|leaky|abs|sine|cosine|erf|pow|clip|cast"),
+    (285, r"reduce|argmax|cumsum|softmax|log_softmax|layernorm|batchnorm|group_norm|max_pool|avg_pool|adaptive"),
+    (130, r"io|input|output|queue|embedding"),
+)
+_LOAD = ((230, 236, 244), (200, 215, 233), (241, 207, 150), (238, 160, 88), (214, 82, 30))
+
+
+def family_paint(op_type: str) -> Paint:
+    """Colour by kind of op."""
+    for hue, pattern in _FAMILIES:
+        if re.match(pattern, op_type):
+            return Paint(f"hsl({hue} 66% 88%)", f"hsl({hue} 48% 46%)", "#17202e")
+    return Paint("hsl(220 12% 88%)", "hsl(220 8% 46%)", "#17202e")
+
+
+def load_paint(load: float) -> Paint:
+    """Colour by load in 0..1: cool and quiet to hot."""
+    at = min(1.0, max(0.0, load)) * (len(_LOAD) - 1)
+    low = min(len(_LOAD) - 2, int(at))
+    rgb = [round(a + (at - low) * (b - a)) for a, b in zip(_LOAD[low], _LOAD[low + 1], strict=True)]
+    edge = [round(0.68 * c) for c in rgb]
+    linear = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in rgb]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    css = ["rgb({} {} {})".format(*c) for c in (rgb, edge)]
+    return Paint(css[0], css[1], "#10161f" if luminance > 0.28 else "#f6f8fb")

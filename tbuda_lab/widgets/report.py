@@ -1,0 +1,97 @@
+"""The report: one HTML page with everything inside, which works from a file and without a network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tbuda_lab.core.errors import OutputError
+from tbuda_lab.core.frames import Frame, session_frames
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets import twins
+from tbuda_lab.widgets.status import StatusBoard
+
+PAGE = pathlib.Path(__file__).parent / "static" / "page.js"
+
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+
+
+def report_html(session: Session, comparisons: Sequence[Comparison] = ()) -> str:
+    """The page as text: summary, graph of each stage, grid of each epoch, op table, netlist, warnings.
+
+    A session that has not compiled gives a page of what there is (its problems). Raises `OutputError` if the front end
+    is not built.
+    """
+    try:
+        script = PAGE.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
+    frames = session_frames(session.result, session.device, session.problems, session.name, comparisons)
+    return page_html(f"{session.name} on {session.device.name}", frames, _status(session), script)
+
+
+def write_report(session: Session, path: str | pathlib.Path, comparisons: Sequence[Comparison] = ()) -> pathlib.Path:
+    """Write the page, whole or not at all. Raises `OutputError` naming the path where that fails."""
+    target = pathlib.Path(path)
+    text = report_html(session, comparisons)
+    try:
+        handle, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        reason = f"{error.strerror}; choose a folder that exists and is writable"
+        raise OutputError(f"cannot write {target}: {reason}") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(scratch, 0o666 & ~umask)
+        os.replace(scratch, target)
+    except OSError as error:
+        pathlib.Path(scratch).unlink(missing_ok=True)
+        raise OutputError(f"cannot write {target}: {error.strerror}") from error
+    return target
+
+
+def page_html(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str) -> str:
+    """Frames, status and the bundle in one page; where scripts are off, the static twins show."""
+    embedded = {"title": title, "status": status, "frames": [_embed(f) for f in frames]}
+    data = json.dumps(embedded, ensure_ascii=False).replace("<", "\\u003c")
+    by_key = {f.key: f for f in frames}
+    module = script.replace("</script", "<\\/script")
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(title)}</title>
+<style>:root {{ color-scheme: light dark; }} body {{ margin: 0; background: #f4f6f9; }}
+@media (prefers-color-scheme: dark) {{ body {{ background: #14181f; }} }}</style>
+</head>
+<body>
+<div id="tb-report"></div>
+<noscript>{twins.bringup_html(by_key)}{twins.problems_html(by_key)}</noscript>
+<script type="application/json" id="tb-data">{data}</script>
+<script type="module">{module}</script>
+</body>
+</html>
+"""
+
+
+def _embed(frame: Frame) -> dict[str, Any]:
+    header, buffer = frame.pack()
+    return {"header": header, "data": base64.b64encode(buffer).decode("ascii")}
+
+
+def _status(session: Session) -> dict[str, Any]:
+    board = StatusBoard(tuple(n for n in session.stages if n in session.timings))
+    for name in list(board.stages):
+        board.done(name, session.timings[name])
+    return board.message()

@@ -1,0 +1,86 @@
+"""Static twins as HTML fragments: what a reader sees where no script runs (converted notebooks, mail, paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.widgets.svg import epoch_svg, graph_svg, short
+
+LIMIT = 190_000  # characters of a fragment: a notebook must stay small
+ROWS = 60
+
+
+def metrics_html(frames: Mapping[str, Frame]) -> str:
+    """One line of numbers."""
+    summary = frames["summary"].meta if "summary" in frames else {}
+    words = [str(summary.get("name", "")), str(summary.get("device", ""))]
+    if "ops" in frames:
+        ops = frames["ops"]
+        total = ops.meta["total_cycles"]
+        words += [
+            f"{ops.columns['op_name'].size} ops", f"{ops.columns['epoch_cycles'].size} epochs",
+            f"{short(total)} cycles per input",
+        ]
+        if total:
+            words.append(f"{short(ops.meta['clock_hz'] / total)} inputs/s (estimated)")
+    if "pcc" in summary:
+        words.append(f"PCC {summary['pcc']:.5f}")
+    return f"<p>{escape(' · '.join(w for w in words if w))}</p>"
+
+
+def graph_html(frames: Mapping[str, Frame], stage: str = "") -> str:
+    """The graph of a stage (default: the furthest there is), as a first view shows it."""
+    for name in (stage,) if stage else ("lowered", "passed", "traced"):
+        if f"graph:{name}" in frames:
+            return graph_svg(frames[f"graph:{name}"])
+    return "<p>no graph yet</p>"
+
+
+def grid_html(frames: Mapping[str, Frame], epoch: int = 0) -> str:
+    """The core grid of an epoch."""
+    return epoch_svg(frames["ops"], epoch) if "ops" in frames else "<p>no placement yet</p>"
+
+
+def table_html(frames: Mapping[str, Frame], rows: int = ROWS) -> str:
+    """The slowest ops."""
+    if "ops" not in frames:
+        return "<p>no placement yet</p>"
+    frame = frames["ops"]
+    c = frame.columns
+    order = c["op_cycles"].argsort(kind="stable")[::-1][:rows].tolist()
+    head = "".join(f"<th>{h}</th>" for h in ("op", "type", "epoch", "cycles", "grid", "at"))
+    names, types = frame.text("op_name"), frame.text("op_type")
+    body = "".join(
+        f"<tr><td>{escape(names[i])}</td><td>{escape(types[i])}</td><td>{c['op_epoch'][i]}</td>"
+        f"<td>{c['op_cycles'][i]:,.0f}</td><td>{c['op_rows'][i]}×{c['op_cols'][i]}</td>"
+        f"<td>{c['op_row'][i]},{c['op_col'][i]}</td></tr>"
+        for i in order
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def problems_html(frames: Mapping[str, Frame]) -> str:
+    """All diagnostics."""
+    frame = frames.get("problems")
+    if frame is None or not frame.columns["severity"].size:
+        return "<p>nothing to report</p>"
+    columns = [frame.text(c) for c in ("severity", "where", "message", "fix")]
+    rows = (f"<li>{escape(s)}: {escape(w)}: {escape(m)} {escape(f)}</li>" for s, w, m, f in zip(*columns, strict=True))
+    return f"<ul>{''.join(rows)}</ul>"
+
+
+def bringup_html(frames: Mapping[str, Frame]) -> str:
+    """The workbench at a glance: numbers, the busiest epoch, the slowest ops; the graph where there is room."""
+    parts = [metrics_html(frames)]
+    if "ops" in frames:
+        epoch = int(frames["ops"].columns["epoch_cycles"].argmax()) if frames["ops"].columns["epoch_cycles"].size else 0
+        parts.append(f"<p>Epoch {epoch}, the longest:</p>{grid_html(frames, epoch)}")
+    picture = graph_html(frames)
+    if sum(map(len, parts)) + len(picture) < LIMIT:
+        parts.append(f"<details><summary>Graph</summary>{picture}</details>")
+    table = table_html(frames, 20)
+    if sum(map(len, parts)) + len(table) < LIMIT:
+        parts.append(f"<details><summary>Slowest ops</summary>{table}</details>")
+    return "".join(parts)

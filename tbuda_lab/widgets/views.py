@@ -1,0 +1,273 @@
+"""The widgets: thin Python sides of the views. All views of one session share its hub, so selection is linked."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import anywidget
+import traitlets
+
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import OutputError
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import twins
+from tbuda_lab.widgets.hub import Hub, hub_of
+from tbuda_lab.widgets.svg import epoch_svg, graph_svg
+
+BUNDLE = pathlib.Path(__file__).parent / "static" / "widget.js"
+
+
+class StaticView:
+    """A view as plain HTML: the same picture without a script, for converted notebooks."""
+
+    def __init__(self, html: str, text: str) -> None:
+        self.html, self.text = html, text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _bundle() -> str:
+    try:
+        return BUNDLE.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
+
+
+class View(anywidget.AnyWidget):
+    """Base of the views of a session.
+
+    Synced traits are small: which view it is, its height in CSS pixels, and the selection. Frames and status are sent
+    as custom messages (see `hub`).
+    """
+
+    kind: ClassVar[str] = ""
+    frames_shown: ClassVar[tuple[str, ...]] = ()
+
+    view = traitlets.Unicode(read_only=True).tag(sync=True)
+    height = traitlets.Int(0).tag(sync=True)
+    selection = traitlets.Dict().tag(sync=True, echo_update=False)
+
+    def __init__(self, session: Session, *, height: int = 0) -> None:
+        self._esm = _bundle()
+        self.hub: Hub = hub_of(session)
+        self._seq = 0
+        self.set_trait("view", self.kind)
+        super().__init__(height=height, selection=self.hub.selection)
+        self.on_msg(self._receive)
+        self.observe(self._selected, "selection")
+        self.hub.attach(self)
+
+    @property
+    def session(self) -> Session:
+        return self.hub.session
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """Names of the selected ops."""
+        return tuple(self.hub.selection["names"])
+
+    def select(self, *names: str) -> None:
+        """Select ops by name, here and in every other view of the session."""
+        self.hub.select(names)
+
+    def static(self) -> StaticView:
+        """The static twin; display it where the notebook will be converted or read without a kernel."""
+        return StaticView(self._twin(self.hub.frames), repr(self))
+
+    # -- the hub's side ----------------------------------------------------------------------------------------
+    def post(self, message: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Send one custom message, numbered, so that the page sees a gap."""
+        self._seq += 1
+        self.send({**message, "seq": self._seq}, list(buffers) or None)
+
+    def wants(self, key: str) -> bool:
+        return not self.frames_shown or key.split(":")[0] in self.frames_shown
+
+    def selection_changed(self, selection: dict[str, Any]) -> None:
+        self.selection = selection
+
+    def _receive(self, _widget: object, content: Mapping[str, Any], _buffers: object) -> None:
+        what = content.get("type")
+        if what in ("hello", "resync"):
+            have = content.get("have")
+            self.hub.bring_up_to_date(self, dict(have) if isinstance(have, Mapping) else {})
+        elif what == "cancel":
+            self.hub.cancel()
+        elif what == "start":
+            self.hub.start()
+
+    def _selected(self, change: Mapping[str, Any]) -> None:
+        new = change["new"]
+        names = new.get("names") if isinstance(new, Mapping) else None
+        if isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names):
+            self.hub.select(names, str(new.get("source", "page")), str(new.get("kind", "op")))
+
+    # -- what a notebook stores --------------------------------------------------------------------------------
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.hub.session.name!r} on {self.hub.session.device.name})"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        if data is not None:
+            data["text/plain"] = repr(self)
+            html = self._twin(self.hub.frames)
+            if len(html) < twins.LIMIT:
+                data["text/html"] = html
+        return bundle
+
+
+class BringUp(View):
+    """The workbench: trace, place and run a model, and look at all of it.
+
+    `BringUp(model, sample_inputs, device="n150")` makes a session and starts to compile, run and verify in a thread;
+    `BringUp(session)` shows one that exists. `verify=False` runs without comparing with torch; `start=False` waits for
+    the Run button or `.start()`.
+    """
+
+    kind = "bringup"
+
+    def __init__(
+        self,
+        model: Any,
+        sample_inputs: Any = None,
+        device: str | DeviceSpec = "wormhole_b0",
+        *,
+        options: CompileOptions | None = None,
+        overrides: Sequence[Override] = (),
+        name: str = "model",
+        height: int = 0,
+        verify: bool = True,
+        start: bool | None = None,
+    ) -> None:
+        if isinstance(model, Session):
+            session = model
+        else:
+            session = Session(model, sample_inputs, device, options=options, overrides=overrides, name=name)
+        super().__init__(session, height=height)
+        if start or (start is None and session.result is None):
+            self.hub.start(verify)
+
+    def start(self, verify: bool = True) -> None:
+        """Compile what is not compiled, run, and compare with torch; returns at once."""
+        self.hub.start(verify)
+
+    def wait(self, timeout: float | None = None) -> BringUp:
+        """Until the work is over. Raises its error, or `TimeoutError` after `timeout` seconds."""
+        self.hub.wait(timeout)
+        return self
+
+    def cancel(self) -> None:
+        """Stop the work at its next safe point."""
+        self.hub.cancel()
+
+    def show(self, epoch: int) -> None:
+        """Show an epoch in the grid."""
+        self.post({"type": "show", "epoch": epoch}, [])
+
+    def report(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write the report page; returns its path. Raises `OutputError` where it cannot be written."""
+        from tbuda_lab.widgets.report import write_report
+
+        return write_report(self.session, path, self.hub.comparisons)
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return twins.bringup_html(frames)
+
+
+class GraphView(View):
+    """The graph of any stage of a session: pan, zoom, search, groups by module path."""
+
+    kind = "graph"
+    frames_shown = ("graph", "ops")
+
+    def svg(self, stage: str = "lowered") -> str:
+        """The graph of a stage as SVG. Raises `KeyError` before the stage is there."""
+        return graph_svg(self.hub.frames[f"graph:{stage}"])
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return twins.graph_html(frames)
+
+
+class EpochGrid(View):
+    """The core grid of every epoch, with the film strip."""
+
+    kind = "grid"
+    frames_shown = ("ops", "netlist")
+
+    def svg(self, epoch: int = 0) -> str:
+        """The grid of an epoch as SVG. Raises `KeyError` before there is a placement."""
+        return epoch_svg(self.hub.frames["ops"], epoch)
+
+    def show(self, epoch: int) -> None:
+        """Show an epoch."""
+        self.post({"type": "show", "epoch": epoch}, [])
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return twins.grid_html(frames)
+
+
+class OpTable(View):
+    """One row per op."""
+
+    kind = "table"
+    frames_shown = ("ops",)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """All columns of the placement, one dict per op in schedule order. Raises `KeyError` before there is one."""
+        frame = self.hub.frames["ops"]
+        names = [c for c in frame.columns if c.startswith("op_")]
+        texts = {"op_name", "op_type", "op_module", "op_location", "op_df", "op_fidelity", "op_stream"}
+        columns = [frame.text(c) if c in texts else frame.columns[c].tolist() for c in names]
+        keys = [n.removeprefix("op_") for n in names]
+        return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def to_csv(self) -> str:
+        """The table as CSV with a header line."""
+        rows = self.to_rows()
+        out = io.StringIO()
+        writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return twins.table_html(frames)
+
+
+class NetlistView(View):
+    """The netlist text; the entries of the selected ops are marked."""
+
+    kind = "netlist"
+    frames_shown = ("netlist",)
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        if "netlist" not in frames:
+            return "<p>no netlist yet</p>"
+        from html import escape
+
+        text = frames["netlist"].columns["text"].tobytes().decode()
+        return f"<details><summary>Netlist</summary><pre>{escape(text)}</pre></details>"
+
+
+class ProblemsView(View):
+    """What the stages had to say, errors first."""
+
+    kind = "problems"
+    frames_shown = ("problems",)
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return twins.problems_html(frames)
