@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import hashlib
 import json
 import os
@@ -206,14 +207,14 @@ def run_run(arguments: argparse.Namespace) -> int:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Compile and write the page."""
+    """Compile, compare with torch, and write the page."""
     from tbuda_lab.widgets.report import write_report
 
     request = read_request(arguments)
     with output_file(arguments.out) as file:
         session = compile_session(request)
         _check_unchanged(session, Path(arguments.target))
-        write_report(session, file)
+        write_report(session, file, session.verify())
     print(f"wrote {arguments.out}")
     return 0
 
@@ -224,8 +225,19 @@ def compile_session(request: Request) -> Session:
     session = request.session()
     if sys.stderr.isatty():
         session.on("stage", _announce)
-    session.compile()
+    _check_targets(session)
     return session
+
+
+def _check_targets(session: Session) -> None:
+    """An override that addresses no op is a misspelling. Raises `OverrideError` with the nearest names."""
+    ops = list(session.compile().placement.ops)
+    for override in session.overrides:
+        if not override.matches(ops):
+            near = difflib.get_close_matches(str(override.target), ops, n=3, cutoff=0.3) or ops[:3]
+            flag = "--" + override.kind.replace("_", "-")
+            raise OverrideError(f"{flag}: the compiled model has no op {override.target!r}; near it are {', '.join(near)} "
+                                f"(compile without {flag}, graph.lowered.txt names them all)")
 
 
 def _announce(stage: str, fraction: float) -> None:
@@ -241,11 +253,12 @@ def write_results(session: Session, request: Request, folder: Path, final: Path,
     import numpy as np
 
     from tbuda_lab.core import netlist
+    from tbuda_lab.core.graph import print_graph
 
     result = session.compile()
     netlist.dump(result.netlist, folder / NETLIST)
     for stage in ("traced", "passed", "lowered"):
-        (folder / f"graph.{stage}.txt").write_text(session.graph_text(stage), encoding="utf-8")
+        (folder / f"graph.{stage}.txt").write_text(print_graph(session.graph(stage)), encoding="utf-8")
     file, function = split_target(request.target)
     asked = dataclasses.asdict(request)
     asked["target"] = f"{os.path.relpath(file.resolve(), final.resolve())}:{function}"

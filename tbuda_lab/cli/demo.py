@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         ran = time.perf_counter()
         write_results(session, request, folder, arguments.out)
         write_trace(session.compile(), folder / "trace.json")
-        write_report(session, folder / "report.html")
+        write_report(session, folder / "report.html", session.verify())
     print(f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s")
     print(f"wrote {arguments.out}/netlist.yaml, report.html (open it in a browser), trace.json (chrome://tracing)")
     return 0 if passed else 1
