@@ -236,7 +236,7 @@ def _check_targets(session: Session) -> None:
         if not override.matches(ops):
             near = difflib.get_close_matches(str(override.target), ops, n=3, cutoff=0.3) or ops[:3]
             flag = "--" + override.kind.replace("_", "-")
-            raise OverrideError(f"{flag}: the compiled model has no op {override.target!r}; near it are {', '.join(near)} "
+            raise OverrideError(f"{flag}: the compiled model has no op {override.target!r}; near it: {', '.join(near)} "
                                 f"(compile without {flag}, graph.lowered.txt names them all)")
 
 

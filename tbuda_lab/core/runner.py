@@ -66,7 +66,7 @@ class Runner:
         for feed in feeds:
             for binding in self.result.inputs:
                 self.executor.push(binding.queue, binding.encode(feed))
-        self.executor.run(params={"p_loop_count": 1}, cancel=cancel)
+        self.executor.run(params={"p_loop_count": 1}, cancel=cancel.is_set if cancel is not None else None)
         columns = [[b.decode(self.executor.pop(b.queue)) for _ in feeds] for b in self.result.outputs]
         return [list(row) for row in zip(*columns, strict=True)]
 
