@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 
+import machine
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat, quantise, round_to, tf32
@@ -35,6 +36,7 @@ def main() -> int:
     x = np.random.default_rng(0).standard_normal((args.megabytes * 2**18 // 1024, 1024), dtype=np.float32)
     out = np.empty_like(x)
     formats = [df for df in DataFormat if df.is_float or df.is_integer]
+    print(f"## Rounding float32\n\n{machine.describe()}\n")
     print(f"{'format':12} {'host GB/s':>10} {'packer GB/s':>12} {'bar':>5}")
     failed = 0
     for df in formats:

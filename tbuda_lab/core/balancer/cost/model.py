@@ -18,6 +18,7 @@ KINDS = (*UNARY, *BINARY, *MOVES, "splice", "reduce", "embedding", "matmul", "sp
 
 EMBEDDING_CYCLES = 10_000  # per input, whatever the block: the published figure
 _LIMIT = 1 << 30
+_PUBLISHED_NAME = {"sparse_matmul": "matmul_sparse"}
 _NEAREST = {
     "bfp": ("bfp", "fp16", "fp32"), "fp16": ("fp16", "bfp", "fp32"), "fp32": ("fp32", "fp16", "bfp"),
     "int8": ("int8", "int32"), "int32": ("int32", "int8"),
@@ -90,7 +91,7 @@ def _variant(kind: str, dim: str | None, approximate: bool, l1_acc: bool) -> str
 
 def _estimate(table: Table, kind: str, format: str, variant: str, vector: str, block: Block) -> F64:
     features = block.features()
-    if kind not in table.published and not any(key.kind == kind for key in table.fits):
+    if _PUBLISHED_NAME.get(kind, kind) not in table.published and not any(key.kind == kind for key in table.fits):
         kind = "nop"
     fit = _fit(table, kind, format, variant) if vector == "rc" else None
     if fit is None:
@@ -129,8 +130,9 @@ def _traffic(table: Table, format: str, features: dict[str, F64]) -> F64:
 
 def _published(table: Table, kind: str, format: str, variant: str, vector: str, block: Block,
                features: dict[str, F64]) -> F64:
-    name = "reduce_z" if (kind, variant) == ("reduce", "z") else "matmul_sparse" if kind == "sparse_matmul" else kind
-    conditions = {f"df_{format}"} | ({f"vector_{vector}"} if vector != "rc" else set())
+    name = "reduce_z" if (kind, variant) == ("reduce", "z") else _PUBLISHED_NAME.get(kind, kind)
+    counted = "int32" if (kind, format) == ("matmul", "int8") else format  # what an integer matmul accumulates in
+    conditions = {f"df_{counted}"} | ({f"vector_{vector}"} if vector != "rc" else set())
     conditions |= {"approximate": {"approx"}, "l1_acc": {"l1_acc_en"}, "c": {"dim_c"}}.get(variant, set())
     weights = published(table, name, frozenset(conditions)) or published(table, "nop", frozenset())
     assert weights is not None  # every table has a nop
@@ -151,7 +153,7 @@ def _published_pieces(kind: str, format: str, weights: dict[str, float]) -> Piec
         names = {"math_tiles_weight": "math", "math_dest_spill_weight": "spill", "unpack_ublocks_weight": "step",
                  "unpack_tiles_weight": "unpack"}
     piece = {names[name]: float(weight) for name, weight in weights.items()}
-    if kind in BINARY and kind != "maximum":
+    if kind in ("add", "subtract", "multiply"):
         piece["tiles"] *= {"fp16": 2.0, "fp32": 4.0}.get(format, 1.0)
     return [piece]
 

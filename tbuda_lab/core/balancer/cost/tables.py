@@ -66,12 +66,14 @@ def load_table(arch: str) -> Table:
     """The packaged coefficients of an arch; raises `UnknownDevice` for another name."""
     if arch not in ARCHS:
         raise UnknownDevice(f"no cycle coefficients for {arch!r}; archs are {', '.join(ARCHS)}")
-    fits = _packaged_fits(_FITTED_FROM[arch])
-    source, kinds = _BORROWED.get(arch, (arch, ()))
-    borrowed = {key: fit for key, fit in _packaged_fits(source).items() if key.kind in kinds}
-    return Table(arch, borrowed | fits, _packaged(f"published_{arch}.yaml")["ops"])
+    fits = dict(_packaged_fits(_FITTED_FROM[arch]))
+    if arch in _BORROWED:
+        source, kinds = _BORROWED[arch]
+        fits |= {key: fit for key, fit in _packaged_fits(source).items() if key.kind in kinds}
+    return Table(arch, fits, _packaged(f"published_{arch}.yaml")["ops"])
 
 
+@functools.cache
 def _packaged_fits(arch: str) -> dict[Key, Fit]:
     name = f"fitted_{arch}.yaml"
     return read_fits(_packaged(name), name)

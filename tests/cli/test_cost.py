@@ -1,0 +1,77 @@
+"""`tbuda cost` and `tbuda calibrate` as they are called."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tbuda_lab.cli.app import main
+
+SHEET = """\
+Test-ID,Unary-Type,math_fidelity,input0_df,output_t,output_mb_r,output_mb_c,output_ub_r,output_ub_c,total-runtime,note
+7,gelu,LoFi,Bfp8_b,1,2,2,1,1,141000,"a, b"
+8,gelu,LoFi,Bfp8_b,1,2,2,1,8,1100000,
+9,exp,HiFi4,Float16_b,1,4,2,2,2,7280375,x
+"""
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_cost_adds_one_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
+    source.write_text(SHEET, encoding="utf-8")
+    assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 0
+    before, after = rows_of(source), rows_of(target)
+    assert [list(row) for row in after] == [[*row, "estimated_cycles"] for row in before]
+    for old, new in zip(before, after, strict=True):
+        assert {name: new[name] for name in old} == old
+        assert int(new["estimated_cycles"]) == pytest.approx(float(old["total-runtime"]) / 128, rel=0.25)
+    assert "3 runs" in capsys.readouterr().out
+    again = tmp_path / "again.csv"
+    assert main(["cost", "--arch", "WORMHOLE_B0", str(target), "--out", str(again)]) == 0
+    assert again.read_text(encoding="utf-8") == target.read_text(encoding="utf-8")
+
+
+def test_cost_of_a_sheet_without_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
+    source.write_text("input0_df,t,mblock_m,mblock_n,ublock_rt,ublock_ct\nBfp8_b,1,2,2,1,4\n", encoding="utf-8")
+    assert main(["cost", "--arch", "grayskull", str(source), "--out", str(target)]) == 1
+    assert "--op" in capsys.readouterr().err
+    assert not target.exists() and list(tmp_path.iterdir()) == [source]
+    assert main(["cost", "--arch", "grayskull", str(source), "--out", str(target), "--op", "sqrt"]) == 0
+    assert int(rows_of(target)[0]["estimated_cycles"]) > 0
+    assert main(["cost", "--arch", "grayskull", str(source), "--out", str(target), "--op", "softplus"]) == 1
+
+
+def test_missing_files_and_wrong_archs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--arch", "grayskull", str(tmp_path / "none.csv"), "--out", str(tmp_path / "o.csv")]) == 1
+    assert "none.csv" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(SystemExit) as wrong:
+        main(["cost", "--arch", "z80", "a.csv", "--out", "b.csv"])
+    assert wrong.value.code == 2
+
+
+def test_calibrate_writes_what_cost_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    lines = ["input0_df,math_fidelity,t,mblock_m,mblock_n,ublock_rt,ublock_ct,runtime"]
+    lines += [f"Bfp8_b,LoFi,1,{m},{n},1,{c},{m * n * (100 + 37 * c)}"
+              for m in (1, 2, 4, 8) for n in (1, 2, 4) for c in (1, 2, 4, 8)]
+    (folder / "tanh.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    fitted, out = tmp_path / "fitted.yaml", tmp_path / "out.csv"
+    assert main(["calibrate", str(folder), "--arch", "grayskull", "--out", str(fitted)]) == 0
+    assert "tanh" in capsys.readouterr().out
+    call = ["cost", str(folder / "tanh.csv"), "--out", str(out), "--coefficients", str(fitted)]
+    assert main([*call, "--arch", "grayskull"]) == 0
+    for row in rows_of(out):
+        assert int(row["estimated_cycles"]) == pytest.approx(int(row["runtime"]), abs=2)
+    capsys.readouterr()
+    assert main([*call, "--arch", "wormhole_b0"]) == 1
+    assert "coefficients of grayskull" in capsys.readouterr().err
+    assert main(["calibrate", str(tmp_path / "nothing"), "--arch", "grayskull"]) == 1
