@@ -32,8 +32,9 @@ def errors_by_key(sheets: list[Sheet], arch: str, table: Table) -> dict[Key, np.
     for sheet in sheets:
         assert sheet.measured is not None
         error = np.abs(sheet.estimate(arch, table) - sheet.measured) / sheet.measured
+        timed = sheet.measured > 0
         for key in dict.fromkeys(sheet.keys):
-            found.setdefault(key, []).append(error[[k == key for k in sheet.keys]])
+            found.setdefault(key, []).append(error[timed & [k == key for k in sheet.keys]])
     return {key: np.concatenate(parts) for key, parts in sorted(found.items(), key=lambda i: dataclasses.astuple(i[0]))}
 
 

@@ -54,8 +54,9 @@ def run_cost(arguments: argparse.Namespace) -> int:
         estimate = sheet.estimate(arguments.arch, table)
         _write(sheet, [str(int(value)) for value in estimate], temporary)
     print(f"{len(estimate)} runs -> {arguments.out}")
-    if sheet.measured is not None and len(estimate) and (sheet.measured > 0).all():
-        errors = relative_errors(estimate, sheet.measured)
+    timed = None if sheet.measured is None else sheet.measured > 0  # NaN: a run without a time
+    if sheet.measured is not None and timed is not None and timed.any():
+        errors = relative_errors(estimate[timed], sheet.measured[timed])
         print(f"relative error: median {errors.median:.1%}, mean {errors.mean:.1%}, 95th percentile {errors.p95:.1%}")
     return 0
 

@@ -208,6 +208,14 @@ def test_total_runtime_is_of_128_inputs(tmp_path: Path) -> None:
     assert found.counts["ublock_c"][0] == 8 and found.counts["fidelity"][0] == 4
 
 
+def test_runs_without_a_time_are_estimated_but_not_fitted(tmp_path: Path) -> None:
+    rows = "".join(f"Bfp8_b,LoFi,1,2,2,1,1,{text}\n" for text in ("100", "N/A", "", "-1", "inf"))
+    found = read_sheet(sheet(tmp_path, "gelu.csv", f"{HEAD},runtime\n{rows}"))
+    assert found.measured is not None and list(np.isnan(found.measured)) == [False, True, True, True, True]
+    assert len(set(found.estimate("wormhole_b0"))) == 1
+    assert len(group([found])[0].measured) == 1
+
+
 def test_reductions_are_given_by_the_block_they_read(tmp_path: Path) -> None:
     """8 x 2 tiles of each of 4 x 3 blocks, reduced over r: 3 blocks of 2 tiles out, 32 tiles read for each."""
     found = read_sheet(sheet(tmp_path, "reduce-r.csv", f"{HEAD},runtime\nBfp8_b,LoFi,1,4,3,8,2,1\n"))

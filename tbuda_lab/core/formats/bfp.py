@@ -3,7 +3,9 @@
 The rule of the host conversion: E is the largest exponent of the block (rebased by 112 and limited to 0..31 in the
 "a" formats); a magnitude is the 24-bit significand shifted right by E - e, plus half a unit of the kept bits,
 truncated to 7, 3 or 1 bits and limited to all ones without raising E. A zero magnitude loses its sign. The value is
-magnitude * 2**(E - bias - (bits - 1)). Ties therefore go away from zero.
+magnitude * 2**(E - bias - (bits - 1)). Ties therefore go away from zero. In the "a" formats a value whose own exponent
+lies above 31 gets all ones, and one whose exponent lies below 0 is shifted like any other, so that converting twice
+changes nothing.
 
 The quick path works on floats, where scaling by powers of two is exact: floor(|x| / unit + 0.49999997f) equals the
 integer rule for every float32, since no float32 lies between 0.49999997 and 0.5. Two kinds of blocks of the 8-bit

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ class Sheet:
     formats: list[DataFormat]
     vectors: list[str]
     counts: dict[str, F64]
-    measured: F64 | None  # cycles per input
+    measured: F64 | None  # cycles per input, NaN where a run has none
 
     def block(self, rows: npt.NDArray[np.intp]) -> Block:
         """The blocks of some rows."""
@@ -208,8 +209,17 @@ def _stem(reader: _Reader) -> str:
 
 
 def _measured(reader: _Reader) -> F64 | None:
-    if "runtime" in reader.header:
-        return reader.numbers(("runtime",), None)
-    if "total-runtime" in reader.header:
-        return reader.numbers(("total-runtime",), None) / INPUTS_PER_RUN
+    """Cycles per input, NaN where a cell holds no number (a run that failed); None without such a column."""
+    for name, inputs in (("runtime", 1), ("total-runtime", INPUTS_PER_RUN)):
+        texts = reader.texts((name,))
+        if texts is not None:
+            return np.array([_number_or_nan(text) for text in texts], np.float64) / inputs
     return None
+
+
+def _number_or_nan(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if value > 0 and math.isfinite(value) else math.nan
