@@ -159,10 +159,12 @@ def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, Net
 
 
 def _tags(order: list[NetOp], ops: dict[str, NetOp], netlist: Netlist) -> dict[str, DataFormat]:
-    """The golden format of every source: a queue's own, an op's that of its first input."""
+    """The golden format of every source: a queue's own, an op's that of its first input. Input 0 of an identity matmul
+    holds the picker's zeros and ones, often in Bfp2; what comes out are rows of input 1, in its format."""
     tags = {name: q.df for name, q in netlist.queues.items()}
     for op in order:
-        first = op.inputs[0].source if op.inputs else None
+        leading = 1 if op.attributes.get("identity") and len(op.inputs) > 1 else 0
+        first = op.inputs[leading].source if op.inputs else None
         tags[op.name] = tags.get(first, op.out_df) if first is not None else op.out_df
     return tags
 
