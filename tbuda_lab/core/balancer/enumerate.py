@@ -322,16 +322,18 @@ def _elt_ublock(profile: OpProfile, ur: np.ndarray, uc: np.ndarray, u_kt: np.nda
 
 def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
     op = profile.op
-    block: dict[str, np.ndarray] = {
-        f: rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c")
-    }
+    t, m, n, ur, uc = (rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c"))
     rows["cycles"] = cost_cycles(
         profile.kind,
         arch=device.arch,
         df=profile.operands[0].df,
         acc_df=profile.acc_df,
         fidelity=profile.fidelity,
-        **block,
+        t=t,
+        mblock_m=m,
+        mblock_n=n,
+        ublock_r=ur,
+        ublock_c=uc,
         m_k=np.maximum(rows["m_k"].astype(np.int64), 1),
         u_kt=np.maximum(rows["u_kt"].astype(np.int64), 1),
         z=profile.z_group,
@@ -342,5 +344,13 @@ def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
     if isinstance(op, HwMatmul) and op.sfpu_op:
         # the epilogue runs on the finished block, after the multiplication
         rows["cycles"] += cost_cycles(
-            op.sfpu_op, arch=device.arch, df=profile.df, acc_df=profile.acc_df, fidelity=profile.fidelity, **block
+            op.sfpu_op,
+            arch=device.arch,
+            df=profile.df,
+            fidelity=profile.fidelity,
+            t=t,
+            mblock_m=m,
+            mblock_n=n,
+            ublock_r=ur,
+            ublock_c=uc,
         )

@@ -27,7 +27,7 @@ MATMUL_KINDS = frozenset({"matmul", "sparse_matmul", "depthwise"})
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """One operand. `role`: "in0", "in1", "bias" of a matmul-like op, else "elt". `feed`: "op", "queue", "parameter"."""
+    """One operand. `role`: "in0", "in1", "bias" of a matmul-like op, else "elt". `feed`: "parameter" | "activation"."""
 
     role: str
     feed: str
@@ -91,7 +91,7 @@ def contiguous_run(tms: Sequence[TM], source: TileShape, dim: str) -> int:
 def _feed(node: Node) -> str:
     if node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT):
         return "parameter"
-    return "op" if node.kind is NodeKind.OP else "queue"
+    return "activation"
 
 
 def _roles(op: HwOp, count: int) -> tuple[str, ...]:

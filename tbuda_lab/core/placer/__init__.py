@@ -2,5 +2,6 @@
 
 from tbuda_lab.core.placer.place import balance_and_place, place
 from tbuda_lab.core.placer.policies import POLICIES
+from tbuda_lab.core.placer.why import Why, legal_grids, why
 
-__all__ = ["POLICIES", "balance_and_place", "place"]
+__all__ = ["POLICIES", "Why", "balance_and_place", "legal_grids", "place", "why"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, limiter_name, limits
+from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.types import Bounds, EpochReport, PlacementReport
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import NodeKind
@@ -72,13 +73,7 @@ def bounds(problem: Problem, epochs: Sequence[EpochReport]) -> Bounds:
             z, rt, ct = profile.out
             per_tile = 32 if problem.device.arch == "grayskull" else 16
             theoretical += z * profile.z_group * rt * ct * profile.inner * profile.fidelity.value * per_tile
-    traffic = 0
-    for node in problem.graph:
-        if node.kind in (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT) and problem.graph.users()[node.name]:
-            z, rt, ct = tile_shape(node.shape)
-            size = z * rt * ct * tile_bytes(node.df or problem.options.data_format, align=problem.device.tile_align)
-            preloaded = node.kind is not NodeKind.INPUT
-            traffic += size // problem.options.microbatch if preloaded else size
+    traffic = _must_cross_dram(problem)
     total = problem.device.dram_bytes_per_cycle * problem.device.dram_channels * problem.device.dram_subchannels / 1.5
     return Bounds(
         int(area / problem.cores),
@@ -88,6 +83,31 @@ def bounds(problem: Problem, epochs: Sequence[EpochReport]) -> Bounds:
         sum(e.kernel_cycles for e in epochs),
         sum(e.limiter_cycles for e in epochs),
     )
+
+
+def _must_cross_dram(problem: Problem) -> int:
+    """Bytes per input that every placement moves through DRAM: inputs that lie there, and parameters that no reader has
+    a legal candidate to preload (a preload is not shared with other traffic, see `limits`)."""
+    users = problem.graph.users()
+    total = 0
+    for node in problem.graph:
+        if node.kind not in (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT):
+            continue
+        readers = [(problem.number[u], p) for u, p in users[node.name] if u in problem.number]
+        if node.kind is NodeKind.INPUT:
+            streamed = any(problem.facts[op].queue_place[port] == DRAM for op, port in readers)
+        else:
+            streamed = bool(readers) and not any(
+                preloads(
+                    problem.profiles[op], port, problem.tables[op].rows[problem.legal[problem.tables[op].signature]]
+                ).any()
+                for op, port in readers
+            )
+        if streamed:
+            z, rt, ct = tile_shape(node.shape)
+            df = node.df or problem.options.data_format
+            total += z * rt * ct * tile_bytes(df, align=problem.device.tile_align)
+    return total
 
 
 def blocked_reasons(problem: Problem, segments: Sequence[Segment], refusals: dict[tuple[int, int], str]) -> list[str]:
@@ -104,6 +124,3 @@ def blocked_reasons(problem: Problem, segments: Sequence[Segment], refusals: dic
         said = refusals.get((segment.first, segment.last + 1))
         texts.append(said or f"with {name} the epoch would cost more than a new one")
     return texts
-
-
-__all__ = ["DRAM", "blocked_reasons", "bounds", "report"]

@@ -1,0 +1,104 @@
+"""Why an op stands as it does: its candidates, what limits it, and what a faster choice would need."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tbuda_lab.core.balancer.reasons import MEANING, REMEDY, describe
+from tbuda_lab.core.balancer.types import Placement, Reason
+from tbuda_lab.core.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Why:
+    """Answer for one op. Cycles are per input. `refused`: (reason, rows, meaning, remedy), most frequent first.
+    `faster`: grids (rows, columns) of legal candidates that are faster, fewest cores first, with cores and cycles."""
+
+    op: str
+    grid: tuple[int, int]
+    epoch: int
+    legal: int
+    total: int
+    refused: tuple[tuple[Reason, int, str, str], ...]
+    kernel_cycles: int
+    limiter_cycles: int
+    limiter: str
+    blocks_epoch: bool
+    free_cores: int
+    faster: tuple[tuple[tuple[int, int], int, int], ...]
+    text: str
+
+
+def why(placement: Placement, op: str, device_cores: int) -> Why:
+    """Explains the choice made for an op. Raises `InputError` for a name that is not placed."""
+    if op not in placement.ops or placement.report is None:
+        raise InputError(f"{op!r} is not a placed op")
+    spot, table = placement.ops[op], placement.models[op]
+    row = table.rows[spot.row]
+    histogram = table.histogram()
+    refused = tuple(
+        (reason, count, MEANING[reason], REMEDY[reason])
+        for reason, count in histogram.items()
+        if reason != Reason.LEGAL
+    )
+    legal = table.rows[table.legal()]
+    quicker = legal[legal["cycles"] < row["cycles"]]
+    best: dict[tuple[int, int], int] = {}
+    for r, c, cycles in zip(
+        quicker["grid_r"].tolist(), quicker["grid_c"].tolist(), quicker["cycles"].tolist(), strict=True
+    ):
+        best[r, c] = min(cycles, best.get((r, c), cycles))
+    faster = tuple(sorted(((g, g[0] * g[1], n) for g, n in best.items()), key=lambda f: (f[1], f[2], f[0])))
+    report = placement.report.epochs[spot.epoch]
+    kernel, limiter, what = placement.report.op_limiters[op]
+    free = device_cores - report.cores
+    blocks = limiter == report.limiter_cycles
+    sentences = [
+        f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch}: {kernel} kernel cycles, "
+        f"{limiter} with {what}."
+    ]
+    if not blocks:
+        sentences.append(f"It is not what limits the epoch: {report.limiter_op} takes {report.limiter_cycles}.")
+    elif what != "kernel":
+        sentences.append(f"It limits the epoch by its {what}, which more cores in this epoch may not speed up.")
+    elif not faster:
+        sentences.append("It limits the epoch, and no legal candidate is faster.")
+    else:
+        grid, cores, cycles = faster[0]
+        extra = cores - int(row["cores"])
+        sentences.append(
+            f"It limits the epoch; the next faster grid {grid[0]}x{grid[1]} ({cycles} cycles) needs {extra} more, "
+            f"{free} cores are free."
+        )
+    sentences.append(f"{len(legal)} of {len(table.rows)} candidates are legal: {describe(histogram)}.")
+    if report.blocked:
+        sentences.append(f"The epoch ends because: {report.blocked}.")
+    return Why(
+        op,
+        (int(row["grid_r"]), int(row["grid_c"])),
+        spot.epoch,
+        len(legal),
+        len(table.rows),
+        refused,
+        kernel,
+        limiter,
+        what,
+        blocks,
+        free,
+        faster,
+        " ".join(sentences),
+    )
+
+
+def legal_grids(placement: Placement, op: str) -> np.ndarray:
+    """(n, 4) int64: grid rows, grid columns, cores and least cycles of every grid with a legal candidate."""
+    rows = placement.models[op].rows
+    rows = rows[rows["reason"] == Reason.LEGAL]
+    order = np.lexsort((rows["cycles"], rows["grid_c"], rows["grid_r"]))
+    rows = rows[order]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = (rows["grid_r"][1:] != rows["grid_r"][:-1]) | (rows["grid_c"][1:] != rows["grid_c"][:-1])
+    kept = rows[first]
+    return np.stack([kept[f].astype(np.int64) for f in ("grid_r", "grid_c", "cores", "cycles")], axis=1)

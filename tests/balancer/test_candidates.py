@@ -1,0 +1,203 @@
+"""The candidate table against the definitions, row by row and without arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.types import Reason
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwSplice, HwUnary
+from tbuda_lab.core.options import CompileOptions, Override
+from tests.placer.graphs import Sketch, convolutions, encoder, picker
+
+OPTIONS = CompileOptions()
+DEVICES = ["grayskull", "wormhole_b0", "blackhole"]
+
+
+def divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def matmul_graph(rows: int, inner: int, cols: int, df: DataFormat = DataFormat.Float16_b, bias: bool = False):
+    s = Sketch(df)
+    a, b = s.input("a", 1, 1, rows, inner), s.parameter("b", 1, 1, inner, cols)
+    operands = [a, b] + ([s.parameter("c", 1, 1, rows, cols)] if bias else [])
+    return s.output(s.op("mm", HwMatmul(bias=bias), (1, 1, rows, cols), *operands))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_row_covers_the_output_and_fits_dst(device: str) -> None:
+    spec = load_device(device)
+    for graph in (encoder(1), convolutions(16, 64, 1)):
+        for table in op_models(graph, spec, OPTIONS).values():
+            z, rt, ct = table.profile.out
+            for row in table.rows[:: max(1, len(table.rows) // 200)]:
+                assert row["grid_r"] <= spec.rows and row["grid_c"] <= spec.cols
+                assert row["t"] == z * row["stream_r"] * row["stream_c"]
+                assert row["grid_r"] * row["mblock_m"] * row["ublock_r"] * row["stream_r"] == rt
+                assert row["grid_c"] * row["mblock_n"] * row["ublock_c"] * row["stream_c"] == ct
+                assert row["ublock_r"] * row["ublock_c"] <= 8
+                assert row["cores"] == row["grid_r"] * row["grid_c"]
+                assert row["cycles"] > 0
+                if table.profile.inner:
+                    assert row["m_k"] * row["u_kt"] == table.profile.inner
+
+
+def test_all_grids_and_u_kts_of_a_matmul_are_there() -> None:
+    spec = load_device("wormhole_b0")
+    rows = op_models(matmul_graph(12 * 32, 6 * 32, 24 * 32), spec, OPTIONS)["mm"].rows
+    grids = {(int(r["grid_r"]), int(r["grid_c"])) for r in rows}
+    assert grids == {(r, c) for r in divisors(12) for c in divisors(24) if r <= spec.rows and c <= spec.cols}
+    assert {int(u) for u in rows["u_kt"]} == set(divisors(6))
+    streams = {(str(r["stream"]), int(r["stream_r"]), int(r["stream_c"])) for r in rows}
+    assert streams == {("", 1, 1)} | {("r", d, 1) for d in divisors(12)[1:]} | {("c", 1, d) for d in divisors(24)[1:]}
+
+
+def scalar_matmul_l1(row: np.void, inner: int, df: DataFormat, bias: bool) -> int:
+    """Bytes of one core by the text of place-and-route 2.3: input buffers of u_kt steps, double buffered output."""
+    tile = tile_bytes(df)
+    first = 2 * tile * int(row["ublock_r"]) * int(row["u_kt"])
+    second = 2 * tile * int(row["mblock_n"]) * int(row["ublock_c"]) * int(row["u_kt"])
+    third = max(2 // int(row["u_kt"]), 2) * int(row["ublock_r"]) * int(row["ublock_c"]) * tile if bias else 0
+    block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
+    return first + second + third + block * int(row["buf_size_mb"]) * tile
+
+
+@pytest.mark.parametrize("df", [DataFormat.Float16_b, DataFormat.Bfp8_b, DataFormat.Float32])
+def test_matmul_l1_is_the_page_s_formula(df: DataFormat) -> None:
+    spec = load_device("wormhole_b0")
+    graph = matmul_graph(16 * 32, 64 * 32, 40 * 32, df, bias=True)
+    options = dataclasses.replace(OPTIONS, default_dram_parameters=True)
+    rows = op_models(graph, spec, options)["mm"].rows
+    for row in rows[:: max(1, len(rows) // 300)]:
+        expected = scalar_matmul_l1(row, 64, df, True)
+        assert row["l1_total"] == expected
+        assert (row["reason"] == Reason.LEGAL) == (expected <= spec.l1_usable)
+
+
+def test_parameters_are_preloaded_for_a_large_batch_and_streamed_for_one() -> None:
+    spec = load_device("wormhole_b0")
+    graph = matmul_graph(4 * 32, 32 * 32, 32 * 32)
+    single = op_models(graph, spec, OPTIONS)["mm"].rows
+    batch = op_models(graph, spec, dataclasses.replace(OPTIONS, microbatch=64))["mm"].rows
+    assert not single["prologue"].any()
+    kept = batch[batch["prologue"]]
+    assert len(kept) == len(batch) // 2
+    whole = 32 * kept["mblock_n"].astype(int) * kept["ublock_c"] * kept["stream_c"] // kept["stream_c"]
+    assert (kept["l1_param"] == whole * tile_bytes(DataFormat.Float16_b)).all()
+
+
+def test_equal_ops_share_a_table_and_others_do_not() -> None:
+    models = op_models(encoder(3), load_device("wormhole_b0"), OPTIONS)
+    assert models["l0.q"] is models["l2.k"]
+    assert models["l0.exp"] is models["l1.exp"]
+    assert models["l0.up"] is not models["l0.down"]
+    assert len({id(m) for m in models.values()}) < len(models) / 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_tall_maps_find_a_candidate(device: str) -> None:
+    """256 x 256 pixels are 2048 tile rows of one column."""
+    s = Sketch()
+    x = s.input("x", 1, 1, 65536, 32)
+    y = s.op("relu", HwUnary("nop"), (1, 1, 65536, 32), x)
+    z = s.op("add", HwBinary("add"), (1, 1, 65536, 32), y, x)
+    models = op_models(s.output(z), load_device(device), OPTIONS)
+    rows = models["add"].rows
+    legal = rows[rows["reason"] == Reason.LEGAL]
+    assert len(legal) and (rows["reason"] == Reason.L1_OVER_LIMIT).any()
+    one_core = legal[legal["cores"] == 1]
+    assert (one_core["stream_r"] > 1).any()
+
+
+def test_an_op_without_candidate_says_why() -> None:
+    """One row of 60 000 tiles that may not be streamed: no grid holds its buffers."""
+    s = Sketch()
+    x = s.input("x", 1, 1, 32, 61 * 1009 * 32)
+    graph = s.output(s.op("wide", HwUnary("exp"), (1, 1, 32, 61 * 1009 * 32), x))
+    with pytest.raises(PlacementError) as raised:
+        op_models(graph, load_device("grayskull"), dataclasses.replace(OPTIONS, enable_t_streaming=False))
+    (first, *_) = [d for d in raised.value.diagnostics if d.where == "wide"]
+    assert "none of" in first.message and "exceed the L1" in first.message
+    assert "t-stream" in first.fix
+
+
+def test_an_output_to_the_host_streams_rows_only() -> None:
+    s = Sketch()
+    graph = s.output(s.input("x", 1, 1, 256, 256))
+    rows = op_models(graph, load_device("wormhole_b0"), OPTIONS)["x_output_nop"].rows
+    refused = rows["reason"] == Reason.USER_ACCESS_PREVENTS_STREAMING
+    assert (refused == (rows["stream_c"] > 1)).all()
+
+
+def test_reduce_and_splice_keep_their_dimension_together() -> None:
+    s = Sketch()
+    x, y = s.input("x", 1, 2, 128, 256), s.input("y", 1, 2, 128, 256)
+    r = s.op("reduce", HwReduce("c"), (1, 2, 128, 1), x)
+    c = s.op("splice", HwSplice("c", ((0, 8, 8), (0, 8, 8))), (1, 2, 128, 512), x, y)
+    s.output(r, "a")
+    models = op_models(s.output(c, "b"), load_device("wormhole_b0"), OPTIONS)
+    assert set(models["reduce"].rows["grid_c"]) == {1} and set(models["reduce"].rows["stream_c"]) == {1}
+    assert set(models["splice"].rows["grid_c"]) == {1}
+    assert {1, 2, 4} == set(models["splice"].rows["grid_r"])
+    assert all(8 % u == 0 for u in models["splice"].rows["ublock_c"])
+
+
+def test_sparse_counts_shrink_with_the_blocks() -> None:
+    """Per grid row, every candidate has its share of the tiles that hold an entry, counted here by a set."""
+    graph = convolutions(16, 32, 1)
+    rows = op_models(graph, load_device("wormhole_b0"), OPTIONS)["c0.pick"].rows
+    coo = picker(16).array
+    tiles = {(t, r // 32, c // 32) for t, r, c in coo.tolist()}
+    for row in rows:
+        assert row["nz_tiles"] == -(-len(tiles) // int(row["grid_r"]))
+        blocks = {(t, r // int(row["ublock_r"]), c // int(row["u_kt"])) for t, r, c in tiles}
+        assert row["nz_ublocks"] == -(-len(blocks) // int(row["grid_r"]))
+        height = int(row["mblock_m"]) * int(row["ublock_r"])
+        strips = {(t, r // height, c // int(row["u_kt"])) for t, r, c in tiles}
+        assert row["nz_strips"] == -(-len(strips) // int(row["grid_r"]))
+
+
+# -- overrides -------------------------------------------------------------------------------------------------------
+def test_overrides_leave_only_what_they_ask_for() -> None:
+    spec = load_device("wormhole_b0")
+    overrides = [
+        Override("op_size", "l0.up", (2, 4)),
+        Override("t_stream_dir", "l0.gelu", "r"),
+        Override("t_stream_shape", "l0.down", (2, 1)),
+        Override("u_kt", ("l0.q", "l0.k"), 2),
+        Override("output_buffer_multiplier", re.compile(r"l0\.exp"), 4),
+    ]
+    models = op_models(encoder(1), spec, OPTIONS, overrides)
+    assert {(int(r["grid_r"]), int(r["grid_c"])) for r in models["l0.up"].rows} == {(2, 4)}
+    assert set(models["l0.gelu"].rows["stream"]) == {"r"}
+    assert set(models["l0.down"].rows["stream_r"]) == {2}
+    assert set(models["l0.q"].rows["u_kt"]) == {2} and models["l0.q"] is models["l0.k"]
+    assert models["l0.v"] is not models["l0.q"]
+    assert set(models["l0.exp"].rows["buf_size_mb"]) == {4}
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (Override("op_size", "l0.up", (3, 4)), "legal rows: 1, 2; legal columns: 1, 2, 4, 8"),
+        (Override("op_size", "l0.up", (2, 16)), "device of 10x8"),
+        (Override("op_size", "l0.up", "big"), "two positive numbers"),
+        (Override("t_stream_dir", "l0.max", "c"), "legal: n, r"),
+        (Override("t_stream_shape", "l0.gelu", (3, 1)), "must divide 2"),
+        (Override("u_kt", "l0.q", 3), "legal: 1, 2, 4"),
+        (Override("u_kt", "l0.exp", 1), "no inner dimension"),
+        (Override("input_buffer_multiplier", "l0.exp", {7: 2}), "operands 0 to 0"),
+        (Override("output_buffer_multiplier", "l0.exp", 0), "from 1"),
+    ],
+)
+def test_an_illegal_override_names_what_is_legal(override: Override, says: str) -> None:
+    with pytest.raises(OverrideError, match=re.escape(says)):
+        op_models(encoder(1), load_device("wormhole_b0"), OPTIONS, [override])
