@@ -82,8 +82,9 @@ class _Parser:
     def token(self) -> Token:
         return self.tokens[self.at]
 
-    def error(self, message: str) -> GraphSyntaxError:
-        return GraphSyntaxError(f"line {self.token.line}: {message}")
+    def error(self, message: str, back: int = 0) -> GraphSyntaxError:
+        """An error at the token that is next, or at the one `back` tokens before."""
+        return GraphSyntaxError(f"line {self.tokens[max(0, self.at - back)].line}: {message}")
 
     def expect(self, kind: str, text: str | None = None) -> str:
         token = self.token
@@ -111,7 +112,7 @@ class _Parser:
         while not self.accept("}"):
             node = self.node()
             if node.name in graph.nodes:
-                raise self.error(f"node {node.name!r} is defined twice")
+                raise self.error(f"node {node.name!r} is defined twice", 1)
             graph.nodes[node.name] = node
         for node in graph:
             for source in node.sources:
@@ -129,12 +130,12 @@ class _Parser:
         self.expect("mark", ":")
         shape = self.literal()
         if not isinstance(shape, tuple) or not all(type(n) is int for n in shape):
-            raise self.error(f"the shape of {name!r} is {shape!r}, not a tuple of integers")
+            raise self.error(f"the shape of {name!r} is {shape!r}, not a tuple of integers", 1)
         node = Node(name, kind, shape, operation, inputs)
         if self.accept("df"):
             word = self.expect("word")
             if word not in DataFormat.__members__:
-                raise self.error(f"{word!r} is no data format; known are {', '.join(DataFormat.__members__)}")
+                raise self.error(f"{word!r} is no data format; known are {', '.join(DataFormat.__members__)}", 1)
             node.df = DataFormat[word]
         digest = self.value(node) if self.accept("=") else ""
         if self.token.kind == "mark" and self.token.text == "{":
@@ -150,19 +151,19 @@ class _Parser:
     def operation(self, type_name: str) -> Op:
         cls = REGISTRY.get(type_name)
         if cls is None:
-            raise self.error(f"{type_name!r} is no known op")
+            raise self.error(f"{type_name!r} is no known op", 1)
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         if self.token.text == "[":
             known = {f.name for f in dataclasses.fields(cls)}
             for key, value in self.group("[", "]", lambda: self.field(hints)):
                 if key not in known:
-                    raise self.error(f"op {type_name!r} has no attribute {key!r}; it has {', '.join(sorted(known))}")
+                    raise self.error(f"op {type_name!r} has no attribute {key!r}; it has {', '.join(sorted(known))}", 1)
                 values[key] = value
         try:
             return cls(**values)
         except TypeError as e:
-            raise self.error(str(e)) from None
+            raise self.error(str(e), 1) from None
 
     def field(self, hints: Mapping[str, Any]) -> tuple[str, Any]:
         key = self.expect("word")
@@ -182,7 +183,7 @@ class _Parser:
         found = self.mapping()
         unknown = set(found) - set(ORIGIN_KEYS)
         if unknown:
-            raise self.error(f"an origin has no {', '.join(sorted(unknown))}; it has {', '.join(ORIGIN_KEYS)}")
+            raise self.error(f"an origin has no {', '.join(sorted(unknown))}; it has {', '.join(ORIGIN_KEYS)}", 1)
         return Origin(**{ORIGIN_KEYS[key]: str(value) for key, value in found.items()})
 
     # -- values ----------------------------------------------------------------------------------------------
@@ -197,11 +198,11 @@ class _Parser:
                 node.value = np.full(node.shape, self.literal(), dtype)
                 return ""
         except (ValueError, TypeError, OverflowError) as e:
-            raise self.error(f"the value of {node.name!r}: {e}") from None
+            raise self.error(f"the value of {node.name!r}: {e}", 1) from None
         digest = self.expect("digest")
         node.value = self.arrays.get(digest[1:])
         if node.value is not None and tuple(node.value.shape) != node.shape:
-            raise self.error(f"{node.name!r} has shape {node.shape}, the array for {digest} {node.value.shape}")
+            raise self.error(f"{node.name!r} has shape {node.shape}, the array for {digest} {node.value.shape}", 1)
         return f"{dtype} {digest}" if node.value is None else ""
 
     def dtype(self) -> np.dtype[Any]:
@@ -211,7 +212,7 @@ class _Parser:
         except TypeError:
             dtype = np.dtype(object)
         if dtype.kind not in "fiub":
-            raise self.error(f"{word!r} is no type of numbers")
+            raise self.error(f"{word!r} is no type of numbers", 1)
         return dtype
 
     def group(self, opening: str, closing: str, item: Any) -> list[Any]:
@@ -268,7 +269,7 @@ class _Parser:
             if dataclasses.is_dataclass(cls) and isinstance(cls, type) and cls.__name__ == word:
                 inner = typing.get_type_hints(cls)
                 return cls(**dict(self.group("(", ")", lambda inner=inner: self.field(inner))))
-        raise self.error(f"{word!r} is no value")
+        raise self.error(f"{word!r} is no value", 1)
 
     def packed(self) -> Payload:
         dtype, shape = self.dtype(), self.literal()
@@ -278,5 +279,5 @@ class _Parser:
             steps = np.frombuffer(raw, "<i8")
             array = np.cumsum(steps).reshape(shape).astype(dtype)
         except (ValueError, TypeError, zlib.error) as e:
-            raise self.error(f"a packed payload that cannot be read: {e}") from None
+            raise self.error(f"a packed payload that cannot be read: {e}", 1) from None
         return Payload(array)

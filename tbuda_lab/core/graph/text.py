@@ -93,6 +93,8 @@ def literal(value: Any) -> str:
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{quote(str(k))}: {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, np.floating):
+        return str(value)  # the shortest digits that give the same number back in its own type
     if isinstance(value, np.generic):
         return literal(value.item())
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -103,10 +105,10 @@ def literal(value: Any) -> str:
 def payload(held: Payload) -> str:
     """Small: `ints [...]`; medium: `packed <dtype> <shape> ~<differences, deflated, base64>`; large: `#digest`."""
     array = held.array
-    if array.ndim == 1 and array.size <= 2 * INLINE:
-        return f"ints {array.dtype} {literal([int(n) for n in array])}"
     if array.size == 0 or array.size > PACKED:
         return f"#{held.digest}"
+    if array.ndim == 1 and array.size <= 2 * INLINE:
+        return f"ints {array.dtype} {literal([int(n) for n in array])}"
     steps = np.diff(array.reshape(-1).astype(np.int64), prepend=0).astype("<i8")
     packed = base64.b64encode(zlib.compress(steps.tobytes(), 9)).decode()
     return f"packed {array.dtype} {literal(array.shape)} ~{packed}"
@@ -118,7 +120,7 @@ def _value(node: Node) -> str:
         return f" = {node.attrs[DIGEST]}" if DIGEST in node.attrs else ""
     flat = np.ascontiguousarray(value).reshape(-1)
     if value.size <= INLINE:
-        return f" = {value.dtype} {literal(flat.tolist())}"
+        return f" = {value.dtype} {literal(list(flat))}"
     words = flat.view(f"u{flat.itemsize}")
     if (words == words[0]).all():
         return f" = {value.dtype} fill {literal(flat[0])}"

@@ -75,7 +75,8 @@ def apply_shape(tm: TM, shape: TileShape) -> TileShape:
     if tm.name == "tile_broadcast":
         return shape
     n = int(tm.args[0])
-    divided, what = {"hslice": (ct, "columns"), "vslice": (rt, "rows"), "hstack": (z, "slices"), "vstack": (z, "slices")}[tm.name]
+    cut = {"hslice": (ct, "columns"), "vslice": (rt, "rows"), "hstack": (z, "slices"), "vstack": (z, "slices")}
+    divided, what = cut[tm.name]
     if n < 1 or divided % n:
         raise TMError(f"{tm} on (z={z}, rt={rt}, ct={ct}): {n} does not divide the {divided} {what}")
     if tm.name == "hslice":

@@ -102,7 +102,7 @@ class Shuffle:
             lead, r, c = shape[:-2], shape[-2], shape[-1]
             cut = self.reshaped((*lead, r, op.n, c // op.n))
         elif isinstance(op, HStack):
-            z = shape[-3]
+            z = shape[-3] if rank > 2 else 1
             n = z if op.n == -1 else op.n
             cut = self.reshaped((*shape[:-3], z // n, n, shape[-2], shape[-1]))
         else:
