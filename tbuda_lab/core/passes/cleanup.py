@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Op
-from tbuda_lab.core.ops import Add, BroadcastTo, Buffer, Cast, Matmul, Multiply, Nop, Reshape, Subtract
+from tbuda_lab.core.ops import Add, BroadcastTo, Buffer, Matmul, Multiply, Nop, Reshape, Subtract
 from tbuda_lab.core.ops.binary import Binary
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
 
@@ -18,7 +18,7 @@ TAME = 2.0**15
 
 @dataclasses.dataclass(frozen=True)
 class RemoveNoOps(Pass):
-    """Nops, casts between floats, reshapes and broadcasts to the same shape, + 0, - 0, * 1 by constants."""
+    """Nops, reshapes and broadcasts to the same shape, + 0, - 0, * 1 by constants."""
 
     name = "remove_noops"
     doc = "Drop ops that return their operand unchanged"
@@ -31,12 +31,6 @@ def _unchanged(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None
     x = operands[0] if operands else ""
     if isinstance(node.op, Nop):
         return x
-    if isinstance(node.op, Cast):
-        source = r.new[x]
-        integers = source.kind is NodeKind.INPUT and not source.attrs.get("dtype", "float32").startswith("float")
-        floats = node.op.dtype in ("float32", "float16", "bfloat16", "float64")
-        stored = source.value is not None and source.value.dtype.kind != "f"
-        return x if floats and not integers and not stored and _is_float(r, x) else None
     if isinstance(node.op, (Reshape, BroadcastTo)):
         return x if r.new[x].shape == node.shape else None
     if isinstance(node.op, (Add, Subtract, Multiply)):
@@ -47,23 +41,6 @@ def _unchanged(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None
         if not isinstance(node.op, Subtract) and b.shape(operands[1]) == node.shape and b.scalar(x) == neutral:
             return operands[1]
     return None
-
-
-def _is_float(r: Rewriter, name: str) -> bool:
-    """Whether a value is certainly of a float type: it comes from a float input or a stored float through ops."""
-    seen: set[str] = set()
-    stack = [name]
-    while stack:
-        node = r.new[stack.pop()]
-        if node.name in seen:
-            continue
-        seen.add(node.name)
-        if isinstance(node.op, Cast) and not node.op.dtype.startswith(("float", "bfloat")):
-            return False
-        if node.kind is NodeKind.INPUT and not node.attrs.get("dtype", "float32").startswith(("float", "bfloat")):
-            return False
-        stack.extend(node.sources)
-    return True
 
 
 @dataclasses.dataclass(frozen=True)
