@@ -46,6 +46,7 @@ class Hub:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._told = 0.0
+        self._verifying = False
         self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
         session.on("stage", self._stage)
         session.on("run", self._progress)
@@ -91,7 +92,7 @@ class Hub:
         try:
             self.session.compile()
             if verify:
-                self._stage("verify", 0.0)
+                self._verifying = True
                 self.comparisons = list(self.session.verify())
                 self._stage("verify", 1.0)
                 self._publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
@@ -109,6 +110,7 @@ class Hub:
             self.error = error
             self.board.end(f"{type(error).__name__}: {error}")
         finally:
+            self._verifying = False
             self._tell(force=True)
 
     def _done_already(self) -> None:
@@ -122,6 +124,8 @@ class Hub:
         if not self.board.running and fraction == 0.0:  # work begun by a call in a cell
             self.board.begin(name)
         self.board.step(name, fraction)
+        if name == "run" and fraction >= 1.0 and self._verifying:
+            self.board.step("verify", 0.0)
         if name == "trace" and fraction >= 1.0:
             self._publish([graph_frame(self.session.graph("traced"), "traced")])
         if not self.busy and fraction >= 1.0 and name in ("check", "run"):

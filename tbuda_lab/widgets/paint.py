@@ -20,7 +20,7 @@ _FAMILIES = (
     (285, r"reduce|argmax|cumsum|softmax|log_softmax|layernorm|batchnorm|group_norm|max_pool|avg_pool|adaptive"),
     (130, r"io|input|output|queue|embedding"),
 )
-_LOAD = ((230, 236, 244), (200, 215, 233), (241, 207, 150), (238, 160, 88), (214, 82, 30))
+_LOAD = ((236, 239, 243), (249, 233, 207), (247, 205, 142), (240, 154, 80), (211, 76, 26))
 
 
 def family_paint(op_type: str) -> Paint:
@@ -32,7 +32,7 @@ def family_paint(op_type: str) -> Paint:
 
 
 def load_paint(load: float) -> Paint:
-    """Colour by load in 0..1: cool and quiet to hot."""
+    """Colour by load in 0..1: quiet to hot."""
     at = min(1.0, max(0.0, load)) * (len(_LOAD) - 1)
     low = min(len(_LOAD) - 2, int(at))
     rgb = [round(a + (at - low) * (b - a)) for a, b in zip(_LOAD[low], _LOAD[low + 1], strict=True)]

@@ -48,6 +48,8 @@ class StatusBoard:
         """A stage reports its fraction done: 0.0 when it starts, 1.0 when it ends."""
         stage = self.stages.setdefault(name, Stage(name))
         now = time.perf_counter() if clock is None else clock
+        if fraction >= 1.0 and stage.state == "done":
+            return
         if stage.state != "running":
             stage.state, stage.started = "running", now
             self.text = ""

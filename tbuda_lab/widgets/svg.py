@@ -20,7 +20,7 @@ from tbuda_lab.core.frames.coordinates import (
 )
 from tbuda_lab.widgets.paint import family_paint, load_paint
 
-CELL_W, CELL_H, STRIP, RULER = 74, 46, 15, 24
+CELL_W, CELL_H, STRIP, RULER = 74, 46, 18, 24
 FONT = "font-family='system-ui,sans-serif'"
 
 
@@ -95,8 +95,14 @@ def short_name(name: str) -> str:
     """The last two parts of a dotted name; a decomposed op shows its original and its step."""
     stem, _, step = name.partition(".dc.")
     if step:
-        return f"{stem.rsplit('.', 1)[-1]}.{step.rsplit('.', 1)[0]}"
+        return ".".join([stem.rsplit(".", 1)[-1], *(part for part in step.split(".") if not part.isdigit())])
     return ".".join(name.split(".")[-2:])
+
+
+def fitting(name: str, room: int) -> str:
+    """The fullest form of a name that fits: two parts, or the last one alone, cut if need be."""
+    full = short_name(name)
+    return full if len(full) <= room else elide(full.partition(".")[2] or full, room)
 
 
 def elide(text: str, room: int) -> str:
@@ -123,7 +129,7 @@ def _tile(frame: Frame, op: int, top: dict[int, int]) -> str:
         f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the epoch</title>"
         f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
         f"<text x='{x + w / 2}' y='{y + h / 2 - 1}' font-size='10.5' font-weight='600' fill='{paint.text}' "
-        f"text-anchor='middle'>{escape(elide(short_name(name), int((w - 8) / 6.1)))}</text>"
+        f"text-anchor='middle'>{escape(fitting(name, int((w - 8) / 6.1)))}</text>"
         f"<text x='{x + w / 2}' y='{y + h / 2 + 12}' font-size='10' fill='{paint.text}' text-anchor='middle'>"
         f"{mark}{short(cycles)}</text></g>"
     )

@@ -16,6 +16,7 @@ from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import twins
 from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
@@ -169,6 +170,11 @@ class BringUp(View):
         """Until the work is over. Raises its error, or `TimeoutError` after `timeout` seconds."""
         self.hub.wait(timeout)
         return self
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """How the outputs of the last verified run compare with torch; empty before there was one."""
+        return tuple(self.hub.comparisons)
 
     def cancel(self) -> None:
         """Stop the work at its next safe point."""

@@ -1,7 +1,7 @@
 /** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
 import type { View } from './bringup.js';
 import { Tabs } from './bringup.js';
-import { grouped, h, percent, seconds } from './dom.js';
+import { grouped, h, percent } from './dom.js';
 import { GraphView } from './graph/view.js';
 import { drawEpoch } from './grid/draw.js';
 import { GridView } from './grid/view.js';
@@ -10,6 +10,7 @@ import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { Ops } from './ops.js';
 import { ProblemsView } from './problems.js';
+import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
 import { isDark, onTheme } from './theme.js';
@@ -25,18 +26,18 @@ export class ReportPage implements View {
       return view;
     };
     const section = (name: string, ...children: (HTMLElement | false)[]) =>
-      h('section', { 'data-tb-section': name.toLowerCase() }, h('h2', {}, name), ...children);
+      h('section', { 'data-tb-section': name.toLowerCase().split(' ')[0]! }, h('h2', {}, name), ...children);
     const summary = store.frames.get('summary')?.meta ?? {};
     const problems = store.frames.get('problems')?.column('severity').length ?? 0;
     this.element = h('div', { class: 'tb-page' },
       h('header', {}, h('h1', {}, title), h('p', {}, [summary['device'], summary['options']].filter(Boolean).join(' · '))),
-      section('Summary', keep(new Metrics(store)).element, this.tables(summary)),
-      section('Warnings', keep(new ProblemsView(store)).element),
-      section('Graph and selection', h('div', { class: 'tb-split' }, keep(new GraphView(store)).element, keep(new Inspector(store)).element)),
-      section('Epochs', keep(new GridView(store)).element),
-      section('Ops and netlist', keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element),
+      section('Summary', keep(new Metrics(store)).element, keep(new StageBar(store)).element, this.outputs(summary)),
+      section(`Warnings (${problems})`, keep(new ProblemsView(store)).element),
+      section('Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store)).element)),
+      section('Ops and netlist', h('div', { class: 'tb-lower' },
+        keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
+        keep(new Inspector(store)).element)),
       section('All epochs', this.gallery()));
-    if (!problems) this.element.querySelector('[data-tb-section=warnings] .tb-empty')?.classList.add('tb-quiet');
   }
 
   dispose(): void {
@@ -44,18 +45,12 @@ export class ReportPage implements View {
     this.stops.forEach(stop => stop());
   }
 
-  private tables(summary: Record<string, unknown>): HTMLElement {
-    const timings = this.store.status.stages.filter(stage => stage.seconds !== null);
+  private outputs(summary: Record<string, unknown>): HTMLElement | false {
     const outputs = (summary['outputs'] as { name: string; pcc: number; max_abs: number }[] | undefined) ?? [];
-    const rows = (head: string[], body: string[][]) =>
-      h('table', { class: 'tb-plain' }, h('thead', {}, h('tr', {}, ...head.map(t => h('th', {}, t)))),
-        h('tbody', {}, ...body.map(cells => h('tr', {}, ...cells.map(t => h('td', {}, t))))));
-    return h('div', { class: 'tb-gallery' },
-      ...(timings.length ? [h('figure', {}, rows(['stage', 'time'], timings.map(s => [s.name, seconds(s.seconds!)])))] : []),
-      ...(outputs.length
-        ? [h('figure', {}, rows(['output', 'PCC against torch', 'largest difference'],
-            outputs.map(o => [o.name, o.pcc.toFixed(6), o.max_abs.toPrecision(3)])))]
-        : []));
+    const line = (tag: 'th' | 'td', cells: string[]) => h('tr', {}, ...cells.map(text => h(tag, {}, text)));
+    return outputs.length > 0 && h('table', { class: 'tb-plain' },
+      h('thead', {}, line('th', ['Output', 'PCC against torch', 'largest difference'])),
+      h('tbody', {}, ...outputs.map(o => line('td', [o.name, o.pcc.toFixed(6), o.max_abs.toPrecision(3)]))));
   }
 
   /** Every epoch as its own picture, for reading on and for paper. */
@@ -66,7 +61,7 @@ export class ReportPage implements View {
     const ops = new Ops(frame);
     const render = () => box.replaceChildren(...ops.byEpoch.map((members, epoch) =>
       h('figure', { 'data-tb-epoch': epoch },
-        h('figcaption', {}, `Epoch ${epoch} · chip ${ops.ofEpoch('chip', epoch)} · ${members.length} ops · ${grouped(ops.slowest[epoch]!)} cycles · ${percent(ops.ofEpoch('busy', epoch))} busy`),
+        h('figcaption', {}, `Epoch ${epoch} · ${members.length} ops · ${grouped(ops.slowest[epoch]!)} cycles · ${percent(ops.ofEpoch('busy', epoch))} busy`),
         drawEpoch(ops, epoch, this.store.colour, isDark()))));
     box.addEventListener('click', event => {
       const tile = (event.target as Element).closest<SVGElement>('[data-tb-op]');

@@ -27,6 +27,8 @@ export const style = `
 .tb-root h3, .tb-root h4, .tb-root dl, .tb-root dd, .tb-root ul, .tb-root ol { margin: 0; padding: 0; }
 .tb-root :focus-visible { outline: 2px solid var(--tb-accent); outline-offset: 1px; }
 .tb-root b { font-weight: 600; }
+.tb-root dl dt, .tb-root dl dd { float: none; width: auto; margin: 0; padding: 0; font-weight: 400; display: block; }
+.tb-root button.tb-button, .tb-root input.tb-search { border-radius: 6px; }
 
 .tb-bringup { background: var(--tb-ground); border: 1px solid var(--tb-line); border-radius: 10px; padding: 10px; display: grid; gap: 10px; }
 .tb-view { background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; position: relative; min-width: 0; }
@@ -58,7 +60,9 @@ export const style = `
 .tb-link { color: var(--tb-accent) !important; text-align: left; }
 .tb-link:hover { text-decoration: underline; }
 .tb-empty { color: var(--tb-muted); padding: 24px; text-align: center; position: absolute; inset: 0; display: grid; place-items: center; }
-.tb-tabbed .tb-view .tb-empty, .tb-problems .tb-empty { position: static; }
+.tb-tabbed .tb-view .tb-empty { position: static; }
+.tb-problems .tb-empty { position: static; padding: 10px 12px; place-items: start; text-align: left; }
+.tb-page .tb-device { display: none; }
 .tb-legend { display: flex; flex-wrap: wrap; gap: 3px 12px; padding: 5px 10px; border-top: 1px solid var(--tb-line); color: var(--tb-muted); font-size: 11px; flex: none; min-height: 27px; }
 .tb-key { display: inline-flex; align-items: center; gap: 5px; white-space: nowrap; }
 .tb-key i { width: 13px; height: 10px; border: 1px solid; border-radius: 2.5px; display: inline-block; }
@@ -66,7 +70,7 @@ export const style = `
 .tb-swatch-out { border: 2px dashed var(--tb-outgoing) !important; }
 
 .tb-stages { display: flex; align-items: center; gap: 12px; flex-wrap: wrap; position: relative; min-height: 30px; }
-.tb-stages ol { display: flex; list-style: none; gap: 4px; flex-wrap: wrap; }
+.tb-stages ol { flex: 0 1 auto; display: flex; list-style: none; gap: 4px; flex-wrap: wrap; }
 .tb-step { display: inline-flex; align-items: center; gap: 5px; padding: 3px 10px 3px 8px; border-radius: 99px; background: var(--tb-surface); border: 1px solid var(--tb-line); color: var(--tb-muted); white-space: nowrap; }
 .tb-step small { font-size: 10.5px; color: var(--tb-muted); font-variant-numeric: tabular-nums; }
 .tb-step.tb-done { color: var(--tb-text); }
@@ -74,9 +78,10 @@ export const style = `
 .tb-step.tb-running { color: var(--tb-text); border-color: var(--tb-accent); background: var(--tb-accent-soft); font-weight: 600; }
 .tb-running .tb-dot { color: var(--tb-accent); }
 .tb-step.tb-failed { border-color: var(--tb-bad); color: var(--tb-bad); font-weight: 600; }
+.tb-message:empty { display: none; }
 .tb-message { flex: 1 1 120px; color: var(--tb-muted); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .tb-stages[data-tb-state=failed] .tb-message { color: var(--tb-bad); white-space: normal; }
-.tb-device { font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--tb-muted); }
+.tb-device { margin-left: auto; font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--tb-muted); }
 .tb-progress { position: absolute; left: 0; right: 0; bottom: -7px; height: 3px; border-radius: 2px; background: var(--tb-line); overflow: hidden; }
 .tb-progress i { display: block; height: 100%; background: var(--tb-accent); transition: width .2s; }
 .tb-metrics { display: flex; flex-wrap: wrap; gap: 8px; }
@@ -93,7 +98,8 @@ export const style = `
 .tb-hooks { position: absolute; left: 0; top: 0; width: 0; height: 0; transform-origin: 0 0; }
 .tb-root .tb-hook { position: absolute; cursor: inherit; }
 
-.tb-epoch-head { display: flex; flex-wrap: wrap; gap: 0 10px; color: var(--tb-muted); font-variant-numeric: tabular-nums; min-width: 0; }
+.tb-epoch-head { display: flex; flex-wrap: wrap; gap: 0 12px; padding: 6px 12px 0; color: var(--tb-muted); font-variant-numeric: tabular-nums; flex: none; }
+.tb-epoch-head:empty { display: none; }
 .tb-epoch-head b { color: var(--tb-text); }
 .tb-strip { display: flex; gap: 6px; padding: 7px 10px; overflow-x: auto; flex: none; border-bottom: 1px solid var(--tb-line); scrollbar-width: thin; position: relative; }
 .tb-strip:empty { display: none; }
@@ -119,7 +125,7 @@ export const style = `
 .tb-sub { font-size: 10px; opacity: .82; font-variant-numeric: tabular-nums; }
 .tb-hot { font-weight: 700; opacity: 1; }
 .tb-limits .tb-body { stroke-width: 2; }
-.tb-has-selection .tb-tile:not(.tb-selected, .tb-feeds, .tb-fed, .tb-hovered) { opacity: .55; }
+.tb-has-selection .tb-tile:not(.tb-selected, .tb-feeds, .tb-fed, .tb-hovered) { opacity: .6; }
 .tb-hovered .tb-body { stroke: var(--tb-accent); stroke-width: 2.5; }
 .tb-feeds .tb-body { stroke: var(--tb-incoming); stroke-width: 3.2; }
 .tb-fed .tb-body { stroke: var(--tb-outgoing); stroke-width: 3.2; stroke-dasharray: 7 3; }
@@ -127,7 +133,7 @@ export const style = `
 .tb-tile:focus-visible .tb-body { stroke: var(--tb-accent); stroke-width: 4; stroke-dasharray: 2 2; }
 .tb-hatch-ground { fill: var(--tb-hatch-ground); }
 .tb-hatch-line { stroke: var(--tb-hatch); stroke-width: 3; }
-.tb-harvested text { fill: var(--tb-muted); font: 600 9px var(--tb-font); paint-order: stroke; stroke: var(--tb-hatch-ground); stroke-width: 5px; }
+.tb-harvested text { fill: var(--tb-muted); font: 600 10px var(--tb-font); paint-order: stroke; stroke: var(--tb-hatch-ground); stroke-width: 5px; }
 .tb-card { position: absolute; z-index: 20; width: 330px; max-height: 94%; overflow: hidden; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 8px; box-shadow: var(--tb-shadow); padding: 10px 12px; pointer-events: none; font-size: 11.5px; }
 .tb-card header { display: flex; gap: 8px; justify-content: space-between; margin-bottom: 6px; }
 .tb-card strong { overflow-wrap: anywhere; }
@@ -189,12 +195,11 @@ export const style = `
 .tb-page h1 { font-size: 22px; margin: 0; letter-spacing: -.01em; }
 .tb-page h2 { font-size: 15px; margin: 10px 0 8px; }
 .tb-page > header p { margin: 4px 0 0; color: var(--tb-muted); }
-.tb-page .tb-inspector { height: 520px; }
-.tb-page .tb-tabbed { height: 480px; }
+.tb-page .tb-inspector, .tb-page .tb-tabbed { height: 460px; }
 .tb-page .tb-graph, .tb-page .tb-grid { height: 600px; }
-.tb-split { display: grid; gap: 12px; }
-@container (min-width: 1000px) { .tb-split { grid-template-columns: minmax(0, 1fr) 340px; } }
-.tb-gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); gap: 12px; }
+.tb-page .tb-stages { margin-top: 10px; }
+.tb-page .tb-plain { margin-top: 10px; }
+.tb-gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 430px), 1fr)); gap: 12px; }
 .tb-gallery figure { margin: 0; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; padding: 8px; }
 .tb-gallery figcaption { color: var(--tb-muted); padding: 0 4px 4px; font-variant-numeric: tabular-nums; }
 .tb-plain { border-collapse: collapse; font-variant-numeric: tabular-nums; }

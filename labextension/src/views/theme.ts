@@ -38,10 +38,10 @@ export function epochPaint(epoch: number, dark: boolean): Paint {
 }
 
 type Rgb = [number, number, number];
-const LOAD_LIGHT: Rgb[] = [[230, 236, 244], [200, 215, 233], [241, 207, 150], [238, 160, 88], [214, 82, 30]];
-const LOAD_DARK: Rgb[] = [[38, 50, 70], [49, 74, 110], [118, 96, 66], [190, 112, 48], [255, 128, 56]];
+const LOAD_LIGHT: Rgb[] = [[236, 239, 243], [249, 233, 207], [247, 205, 142], [240, 154, 80], [211, 76, 26]];
+const LOAD_DARK: Rgb[] = [[44, 52, 64], [78, 70, 60], [126, 92, 54], [190, 112, 48], [255, 128, 56]];
 
-/** Sequential scale for load in 0..1: cool and quiet to hot. */
+/** Sequential scale for load in 0..1: quiet to hot. */
 export function loadPaint(load: number, dark: boolean): Paint {
   const stops = dark ? LOAD_DARK : LOAD_LIGHT;
   const at = Math.max(0, Math.min(1, Number.isFinite(load) ? load : 0)) * (stops.length - 1);
@@ -74,15 +74,24 @@ export function isDark(): boolean {
   return typeof matchMedia === 'function' && matchMedia('(prefers-color-scheme: dark)').matches;
 }
 
-/** Calls `f` whenever the theme may have changed; returns the way to stop it. */
+const SETTLED = 300; // ms; JupyterLab swaps its style sheets after it has changed the attribute
+
+/** Calls `f` whenever the theme may have changed, and again when the page has settled; returns the way to stop it. */
 export function onTheme(f: () => void): () => void {
-  const observer = new MutationObserver(f);
+  let timer = 0;
+  const changed = () => {
+    f();
+    clearTimeout(timer);
+    timer = window.setTimeout(f, SETTLED);
+  };
+  const observer = new MutationObserver(changed);
   observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', 'data-jp-theme-name'] });
   observer.observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
   const media = typeof matchMedia === 'function' ? matchMedia('(prefers-color-scheme: dark)') : null;
-  media?.addEventListener('change', f);
+  media?.addEventListener('change', changed);
   return () => {
     observer.disconnect();
-    media?.removeEventListener('change', f);
+    media?.removeEventListener('change', changed);
+    clearTimeout(timer);
   };
 }

@@ -14,10 +14,11 @@ from tbuda_lab.core.frames.frame import Frame
 
 ITEM_NODE, ITEM_GROUP, ITEM_LANE, ITEM_ENTRY, ITEM_EXIT = range(5)
 
-CHAR = 6.3            # mean advance of an 11 px sans-serif letter
+CHAR = 6.6            # mean advance of a bold 11 px sans-serif letter
 LABEL_CHARS = 26
 NODE_HEIGHT = 34.0
 GROUP_HEIGHT = 40.0
+GROUP_EXTRA = 12.0   # room for the mark that opens a closed group
 HEADER = 22.0
 PADDING = 12.0
 GAP_X = 16.0
@@ -68,8 +69,9 @@ class _Scene:
         self.rank = columns["item_rank"].tolist()
         self.order = columns["item_order"].tolist()
         self.count = len(self.kind)
-        self.node_chars = [len(t) for t in frame.text("node_label")]
-        self.group_chars = [len(t) for t in frame.text("group_label")]
+        self.node_chars = columns["node_chars"].tolist()
+        self.group_chars = columns["group_chars"].tolist()
+        self.label_chars = [len(t) for t in frame.text("group_label")]
         groups = len(self.group_chars)
         self.members: list[list[int]] = [[] for _ in range(groups)]
         for i, g in enumerate(columns["item_group"].tolist()):
@@ -94,7 +96,7 @@ class _Scene:
         left = min((x[i] - sizes[i][0] / 2 for i in members), default=0.0)
         right = max((x[i] + sizes[i][0] / 2 for i in members), default=0.0)
         header = HEADER if group else 0.0
-        wide = max(right - left, label_width(self.group_chars[group]) if group else 0.0)
+        wide = max(right - left, label_width(self.label_chars[group]) if group else 0.0)
         shift = PADDING - left + (wide - (right - left)) / 2
         y = header + PADDING
         for k, r in enumerate(ranks):
@@ -106,7 +108,7 @@ class _Scene:
                 w, h = sizes[i]
                 top = y + (tall - h) / 2
                 if self.kind[i] == ITEM_ENTRY:
-                    top = header
+                    top = 0.0 if group else header
                 elif self.kind[i] == ITEM_EXIT:
                     top = y + PADDING
                 elif self.kind[i] == ITEM_LANE:
@@ -120,7 +122,9 @@ class _Scene:
         if kind == ITEM_NODE:
             return label_width(self.node_chars[ref]), NODE_HEIGHT
         if kind == ITEM_GROUP:
-            return self.measure(ref) if ref in self.opened else (label_width(self.group_chars[ref] + 4), GROUP_HEIGHT)
+            if ref in self.opened:
+                return self.measure(ref)
+            return label_width(self.group_chars[ref]) + GROUP_EXTRA, GROUP_HEIGHT
         return LANE_WIDTH, 0.0
 
     def _columns(self, rows: list[list[int]], sizes: dict[int, tuple[float, float]],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.frames.hierarchy import Hierarchy, hierarchy
+from tbuda_lab.core.frames.hierarchy import Group, Hierarchy, hierarchy
 from tbuda_lab.core.frames.layered import Net, Order, arrange
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Payload
 
@@ -72,6 +73,7 @@ def _group_columns(tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
         "group_path": strings.column(g.path for g in tree.groups),
         "group_label": strings.column(g.label for g in tree.groups),
         "group_class": strings.column(g.module_class for g in tree.groups),
+        "group_chars": np.array([_closed_chars(g) for g in tree.groups], dtype="<u2"),
         "group_parent": np.array([g.parent for g in tree.groups], dtype="<i4"),
         "group_leaves": np.array([g.leaves for g in tree.groups], dtype="<u4"),
     }
@@ -83,9 +85,10 @@ def _node_columns(graph: Graph, tree: Hierarchy, strings: Strings) -> dict[str, 
         "node_name": strings.column(n.name for n in nodes),
         "node_label": strings.column(_label(n) for n in nodes),
         "node_type": strings.column(node_type(n) for n in nodes),
+        "node_chars": np.array([_chars(_label(n), _shape(n)) for n in nodes], dtype="<u2"),
         "node_kind": np.array([KINDS.index(n.kind.value) for n in nodes], dtype="u1"),
         "node_group": np.array(tree.home, dtype="<u4"),
-        "node_shape": strings.column("×".join(map(str, n.shape)) for n in nodes),
+        "node_shape": strings.column(_shape(n) for n in nodes),
         "node_df": strings.column(n.df.name if n.df is not None else "" for n in nodes),
         "node_source_op": strings.column(n.origin.source_op for n in nodes),
         "node_location": strings.column(n.origin.location for n in nodes),
@@ -93,6 +96,16 @@ def _node_columns(graph: Graph, tree: Hierarchy, strings: Strings) -> dict[str, 
         "node_operands": strings.column(_operands(graph, n) for n in nodes),
         "node_attributes": strings.column(_attributes(n) for n in nodes),
     }
+
+
+def _chars(label: str, line: str) -> int:
+    """Length of a label, or of the smaller line below it in units of the label's letters."""
+    return max(len(label), math.ceil(0.82 * len(line)))
+
+
+def _closed_chars(group: Group) -> int:
+    below = f"{group.leaves} nodes" + (f" · {group.module_class}" if group.module_class else "")
+    return _chars(group.label, below)
 
 
 def node_type(node: Node) -> str:
@@ -111,6 +124,10 @@ def _label(node: Node) -> str:
     return name.rsplit(".", 2)[-2] + "." + tail if tail.isdigit() and "." in name else tail
 
 
+def _shape(node: Node) -> str:
+    return "×".join(map(str, node.shape))
+
+
 def _operands(graph: Graph, node: Node) -> str:
     """One operand per line: name, shape, TMs on the edge; parameters are marked."""
     lines = []
@@ -118,7 +135,7 @@ def _operands(graph: Graph, node: Node) -> str:
         source = graph[edge.source]
         mark = {NodeKind.PARAMETER: " parameter", NodeKind.CONSTANT: " constant"}.get(source.kind, "")
         tms = "".join(f" → {tm}" for tm in edge.tms)
-        lines.append(f"{edge.source} [{'×'.join(map(str, source.shape))}]{mark}{tms}")
+        lines.append(f"{edge.source} [{_shape(source)}]{mark}{tms}")
     return "\n".join(lines)
 
 

@@ -57,7 +57,8 @@ def device_text(device: DeviceSpec) -> str:
     if len(device.chips) > 1:
         text += f", {len(device.chips)} chips"
     if device.harvested_rows:
-        text += f", {len(device.harvested_rows)} rows harvested"
+        count = len(device.harvested_rows)
+        text += f", {count} row{'s' if count > 1 else ''} harvested"
     return text
 
 

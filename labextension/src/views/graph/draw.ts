@@ -49,55 +49,67 @@ export function draw(ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera
   const seen = (x: number, y: number, w: number, h: number) =>
     x <= view.right && y <= view.bottom && x + w >= view.left && y + h >= view.top;
   const hair = 1 / camera.scale;
-  groups(ctx, scene, look, camera, seen, hair);
+  groups(ctx, scene, look, seen, hair);
   edges(ctx, scene, look, camera, hair);
+  if (camera.scale * 11 > 4.5) heads(ctx, scene, look, seen);
   boxes(ctx, scene, look, camera, seen, hair);
   ctx.globalAlpha = 1;
 }
 
 type Seen = (x: number, y: number, w: number, h: number) => boolean;
 
-function groups(
-  ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, seen: Seen, hair: number
-): void {
+function groups(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: Seen, hair: number): void {
   const { colours } = look;
-  const visit = (group: number, depth: number) => {
+  const visit = (group: number) => {
     for (const item of scene.structure.members[group]!) {
       if (scene.structure.kind[item] !== GROUP) continue;
       const ref = scene.structure.ref[item]!;
       if (!scene.opened.has(ref)) continue;
       const [x, y, w, h] = scene.box(item);
       if (!seen(x, y, w, h)) continue;
-      ctx.globalAlpha = depth % 2 ? 0.55 : 1;
       ctx.fillStyle = colours.group;
       rounded(ctx, x, y, w, h, 8);
       ctx.fill();
-      ctx.globalAlpha = 1;
       ctx.strokeStyle = colours.groupEdge;
       ctx.lineWidth = hair;
       ctx.stroke();
-      if (camera.scale * 11 > 4.5) {
-        caret(ctx, x + 11, y + 12, true, colours.muted);
-        ctx.font = `600 10.5px ${colours.font}`;
-        ctx.textBaseline = 'middle';
-        ctx.textAlign = 'left';
-        ctx.fillStyle = colours.muted;
-        const room = Math.floor((w - 30) / 6.3);
-        const label = elide(scene.groupLabels[ref]!, room);
-        ctx.fillText(label, x + 20, y + HEADER / 2 + 1);
-        const kind = scene.groupClasses[ref]!;
-        if (kind && room > label.length + kind.length + 3) {
-          const at = x + 20 + ctx.measureText(label).width + 7;
-          ctx.font = `400 9.5px ${colours.font}`;
-          ctx.globalAlpha = 0.75;
-          ctx.fillText(kind, at, y + HEADER / 2 + 1);
-          ctx.globalAlpha = 1;
-        }
-      }
-      visit(ref, depth + 1);
+      visit(ref);
     }
   };
-  visit(0, 0);
+  visit(0);
+}
+
+/** Labels of open groups, over the edges that enter through the head. */
+function heads(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: Seen): void {
+  const { colours } = look;
+  ctx.textBaseline = 'middle';
+  ctx.textAlign = 'left';
+  for (const group of scene.opened) {
+    if (group === 0 || !scene.isShown(group)) continue;
+    const [x, y, w] = scene.box(scene.itemOfGroup[group]!);
+    if (!seen(x, y, w, HEADER)) continue;
+    const middle = y + HEADER / 2 + 1;
+    const room = Math.floor((w - 30) / 6.3);
+    const label = elide(scene.groupLabels[group]!, room);
+    const kind = scene.groupClasses[group]!;
+    const both = kind !== '' && room > label.length + kind.length + 3;
+    ctx.font = `600 10.5px ${colours.font}`;
+    const wide = ctx.measureText(label).width;
+    ctx.fillStyle = colours.group;
+    ctx.fillRect(x + 4, y + 3, wide + 20, HEADER - 6);
+    caret(ctx, x + 11, middle - 0.5, true, colours.muted);
+    ctx.fillStyle = colours.muted;
+    ctx.fillText(label, x + 20, middle);
+    if (both) {
+      ctx.font = `400 9.5px ${colours.font}`;
+      ctx.fillStyle = colours.group;
+      ctx.fillRect(x + 24 + wide, y + 3, ctx.measureText(kind).width + 6, HEADER - 6);
+      ctx.globalAlpha = 0.75;
+      ctx.fillStyle = colours.muted;
+      ctx.fillText(kind, x + 27 + wide, middle);
+      ctx.globalAlpha = 1;
+    }
+  }
 }
 
 function edges(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, hair: number): void {
@@ -244,7 +256,7 @@ function node(
       const type = scene.types[ref]!;
       const shape = scene.shapes[ref]!;
       const full = `${type}  ${shape}`;
-      const room = Math.floor((w - 10) / 4.9);
+      const room = Math.floor((w - 8) / 5.3);
       ctx.fillText(full.length <= room ? full : elide(shape, room), x + w / 2, y + h / 2 + 8);
     }
   }

@@ -10,10 +10,11 @@ export const LANE = 2;
 export const ENTRY = 3;
 export const EXIT = 4;
 
-const CHAR = 6.3;
+const CHAR = 6.6;
 export const LABEL_CHARS = 26;
 const NODE_HEIGHT = 34;
 const GROUP_HEIGHT = 40;
+const GROUP_EXTRA = 12;
 export const HEADER = 22;
 const PADDING = 12;
 const GAP_X = 16;
@@ -43,8 +44,10 @@ export class Structure {
   readonly count: number;
   readonly members: number[][];
   readonly segments: [number, number][][];
-  readonly nodeChars: number[];
-  readonly groupChars: number[];
+  readonly nodeChars: ArrayLike<number>;
+  readonly groupChars: ArrayLike<number>;
+  /** Letters of the label alone, for the head of an open group. */
+  readonly labelChars: number[];
 
   constructor(frame: Frame) {
     this.kind = frame.column('item_kind');
@@ -52,19 +55,16 @@ export class Structure {
     this.rank = frame.column('item_rank');
     this.order = frame.column('item_order');
     this.count = this.kind.length;
-    this.nodeChars = frame.text('node_label').map(codePoints);
-    this.groupChars = frame.text('group_label').map(codePoints);
-    this.members = this.groupChars.map(() => []);
-    this.segments = this.groupChars.map(() => []);
+    this.nodeChars = frame.column('node_chars');
+    this.groupChars = frame.column('group_chars');
+    this.labelChars = frame.text('group_label').map(label => Array.from(label).length);
+    this.members = this.labelChars.map(() => []);
+    this.segments = this.labelChars.map(() => []);
     frame.column('item_group').forEach((g: number, i: number) => this.members[g]!.push(i));
     const source = frame.column('seg_source');
     const target = frame.column('seg_target');
     frame.column('seg_group').forEach((g: number, s: number) => this.segments[g]!.push([source[s]!, target[s]!]));
   }
-}
-
-function codePoints(text: string): number {
-  return Array.from(text).length;
 }
 
 export function place(structure: Structure, opened: ReadonlySet<number>): Layout {
@@ -115,7 +115,7 @@ function measure(
   }
   if (!members.length) left = right = 0;
   const header = group ? HEADER : 0;
-  const wide = Math.max(right - left, group ? labelWidth(structure.groupChars[group]!) : 0);
+  const wide = Math.max(right - left, group ? labelWidth(structure.labelChars[group]!) : 0);
   const shift = PADDING - left + (wide - (right - left)) / 2;
   let y = header + PADDING;
   ordered.forEach((row, k) => {
@@ -125,7 +125,7 @@ function measure(
       const [w, h0] = sizes.get(i)!;
       let h = h0;
       let top = y + (tall - h) / 2;
-      if (structure.kind[i] === ENTRY) top = header;
+      if (structure.kind[i] === ENTRY) top = group ? 0 : header;
       else if (structure.kind[i] === EXIT) top = y + PADDING;
       else if (structure.kind[i] === LANE) {
         top = y;
@@ -145,7 +145,7 @@ function size(structure: Structure, opened: ReadonlySet<number>, local: Float64A
       return [labelWidth(structure.nodeChars[ref]!), NODE_HEIGHT];
     case GROUP:
       if (opened.has(ref)) return measure(structure, opened, local, ref);
-      return [labelWidth(structure.groupChars[ref]! + 4), GROUP_HEIGHT];
+      return [labelWidth(structure.groupChars[ref]!) + GROUP_EXTRA, GROUP_HEIGHT];
     default:
       return [LANE_WIDTH, 0];
   }

@@ -429,7 +429,8 @@ export class GraphView {
     const placed = this.shown === 'lowered';
     const items =
       by === 'load' && placed
-        ? [0.1, 0.4, 0.7, 1].map(v => swatch(loadPaint(v, dark), v === 1 ? 'limits its epoch' : `${100 * v} %`))
+        ? [h('span', {}, 'cycles against the slowest op'),
+            ...[0.1, 0.4, 0.7, 1].map(v => swatch(loadPaint(v, dark), v === 1 ? 'limits its epoch' : `${100 * v} %`))]
         : by === 'epoch' && placed
           ? [h('span', { class: 'tb-key' }, 'one colour per epoch')]
           : FAMILY_NAMES.map(name => swatch(familyPaint(name, dark), name));

@@ -4,9 +4,9 @@ import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
 
-export const CELL_W = 74;
-export const CELL_H = 46;
-const STRIP = 15; // a harvested row is drawn lower than a working one
+const CELL_W = 74;
+const CELL_H = 46;
+const STRIP = 18; // a harvested row is drawn lower than a working one
 const RULER_X = 30;
 const RULER_Y = 20;
 
@@ -47,9 +47,16 @@ export function paintOf(ops: Ops, op: number, by: ColourBy, dark: boolean): Pain
 
 let serial = 0;
 
-export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean): SVGSVGElement {
+/** Width of a core so that the grid fills a room of that width and height. */
+export function cellWidth(ops: Ops, width: number, height: number): number {
+  if (!width || !height) return CELL_W;
+  const tall = new Rows(ops.physical, ops.harvested).height + RULER_Y + 6;
+  return Math.round(Math.max(58, Math.min(150, ((width / height) * tall - RULER_X - 6) / ops.cols)));
+}
+
+export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W): SVGSVGElement {
   const rows = new Rows(ops.physical, ops.harvested);
-  const [w, hgt] = [ops.cols * CELL_W, rows.height];
+  const [w, hgt] = [ops.cols * cell, rows.height];
   const hatch = `tb-hatch-${++serial}`;
   const root = svg('svg', {
     class: 'tb-cores', viewBox: `0 0 ${RULER_X + w + 6} ${RULER_Y + hgt + 6}`, role: 'group',
@@ -63,22 +70,22 @@ export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean):
   const plane = svg('g', { transform: `translate(${RULER_X} ${RULER_Y})` });
   root.append(plane);
   for (let c = 0; c < ops.cols; c++) {
-    plane.append(svg('text', { class: 'tb-ruler', x: (c + 0.5) * CELL_W, y: -7, 'text-anchor': 'middle' }, String(c)));
+    plane.append(svg('text', { class: 'tb-ruler', x: (c + 0.5) * cell, y: -7, 'text-anchor': 'middle' }, String(c)));
   }
   const lattice: string[] = [];
   for (let r = 0; r < ops.rows; r++) {
     const y = rows.top[r]!;
     plane.append(svg('text', { class: 'tb-ruler', x: -8, y: y + CELL_H / 2 + 4, 'text-anchor': 'end' }, String(r)));
-    for (let c = 0; c < ops.cols; c++) lattice.push(roundRect(c * CELL_W + 1.5, y + 1.5, CELL_W - 3, CELL_H - 3, 4));
+    for (let c = 0; c < ops.cols; c++) lattice.push(roundRect(c * cell + 1.5, y + 1.5, cell - 3, CELL_H - 3, 4));
   }
   plane.append(svg('path', { class: 'tb-lattice', d: lattice.join('') }));
   const tiles = svg('g', { class: 'tb-tiles', role: 'list' });
-  for (const op of ops.byEpoch[epoch] ?? []) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark)));
+  for (const op of ops.byEpoch[epoch] ?? []) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell));
   plane.append(tiles);
   for (const { y, row } of rows.strips) {
     plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
       svg('rect', { x: 0, y: y + 1, width: w, height: STRIP - 2, fill: `url(#${hatch})` }),
-      svg('text', { x: w / 2, y: y + STRIP / 2 + 3, 'text-anchor': 'middle' }, `row ${row} harvested`)));
+      svg('text', { x: w / 2, y: y + STRIP / 2 + 3.5, 'text-anchor': 'middle' }, `row ${row} harvested`)));
   }
   return root;
 }
@@ -87,10 +94,10 @@ function roundRect(x: number, y: number, w: number, h: number, r: number): strin
   return `M${x + r} ${y}h${w - 2 * r}a${r} ${r} 0 0 1 ${r} ${r}v${h - 2 * r}a${r} ${r} 0 0 1 ${-r} ${r}h${2 * r - w}a${r} ${r} 0 0 1 ${-r} ${-r}v${2 * r - h}a${r} ${r} 0 0 1 ${r} ${-r}z`;
 }
 
-function tile(ops: Ops, op: number, rows: Rows, paint: Paint): SVGGElement {
+function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number): SVGGElement {
   const [row, col, high, wide] = [ops.get('row', op), ops.get('col', op), ops.get('rows', op), ops.get('cols', op)];
   const [y0, h0] = rows.span(row, high);
-  const [x, y, w, hgt] = [col * CELL_W + 1.5, y0 + 1.5, wide * CELL_W - 3, h0 - 3];
+  const [x, y, w, hgt] = [col * cell + 1.5, y0 + 1.5, wide * cell - 3, h0 - 3];
   const name = ops.name[op]!;
   const limits = ops.isBottleneck(op);
   const group = svg('g', {
@@ -100,7 +107,7 @@ function tile(ops: Ops, op: number, rows: Rows, paint: Paint): SVGGElement {
   group.style.setProperty('--tile-text', paint.text);
   group.append(svg('rect', { class: 'tb-body', x, y, width: w, height: hgt, rx: 5, fill: paint.fill, stroke: paint.edge }));
   const inner: string[] = [];
-  for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * CELL_W} ${y + 4}V${y + hgt - 4}`);
+  for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * cell} ${y + 4}V${y + hgt - 4}`);
   for (let r = 1; r < high; r++) inner.push(`M${x + 4} ${rows.top[row + r]!}H${x + w - 4}`);
   if (inner.length) group.append(svg('path', { class: 'tb-seams', d: inner.join(''), stroke: paint.edge }));
   words(group, ops, op, rows, [x, y, w, hgt], limits);
@@ -111,8 +118,8 @@ function tile(ops: Ops, op: number, rows: Rows, paint: Paint): SVGGElement {
 function words(
   group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean
 ): void {
-  const label = shortName(ops.name[op]!);
   const room = Math.floor((w - 8) / 6.1);
+  const label = fitting(ops.name[op]!, room);
   const cycles = `${limits ? '▲ ' : ''}${short(ops.get('cycles', op))}`;
   const lines: [string, string][] = [];
   if (label.length <= room || hgt < 80) {
@@ -132,9 +139,16 @@ function words(
     group.append(svg('text', { class: kind, x: x + w / 2, y: top + 10 + k * 13, 'text-anchor': 'middle' }, line)));
 }
 
+/** The fullest form of a name that fits: two parts, or the last one alone. */
+export function fitting(name: string, room: number): string {
+  const full = shortName(name);
+  const last = full.slice(full.indexOf('.') + 1);
+  return full.length <= room ? full : last;
+}
+
 /** The last two parts of a dotted name; a decomposed op shows its original and its step. */
 export function shortName(name: string): string {
   const [stem, step] = name.split('.dc.');
-  if (step) return `${stem!.split('.').at(-1)!}.${step.replace(/\.\d+$/, '')}`;
+  if (step) return `${stem!.split('.').at(-1)!}.${step.split('.').filter(part => !/^\d+$/.test(part)).join('.')}`;
   return name.split('.').slice(-2).join('.');
 }

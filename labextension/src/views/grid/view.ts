@@ -5,7 +5,7 @@ import { Ops } from '../ops.js';
 import type { ColourBy, Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Card } from './card.js';
-import { drawEpoch, shortName } from './draw.js';
+import { cellWidth, drawEpoch, shortName } from './draw.js';
 import { drawStrip } from './strip.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
@@ -25,6 +25,7 @@ export class GridView {
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
   private text: NetlistText | null = null;
+  private cell = 0;
 
   constructor(private readonly store: Store) {
     this.plane = h('div', {
@@ -32,8 +33,8 @@ export class GridView {
       'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch.'
     });
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
-      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), this.head, h('span', { class: 'tb-spring' }), this.modes),
-      this.strip, this.plane, this.legend, this.card.element);
+      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.modes),
+      this.strip, this.head, this.plane, this.legend, this.card.element);
     this.listen();
     this.load();
   }
@@ -75,6 +76,15 @@ export class GridView {
       this.card.hide();
     });
     plane.addEventListener('keydown', event => this.key(event));
+    const resize = new ResizeObserver(() => {
+      if (this.ops && Math.abs(this.room(this.ops) - this.cell) > 2) this.render();
+    });
+    resize.observe(plane);
+    this.stops.push(() => resize.disconnect());
+  }
+
+  private room(ops: Ops): number {
+    return cellWidth(ops, this.plane.clientWidth - 12, this.plane.clientHeight - 8);
   }
 
   private load(): void {
@@ -114,10 +124,12 @@ export class GridView {
         show(this.strip, frame as HTMLElement);
       } else frame.removeAttribute('aria-current');
     }
+    const chips = (ops.frame.meta['chips'] as number[]).length;
     const cores = ops.ofEpoch('cores', epoch);
     const slowest = (ops.byEpoch[epoch] ?? []).find(op => ops.isBottleneck(op));
     this.head.replaceChildren(
-      h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`), h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`),
+      h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`),
+      chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       h('span', {}, `${ops.ofEpoch('ops', epoch)} ops`),
       h('span', {}, `${grouped(ops.slowest[epoch]!)} cycles`),
       h('span', { title: 'cores with an op' }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
@@ -125,15 +137,15 @@ export class GridView {
       slowest === undefined ? '' : h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
-      }, `▲ ${shortName(ops.name[slowest]!)}`));
-    this.plane.replaceChildren(drawEpoch(ops, epoch, store.colour, dark));
+      }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
+    this.plane.replaceChildren(drawEpoch(ops, epoch, store.colour, dark, (this.cell = this.room(ops))));
     this.legend.replaceChildren(
       ...(store.colour === 'load'
-        ? [0.1, 0.4, 0.7, 1].map(v => {
+        ? [h('span', {}, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
             const paint = loadPaint(v, dark);
             return h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
               v === 1 ? '▲ limits its epoch' : `${100 * v} %`);
-          })
+          })]
         : []),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'));

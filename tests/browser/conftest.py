@@ -1,0 +1,146 @@
+"""A JupyterLab server with its own folders, and a page of headless Chromium in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+playwright_api = pytest.importorskip("playwright.sync_api")
+
+ROOT = pathlib.Path(__file__).parents[2]
+SHOTS = ROOT / "build" / "screenshots"
+CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]
+QUIET = ("preload", "Extension", "third-party cookie")  # console warnings of JupyterLab itself that say nothing of us
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium found: install your distribution's package")
+    with playwright_api.sync_playwright() as playwright:
+        instance = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield instance
+        instance.close()
+
+
+class Lab:
+    """A running JupyterLab whose files lie in `folder`."""
+
+    def __init__(self, folder: pathlib.Path, base: pathlib.Path) -> None:
+        self.folder = folder
+        self.token = secrets.token_hex(16)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        settings = base / "settings" / "@jupyterlab" / "apputils-extension"
+        settings.mkdir(parents=True)
+        (settings / "notification.jupyterlab-settings").write_text(
+            json.dumps({"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True})
+        )
+        env = os.environ | {
+            "JUPYTER_CONFIG_DIR": str(base / "config"), "JUPYTER_DATA_DIR": str(base / "data"),
+            "JUPYTER_RUNTIME_DIR": str(base / "runtime"), "JUPYTERLAB_SETTINGS_DIR": str(base / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(base / "workspaces"), "IPYTHONDIR": str(base / "ipython"),
+            "PYTHONPATH": str(ROOT), "JUPYTER_NO_CONFIG": "1",
+        }
+        self.log = (base / "server.log").open("w")
+        arguments = [
+            sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={self.port}",
+            f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={self.token}", "--expose-app-in-browser",
+            "--ServerApp.port_retries=0",
+        ]
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            arguments.append("--allow-root")
+        self.process = subprocess.Popen(arguments, env=env, stdout=self.log, stderr=subprocess.STDOUT)
+        self._wait()
+
+    def url(self, path: str = "lab") -> str:
+        return f"http://127.0.0.1:{self.port}/{path}?token={self.token}"
+
+    def _wait(self) -> None:
+        for _ in range(240):
+            if self.process.poll() is not None:
+                raise RuntimeError(f"JupyterLab ended at once; see {self.log.name}")
+            try:
+                with urllib.request.urlopen(self.url("api/status"), timeout=2):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.25)
+        raise RuntimeError("JupyterLab did not answer within 60 s")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.log.close()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("notebooks")
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        shutil.copy(notebook, folder)
+    server = Lab(folder, tmp_path_factory.mktemp("jupyter"))
+    yield server
+    server.stop()
+
+
+class Watched:
+    """A page with the errors it met and the addresses it asked for outside the server."""
+
+    def __init__(self, page: Any, home: str) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        self.outside: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._said)
+        page.on("request", lambda request: self._asked(request.url, home))
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and not any(word in message.text for word in QUIET):
+            self.errors.append(message.text)
+
+    def _asked(self, url: str, home: str) -> None:
+        if not url.startswith((home, home.replace("http", "ws", 1), "data:", "blob:", "file:")):
+            self.outside.append(url)
+
+
+@pytest.fixture
+def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
+    """A page with JupyterLab loaded and its left side folded away."""
+    context = browser.new_context(viewport={"width": 1600, "height": 1360})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
+    page.goto(lab.url())
+    page.wait_for_selector("#jp-main-dock-panel")
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    yield watched
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def shots() -> pathlib.Path:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    return SHOTS
