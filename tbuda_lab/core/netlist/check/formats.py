@@ -104,7 +104,7 @@ def kernel_broadcast(c: Context, op: NetOp) -> Issues:
                 continue
             if not any(tm.name == "broadcast" for tm in op.inputs[index].tms or ()):
                 yield ("attributes", name), f"{key} has no broadcast TM", f"add one to input_{index}_tms"
-            if op.type not in ("matmul", "depthwise") or c.facts.grayskull:
+            if op.type not in ("matmul", "depthwise") or flag(op, "identity") or c.facts.grayskull:
                 continue
             block = rt * whole(op, "u_kt") if index == 0 and ct < rt else ct if index == 1 and ct >= rt else 1
             if block > 0 and tiles % block:

@@ -27,8 +27,9 @@ def indexed(name: str, prefix: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else None
 
 
-def base_ops(c: Context, f: FusedOp) -> list[NetOp]:
-    return [op for op in c.ops.values() if op.type == "fused_op" and str(op.attributes.get("fused_op_id")) == f.id]
+def base_ops(c: Context, id: str) -> list[NetOp]:
+    """The ops that run the fused op of that id."""
+    return [op for op in c.ops.values() if op.type == "fused_op" and str(op.attributes.get("fused_op_id")) == id]
 
 
 @rule("F1", "op", "fused")
@@ -109,7 +110,7 @@ def matmul_place(c: Context, f: FusedOp) -> Issues:
 @rule("F4", "fused_op", "fused")
 def dest(c: Context, f: FusedOp) -> Issues:
     """dest hands a value to the very next sub-op; not to matmul, reduce, maximum; not from sfpu binary ops."""
-    bases = base_ops(c, f)
+    bases = base_ops(c, f.id)
     for place, schedule, k in sub_ops(f):
         sub, before = schedule[k], schedule[k - 1] if k else None
         if "dest" in sub.inputs:

@@ -102,10 +102,8 @@ def epilogue(c: Context, s: Setting) -> Issues:
 
 @rule("P7", "setting", "programs")
 def autoincs(c: Context, s: Setting) -> Issues:
-    """Local and global read pointer advance by the same number if both do."""
-    kind = c.n.queues[s.queue].type if s.queue in c.n.queues else ""
-    local = s.setting.fields.get("rd_ptr_autoinc", 1 if kind == "queue" else 0)
-    both = s.setting.fields.get("global_rdptr_autoinc", 0)
+    """Local and global read pointer advance by the same number if both are made to."""
+    local, both = (s.setting.fields.get(key, 0) for key in ("rd_ptr_autoinc", "global_rdptr_autoinc"))
     if isinstance(local, int) and isinstance(both, int) and local and both and int(local) != int(both):
         yield "global_rdptr_autoinc", f"rd_ptr_autoinc {local}, global_rdptr_autoinc {both}", \
             "make them equal, or one 0"

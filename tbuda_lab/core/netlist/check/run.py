@@ -9,6 +9,7 @@ from typing import Any
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.netlist.check.context import Context
 from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of
+from tbuda_lab.core.netlist.check.fused import base_ops
 from tbuda_lab.core.netlist.check.registry import PROFILES, Rule, ordered
 from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.findings import Finding
@@ -76,10 +77,18 @@ def _run(c: Context, profile: str) -> Iterator[Finding]:
 
 def _apply(c: Context, rule: Rule, severity: str, prefix: Where, arguments: tuple[Any, ...]) -> Iterator[Finding]:
     for place, message, fix in rule.check(c, *arguments):
+        if rule.scope == "fused_op":
+            message += _users(c, prefix[1])
         below = (place,) if isinstance(place, str) else place
         where = prefix + tuple(part for part in below if part)
         span = c.n.span(where)
         yield Finding(severity, rule.id, where, message, fix, *(span or (None, None)))
+
+
+def _users(c: Context, id: str) -> str:
+    """The ops that run a fused op."""
+    names = [op.name for op in base_ops(c, id)]
+    return f" (fused op of {', '.join(map(repr, names[:4]))}{', ...' if len(names) > 4 else ''})" if names else ""
 
 
 def _elements(c: Context) -> dict[str, list[tuple[Where, tuple[Any, ...]]]]:

@@ -17,6 +17,7 @@ from tbuda_lab.core.netlist.shapes import (
     queue_shape,
     source_shape,
 )
+from tbuda_lab.core.netlist.tables import FULL_TILE
 
 _LABELS = ("z", "rows", "columns")
 
@@ -60,9 +61,10 @@ def tms_apply(c: Context, op: NetOp) -> Issues:
 def operands_fit(c: Context, op: NetOp) -> Issues:
     """Operands, after their TMs, have the sizes that the op's own blocking asks for."""
     wanted = _wanted(op) if _sized(op) else []
+    dims = c.input_tiles(op)
     for n, (want, got) in enumerate(zip(wanted, operands(c, op), strict=False)):
-        if got is None:
-            continue
+        if got is None or (dims[n] != (op.tile_dim or FULL_TILE) and op.type not in ("matmul", "reduce")):
+            continue  # an op that changes the tile size counts in other tiles than its source
         wrong = [f"{label} {have}, not {size}" for label, have, size in zip(_LABELS, got, want, strict=True)
                  if size is not None and have != size]
         if op.type == "matmul" and n == 1 and want[0] is not None and got[0] > want[0]:
@@ -92,7 +94,7 @@ def _wanted(op: NetOp) -> list[Want]:
     if op.type in BINARY:
         return [out, out]
     if op.type == "matmul" and not flag(op, "identity"):
-        z = t * max(whole(op, "z", 1), 1) if flag(op, "accumulate") else t
+        z = t * whole(op, "z") or None if flag(op, "accumulate") else t
         return [(z, rows, k), (z, k, cols), *([out] if flag(op, "bias") else [])]
     if op.type == "depthwise":
         m_k = whole(op, "m_k") or None
@@ -163,7 +165,7 @@ def _window(op: NetOp, n: int, got: Shape, triple: list[int]) -> Iterator[Issue]
         limit, unit = got[0], "slices of t"
     else:
         (rows, cols), (rt, ct) = op.grid_size, op.blocking.ublock
-        limit, unit = got[1] * got[2] // (rows * cols * rt * ct), "ublocks of a core"
+        limit, unit = got[0] * got[1] * got[2] // (rows * cols * rt * ct), "ublocks of a core"
     if index + length > limit or stride < length:
         yield ("attributes", f"input{n}"), f"index {index}, length {length}, stride {stride} of {limit} {unit}", \
             "index + length stays within them, stride is at least length"

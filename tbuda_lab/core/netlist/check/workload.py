@@ -14,6 +14,7 @@ from tbuda_lab.core.netlist.schema import (
     Param,
     Program,
     QueueSetting,
+    Value,
     Var,
     VarInst,
 )
@@ -92,6 +93,11 @@ def epoch_members(c: Context) -> Issues:
                     f"{g.target_device}", "put a queue between them, or move one"
 
 
+def _plain(setting: QueueSetting) -> dict[str, Value]:
+    """Settings without those that only repeat the default."""
+    return {key: value for key, value in setting.fields.items() if value is not False}
+
+
 @rule("G5.settings", "program", "workload", "default")
 def same_settings(c: Context, p: Program) -> Issues:
     """Settings of one queue in graphs that run together are equal."""
@@ -107,7 +113,7 @@ def same_settings(c: Context, p: Program) -> Issues:
             seen, current, done = {}, group, set()
         done.add(item.graph)
         for name, setting in (item.settings or {}).items():
-            if name in seen and seen[name].fields != setting.fields:
+            if name in seen and _plain(seen[name]) != _plain(setting):
                 yield (str(k), "queue_settings", name), f"queue {name!r} is set otherwise for a graph that runs " \
                     f"together with {item.graph!r}", "make the settings equal"
             seen[name] = setting

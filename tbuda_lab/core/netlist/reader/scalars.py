@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 INT = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\Z")
@@ -60,7 +61,7 @@ def parse_value(text: str) -> int | float | bool | str:
         return TRUTHS[text]
     if INT.match(text) and len(text) <= 24:
         return parse_int(text, 64)
-    if FLOAT.match(text) and len(text) <= 64:
+    if FLOAT.match(text) and len(text) <= 64 and math.isfinite(float(text)):
         return float(text)
     return text
 
