@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from tbuda_lab.core.errors import Cancelled, InputError, QueueError
-from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.expand import expand
+from tbuda_lab.core.netlist.schema import Blocking, Netlist
 from tbuda_lab.sim import io as io_module
 from tbuda_lab.sim import topology
 from tbuda_lab.sim.arrays import Array, misfit
@@ -47,7 +48,8 @@ class Executor:
         if mode not in ("golden", "device"):
             raise InputError(f"unknown mode {mode!r}: golden or device")
         self.arch = (arch or (netlist.arch[0] if netlist.arch else "wormhole_b0")).lower()
-        self.netlist = topology.expand(netlist)
+        self.original = netlist
+        self.netlist = expand(netlist)
         self.numerics = Numerics(mode, self.arch, seed)
         self.on_op = on_op
         self.keep = keep
@@ -57,6 +59,12 @@ class Executor:
             if queue.entries < 1 or queue.type not in ("queue", "ram"):
                 raise misfit(f"queue {queue.name!r}", "Q9", f"{queue.entries} entries of type {queue.type!r}",
                              "type queue or ram, at least one entry")
+            _check_blocking(f"queue {queue.name!r}", queue.blocking, queue.grid_size)
+        for graph in self.netlist.graphs.values():
+            if graph.input_count < 1:
+                raise misfit(f"graph {graph.name!r}", "G1", f"input_count is {graph.input_count}", "at least 1")
+            for op in graph.ops.values():
+                _check_blocking(f"op {op.name!r}", op.blocking, op.grid_size)
         readers: dict[str, list[str]] = {}
         for graph in self.netlist.graphs.values():
             for op in graph.ops.values():
@@ -112,7 +120,7 @@ class Executor:
         io = self._find(queue)
         count = io.occupancy if isinstance(io, QueueIo) else io.entries
         entries = [self.pop(queue) if isinstance(io, QueueIo) else self.read(queue, i) for i in range(count)]
-        return np.stack(entries) if entries else np.empty((0, *io.shape), np.float32)
+        return np.stack(entries) if entries else io.decode(io.blank())[None][:0]
 
     def read(self, name: str, slot: int = 0) -> Array:
         """What a slot of a ram or queue holds, (t, R, C), without moving a pointer."""
@@ -293,3 +301,9 @@ class Executor:
         if found is None:
             raise InputError(f"there is no queue or ram {name!r}; there are {', '.join(self.io) or 'none'}")
         return found
+
+
+def _check_blocking(where: str, blocking: Blocking, grid: tuple[int, int]) -> None:
+    if min(blocking.t, *blocking.mblock, *blocking.ublock, *grid) < 1:
+        raise misfit(where, "O4", f"t {blocking.t}, mblock {list(blocking.mblock)}, ublock {list(blocking.ublock)}, "
+                     f"grid_size {list(grid)}", "all must be positive")

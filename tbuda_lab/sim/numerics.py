@@ -29,6 +29,7 @@ Convert = Callable[[Array], Array]
 _SMALL_BLOCKS = frozenset((DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, DataFormat.Bfp2_b))
 _TF32_ARCHS = frozenset(("wormhole", "wormhole_b0"))
 _PRODUCTS = frozenset(("matmul", "multiply", "depthwise"))
+_MAY_ALIAS = frozenset(("nop", "datacopy", "ethernet_datacopy", "buffer", "tilizer", "drainer", "fused_op", "splice"))
 _FPU = _PRODUCTS | {"add", "subtract", "reduce"}
 
 # Significand bits (the leading one included) that the passes of a fidelity multiply: (source A, source B), 0 = all.
@@ -91,8 +92,8 @@ class Numerics:
             formats.insert(0, op.acc_df)
         if moves_only and source_df is not None and all(covers(df, source_df) for df in formats):
             return None
-        rng = self.stochastic(op, "pack")
-        return _sequence([_rounder(df, rng) for df in formats if df is not DataFormat.Float32 and not df.is_raw])
+        rng, owned = self.stochastic(op, "pack"), not moves_only and op.type not in _MAY_ALIAS
+        return _sequence([_rounder(df, rng, owned) for df in formats if df is not DataFormat.Float32 and not df.is_raw])
 
     def spill(self, op: NetOp) -> Convert | None:
         """Rounding of a running sum between two passes of a matmul, in place; None if it loses nothing."""
@@ -102,7 +103,7 @@ class Numerics:
                    if df is not None and df is not DataFormat.Float32 and not df.is_integer and not df.is_raw]
         if len(formats) == 2 and covers(formats[0], formats[1]):
             formats = formats[1:]
-        return _sequence([_rounder(df, self.stochastic(op, "fpu")) for df in formats])
+        return _sequence([_rounder(df, self.stochastic(op, "fpu"), True) for df in formats])
 
     def intermediate(self, op: NetOp) -> Convert | None:
         """Rounding of a fused op's intermediate buffer."""
@@ -135,12 +136,12 @@ def to_integer(x: Array, df: DataFormat) -> Array:
     return clip_integer(round_half_away(x.astype(np.float64)), df)
 
 
-def _rounder(df: DataFormat, rng: np.random.Generator | None) -> Convert:
-    return lambda x: _rounded(x, df, rng)
+def _rounder(df: DataFormat, rng: np.random.Generator | None, in_place: bool = False) -> Convert:
+    return lambda x: _rounded(x, df, rng, in_place)
 
 
-def _rounded(x: Array, df: DataFormat, rng: np.random.Generator | None = None) -> Array:
-    result: Array = round_to(x, df, rng=rng)
+def _rounded(x: Array, df: DataFormat, rng: np.random.Generator | None = None, in_place: bool = False) -> Array:
+    result: Array = round_to(x, df, rng=rng, out=x if in_place and x.dtype == np.float32 else None)
     return result
 
 

@@ -1,9 +1,7 @@
-"""What runs together: multi-instance expansion and temporal epochs."""
+"""What runs together: temporal epochs."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -13,76 +11,16 @@ from tbuda_lab.core.netlist.schema import (
     EndLoop,
     Execute,
     Loop,
-    NetGraph,
     Netlist,
-    NetOp,
     Program,
-    Queue,
 )
 from tbuda_lab.sim.arrays import misfit
-from tbuda_lab.sim.io import is_host_fed
 
 
 def dynamic_queues(netlist: Netlist) -> set[str]:
     """Names of queues that a program allocates."""
     return {name for program in netlist.programs for i in program.instructions if isinstance(i, Allocate)
             for name in i.queues}
-
-
-def expand(netlist: Netlist) -> Netlist:
-    """A netlist in which every queue and graph has one device.
-
-    A list of devices stands for one instance each: queues, graphs, ops, op inputs and queue settings get the suffix
-    ".<device>", and an execute of such a graph becomes one per device. A queue of the host goes to the first device.
-    """
-    multi_queues = {q.name: q.target_device for q in netlist.queues.values() if isinstance(q.target_device, list)}
-    multi_graphs = {g.name: g.target_device for g in netlist.graphs.values() if isinstance(g.target_device, list)}
-    if not multi_queues and not multi_graphs:
-        return netlist
-    multi_ops = {name for g in multi_graphs for name in netlist.graphs[g].ops}
-
-    def suffixed(name: str, device: int) -> str:
-        return f"{name}.{device}" if name in multi_queues or name in multi_ops else name
-
-    queues: dict[str, Queue] = {}
-    for q in netlist.queues.values():
-        if not isinstance(q.target_device, list):
-            queues[q.name] = q
-            continue
-        for device in q.target_device:
-            name = f"{q.name}.{device}"
-            target = q.target_device[0] if q.loc == "host" else device
-            queues[name] = dataclasses.replace(
-                q, name=name, target_device=target, input=suffixed(q.input, device) if not is_host_fed(q) else q.input,
-                alias=suffixed(q.alias, device) if q.alias else q.alias)
-    graphs: dict[str, NetGraph] = {}
-    for g in netlist.graphs.values():
-        if not isinstance(g.target_device, list):
-            graphs[g.name] = g
-            continue
-        for device in g.target_device:
-            ops: dict[str, NetOp] = {}
-            for op in g.ops.values():
-                clone = copy.copy(op)
-                clone.name = suffixed(op.name, device)
-                clone.inputs = [dataclasses.replace(i, source=suffixed(i.source, device)) for i in op.inputs]
-                ops[clone.name] = clone
-            name = f"{g.name}.{device}"
-            graphs[name] = NetGraph(name, device, g.input_count, ops)
-    programs = []
-    for program in netlist.programs:
-        instructions = []
-        for i in program.instructions:
-            if not isinstance(i, Execute) or i.graph not in multi_graphs:
-                instructions.append(i)
-                continue
-            devices = multi_graphs[i.graph]
-            assert isinstance(devices, list)
-            for device in devices:
-                settings = {suffixed(n, device): s for n, s in i.settings.items()} if i.settings is not None else None
-                instructions.append(Execute(f"{i.graph}.{device}", settings))
-        programs.append(Program(program.name, instructions))
-    return dataclasses.replace(netlist, queues=queues, graphs=graphs, programs=programs)
 
 
 def epochs(netlist: Netlist, arch: str) -> dict[str, tuple[str, ...]]:

@@ -22,7 +22,7 @@ def blas_ready(x: Array) -> Array:
     return x if by_rows or by_columns or rows == 1 or columns == 1 else np.ascontiguousarray(x)
 
 
-def matmul(a: Array, b: Array) -> Array:
+def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
     """out[n, z] = a[n, z] @ b[n, z]; a (n, z, M, K), b (n or 1, z, K, N).
 
     Slices of b beyond those of a are not used. One b for all inputs and slices makes one large product of it.
@@ -34,19 +34,26 @@ def matmul(a: Array, b: Array) -> Array:
     if b.shape[0] == 1 and b.shape[1] == 1:
         flat = a.reshape(n * z * rows, inner) if a.flags.c_contiguous or n * z == 1 else None
         if flat is not None:
-            out: Array = (blas_ready(flat) @ b[0, 0]).reshape(n, z, rows, b.shape[3])
-            return out
-    product: Array = np.matmul(blas_ready(a), b)
+            target = out.reshape(n * z * rows, b.shape[3]) if out is not None else None
+            found: Array = np.matmul(blas_ready(flat), b[0, 0], out=target)
+            return found.reshape(n, z, rows, b.shape[3])
+    product: Array = np.matmul(blas_ready(a), b, out=out)
     return product
 
 
 def blocked_matmul(a: Array, b: Array, blocks: int, spill: Round) -> Array:
-    """As `matmul`, with K in `blocks` equal parts whose running sum `spill` rounds after each but the last."""
+    """As `matmul`, with K in `blocks` equal parts whose running sum `spill` rounds after each but the last; spill
+    works in place."""
     step = a.shape[3] // blocks
+    if a.shape[0] > 1 and b.shape[0] == b.shape[1] == 1:  # one tall matrix, whose parts BLAS can walk
+        shape = (*a.shape[:3], b.shape[3])
+        a = np.ascontiguousarray(a).reshape(1, 1, -1, a.shape[3])
+        return blocked_matmul(a, b, blocks, spill).reshape(shape)
     total = matmul(a[..., :step], b[:, :, :step])
+    part = np.empty_like(total)
     for k in range(1, blocks):
         total = spill(total)
-        total += matmul(a[..., k * step:(k + 1) * step], b[:, :, k * step:(k + 1) * step])
+        total += matmul(a[..., k * step:(k + 1) * step], b[:, :, k * step:(k + 1) * step], part)
     return total
 
 

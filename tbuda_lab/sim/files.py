@@ -1,0 +1,120 @@
+"""A netlist from a file, its inputs and outputs in .npz archives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.errors import Diagnostic, InputError, OutputError
+from tbuda_lab.sim.arrays import Array, shape_text
+from tbuda_lab.sim.executor import Executor
+from tbuda_lab.sim.io import QueueIo, ViewIo
+
+
+def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode: str = "golden",
+             arch: str | None = None, params: Mapping[str, int] | None = None, seed: int = 0) -> list[str]:
+    """Runs all programs of a netlist file in file order; returns the names of the outputs written.
+
+    inputs: an .npz with one array (n, t, R, C) for each queue and ram the host feeds, float32, int32 for integer
+    formats and raw words (tile after tile). A queue may be given more entries than it holds: the rest follows as
+    programs pop. Rams that ops write may be given initial contents; arrays of other names are not used.
+    outputs: an .npz with what is in each queue that ops fill and no op reads, oldest first, and all slots of each ram
+    that ops write. Written to a temporary name and renamed.
+
+    Raises `InputError` listing what is expected when an array is missing or has the wrong shape, `OutputError` when
+    the result cannot be written, and what `netlist.load` and `Executor` raise.
+    """
+    executor = Executor(netlists.load(path), mode=mode, arch=arch, seed=seed)
+    feed(executor, read_archive(inputs))
+    executor.run(params=params)
+    found = collect(executor)
+    write_archive(outputs, found)
+    return list(found)
+
+
+def expected_inputs(executor: Executor) -> dict[str, bool]:
+    """Queues and rams that may be fed -> whether they must be: those that the host feeds and an op reads."""
+    found = {}
+    for name, io in executor.io.items():
+        if io.from_host:
+            found[name] = bool(io.readers) and not isinstance(io, ViewIo)
+        elif not isinstance(io, QueueIo):
+            found[name] = False
+    return found
+
+
+def feed(executor: Executor, arrays: Mapping[str, Array]) -> None:
+    """Hands arrays to the queues and rams of their names; an instance of a multi-instance queue takes the array of
+    the name before the suffix if it has none of its own. Raises `InputError` naming all that is missing or wrong."""
+    wanted = expected_inputs(executor)
+    problems = []
+    chosen: dict[str, Array] = {}
+    for name, needed in wanted.items():
+        array = arrays.get(name)
+        if array is None and name not in executor.original.queues:
+            array = arrays.get(name.rpartition(".")[0])
+        io = executor.io[name]
+        shape = f"(n, {shape_text(io.shape)[1:]} {'int32' if io.df.is_integer or io.df.is_raw else 'float32'}"
+        if array is None:
+            if needed:
+                problems.append(Diagnostic("error", name, "input", f"missing; {io.spec.type} of {io.df}, {shape}"))
+            continue
+        if array.ndim != 4 or array.shape[1:] != io.shape or not len(array):
+            problems.append(Diagnostic("error", name, "input", f"has shape {array.shape}; {io.spec.type} of {io.df} "
+                                       f"takes {shape}"))
+        elif not isinstance(io, QueueIo) and len(array) > io.entries:
+            problems.append(Diagnostic("error", name, "input", f"has {len(array)} entries; the ram has {io.entries}"))
+        chosen[name] = array
+    if problems:
+        raise InputError("the inputs do not fit the netlist", problems)
+    for name in sorted(chosen, key=lambda n: isinstance(executor.io[n], ViewIo)):  # views after their bases
+        executor.feed(name, chosen[name])
+
+
+def collect(executor: Executor) -> dict[str, Array]:
+    """What a host would read after the programs: {name: (n, t, R, C)}."""
+    return {name: executor.pop_all(name) for name, io in executor.io.items()
+            if not io.from_host and not (isinstance(io, QueueIo) and io.readers)}
+
+
+def read_archive(path: str | Path) -> dict[str, Array]:
+    """The arrays of an .npz file; nothing in it is executed. Raises `InputError` if it cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"{path} is a single array; give an .npz with one array per queue")
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
+        raise InputError(f"{path} is no .npz archive of plain arrays: {error}") from error
+
+
+def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
+    """Writes an .npz under a temporary name and renames it. Raises `OutputError`."""
+    target = Path(path)
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, suffix=".tmp", delete=False) as file:
+            temporary = file.name
+            np.savez(file, allow_pickle=False, **arrays)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
