@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tbuda_lab.core.errors import Diagnostic, PlacementError
-from tbuda_lab.core.placer.policies.greedy import minimize_grid, nlp, single_op
+from tbuda_lab.core.placer.policies.greedy import minimize_grid, nlp, random, single_op
 from tbuda_lab.core.placer.policies.optimal import optimal
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
@@ -16,6 +16,7 @@ POLICIES: dict[str, Policy] = {
     "Optimal": optimal,
     "NLP": nlp,
     "MinimizeGrid": minimize_grid,
+    "Random": random,
     "SingleOpPerEpoch": single_op,
 }
 

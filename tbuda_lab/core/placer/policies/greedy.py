@@ -17,7 +17,7 @@ Rule = Callable[[Problem, int], np.ndarray]
 _TRIES = 64
 
 
-def _fill(problem: Problem, rule: Rule, check: Callable[[float], None], *, one_op: bool = False) -> list[Segment]:
+def _fill(problem: Problem, rule: Rule, check: Callable[[float], None], *, one_op: bool = False, shared: bool = True) -> list[Segment]:
     n = len(problem.order)
     result: list[Segment] = []
     outside: dict[int, int] = {}
@@ -30,7 +30,7 @@ def _fill(problem: Problem, rule: Rule, check: Callable[[float], None], *, one_o
             if op > first and (one_op or problem.order[op] in problem.breaks or not _same_chip(problem, first, op)):
                 break
             book.last = op + 1
-            signature = problem.tables[op].signature
+            signature = problem.tables[op].signature if shared else problem.order[op]
             if signature not in preferred:
                 preferred[signature] = rule(problem, op)
             grown = _join(problem, book, op, preferred[signature])
@@ -107,6 +107,17 @@ def single_op(problem: Problem, check: Callable[[float], None]) -> list[Segment]
         return _by(problem, op, -rows["cores"].astype(np.int64), rows["cycles"])
 
     return _fill(problem, rule, check, one_op=True)
+
+
+def random(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    """`Random`: any legal candidate with equal chance, from `options.seed`; the same seed gives the same placement."""
+
+    def rule(problem: Problem, op: int) -> np.ndarray:
+        legal = problem.legal[problem.tables[op].signature]
+        shuffled: np.ndarray = np.random.default_rng([problem.options.seed, op]).permutation(legal)
+        return shuffled
+
+    return _fill(problem, rule, check, shared=False)
 
 
 def nlp_target(problem: Problem) -> int:
