@@ -178,12 +178,14 @@ class Executor:
         if isinstance(io, QueueIo):
             io.clear()
 
+    def statics(self, program: str) -> dict[str, int]:
+        """A program's static variables as they stand."""
+        return dict(self._statics.get(program, {}))
+
     # -- epochs ---------------------------------------------------------------------------------------------------
     def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None = None) -> None:
         """Runs the graphs of an epoch for all their inputs."""
-        plan = self._plans.get(graphs)
-        if plan is None:
-            plan = self._plans[graphs] = plan_epoch(self.netlist, graphs, self.io, self.numerics, self._wanted)
+        plan = self.plan(graphs)
         self._refill()
         run = self._one_by_one if plan.sequential else self._side_by_side
         seen: dict[str, list[Array]] = {}
@@ -191,6 +193,13 @@ class Executor:
         self.kept.update({name: np.concatenate(parts) for name, parts in seen.items()})
         self.stats.executes += 1
         self.stats.inputs += plan.input_count
+
+    def plan(self, graphs: tuple[str, ...]) -> EpochPlan:
+        """The plan of an epoch, made at its first use."""
+        plan = self._plans.get(graphs)
+        if plan is None:
+            plan = self._plans[graphs] = plan_epoch(self.netlist, graphs, self.io, self.numerics, self._wanted)
+        return plan
 
     def _side_by_side(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """All inputs, several at a time. First the pointers move as they would input by input."""

@@ -1,0 +1,497 @@
+"""Programs, queues and epochs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tbuda_lab.core.errors import Cancelled, InputError, NetlistError, QueueError
+from tbuda_lab.core.netlist.schema import (
+    Allocate,
+    Buffer,
+    Deallocate,
+    EndLoop,
+    Execute,
+    Loop,
+    Param,
+    QueueSetting,
+    Var,
+    VarInst,
+)
+from tbuda_lab.sim import Executor
+from tests.sim.build import Net
+from tests.sim.harness import check, feeds_for
+
+ONE = (1, 1, 1)
+
+
+def ones(n, value=1.0):
+    return np.full((n, 1, 32, 32), value, np.float32) * np.arange(1, n + 1, dtype=np.float32)[:, None, None, None]
+
+
+def firsts(array):
+    return [float(a[0, 0, 0]) for a in array]
+
+
+def setting(**fields):
+    return QueueSetting({"prologue": False, "epilogue": False, "zero": False, **fields})
+
+
+def chain(net=None, count=1, entries=4, kind="nop", fmt="Float32"):
+    net = net or Net("grayskull", fmt)
+    net.graph("g", count)
+    net.queue("in", ONE, entries=entries)
+    net.op("op", kind, ["in"], ONE)
+    net.queue("out", ONE, source="op", entries=entries)
+    return net
+
+
+def run_with(net, *, push, **options):
+    executor = Executor(net.netlist(), **options)
+    for name, array in push.items():
+        executor.push(name, array)
+    executor.run()
+    return executor
+
+
+# -- queues and pointers ----------------------------------------------------------------------------------------------
+def test_a_loop_streams_and_pops_what_it_read():
+    net = chain(count=2)
+    net.streaming(loops=2)
+    executor = run_with(net, push={"in": ones(4)})
+    assert executor.io["in"].occupancy == 0
+    assert firsts(executor.pop_all("out")) == [1, 2, 3, 4]
+
+
+def test_static_variables_go_on_in_the_next_call_and_pointers_wrap_at_twice_the_entries():
+    net = chain(count=2)
+    net.streaming(loops=1)
+    executor = Executor(net.netlist())
+    seen = []
+    for i in range(7):
+        executor.push("in", ones(2) + 2 * i)
+        executor.run()
+        seen += firsts(executor.pop_all("out"))
+    assert seen == list(range(1, 15))
+    assert executor.io["in"].rd == 14 % 8
+
+
+def test_what_does_not_fit_is_fed_as_programs_pop():
+    net = chain(count=2, entries=2)
+    net.net.queues["out"].entries = 6
+    net.net.queues["out"].df = net.net.queues["in"].df
+    net.streaming(loops=3)
+    executor = Executor(net.netlist())
+    executor.feed("in", ones(6))
+    executor.run()
+    assert firsts(executor.pop_all("out")) == [1, 2, 3, 4, 5, 6]
+
+
+def test_errors_of_a_queue_name_both_ends():
+    net = chain(count=1, entries=2)
+    net.streaming(loops=3)
+    executor = Executor(net.netlist())
+    with pytest.raises(QueueError, match=r"program 'run', instruction \d: execute 'g': read from empty queue 'in' "
+                                         r"\(fed by HOST, read by op op\)"):
+        executor.run()
+    executor.push("in", ones(2))
+    with pytest.raises(QueueError, match="push to full queue 'in'"):
+        executor.push("in", ones(1))
+    executor = Executor(net.netlist())
+    executor.feed("in", ones(3))
+    with pytest.raises(QueueError, match=r"push to full queue 'out' \(fed by op 'op', read by HOST\)"):
+        executor.run()
+    assert firsts(executor.pop_all("out")) == [1, 2]
+    with pytest.raises(QueueError, match="pop from empty queue 'out'"):
+        executor.pop("out")
+
+
+def test_a_prologued_queue_gives_the_same_entry_to_all_inputs():
+    net = Net("grayskull", "Float32")
+    net.graph("g", 3)
+    net.queue("in", ONE, entries=3)
+    net.queue("c", ONE)
+    net.op("op", "add", ["in", "c"], ONE)
+    net.queue("out", ONE, source="op", entries=3)
+    net.streaming(c={"prologue": True, "rd_ptr_local": "$c_zero", "rd_ptr_global": "$c_zero"})
+    executor = run_with(net, push={"in": ones(3), "c": ones(1, 10)})
+    assert firsts(executor.pop_all("out")) == [11, 12, 13]
+    check(net.netlist())
+
+
+def test_without_local_increment_one_entry_serves_all_inputs():
+    net = chain(count=2)
+    net.streaming(**{"in": {"rd_ptr_autoinc": 0}})
+    executor = run_with(net, push={"in": ones(4)})
+    assert firsts(executor.pop_all("out")) == [1, 1]
+
+
+def test_global_increment_pops_input_by_input():
+    net = chain(count=4, entries=4)
+    net.streaming(**{"in": {"rd_ptr_autoinc": 1, "global_rdptr_autoinc": 1, "rd_ptr_local": 0, "rd_ptr_global": 0}})
+    net.net.programs[0].instructions = [i for i in net.net.programs[0].instructions if not isinstance(i, VarInst)]
+    executor = run_with(net, push={"in": ones(4)})
+    assert executor.io["in"].occupancy == 0
+    assert firsts(executor.pop_all("out")) == [1, 2, 3, 4]
+
+
+def test_a_pointer_that_overtakes_the_write_pointer_pops_everything():
+    net = chain(count=1, entries=4)
+    net.program("run", [Var(True, {"$p": 0}), Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
+                        VarInst("$p", "incwrap", [4, 8])])
+    executor = run_with(net, push={"in": ones(2)})
+    assert executor.io["in"].occupancy == 0
+    assert executor.io["in"].rd == executor.io["in"].wr == 4
+
+
+# -- rams -------------------------------------------------------------------------------------------------------------
+def cache(entries=3):
+    """A writer that fills a slot chosen by a param and a reader of another one."""
+    net = Net("grayskull", "Float32")
+    net.queue("in", ONE, entries=4)
+    net.op("w", "nop", ["in"], ONE, graph="write")
+    net.ram("cache", ONE, source="w", entries=entries)
+    net.op("r", "nop", ["cache"], ONE, graph="read")
+    net.queue("out", ONE, source="r", entries=4)
+    net.program("put", [
+        Param(["$slot"]), Var(True, {"$p": 0}), Var(False, {"$v": 0}), VarInst("$v", "set", ["$slot"]),
+        Execute("write", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p"),
+                          "cache": setting(wr_ptr_global="$v", rd_ptr_global=0)}),
+        VarInst("$p", "incwrap", [1, 8])])
+    net.program("get", [Param(["$slot"]), Execute("read", {"cache": setting(
+        wr_ptr_global=0, rd_ptr_global="$slot", read_only=True)})])
+    return net
+
+
+def test_ram_pointers_choose_slots():
+    executor = Executor(cache().netlist())
+    executor.push("in", ones(3))
+    for slot in (2, 0, 1):
+        executor.run("put", {"$slot": slot})
+    assert firsts(executor.pop_all("cache")) == [2, 3, 1]
+    executor.run("get", {"slot": 2})
+    assert firsts(executor.pop_all("out")) == [1]
+    assert executor.io["cache"].wr == 1  # the reader is read_only
+    with pytest.raises(QueueError, match="write pointer 5 of ram 'cache'"):
+        executor.push("in", ones(1))
+        executor.run("put", {"$slot": 5})
+
+
+def test_ram_pointers_that_move_by_themselves():
+    net = Net("grayskull", "Float32")
+    net.graph("g", 2)
+    net.ram("src", ONE, entries=4)
+    net.op("op", "nop", ["src"], ONE)
+    net.ram("dst", ONE, source="op", entries=4)
+    net.streaming(loops=3, src={"prologue": False, "global_rdptr_autoinc": 1, "rd_ptr_global": 1, "wr_ptr_global": 0},
+                  dst=setting(rd_ptr_global=0, wr_ptr_global=3, global_wrptr_autoinc=1).fields)
+    executor = run_with(net, push={"src": ones(4)})
+    assert firsts(executor.pop_all("dst")) == [3, 0, 0, 2]
+    check(net.netlist())
+
+
+@pytest.mark.parametrize("blocking", ["slices", "rows"])
+def test_a_view_of_a_ram_shows_the_same_bytes(blocking):
+    net = Net("grayskull", "Float32")
+    buffers = [Buffer(0, 0x20000000), Buffer(0, 0x30000000)]
+    net.queue("in", (1, 2, 1), entries=4)
+    net.op("w", "nop", ["in"], (1, 2, 1), graph="write", grid=(2, 1))
+    net.ram("cache", (1, 2, 1), source="w", entries=4, grid=(2, 1), buffers=buffers)
+    shape = (4, 2, 1) if blocking == "slices" else (1, 8, 1)
+    net.ram("view", shape, entries=1, grid=(2, 1), buffers=list(buffers), alias="cache")
+    net.op("r", "nop", ["view"], shape, graph="read", grid=(2, 1))
+    net.queue("out", shape, source="r")
+    x = np.random.default_rng(0).normal(size=(4, 1, 64, 32)).astype(np.float32)
+    executor = Executor(net.netlist())
+    executor.push("in", x)
+    net.program("put", [Loop(4), Execute("write", {
+        "in": setting(rd_ptr_local=0, rd_ptr_global=0, rd_ptr_autoinc=1),
+        "cache": setting(rd_ptr_global=0, wr_ptr_global=0)}), EndLoop()])
+    for slot in range(4):
+        executor.write("cache", x[slot], slot)
+    net.program("get", [Execute("read", {"view": setting(rd_ptr_global=0, wr_ptr_global=0, read_only=True)})])
+    executor.run("get")
+    got = executor.pop("out")
+    if blocking == "slices":
+        np.testing.assert_array_equal(got, x[:, 0])
+    else:  # each buffer holds the upper (lower) tile of all entries, one after the other
+        top, bottom = x[:, 0, :32], x[:, 0, 32:]
+        np.testing.assert_array_equal(got[0, :128], top.reshape(128, 32))
+        np.testing.assert_array_equal(got[0, 128:], bottom.reshape(128, 32))
+    executor.write("view", got * 2)
+    np.testing.assert_array_equal(executor.pop_all("cache"), x * 2)
+
+
+def test_rams_at_equal_addresses_are_one_memory():
+    net = Net("grayskull", "Float32")
+    net.ram("a", ONE, buffers=[Buffer(0, 0x1000)])
+    net.ram("b", ONE, buffers=[Buffer(0, 0x1000)])
+    net.ram("c", ONE, buffers=[Buffer(0, 0x1000)], target_device=1)
+    executor = Executor(net.netlist())
+    executor.write("a", ones(1)[0])
+    assert executor.read("b").any() and not executor.read("c").any()
+
+
+def gradient(loops=2, count=2, zero: object = False):
+    net = Net("grayskull", "Float32")
+    net.graph("g", count)
+    net.queue("a", (1, 1, 2), entries=4)
+    net.queue("b", (1, 2, 1), entries=4)
+    net.op("mm", "matmul", ["a", "b"], ONE, gradient=True, m_k=2, u_kt=1)
+    net.ram("acc", ONE, source="mm")
+    net.streaming(loops=loops, acc={"prologue": True, "epilogue": True, "zero": zero, "rd_ptr_global": "$c_zero",
+                                    "wr_ptr_global": "$c_zero"})
+    return net.netlist()
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_gradients_accumulate_until_zeroed(zero):
+    net = gradient(zero=zero)
+    got, _ = check(net, rtol=1e-5)
+    feeds = feeds_for(net)
+    products = (feeds["a"].astype(float) @ feeds["b"].astype(float))
+    expected = products[2:].sum(0) if zero else products.sum(0)
+    np.testing.assert_allclose(got["acc"][0], expected, atol=1e-4)
+
+
+# -- epochs -----------------------------------------------------------------------------------------------------------
+def across_chips(arch="blackhole", link="op", count=4, entries=4):
+    net = Net(arch, "Float32")
+    net.graph("g0", count, device=0)
+    net.graph("g1", count, device=1)
+    net.queue("in", ONE, entries=count)
+    net.op("a", "nop", ["in"], ONE, graph="g0")
+    source = "a"
+    if link == "queue":
+        source = net.queue("link", ONE, source="a", entries=entries, target_device=1)
+    net.op("b", "exp", [source], ONE, graph="g1")
+    net.queue("out", ONE, source="b", entries=count, target_device=1)
+    relay = setting(rd_ptr_local="$l", rd_ptr_global="$l", global_rdptr_autoinc=1)
+    settings = {"link": relay} if link == "queue" else {}
+    net.program("run", [
+        Var(True, {"$p": 0, "$l": 0}),
+        Execute("g0", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}), Execute("g1", settings),
+        VarInst("$p", "incwrap", [count, 2 * count]), VarInst("$l", "incwrap", [count, 2 * entries])])
+    return net.netlist()
+
+
+def test_graphs_linked_by_ops_run_together():
+    net = across_chips()
+    assert Executor(net).epoch_of("g0") == ("g0", "g1")
+    check(net)
+
+
+def test_neighbours_on_other_chips_run_together_but_on_grayskull():
+    net = across_chips(link="queue", entries=1)
+    executor = Executor(net)
+    assert executor.epoch_of("g0") == ("g0", "g1")
+    feeds = feeds_for(net)
+    executor.push("in", feeds["in"])
+    executor.run()  # a relay queue of one entry is enough, since both run at once
+    np.testing.assert_allclose(executor.pop_all("out"), np.exp(feeds["in"]), rtol=1e-6)
+    apart = Executor(across_chips("grayskull", link="queue", entries=1))
+    assert apart.epoch_of("g0") == ("g0",)
+    apart.push("in", feeds["in"])
+    with pytest.raises(QueueError, match=r"push to full queue 'link' .fed by op 'a', read by op b"):
+        apart.run()
+
+
+def test_op_links_within_one_device_are_refused():
+    net = across_chips()
+    net.graphs["g1"].target_device = 0
+    with pytest.raises(NetlistError, match="op 'b': reads op 'a' of graph 'g0', which is on the same device"):
+        Executor(net)
+
+
+def test_a_chain_over_33_chips():
+    net = Net("blackhole", "Float32")
+    net.queue("in", ONE, entries=2)
+    source = "in"
+    for chip in range(33):
+        net.graph(f"g{chip}", 2, device=chip)
+        source = net.op(f"op{chip}", "nop" if chip % 8 else "add", [source] * (1 if chip % 8 else 2), ONE,
+                        graph=f"g{chip}")
+    net.queue("out", ONE, source=source, entries=2, target_device=32)
+    net.program("run", [Execute(f"g{c}", {"in": setting(rd_ptr_local=0, rd_ptr_global=0)} if c == 0 else {})
+                        for c in range(33)])
+    got, _ = check(net.netlist())
+    np.testing.assert_array_equal(got["out"], feeds_for(net.netlist())["in"] * 32)
+
+
+def test_epochs_that_are_not_completed_are_refused():
+    net = across_chips()
+    net.programs[0].instructions = net.programs[0].instructions[:2]
+    executor = Executor(net)
+    executor.push("in", ones(4))
+    with pytest.raises(NetlistError, match="graphs g0 wait for g1 of their temporal epoch"):
+        executor.run()
+
+
+def test_a_ram_may_be_read_and_written_by_one_graph():
+    net = Net("grayskull", "Float32")
+    net.graph("g", 3)
+    net.queue("in", ONE, entries=3)
+    net.ram("state", ONE, source="op")
+    net.op("op", "add", ["in", "state"], ONE)
+    net.queue("out", ONE, source="op", entries=3)
+    net.streaming()
+    executor = run_with(net, push={"in": ones(3), "state": ones(1, 100)})
+    assert firsts(executor.pop_all("out")) == [101, 103, 106]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.sampled_from([1, 2, 5, 1000]), st.integers(0, 1000))
+def test_inputs_side_by_side_equal_inputs_one_by_one(count, chunk, seed):
+    net = Net("grayskull", "Float16_b")
+    net.graph("g", count)
+    net.queue("in", (2, 1, 2), entries=count)
+    net.ram("w", (1, 2, 2))
+    net.op("mm", "matmul", ["in", "w"], (2, 1, 2), m_k=2, u_kt=1, tms={1: [("broadcast", "z", 2)]})
+    net.op("k", "exp", ["w"], (1, 2, 2))
+    net.op("t", "nop", ["k"], (2, 2, 1), tms={0: [("hslice", 2)]})
+    net.op("s", "add", ["mm", "t"], (2, 1, 2), tms={1: [("vstack", 2), ("vslice", 4), ("hstack", 2)]})
+    net.queue("out", (2, 1, 2), source="s", entries=count)
+    net.queue("out2", (2, 2, 1), source="t", entries=count)
+    net.streaming()
+    feeds = feeds_for(net.netlist(), seed)
+    results = []
+    for sequential in (True, False):
+        executor = Executor(net.netlist(), keep="all")
+        for name, array in feeds.items():
+            executor.push(name, array)
+        plan = executor.plan(("g",))
+        plan.sequential, plan.chunk = sequential, chunk
+        executor.run()
+        results.append((executor.pop_all("out"), executor.pop_all("out2"), executor.kept))
+    for one, other in zip(*results, strict=True):
+        if isinstance(one, dict):
+            assert {n: a.shape for n, a in one.items()} == {n: a.shape for n, a in other.items()}
+            for name in one:
+                np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_allclose(one, other, rtol=2**-7)
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+def test_params_and_nested_loops():
+    net = chain(entries=8)
+    net.program("run", [
+        Param(["$n"]), Var(True, {"$p": 0}), Var(False, {"$inner": 2}), Loop("$n"), Loop("$inner"),
+        Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}), VarInst("$p", "incwrap", [1, 16]),
+        EndLoop(), EndLoop()])
+    executor = Executor(net.netlist())
+    executor.push("in", ones(8))
+    calls = []
+    executor.run(params={"n": 3}, progress=lambda done, graph: calls.append((done, graph)))
+    assert calls == [(i, "g") for i in range(1, 7)]
+    executor.run()  # params are 1 by default
+    assert firsts(executor.pop_all("out")) == [1, 2, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(InputError, match=r"no program takes the param m\n.*the programs take \$n"):
+        executor.run(params={"m": 3})
+    with pytest.raises(InputError, match="there is no program 'go'; there are run"):
+        executor.run("go")
+
+
+def test_variable_arithmetic():
+    net = chain()
+    net.program("run", [
+        Var(True, {"$s": 5}), Var(False, {"$a": None, "$b": 3, "$c": "true"}, as_list=False),
+        VarInst("$a", "add", ["$b", 4]), VarInst("$b", "mul", ["$a", "$c"]), VarInst("$s", "inc", [1]),
+        VarInst("$a", "incwrap", [-9, 5]), VarInst("$c", "set", ["$s"])])
+    executor = Executor(net.netlist())
+    executor.run()
+    executor.run()
+    assert executor.statics("run") == {"$s": 7}
+
+
+def wrong_program(*instructions):
+    net = chain(count=1)
+    net.program("run", list(instructions))
+    executor = Executor(net.netlist())
+    executor.push("in", ones(4))
+    return executor.run
+
+
+IN = setting(rd_ptr_local=0, rd_ptr_global=0)
+
+
+@pytest.mark.parametrize("instructions, text", [
+    ([VarInst("$x", "set", [1])], "instruction 0: variable $x is used and not declared"),
+    ([Var(False, {"$x": 0}), Var(False, {"$x": 0})], "var $x hides a variable of the same name"),
+    ([Var(False, {"$x": 0}), Loop("$x"), EndLoop()], "instruction 1: a loop of 0 turns ($x)"),
+    ([EndLoop()], "endloop without a loop"), ([Execute("h", {})], "there is no graph 'h'"),
+    ([Execute("g", {"nil": IN})], "sets 'nil', which is no queue"),
+    ([Var(False, {"$x": 0}), VarInst("$x", "div", [1])], "unknown varinst opcode 'div'"),
+    ([Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, zero=True)})], "is zeroed without prologue"),
+    ([Param(["$p"]), Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, prologue="$p")})],
+     "prologue of 'in' is bound to the param $p"),
+    ([Execute("g", {"in": setting(rd_ptr_local="x", rd_ptr_global=0)})], "'x' is no number and no variable"),
+])
+def test_what_a_program_must_not_do(instructions, text):
+    with pytest.raises(NetlistError) as error:
+        wrong_program(*instructions)()
+    assert text in str(error.value)
+
+
+def test_a_queue_shorter_than_its_inputs_is_refused():
+    net = chain(count=3, entries=4)
+    net.streaming()
+    executor = Executor(net.netlist())
+    executor.push("in", ones(4))
+    with pytest.raises(NetlistError, match=r"queue 'in' .* has 4 entries for 3 inputs at a time"):
+        executor.run()
+
+
+def test_dynamic_queues():
+    net = Net("grayskull", "Float32")
+    net.queue("in", ONE, entries=4)
+    net.op("a", "nop", ["in"], ONE, graph="g0")
+    net.queue("mid", ONE, source="a", entries=1)
+    net.op("b", "exp", ["mid"], ONE, graph="g1")
+    net.queue("out", ONE, source="b", entries=4)
+    net.program("run", [
+        Var(True, {"$p": 0}), Loop(3), Allocate(["mid"]),
+        Execute("g0", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
+        Execute("g1", {"mid": setting(rd_ptr_local=0, rd_ptr_global=0)}), Deallocate(["mid"]),
+        VarInst("$p", "incwrap", [1, 8]), EndLoop()])
+    executor = run_with(net, push={"in": ones(4)})
+    np.testing.assert_allclose(firsts(executor.pop_all("out")), np.exp([1, 2, 3]), rtol=1e-6)
+    net.net.programs[0].instructions.insert(3, Allocate(["mid"]))
+    with pytest.raises(QueueError, match=r"queue 'mid' .* is allocated twice"):
+        run_with(net, push={"in": ones(4)})
+    net.net.programs[0].instructions[2:4] = [Deallocate(["mid"])]
+    with pytest.raises(QueueError, match="is deallocated and was not allocated"):
+        run_with(net, push={"in": ones(4)})
+
+
+def test_cancel_stops_between_ops():
+    net = chain(count=4)
+    net.streaming()
+    executor = Executor(net.netlist())
+    executor.push("in", ones(4))
+    with pytest.raises(Cancelled):
+        executor.run(cancel=lambda: True)
+
+
+def test_the_hook_and_kept_outputs_see_every_op():
+    net = across_chips()
+    seen = {}
+    executor = Executor(net, keep={"a"}, on_op=lambda name, x: seen.setdefault(name, []).append(x.copy()))
+    feeds = feeds_for(net)
+    executor.push("in", feeds["in"])
+    executor.run()
+    np.testing.assert_array_equal(np.concatenate(seen["a"]), feeds["in"])
+    np.testing.assert_array_equal(executor.kept["a"], feeds["in"])
+    assert set(executor.kept) == {"a"} and set(seen) == {"a", "b"}
+    assert executor.stats.inputs == 4 and set(executor.stats.op_seconds) == {"a", "b"}
+
+
+@pytest.mark.parametrize("given, text", [
+    (np.zeros((1, 1, 32, 64)), r"takes \(n, t, R, C\) = \(n, 1, 32, 32\), not \(1, 1, 32, 64\)"),
+    (np.zeros((1, 1, 32, 32), complex), "takes numbers, not complex128")])
+def test_pushes_of_the_wrong_kind_are_refused(given, text):
+    net = chain()
+    with pytest.raises(InputError, match=text):
+        Executor(net.netlist()).push("in", given)
+    with pytest.raises(InputError, match="there is no queue or ram 'nil'"):
+        Executor(net.netlist()).push("nil", given)
