@@ -143,6 +143,7 @@ def networks(draw: st.DrawFn) -> Graph:
             break
     output(graph, live[-1], "last")
     output(graph, live[len(live) // 2], "middle")
+    output(graph, live[0] if draw(st.booleans()) else live[-1], "third")
     return graph
 
 
@@ -153,6 +154,7 @@ def test_passes_keep_random_networks(graph: Graph) -> None:
     expected = evaluate(graph, feeds)
     passed = passes.run(graph).graph
     result = evaluate(passed, feeds)
+    assert list(result) == list(expected)
     for name, value in expected.items():
         torch.testing.assert_close(result[name], value, rtol=2e-4, atol=2e-4)
     assert print_graph(passes.run(graph).graph) == print_graph(passed)

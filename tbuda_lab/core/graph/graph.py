@@ -122,18 +122,23 @@ class Graph:
         return table
 
     def topological(self) -> list[Node]:
-        """Producers before consumers; ties keep insertion order. Raises `GraphError` naming a node on a cycle."""
+        """Producers before consumers; ties keep insertion order, outputs come last in theirs.
+
+        Raises `GraphError` naming a node on a cycle.
+        """
         waiting = {node.name: len(node.inputs) for node in self}
         users = self.users()
         order: list[Node] = []
-        position = {name: i for i, name in enumerate(self.nodes)}
+        count = len(self.nodes)
+        outputs = {node.name for node in self.outputs}
+        position = {name: i + count * (name in outputs) for i, name in enumerate(self.nodes)}
         import heapq
 
         ready = [position[name] for name, count in waiting.items() if count == 0]
         heapq.heapify(ready)
         names = list(self.nodes)
         while ready:
-            name = names[heapq.heappop(ready)]
+            name = names[heapq.heappop(ready) % count]
             order.append(self.nodes[name])
             for user, _ in users[name]:
                 waiting[user] -= 1

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
+from tbuda_lab.core.graph import TILE, Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, need_rank
 from tbuda_lab.core.ops.conv import (
+    FromRows,
     Pair,
+    ToRows,
     enter_rows,
     from_nchw,
     image,
@@ -20,7 +22,9 @@ from tbuda_lab.core.ops.conv import (
     per_image,
     to_nchw,
 )
-from tbuda_lab.core.ops.tm import GatherRows
+from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.slices import HSlice
+from tbuda_lab.core.ops.tm import GatherRows, Index
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -112,14 +116,21 @@ class PixelShuffle(NdOp):
         return functional.pixel_shuffle(x, self.r)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """Channels ordered sub-pixel first, sub-pixels turned into rows, rows put in place."""
+        """Channels ordered sub-pixel first (a product with a permutation, each sub-pixel's channels padded to whole
+        tiles), sub-pixels turned into rows, rows put in place."""
         n, channels, height, width = b.shape(x)
         if n != 1:
             return per_image(b, x, lambda one: b.op(self, one))
-        r, c, pixels = self.r, channels // (self.r * self.r), height * width
-        order = np.arange(channels).reshape(c, r * r).T.reshape(-1)
-        grouped = b.op(GatherRows(Payload(order)), b.reshape(x, (1, 1, channels, pixels)))
-        slices = b.transpose(b.reshape(grouped, (1, r * r, c, pixels)))
-        rows = b.reshape(slices, (1, 1, r * r * pixels, c))
-        at = np.arange(r * r * pixels).reshape(r, r, height, width).transpose(2, 0, 3, 1).reshape(-1)
-        return leave_rows(b, b.op(GatherRows(Payload(at)), rows), (height * r, width * r), False)
+        count, pixels = self.r * self.r, height * width
+        c = channels // count
+        wide = -(-c // TILE) * TILE
+        order = np.zeros((channels, count, wide), np.float32)
+        at = np.arange(channels)
+        order[at, at % count, at // count] = 1
+        grouped = b.op(Matmul(), b.op(ToRows(), x), b.constant(order.reshape(channels, count * wide)))
+        stacked = b.reshape(b.op(HSlice(count), grouped), (1, 1, count * pixels, wide))
+        places = np.arange(count * pixels).reshape(self.r, self.r, height, width).transpose(2, 0, 3, 1).reshape(-1)
+        rows = b.op(GatherRows(Payload(places)), stacked)
+        if wide != c:
+            rows = b.op(Index(-1, 0, c), rows)
+        return b.op(FromRows((height * self.r, width * self.r)), rows)

@@ -25,6 +25,7 @@ class HostMoves(Pass):
 
     def apply(self, graph: Graph) -> Report:
         users = graph.users()
+        read = {node.name for node in graph.inputs if users[node.name]}
         notes: list[str] = []
         for node in graph.topological():
             if node.kind is not NodeKind.OP or not isinstance(node.op, MOVES):
@@ -37,7 +38,9 @@ class HostMoves(Pass):
                 notes.append(node.name)
         for node in graph.outputs:
             notes.extend(_from_output(graph, users, node))
-        graph.prune(keep_inputs=True)
+        for name in read:
+            if not users[name]:
+                del graph.nodes[name]
         graph.resort()
         return Report(self.name, len(notes), tuple(notes))
 
@@ -49,10 +52,9 @@ class HostMoves(Pass):
         attrs = {**source.attrs, "dtype": "float32"}
         name = source.name if alone else node.name
         readers = users.pop(node.name)
-        del graph.nodes[node.name]
-        users[source.name] = [u for u in users[source.name] if u[0] != node.name]
         if alone:
-            graph.nodes.pop(source.name)
+            del graph.nodes[node.name]
+        users[source.name] = [u for u in users[source.name] if u[0] != node.name]
         graph.nodes[name] = Node(name, NodeKind.INPUT, node.shape, origin=source.origin, attrs=attrs, recipe=made)
         users[name] = readers
         for reader, port in readers:
