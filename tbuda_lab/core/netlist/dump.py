@@ -105,7 +105,7 @@ def _queues(n: Netlist) -> Iterator[str]:
     groups = queue_groups(n)
     ranks = [GROUPS.index(g) for g in groups.values()]
     grouped = ranks == sorted(ranks)  # else the file has an order of its own, and headings would mislead
-    width = max((len(writer.name(q)) for q in n.queues), default=0) + 1
+    width = max((len(writer.name(q)) for q in n.queues), default=0) + 2
     last = None
     for queue in n.queues.values():
         group = groups[queue.name]

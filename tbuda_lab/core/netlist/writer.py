@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +15,19 @@ _PLAIN = re.compile(r"[A-Za-z0-9_$./][A-Za-z0-9_$./+\-*\\()^~=@]*\Z")
 
 def name(text: str) -> str:
     """A name or enum word: plain where that is safe, else in double quotes."""
-    return text if _PLAIN.match(text) and text not in scalars.NULLS else json.dumps(text)
+    return text if _PLAIN.match(text) and text not in scalars.NULLS else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """Text in double quotes, with YAML's escapes for what is not printable."""
+    return '"' + "".join(c if c.isprintable() and c not in '\\"' else _escape(c) for c in text) + '"'
+
+
+def _escape(c: str) -> str:
+    code = ord(c)
+    if c in '\\"':
+        return "\\" + c
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def value(item: Any) -> str:
@@ -39,7 +50,7 @@ def value(item: Any) -> str:
 def literal(item: Any) -> str:
     """Like `value`, but a string that would read as a number, a truth or nothing is quoted."""
     if isinstance(item, str) and not isinstance(scalars.resolve(item), str):
-        return json.dumps(item)
+        return quoted(item)
     if isinstance(item, Mapping):
         return flow_map((literal(k), literal(v)) for k, v in item.items())
     if isinstance(item, (list, tuple)):
