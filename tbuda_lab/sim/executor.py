@@ -115,9 +115,20 @@ class Executor:
             return self.read(queue)
         return io.decode(io.slot(io.pop_slot()))
 
+    def listen(self, queue: str) -> None:
+        """From now on the host takes every entry of a queue that only the host reads as soon as it is pushed, so
+        that the queue never fills; `pop_all` hands them over."""
+        io = self._find(queue)
+        if not isinstance(io, QueueIo) or io.readers or io.from_host:
+            raise InputError(f"the host does not read {io.describe()} alone")
+        io.sink = io.sink or []
+
     def pop_all(self, queue: str) -> Array:
         """All entries of a queue, (n, t, R, C), oldest first; of a ram, all slots."""
         io = self._find(queue)
+        if io.sink is not None:
+            taken, io.sink = io.sink, []
+            return np.stack([io.decode(x) for x in [*taken, io.blank()]])[:len(taken)]
         count = io.occupancy if isinstance(io, QueueIo) else io.entries
         entries = [self.pop(queue) if isinstance(io, QueueIo) else self.read(queue, i) for i in range(count)]
         return np.stack(entries) if entries else io.decode(io.blank())[None][:0]

@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
              arch: str | None = None, params: Mapping[str, int] | None = None, seed: int = 0) -> list[str]:
     """Runs all programs of a netlist file in file order; returns the names of the outputs written.
 
+    The host takes outputs as they come, so that an output queue never fills.
+
     inputs: an .npz with one array (n, t, R, C) for each queue and ram the host feeds, float32, int32 for integer
     formats and raw words (tile after tile). A queue may be given more entries than it holds: the rest follows as
     programs pop. Rams that ops write may be given initial contents; arrays of other names are not used.
@@ -33,6 +36,9 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
     """
     executor = Executor(netlists.load(path), mode=mode, arch=arch, seed=seed)
     feed(executor, read_archive(inputs))
+    for name, io in executor.io.items():
+        if isinstance(io, QueueIo) and not io.from_host and not io.readers:
+            executor.listen(name)
     executor.run(params=params)
     found = collect(executor)
     write_archive(outputs, found)
@@ -87,13 +93,14 @@ def collect(executor: Executor) -> dict[str, Array]:
 def read_archive(path: str | Path) -> dict[str, Array]:
     """The arrays of an .npz file; nothing in it is executed. Raises `InputError` if it cannot be read."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} is a single array; give an .npz with one array per queue")
+        opened = np.load(path, allow_pickle=False)
+        if not isinstance(opened, np.lib.npyio.NpzFile):
+            raise InputError(f"{path} is a single array; give an .npz with one array per queue")
+        with opened as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, MemoryError) as error:
         raise InputError(f"{path} is no .npz archive of plain arrays: {error}") from error
 
 

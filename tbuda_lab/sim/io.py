@@ -31,6 +31,7 @@ class Io:
         self.from_host = is_host_fed(spec)
         self.slots: list[Array | None] = [None] * max(spec.entries, 0)
         self._writes = 0
+        self.sink: list[Array] | None = None  # entries that a listening host took as they came
         self.prologue = False
         self.epilogue = False
         self.rd_autoinc = 0
@@ -43,6 +44,9 @@ class Io:
         return self.blank() if found is None else found
 
     def store(self, index: int, value: Array) -> None:
+        if self.sink is not None:
+            self.sink.append(value)
+            return
         self.slots[index] = value
         self._writes += 1
 
@@ -129,6 +133,8 @@ class QueueIo(Io):
 
     def push_slot(self) -> int:
         """The slot of the next push; moves the write pointer."""
+        if self.sink is not None:
+            return 0
         if self.occupancy >= self.entries:
             raise QueueError(f"push to full {self.describe()}: it holds {self.occupancy} of {self.entries} entries and "
                              f"nobody popped any (read pointer {self.rd}, write pointer {self.wr})")

@@ -61,10 +61,11 @@ def _merge_neighbours(netlist: Netlist, group: dict[str, str], root: Callable[[s
     devices: dict[str, set[int]] = {}
     for name, g in netlist.graphs.items():
         devices.setdefault(root(name), set()).add(g.target_device if isinstance(g.target_device, int) else -1)
+    flow = _flow(netlist, root)
     runs = [_epoch_order(program, netlist, root) for program in netlist.programs]
     while True:
         first, second = next(((a, b) for order in runs for a, b in itertools.pairwise(order)
-                              if a and b and _mergeable(a, b, runs, devices, netlist)), ("", ""))
+                              if a and b and _mergeable(a, b, runs, devices, netlist, flow)), ("", ""))
         if not first:
             return
         group[second] = first
@@ -86,11 +87,22 @@ def _epoch_order(program: Program, netlist: Netlist, root: Callable[[str], str])
     return order
 
 
-def _mergeable(first: str, second: str, runs: list[list[str]], devices: dict[str, set[int]], netlist: Netlist) -> bool:
+def _flow(netlist: Netlist, root: Callable[[str], str]) -> Callable[[str, str], bool]:
+    """Whether an op of the first epoch fills a queue that an op of the second reads."""
+    owner = {op: g.name for g in netlist.graphs.values() for op in g.ops}
+    links = {(owner[q.input], g.name) for g in netlist.graphs.values() for op in g.ops.values() for port in op.inputs
+             if (q := netlist.queues.get(port.source)) is not None and q.type == "queue" and q.input in owner}
+    return lambda first, second: any(root(a) == first and root(b) == second for a, b in links)
+
+
+def _mergeable(first: str, second: str, runs: list[list[str]], devices: dict[str, set[int]], netlist: Netlist,
+               flow: Callable[[str, str], bool]) -> bool:
     if first == second or devices[first] & devices[second]:
         return False
     if netlist.graphs[first].input_count != netlist.graphs[second].input_count:
         return False
+    if flow(first, second) and flow(second, first):
+        return False  # a queue that feeds back is read before it is written, which needs two runs
     for order in runs:
         places = [i for i, name in enumerate(order) if name in (first, second)]
         # every appearance must be the pair, once and in this order

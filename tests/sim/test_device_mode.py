@@ -1,0 +1,112 @@
+"""Where device mode rounds, and what it leaves alone."""
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.formats import DataFormat, quantise, round_to
+from tbuda_lab.sim import Executor
+from tbuda_lab.sim.arrays import core_statistics, core_view
+from tbuda_lab.sim.numerics import covers
+from tests.sim.build import Net
+from tests.sim.harness import feeds_for, pcc, run
+
+
+def matmul(fidelity="HiFi4", m_k=4, acc="Float32", intermed="Float32", fmt="Float16_b", **attributes):
+    net = Net("wormhole_b0", fmt)
+    net.queue("a", (1, 2, 8))
+    net.queue("b", (1, 8, 2))
+    net.op("mm", "matmul", ["a", "b"], (1, 2, 2), m_k=m_k, u_kt=8 // m_k, acc=acc, intermed=intermed,
+           fidelity=fidelity, **attributes)
+    net.queue("out", (1, 2, 2), source="mm")
+    net.streaming()
+    return net.netlist()
+
+
+def test_outputs_are_rounded_to_nearest():
+    net = matmul()
+    feeds = feeds_for(net)
+    exact = (quantise(feeds["a"], DataFormat.Float16_b) @ quantise(feeds["b"], DataFormat.Float16_b))
+    got, _ = run(net, feeds, mode="device")
+    np.testing.assert_array_equal(got["out"], round_to(exact, DataFormat.Float16_b))
+    golden, _ = run(net, feeds)
+    np.testing.assert_array_equal(golden["out"], quantise(exact, DataFormat.Float16_b))
+
+
+def test_spills_lose_accuracy_pass_by_pass():
+    errors = []
+    for m_k in (1, 2, 8):
+        net = matmul(m_k=m_k, acc="Float16_b", intermed="Bfp8_b")
+        feeds = feeds_for(net)
+        exact = quantise(feeds["a"], DataFormat.Float16_b).astype(float) @ quantise(feeds["b"], DataFormat.Float16_b)
+        got, _ = run(net, feeds, mode="device")
+        errors.append(float(np.sqrt(np.mean((got["out"] - exact) ** 2))))
+        assert pcc(got["out"], exact) > 0.99
+    assert errors[0] < errors[1] < errors[2]
+
+
+def test_fewer_passes_lose_accuracy():
+    errors = []
+    for fidelity in ("HiFi4", "HiFi2", "LoFi"):
+        net = matmul(fidelity, fmt="Float16")
+        feeds = feeds_for(net)
+        exact = quantise(feeds["a"], DataFormat.Float16).astype(float) @ quantise(feeds["b"], DataFormat.Float16)
+        got, _ = run(net, feeds, mode="device")
+        errors.append(float(np.sqrt(np.mean((got["out"] - exact) ** 2))))
+    assert errors[0] < errors[1] < errors[2]
+    # 5 and 7 significant bits, truncated
+    a, b = ((quantise(feeds[name], DataFormat.Float16).view(np.uint32) >> (24 - bits) << (24 - bits)).view(np.float32)
+            for name, bits in (("a", 7), ("b", 5)))
+    np.testing.assert_allclose(got["out"], a @ b, rtol=2e-3, atol=2e-3)
+
+
+def test_stochastic_rounding_is_seeded_and_unbiased():
+    net = Net("wormhole_b0", "Float32")
+    net.queue("a", (1, 4, 4))
+    net.op("op", "abs", ["a"], (1, 4, 4), fmt="Float16_b", stoch_rnd_mode="pack")
+    net.queue("out", (1, 4, 4), source="op", fmt="Float16_b")
+    net.streaming()
+    x = np.full((1, 1, 128, 128), 1 + 2**-9, np.float32)  # a quarter of a step above 1
+    results = [run(net.netlist(), {"a": x}, mode="device", seed=s)[0]["out"] for s in (1, 1, 2)]
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (results[0] != results[2]).any()
+    assert set(np.unique(results[0])) == {np.float32(1), np.float32(1 + 2**-7)}
+    assert abs((results[0] > 1).mean() - 0.25) < 0.02
+    golden, _ = run(net.netlist(), {"a": x})
+    assert (golden["out"] == 1).all()
+
+
+def test_moving_values_does_not_round_them_again():
+    net = Net("wormhole_b0", "Bfp8_b")
+    net.queue("a", (1, 2, 2))
+    net.op("x", "nop", ["a"], (2, 2, 1), tms={0: [("hslice", 2)]})
+    net.op("y", "nop", ["x"], (2, 1, 2), tms={0: ["transpose"]})
+    net.queue("out", (2, 1, 2), source="y")
+    net.streaming()
+    feeds = feeds_for(net.netlist())
+    rough, executor = run(net.netlist(), feeds, mode="device")
+    moved = executor.read("a")[0].reshape(64, 2, 32).transpose(1, 2, 0)
+    np.testing.assert_array_equal(rough["out"][0], quantise(moved, DataFormat.Bfp8_b))  # the host rounds at pop
+
+
+@pytest.mark.parametrize("one, other, yes", [
+    ("Float32", "Bfp8", True), ("Float16_b", "Bfp8_b", True), ("Float16", "Float16_b", False),
+    ("Bfp8_b", "Float16_b", False), ("Float16_b", "Float16", False), ("Bfp8", "Bfp4", True), ("Int8", "Bfp2", False)])
+def test_which_format_holds_which(one, other, yes):
+    assert covers(DataFormat[one], DataFormat[other]) is yes
+
+
+def test_views_by_core_are_slices_of_the_tensor():
+    net = matmul()
+    op = net.graphs["g"].ops["mm"]
+    op.grid_size, op.blocking.mblock = (2, 2), (1, 1)
+    executor = Executor(net, keep="all")
+    for name, array in feeds_for(net).items():
+        executor.push(name, array)
+    executor.run()
+    out = executor.kept["mm"]
+    view = core_view(out, op.grid_size, op.blocking)
+    assert np.shares_memory(view, out)
+    np.testing.assert_array_equal(view[0, 0, 1, 0, 0, :, 0, 0, 0], out[0, 0, 32:, :32])
+    found = core_statistics(out, op.grid_size)
+    assert found["max"][1, 1] == out[0, 0, 32:, 32:].max()
+    np.testing.assert_allclose(found["mean"][0, 1], out[0, 0, :32, 32:].mean(), rtol=1e-5)

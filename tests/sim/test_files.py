@@ -1,0 +1,124 @@
+"""Netlist files with inputs and outputs in archives."""
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core import netlist
+from tbuda_lab.core.errors import InputError, NetlistError, OutputError
+from tbuda_lab.sim.files import run_file
+from tests.sim.build import Net
+from tests.sim.test_programs import ONE, cache, gradient, ones
+
+
+def write(path, net):
+    netlist.dump(net, path)
+    return path
+
+
+def example(loops=1, count=2):
+    net = Net("blackhole", "Float32")
+    net.graph("g", count)
+    net.queue("x.in", ONE, entries=count)
+    net.ram("w", ONE)
+    net.op("op", "add", ["x.in", "w"], ONE)
+    net.queue("out", ONE, source="op", entries=count)
+    net.streaming(loops=loops)
+    return net.netlist()
+
+
+def test_a_file_runs_and_more_entries_than_a_queue_holds_follow(tmp_path):
+    path = write(tmp_path / "n.yaml", example(loops=3))
+    np.savez(tmp_path / "in.npz", **{"x.in": ones(6), "w": ones(1, 10), "other": np.zeros(3)})
+    assert run_file(path, tmp_path / "in.npz", tmp_path / "out.npz") == ["out"]
+    with np.load(tmp_path / "out.npz") as found:
+        assert found.files == ["out"]
+        np.testing.assert_array_equal(found["out"], ones(6) + 10)
+    first = (tmp_path / "out.npz").read_bytes()
+    run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
+    assert (tmp_path / "out.npz").read_bytes() == first
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npz", "n.yaml", "out.npz"]
+
+
+def test_missing_and_misshapen_inputs_are_listed_together(tmp_path):
+    path = write(tmp_path / "n.yaml", example())
+    np.savez(tmp_path / "in.npz", w=np.zeros((1, 1, 64, 32), np.float32))
+    with pytest.raises(InputError) as error:
+        run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
+    assert "x.in: missing; queue of Float32, (n, 1, 32, 32) float32" in str(error.value)
+    assert "w: has shape (1, 1, 64, 32); ram of Float32 takes (n, 1, 32, 32) float32" in str(error.value)
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_archives_with_objects_and_other_files_are_refused(tmp_path):
+    path = write(tmp_path / "n.yaml", example())
+    np.savez(tmp_path / "in.npz", w=np.array([{}], object))
+    with pytest.raises(InputError, match=r"is no .npz archive of plain arrays"):
+        run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
+    (tmp_path / "in.npz").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"is no .npz archive"):
+        run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
+    np.save(tmp_path / "in.npy", np.zeros(3))
+    with pytest.raises(InputError, match="is a single array"):
+        run_file(path, tmp_path / "in.npy", tmp_path / "out.npz")
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        run_file(path, tmp_path / "none.npz", tmp_path / "out.npz")
+    np.savez(tmp_path / "in.npz", **{"x.in": ones(2), "w": ones(1)})
+    with pytest.raises(OutputError, match="cannot be written: No such file"):
+        run_file(path, tmp_path / "in.npz", tmp_path / "no" / "out.npz")
+    with pytest.raises(NetlistError):
+        run_file(tmp_path / "no.yaml", tmp_path / "in.npz", tmp_path / "out.npz")
+
+
+def test_rams_are_written_out_by_slot_and_take_initial_contents(tmp_path):
+    path = write(tmp_path / "n.yaml", cache().netlist())
+    np.savez(tmp_path / "in.npz", **{"in": ones(1, 7), "cache": ones(3)})
+    assert run_file(path, tmp_path / "in.npz", tmp_path / "out.npz", params={"slot": 2}) == ["cache", "out"]
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["cache"][:, 0, 0, 0].tolist() == [1, 2, 7]
+        assert found["out"][:, 0, 0, 0].tolist() == [7]
+
+
+def test_params_default_to_one_and_modes_differ(tmp_path):
+    path = write(tmp_path / "n.yaml", gradient(loops=1))
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 1, 32, 64)).astype(np.float32), rng.normal(size=(2, 1, 64, 32)).astype(np.float32)
+    np.savez(tmp_path / "in.npz", a=a, b=b)
+    run_file(path, tmp_path / "in.npz", tmp_path / "golden.npz")
+    run_file(path, tmp_path / "in.npz", tmp_path / "device.npz", mode="device")
+    with np.load(tmp_path / "golden.npz") as one, np.load(tmp_path / "device.npz") as other:
+        np.testing.assert_allclose(one["acc"][0], (a @ b).sum(0), rtol=1e-5, atol=1e-5)
+        assert (one["acc"] != other["acc"]).any()
+        np.testing.assert_allclose(one["acc"], other["acc"], rtol=0.02, atol=0.02)
+    with pytest.raises(InputError, match="unknown mode 'silicon'"):
+        run_file(path, tmp_path / "in.npz", tmp_path / "x.npz", mode="silicon")
+
+
+def test_an_instance_takes_the_array_of_the_name_before_its_suffix(tmp_path):
+    net = example()
+    net.graphs["g"].target_device = [0, 1]
+    for queue in net.queues.values():
+        queue.target_device = [0, 1]
+    path = write(tmp_path / "n.yaml", net)
+    np.savez(tmp_path / "in.npz", **{"x.in": ones(2), "w.0": ones(1, 10), "w.1": ones(1, 20)})
+    assert run_file(path, tmp_path / "in.npz", tmp_path / "out.npz") == ["out.0", "out.1"]
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_array_equal(found["out.1"] - found["out.0"], np.full_like(found["out.0"], 10))
+
+
+def test_integer_and_raw_outputs_are_int32(tmp_path):
+    net = Net("blackhole", "Int8")
+    net.queue("a", (1, 1, 2))
+    net.op("op", "nop", ["a"], (1, 1, 2))
+    net.queue("out", (1, 1, 2), source="op")
+    net.queue("words", (1, 1, 2), fmt="RawUInt32")
+    net.op("raw", "nop", ["words"], (1, 2, 1), fmt="RawUInt32", tms={0: [("hslice", 2), ("vstack", 2)]})
+    net.queue("moved", (1, 2, 1), source="raw", fmt="RawUInt32")
+    net.streaming()
+    path = write(tmp_path / "n.yaml", net.netlist())
+    words = np.arange(2048, dtype=np.int32).reshape(1, 1, 32, 64) - 7
+    np.savez(tmp_path / "in.npz", a=np.full((1, 1, 32, 64), 300, np.int32), words=words)
+    run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["out"].dtype == np.int32 and (found["out"] == 127).all()
+        # words run tile after tile: the first tile is the upper one now, its words the first 1024 as before
+        np.testing.assert_array_equal(found["moved"].reshape(-1), words.reshape(-1))
