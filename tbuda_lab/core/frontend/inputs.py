@@ -29,8 +29,8 @@ class BoundInputs:
 
     @property
     def microbatch(self) -> int:
-        """Dim 0 that the inputs share, or 1 (also when some have 1 and broadcast)."""
-        sizes = {int(t.shape[0]) for _, t in self.leaves if t.dim()}
+        """Dim 0 that the inputs of rank 2 and more share, or 1 (some may have 1 there, and broadcast)."""
+        sizes = {int(t.shape[0]) for _, t in self.leaves if t.dim() > 1}
         larger = sizes - {1}
         return larger.pop() if len(larger) == 1 else 1
 

@@ -34,6 +34,12 @@ class Folded:
     name: str | None = None
 
 
+def known_shape(tensor: torch.Tensor) -> Shape | None:
+    """The shape of a traced tensor, or None when a size depends on data."""
+    sizes = [n if isinstance(n, int) else n.node.maybe_as_int() for n in tensor.shape]
+    return None if None in sizes else tuple(int(n) for n in sizes)
+
+
 Operand = Value | Folded | None
 Result = str | tuple[str | None, ...]
 
@@ -97,7 +103,10 @@ class Call:
     def out_shape(self) -> Shape:
         """Shape of the (first) result, as torch computed it."""
         first = self.out[0] if isinstance(self.out, tuple | list) else self.out
-        return tuple(int(n) for n in first.shape)
+        shape = known_shape(first)
+        if shape is None:
+            raise CannotMap("the shape of its result depends on the values of a tensor; shapes must be known")
+        return shape
 
     # -- writing ---------------------------------------------------------------------------------------------
     def op(self, op: Op, *operands: str) -> str:

@@ -330,8 +330,7 @@ def index(c: Call) -> str:
         masks = [i.tensor for i in known]
         if len(masks) != 1 or masks[0].dim() != 1:
             raise CannotMap("a truth-value index must be a single vector known at trace time")
-        wanted = masks[0].nonzero().reshape(-1)
-        return c.reshape(taken(c, x, lead, wanted.numpy()), c.out_shape)
+        return taken(c, x, lead, masks[0].nonzero().reshape(-1).numpy())
     sizes = [shape[d] for d in dims]
     parts = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
         *(torch.where(i.tensor < 0, i.tensor + n, i.tensor) for i, n in zip(known, sizes, strict=True))

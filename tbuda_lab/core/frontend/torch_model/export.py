@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +21,11 @@ from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 
 LOG = logging.getLogger("tbuda_lab.frontend")
-IGNORED = {"aten::_assert_tensor_metadata", "aten::_assert_async", "aten::sym_size", "aten::_assert_scalar"}
+SIZE = "aten::sym_size"
+IGNORED = {
+    f"aten::{name}"
+    for name in ("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size")
+}  # fmt: skip
 """Checks that tracing with fixed shapes has already made."""
 
 
@@ -37,14 +43,19 @@ def evaluation(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without torch's own chatter about the trace: our errors say it in fewer words."""
+    """Without torch's own chatter about the trace: our errors say it in fewer words.
+
+    What the model itself writes to stderr comes out afterwards, when the trace succeeds.
+    """
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
+    said = io.StringIO()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(said):
             warnings.simplefilter("ignore")
             yield
+        sys.stderr.write(said.getvalue())
     finally:
         logger.setLevel(level)
 
@@ -95,7 +106,9 @@ def functional(program: ExportedProgram) -> ExportedProgram:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
     }
     mutable = [t for t in targets if t._schema.is_mutable]
-    unmapped = [t for t in targets if not lookup(t) and not t._schema.is_mutable and t._schema.name not in IGNORED]
+    unmapped = [
+        t for t in targets if not lookup(t) and not t._schema.is_mutable and t._schema.name not in IGNORED | {SIZE}
+    ]
     if not mutable and not unmapped:
         return program
     table = {}
@@ -134,6 +147,7 @@ def _explain(error: Exception, inputs: BoundInputs) -> Exception:
 def _is_shape_complaint(text: str) -> bool:
     words = (
         "shape",
+        "reduction dim",
         "size",
         "dimension",
         "dim ",

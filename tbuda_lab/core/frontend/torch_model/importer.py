@@ -10,11 +10,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic, ModelError, UnsupportedOp
+from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend.aten import Call, CannotMap, Folded, Value, lookup
+from tbuda_lab.core.frontend.aten.call import known_shape
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
-from tbuda_lab.core.frontend.torch_model.export import IGNORED, export
+from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast
@@ -26,6 +27,21 @@ class _Poison:
 
 
 POISON = _Poison()
+VALUE_FREE = {
+    f"aten::{name}"
+    for name in (
+        "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "zero",
+        "fill",
+    )
+}  # fmt: skip
+"""Ops that use only the shape and type of their first operand, so their results are known at once."""
+ONE_KIND = {
+    f"aten::{name}"
+    for name in (
+        "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "convolution", "conv_transpose2d",
+    )
+}  # fmt: skip
+"""Ops whose tensors must all be floats, or all integers."""
 INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 """Higher-order calls that only wrap a region: the number of leading arguments before the region's own operands,
 the region itself included."""
@@ -39,7 +55,9 @@ def from_torch(
     name: str = "model",
     options: CompileOptions | None = None,
 ) -> Graph:
-    """The nD graph of a torch module, traced in eval mode on one element of the microbatch (dim 0 of the inputs).
+    """The nD graph of a torch module, traced in eval mode on one element of the microbatch.
+
+    Dim 0 of the inputs is the microbatch, unless the model mixes along it (see `elementwise_in_batch`).
 
     sample_inputs: a tensor, a tuple of positional inputs, or a dict of keyword inputs (any order). INPUT nodes follow
     the forward's order with attrs "dtype" and "argument"; PARAMETER nodes bear the state dict's dotted names, tied
@@ -51,8 +69,37 @@ def from_torch(
         raise ModelError(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module"
         )
-    bound = bind(module.forward, sample_inputs, kwargs).cut()
+    bound = bind(module.forward, sample_inputs, kwargs)
+    if bound.microbatch > 1 and elementwise_in_batch(module, bound):
+        bound = bound.cut()
     return _Importer(export(module, bound), bound, name).run()
+
+
+def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
+    """Whether the first element of the microbatch alone gives the first element of every output.
+
+    Dim 0 is taken for a microbatch only then; a model that mixes along dim 0 is traced on all of it.
+    """
+    size, first = bound.microbatch, bound.cut()
+    with evaluation(module), torch.no_grad(), quiet():
+        try:
+            whole = _tensors(module(*bound.args, **bound.kwargs))
+            alone = _tensors(module(*first.args, **first.kwargs))
+        except Exception:
+            return False
+    return len(whole) == len(alone) and all(
+        w.dim() > 0
+        and w.shape[0] == size
+        and a.shape == (1, *w.shape[1:])
+        and torch.allclose(
+            w[:1].double(), a.double(), rtol=1e-3, atol=1e-4 * float(w.abs().max() + 1e-6), equal_nan=True
+        )
+        for w, a in zip(whole, alone, strict=True)
+    )
+
+
+def _tensors(returned: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
 
 class _Importer:
@@ -99,6 +146,8 @@ class _Importer:
                 values[position] = self._stored(str(spec.target), spec.persistent, tied)
             elif spec.kind is InputKind.CONSTANT_TENSOR:
                 values[position] = Folded(self.program.constants[str(spec.target)], str(spec.target))
+            elif spec.kind in (InputKind.CUSTOM_OBJ, InputKind.TOKEN):
+                values[position] = None  # a random generator, say; the op that draws from it is refused
             elif spec.kind is not InputKind.USER_INPUT:
                 raise ModelError(f"the model needs an input of kind {spec.kind.name}, which has no form here")
         return values
@@ -156,6 +205,11 @@ class _Importer:
             return self._run_region(region, list(args[wrapped:]))
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in IGNORED:
             return None
+        if isinstance(target, torch._ops.OpOverload) and target._schema.name == SIZE:
+            sizes = self.graph[args[0].name].shape if isinstance(args[0], Value) else args[0].tensor.shape
+            return int(sizes[args[1]])
+        if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
+            args = (self._blank(node.all_input_nodes[0]), *args[1:])
         leaves = pytree.tree_leaves((args, kwargs))
         if not any(isinstance(v, Value | _Poison) for v in leaves):
             return self._fold(node, target, args, kwargs)
@@ -167,12 +221,19 @@ class _Importer:
         if any(isinstance(v, _Poison) for v in leaves):
             return POISON
         assert isinstance(target, torch._ops.OpOverload)
+        if target._schema.name in ONE_KIND:
+            self._check_kinds(target, leaves)
         call = Call(target, _by_name(target, args, kwargs), node.meta["val"], self.emit)
         try:
             result = mapping(call)
         except (CannotMap, ShapeError) as error:
             return self._refuse(node, str(error))
         return self._result(node, result)
+
+    def _blank(self, source: torch.fx.Node) -> Folded:
+        """A tensor of the right shape and type, for an op that reads nothing else of it."""
+        meta = source.meta["val"]
+        return Folded(torch.zeros(known_shape(meta) or (), dtype=meta.dtype), source.name)
 
     def _fold(self, node: torch.fx.Node, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose operands are all known is made now, by torch itself."""
@@ -198,6 +259,19 @@ class _Importer:
             )
         return item
 
+    def _check_kinds(self, target: torch._ops.OpOverload, operands: list[Any]) -> None:
+        """Raise `InputError` for integers among the floats of a product: torch refuses them when the model runs."""
+        dtypes = [
+            v.dtype if isinstance(v, Value) else v.tensor.dtype for v in operands if isinstance(v, Value | Folded)
+        ]
+        if len({d.is_floating_point for d in dtypes}) > 1:
+            origin = self.emit.origin
+            raise InputError(
+                f"{target} at {origin.location or origin.module} multiplies "
+                f"{' and '.join(sorted(map(str, set(dtypes))))}; "
+                "give the inputs of the model the dtype of its weights"
+            )
+
     def _result(self, node: torch.fx.Node, result: Any) -> Any:
         """Node names as values with torch's dtypes; the shapes we inferred must be torch's."""
         meta = node.meta["val"]
@@ -206,8 +280,8 @@ class _Importer:
         return self._checked(node, result, meta)
 
     def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> Value:
-        ours, theirs = tuple(self.graph[name].shape), tuple(int(n) for n in meta.shape)
-        if ours != theirs:
+        ours, theirs = tuple(self.graph[name].shape), known_shape(meta)
+        if theirs is not None and ours != theirs:
             raise ModelError(
                 f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}"
             )

@@ -34,8 +34,9 @@ def foreign(path: str) -> bool:
 
 
 def user_line(stack_trace: str | None) -> str:
-    """ "file.py:123" of the innermost frame outside torch, or ""."""
-    frames = [(path, line) for path, line in _FRAME.findall(stack_trace or "") if foreign(path)]
+    """The innermost frame outside torch, as "file.py:123"; torch's own layer where the model has no other code."""
+    every = _FRAME.findall(stack_trace or "")
+    frames = [(path, line) for path, line in every if foreign(path)] or every
     return f"{short_path(frames[-1][0])}:{frames[-1][1]}" if frames else ""
 
 

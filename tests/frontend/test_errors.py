@@ -1,0 +1,171 @@
+"""What cannot be imported is refused with one typed error that names the place and says what to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.frontend import feeds, from_any, from_torch
+
+X = torch.randn(1, 8)
+
+
+def line_of(mark: str) -> int:
+    """Number of the line of this file that ends with a comment of this mark."""
+    return next(i for i, text in enumerate(open(__file__).read().split("\n"), 1) if text.endswith(f"# {mark}"))
+
+
+class Inverse(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x)  # inverse
+
+
+class TwoGaps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inverse()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.inner(x))
+        return torch.sort(y).values + torch.fft.fft(y).real  # fourier
+
+
+def test_all_unsupported_ops_at_once() -> None:
+    with pytest.raises(UnsupportedOp) as caught:
+        from_torch(TwoGaps(), (torch.eye(8)[None],))
+    text = str(caught.value)
+    assert "inv" in text and f"test_errors.py:{line_of('inverse')}" in text and "inner" in text
+    assert "sort" in text and "fft" in text and f"test_errors.py:{line_of('fourier')}" in text
+    assert len(caught.value.diagnostics) >= 3
+    assert all(d.severity == "error" and d.fix for d in caught.value.diagnostics)
+
+
+class Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:  # branch
+            return x + 1
+        return x - 1
+
+
+class Counts(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(int(x.sum())):  # loop
+            x = x + 1
+        return x
+
+
+@pytest.mark.parametrize(("module", "mark"), [(Branches(), "branch"), (Counts(), "loop")])
+def test_data_dependent_control_flow_names_the_line(
+    module: nn.Module, mark: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        from_torch(module, (X,))
+    assert f"test_errors.py:{line_of(mark)}" in str(caught.value)
+    assert "depends on the value of a tensor" in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+class Broken(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("no such thing")  # broken
+
+
+def test_code_that_raises_names_the_line() -> None:
+    with pytest.raises(ModelError, match="KeyError") as caught:
+        from_torch(Broken(), (X,))
+    assert f"test_errors.py:{line_of('broken')}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (torch.randn(1, 9),),
+        (torch.zeros(1, 8, dtype=torch.int64),),
+        (),
+        (X, X),
+        ("eight",),
+        {"y": X},
+        (None,),
+    ],
+    ids=["shape", "dtype", "none", "surplus", "string", "name", "None"],
+)  # fmt: skip
+def test_sample_inputs_that_do_not_fit(inputs: object) -> None:
+    with pytest.raises(InputError) as caught:
+        from_torch(nn.Linear(8, 4), inputs)
+    assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        ((torch.randn(1, 9),), "traced for"),
+        ((torch.zeros(1, 8, dtype=torch.int64),), "torch.float32"),
+        ((), "0 input tensor"),
+        ((X, X), "2 input tensor"),
+        ({"y": X}, "'y'"),
+        ({}, "missing"),
+        ((torch.randn(8),), "traced for"),
+    ],
+)
+def test_later_inputs_that_do_not_fit(inputs: object, says: str) -> None:
+    graph = from_torch(nn.Linear(8, 4), (X,))
+    with pytest.raises(InputError, match=says):
+        feeds(graph, inputs)
+
+
+def test_inputs_of_different_microbatch() -> None:
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+    graph = from_torch(Sum(), (X, X))
+    with pytest.raises(InputError, match="microbatch"):
+        feeds(graph, (torch.randn(2, 8), torch.randn(3, 8)))
+    assert feeds(graph, (torch.randn(2, 8), torch.randn(2, 8)))["x"].shape == (2, 8)
+
+
+def test_state_that_the_model_writes_is_refused() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x + self.count
+
+    with pytest.raises(UnsupportedOp, match="count"):
+        from_torch(Counter(), (X,))
+
+
+def test_randomness_and_active_dropout_are_refused() -> None:
+    class Noise(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.randn(1, 8)
+
+    class Drop(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(x, 0.5)
+
+    with pytest.raises(UnsupportedOp, match="random"):
+        from_torch(Noise(), (X,))
+    with pytest.raises(UnsupportedOp, match="dropout"):
+        from_torch(Drop(), (X,))
+
+
+def test_indices_of_a_pool_are_refused() -> None:
+    class Pool(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return nn.functional.max_pool2d(x, 2, return_indices=True)
+
+    with pytest.raises(UnsupportedOp, match="output 1"):
+        from_torch(Pool(), (torch.randn(1, 2, 4, 4),))
+
+
+def test_what_is_no_model() -> None:
+    with pytest.raises(ModelError, match="not a model"):
+        from_any(lambda x: x, (X,))
+    with pytest.raises(ModelError, match=r"torch\.nn\.Module"):
+        from_torch(lambda x: x, (X,))  # type: ignore[arg-type]
