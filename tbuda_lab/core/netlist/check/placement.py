@@ -94,6 +94,9 @@ def local_inputs(c: Context, op: NetOp) -> Issues:
                 "grayskull chips have no links: put them on one chip"
 
 
+_MOST_AT_ONCE = 64  # buffers compared with each one; only netlists that overlap everywhere have more
+
+
 @dataclasses.dataclass(frozen=True, order=True)
 class _Span:
     memory: tuple[str, int, int]  # location, chip, channel
@@ -143,13 +146,13 @@ def _same_bytes(c: Context, a: Queue, b: Queue) -> bool:
 def dram_overlap(c: Context) -> Issues:
     """No two queues share bytes of DRAM or host memory at the same time, but for the views of one ram."""
     lives = _together(c)
+    rank = {name: k for k, name in enumerate(c.n.queues)}
     seen: set[tuple[str, str]] = set()
     open_spans: list[_Span] = []
     for span in _spans(c):
-        open_spans = [o for o in open_spans if o.memory == span.memory and o.end > span.start]
-        for other in open_spans[:64]:
-            first, second = sorted((other.queue, span.queue), key=list(c.n.queues).index) \
-                if other.queue != span.queue else (span.queue, span.queue)
+        open_spans = [o for o in open_spans if o.memory == span.memory and o.end > span.start][-_MOST_AT_ONCE:]
+        for other in open_spans:
+            first, second = sorted((other.queue, span.queue), key=rank.__getitem__)
             if (first, second) in seen:
                 continue
             seen.add((first, second))

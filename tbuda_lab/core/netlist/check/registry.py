@@ -62,6 +62,24 @@ def ordered() -> list[Rule]:
     return sorted(RULES.values(), key=place)
 
 
+# what the reader refuses in a text before any rule runs; some share their id with rules that say the same of a netlist
+TEXT_RULES = {
+    "Y1": "The file is YAML: it can be parsed, is not nested without end, and its aliases end.",
+    "Y2": "No section or field is written twice; input_N_tms may be, and adds up.",
+    "Y3": "Sections and elements are maps or lists where those are wanted.",
+    "Y4": "Values are numbers, truths and names where those are wanted.",
+    "D1": "devices has no key but arch.", "D3": "The chosen arch is one of those the netlist is for.",
+    "Q1": "Queue fields are known.", "Q2": "Queue names are unique.", "Q3": "grid_size, mblock and ublock are pairs.",
+    "Q8": "Data formats are known.", "O2": "grid_size, mblock and ublock of ops are pairs.",
+    "O4": "There is one in_df for each input; grid_loc is a pair.", "O8": "Attribute values have their shape.",
+    "O9": "TMs are known, have the arguments they take, and name an input of the op.",
+    "F12": "Sub-op fields and attributes are known; the type stands before the attributes.",
+}
+
+
 def describe() -> list[dict[str, Any]]:
     """Id, scope, stage, profile and doc of every rule, for documentation and views."""
-    return [{"id": r.id, "scope": r.scope, "stage": r.stage, "profile": r.profile, "doc": r.doc} for r in ordered()]
+    texts = [{"id": id, "scope": "text", "stage": "parse", "profile": "backend", "doc": doc}
+             for id, doc in TEXT_RULES.items()]
+    return texts + [{"id": r.id, "scope": r.scope, "stage": r.stage, "profile": r.profile, "doc": r.doc}
+                    for r in ordered()]

@@ -27,6 +27,9 @@ def untilize_target(c: Context, op: NetOp) -> Issues:
                 "only the host reads untilized queues"
 
 
+_MOST_AT_ONCE = 1024  # ops compared with each one; no grid has more cores
+
+
 def rectangle(op: NetOp) -> tuple[int, int, int, int] | None:
     """(row, column, rows, columns) of the cores of an op, grid_transpose respected; None where it has no core."""
     if op.grid_loc is None or op.type == "ethernet_datacopy" or min(op.grid_size) < 1:
@@ -39,16 +42,18 @@ def rectangle(op: NetOp) -> tuple[int, int, int, int] | None:
 def cores_overlap(c: Context, g: NetGraph) -> Issues:
     """No core belongs to two ops of one graph."""
     placed = sorted((box, name) for name, op in g.ops.items() if (box := rectangle(op)) is not None)
+    rank = {name: k for k, name in enumerate(g.ops)}
     open_boxes: list[tuple[tuple[int, int, int, int], str]] = []
     for box, name in placed:
-        open_boxes = [o for o in open_boxes if o[0][0] + o[0][2] > box[0]]
+        open_boxes = [o for o in open_boxes if o[0][0] + o[0][2] > box[0]][-_MOST_AT_ONCE:]
         for other, other_name in open_boxes:
             if box[1] < other[1] + other[3] and other[1] < box[1] + box[3]:
-                later = max(name, other_name, key=list(g.ops).index)
+                later = max(name, other_name, key=rank.__getitem__)
                 earlier = other_name if later == name else name
                 row, col = max(box[0], other[0]), max(box[1], other[1])
                 yield (later, "grid_loc"), f"op {later!r} and op {earlier!r} share core [{row}, {col}]", \
                     "move or shrink one of them"
+                break  # one partner is enough to find it
         open_boxes.append((box, name))
 
 

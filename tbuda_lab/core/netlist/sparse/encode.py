@@ -58,12 +58,12 @@ class SparseEncoding:
 
 
 def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ublock_r: int, u_kt: int, act_rt: int,
-                  act_z: int, fracture: int = 1) -> SparseEncoding:
+                  act_z: int, fracture: int = 1, pointer_bits: int = 1, index_bits: int = 1) -> SparseEncoding:
     """Encodes a picker for an op of `t` slices on `grid_r` rows of cores with (mblock_m, ublock_r, u_kt).
 
     coo: (n, 3) of (t, out_row, in_row) in elements; out_row counts the op's padded rows, in_row those of the
     activation with its `act_z` slices of `act_rt` tile rows stacked. With `fracture` f, slices t .. 2t-1 belong to
-    the second group of columns, and so on.
+    the second group of columns, and so on. pointer_bits and index_bits are least widths of the two attributes.
 
     Raises `InputError` for entries outside the tensors, `PlacementError` when the 16-bit words do not suffice (see
     `fits`).
@@ -96,8 +96,8 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
     streams = grid_r * fracture
 
     pointer, distinct, num_sparse_tiles = _deduplicate(masks, tile_stream, streams)
-    pointer_bits = max(1, bits_for(num_sparse_tiles))
-    index_bits = max(1, bits_for(mblock_m))
+    pointer_bits = max(pointer_bits, bits_for(num_sparse_tiles))
+    index_bits = max(index_bits, bits_for(mblock_m))
     low_bits = bits_for(ublock_r) + bits_for(u_kt)
     if pointer_bits + low_bits > 16:
         raise _too_wide(f"{num_sparse_tiles} distinct sparse tiles need {pointer_bits} bits beside {low_bits} for a "
