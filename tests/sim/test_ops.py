@@ -244,6 +244,27 @@ def test_sparse_matmul(seed, cores, ublock_r, u_kt, t, bias):
         np.testing.assert_array_equal(got, np.concatenate(parts, axis=3))
 
 
+def test_sparse_matmul_without_a_written_index_width():
+    """The width of the tile pointers then counts for the ublock rows too."""
+    rng = np.random.default_rng(5)
+    picked = np.argwhere(rng.random((2, 64)) < 0.5)
+    coo = np.column_stack([picked, rng.integers(0, 128, len(picked))])
+    enc = encode_picker(coo, grid_r=2, t=2, mblock_m=1, ublock_r=1, u_kt=2, act_rt=2, act_z=2, pointer_bits=8,
+                        index_bits=8)
+    net = Net("wormhole_b0", "Float16_b")
+    net.ram("tiles", (1, 2, enc.num_sparse_tiles), fmt="Bfp2_b")
+    net.queue("act", (2, 2, 1))
+    net.ram("words", (1, 2, 1), fmt="RawUInt32")
+    net.op("op", "matmul", ["tiles", "act", "words"], (2, 2, 1), grid=(2, 1), identity=True, m_k=1, u_kt=2,
+           num_sparse_tiles=enc.num_sparse_tiles, num_index_tiles=1, sparse_tile_ptr_bits=8)
+    net.queue("out", (2, 2, 1), source="op")
+    net.streaming()
+    check(net.netlist(), tiles=enc.sparse_tensor()[None], words=enc.index_tensor()[None])
+    net.net.graphs["g"].ops["op"].attributes["sparse_tile_ptr_bits"] = 3
+    with pytest.raises(NetlistError, match="op 'op': the encodings cannot be decoded"):
+        check(net.netlist(), tiles=enc.sparse_tensor()[None], words=enc.index_tensor()[None])
+
+
 def fused(inputs, schedules, out=(1, 1, 1), grid=(1, 1), count=2, **op):
     net = Net("grayskull", "Float32")
     net.graph("g", count)
