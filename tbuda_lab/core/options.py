@@ -48,7 +48,7 @@ Target = str | tuple[str, ...] | re.Pattern[str] | Callable[[Any], bool]
 
 @dataclasses.dataclass(frozen=True)
 class Override:
-    """One request of the user. `kind` is one of OVERRIDE_KINDS; `target` names ops (a name, a tuple, a regex, a predicate).
+    """One request of the user: `kind` is one of OVERRIDE_KINDS, `target` a name, names, a regex or a predicate.
 
     values by kind: op_size -> (rows, columns); t_stream_dir -> "n"|"r"|"c"|"rz"|"cz"; t_stream_shape -> (r, c);
     u_kt -> int; op_placement -> {"start": (r, c), "transpose": bool, "chip": int}; epoch_break, chip_break -> True;
