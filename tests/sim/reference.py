@@ -73,12 +73,25 @@ class Fifo:
         self.rd = new
 
 
+class Slices:
+    """A view of a ram: every slot is some slots of the base, stacked as slices of one blocking."""
+
+    def __init__(self, base, entries):
+        self.base, self.k = base, base.n // entries
+
+    def __getitem__(self, i):
+        return np.concatenate(self.base.memory[i * self.k:(i + 1) * self.k])
+
+
 class Reference:
     def __init__(self, netlist: s.Netlist, arch: str | None = None):
         self.net = netlist
         self.arch = (arch or netlist.arch[0]).lower()
         self.q = {name: Fifo(q) for name, q in netlist.queues.items()}
         self.ops = {op.name: (g, op) for g in netlist.graphs.values() for op in g.ops.values()}
+        for name, q in netlist.queues.items():
+            if q.alias:
+                self.q[name].memory = Slices(self.q[q.alias], q.entries)
         self.previous = {}
         self.statics = {}
         self.epoch = self._epochs()
