@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.netlist.opspec import ARITY
 from tbuda_lab.sim.arrays import Array, as_number, rows_to_words, shape_text
 from tbuda_lab.sim.context import History, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
@@ -36,7 +37,14 @@ def build(context: OpContext, history: History | None = None) -> Kernel:
     builder = BUILDERS.get(op.type)
     if builder is None:
         raise context.error("O1", "unknown op type", f"one of {', '.join(sorted(BUILDERS))}")
-    kernel = builder(context)
+    least, most = ARITY.get(op.type, (1, None))
+    if len(op.inputs) < least or (most is not None and len(op.inputs) > most):
+        raise context.error("O4", f"{len(op.inputs)} inputs", f"it takes {least}" + (
+            "" if most == least else f" to {most}" if most else " or more"))
+    try:
+        kernel = builder(context)
+    except (TypeError, ValueError, KeyError) as error:
+        raise context.error("O1", f"its attributes cannot be read: {error!r}") from None
     moves_only = op.type in MOVES
     relu = relu_of(op.attributes) if op.type != "fused_op" else None
     pack = context.numerics.pack(op, moves_only=moves_only and relu is None,
@@ -47,7 +55,10 @@ def build(context: OpContext, history: History | None = None) -> Kernel:
     def run(args: Sequence[Array], free: int | None) -> Array:
         try:
             out = kernel(args, free)
-        except ValueError as error:
+        except MemoryError:
+            raise context.error("memory", f"a tensor (z, R, C) = {shape_text(expected)} does not fit the host's memory"
+                                ) from None
+        except (ValueError, IndexError, ZeroDivisionError, AssertionError) as error:
             shapes = ", ".join(shape_text(x) for x in args)
             raise context.error("G8", f"inputs of shapes (z, R, C) = {shapes} do not fit: {error}") from None
         if out.shape[1:] != expected:

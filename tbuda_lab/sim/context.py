@@ -53,10 +53,17 @@ class OpContext:
         value = self.op.attributes.get(name, default)
         if value is None:
             raise self.error("O7", f"attribute {name!r} is missing", f"write {name} in the attributes")
-        return int(value)
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise self.error("O1", f"attribute {name!r} is {value!r}", "a whole number") from None
 
     def number(self, name: str, default: float) -> float:
-        return float(self.op.attributes.get(name, default))
+        value = self.op.attributes.get(name, default)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise self.error("O1", f"attribute {name!r} is {value!r}", "a number") from None
 
     def text(self, name: str, default: str) -> str:
         return str(self.op.attributes.get(name, default))

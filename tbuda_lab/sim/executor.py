@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -142,10 +143,11 @@ class Executor:
 
     # -- programs -------------------------------------------------------------------------------------------------
     def run(self, program: str | None = None, params: Mapping[str, int] | None = None,
-            progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+            progress: Progress | None = None, cancel: Cancel | threading.Event | None = None) -> None:
         """Runs one program, or all in file order. Params that are not given are 1; static variables keep their
-        values from call to call. progress(executes so far, graph) and cancel() are called between graphs, the
-        latter also between ops; if it returns true, `Cancelled` is raised."""
+        values from call to call. progress(executes so far, graph) is called between graphs; cancel, an event or a
+        function, is asked between instructions and ops, and if it is set or true, `Cancelled` is raised."""
+        asked = cancel.is_set if isinstance(cancel, threading.Event) else cancel
         chosen = [p for p in self.netlist.programs if program is None or p.name == program]
         if not chosen:
             names = ", ".join(p.name for p in self.netlist.programs) or "none"
@@ -155,7 +157,7 @@ class Executor:
         with np.errstate(all="ignore"):
             for each in chosen:
                 statics = self._statics.setdefault(each.name, {})
-                ProgramRun(each, self, statics, given, progress, cancel).run()
+                ProgramRun(each, self, statics, given, progress, asked).run()
 
     def epoch_of(self, graph: str) -> tuple[str, ...] | None:
         """The graphs that run together with this one, or None if there is no such graph."""
@@ -173,10 +175,14 @@ class Executor:
                 history.last = None
 
     def allocate(self, queue: str) -> None:
-        """Dynamic allocation: pointers start at zero. Raises `QueueError` if it is allocated already."""
+        """Dynamic allocation: pointers start at zero. Raises `QueueError` if it is allocated already or lies on
+        another one that is."""
         io = self._find(queue)
         if queue in self._allocated:
             raise QueueError(f"{io.describe()} is allocated twice")
+        for other in sorted(self._allocated):
+            if io_module.overlap(io.spec, self.io[other].spec):
+                raise QueueError(f"{io.describe()} is allocated over {self.io[other].describe()}, which is in use")
         self._allocated.add(queue)
         io.reset()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tbuda_lab.core.errors import InputError, QueueError
-from tbuda_lab.core.formats import DataFormat, quantise
+from tbuda_lab.core.formats import DataFormat, quantise, tile_bytes
 from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, queue_shape, rows_to_words, shape_text, words_to_rows
 
@@ -253,6 +253,19 @@ def from_stream(streams: Array, spec: Queue) -> Array:
 def is_host_fed(spec: Queue) -> bool:
     """Fed by the host, directly or from a queue of another network."""
     return spec.input == "HOST" or "net2net" in spec.input
+
+
+def overlap(one: Queue, other: Queue) -> bool:
+    """Whether two queues of one device have buffers that share bytes."""
+    if one.target_device != other.target_device or one.loc != other.loc:
+        return False
+    sizes = []
+    for q in (one, other):
+        (m, n), (ur, uc) = q.blocking.mblock, q.blocking.ublock
+        tile = tile_bytes(q.df, q.tile_dim or FULL_TILE, header=q.layout != "flat")
+        sizes.append(q.blocking.t * m * n * ur * uc * tile * q.entries)
+    return any(a.channel == b.channel and a.address < b.address + sizes[1] and b.address < a.address + sizes[0]
+               for a in one.buffers for b in other.buffers)
 
 
 def round_half_away(x: Array) -> Array:

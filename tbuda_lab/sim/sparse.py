@@ -1,7 +1,8 @@
-"""Sparse (identity) matmul: the encoding decoded once, then one scipy product per group of columns."""
+"""Sparse (identity) matmul: the encoding decoded once, then one product per group of columns."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,19 @@ from tbuda_lab.sim.kernels import matmul as mm
 TILE = 32
 _DENSE = 64  # values per tile from which blocks are quicker than single elements
 Matrix = scipy.sparse.csr_matrix | scipy.sparse.bsr_matrix
+
+
+@dataclasses.dataclass(frozen=True)
+class RowPicker:
+    """A matrix whose rows hold a single 1 or nothing: the common case, in which a product copies rows."""
+
+    index: Array
+    empty: Array
+
+    def __matmul__(self, x: Array) -> Array:
+        out: Array = np.take(x, self.index, axis=0)
+        out[self.empty] = 0
+        return out
 
 
 def build_sparse(context: OpContext) -> Kernel:
@@ -33,7 +47,7 @@ def build_sparse(context: OpContext) -> Kernel:
     u_kt = context.whole("u_kt")
     bias = context.flag("bias")
     spill = context.numerics.spill(op)
-    kept: list[tuple[Array, Array, int, list[Matrix]]] = []
+    kept: list[tuple[Array, Array, int, list[Matrix | RowPicker]]] = []
 
     def per_core(x: Array, index: int) -> Array:
         """(z, R, C) -> (grid rows, column groups, tiles, 32, 32); what a broadcast along c repeats is left out."""
@@ -44,7 +58,7 @@ def build_sparse(context: OpContext) -> Kernel:
         tiles = x[0, :, :ct * TILE].reshape(grid_r, rt // grid_r, TILE, fracture, ct // fracture, TILE)
         return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(grid_r, fracture, -1, TILE, TILE)
 
-    def matrices(tiles: Array, words: Array, act_rows: int) -> list[Matrix]:
+    def matrices(tiles: Array, words: Array, act_rows: int) -> list[Matrix | RowPicker]:
         for known_tiles, known_words, known_rows, found in kept:
             if known_rows == act_rows and same_memory(known_tiles, tiles) and same_memory(known_words, words):
                 return found
@@ -83,8 +97,13 @@ def same_memory(x: Array, y: Array) -> bool:
                       and x.strides == y.strides and x.dtype == y.dtype)
 
 
-def _compact(matrix: scipy.sparse.csr_matrix) -> Matrix:
-    """As blocks of tiles where single elements would take longer."""
+def _compact(matrix: scipy.sparse.csr_matrix) -> Matrix | RowPicker:
+    """As a picker of rows, or as blocks of tiles where single elements would take longer."""
+    per_row = np.diff(matrix.indptr)
+    if per_row.size and per_row.max() <= 1 and (matrix.data == 1).all():
+        index = np.zeros(per_row.size, np.intp)
+        index[per_row == 1] = matrix.indices
+        return RowPicker(index, np.flatnonzero(per_row == 0))
     blocks = matrix.tobsr((TILE, TILE)) if matrix.nnz > 1 << 20 else None
     return blocks if blocks is not None and matrix.nnz > _DENSE * max(1, blocks.indices.size) else matrix
 

@@ -1,5 +1,7 @@
 """Programs, queues and epochs."""
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -464,6 +466,15 @@ def test_dynamic_queues():
         run_with(net, push={"in": ones(4)})
 
 
+def test_dynamic_queues_must_not_lie_on_one_another():
+    net = chain()
+    net.queue("q1", ONE, buffers=[Buffer(0, 0x1000)])
+    net.queue("q2", ONE, buffers=[Buffer(0, 0x1100)])
+    net.program("run", [Allocate(["q1"]), Deallocate(["q1"]), Allocate(["q2"]), Allocate(["q1"])])
+    with pytest.raises(QueueError, match=r"queue 'q1' .* is allocated over queue 'q2'"):
+        Executor(net.netlist()).run()
+
+
 def test_cancel_stops_between_ops():
     net = chain(count=4)
     net.streaming()
@@ -471,6 +482,11 @@ def test_cancel_stops_between_ops():
     executor.push("in", ones(4))
     with pytest.raises(Cancelled):
         executor.run(cancel=lambda: True)
+    event = threading.Event()
+    executor = Executor(net.netlist(), on_op=lambda name, x: event.set())
+    executor.push("in", ones(4))
+    with pytest.raises(Cancelled, match="at instruction"):
+        executor.run(cancel=event)
 
 
 def test_the_hook_and_kept_outputs_see_every_op():
