@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -14,7 +16,7 @@ X = torch.randn(1, 8)
 
 def line_of(mark: str) -> int:
     """Number of the line of this file that ends with a comment of this mark."""
-    return next(i for i, text in enumerate(open(__file__).read().split("\n"), 1) if text.endswith(f"# {mark}"))
+    return next(i for i, text in enumerate(Path(__file__).read_text().split("\n"), 1) if text.endswith(f"# {mark}"))
 
 
 class Inverse(nn.Module):

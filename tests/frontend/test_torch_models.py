@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -99,7 +100,8 @@ class Outer(nn.Module):
 
 def test_origins_and_names() -> None:
     graph = from_torch(Outer(), (torch.randn(1, 16),))
-    line = next(i for i, text in enumerate(open(__file__).read().split("\n"), 1) if "the line that origins" in text)
+    lines = Path(__file__).read_text().split("\n")
+    line = next(i for i, text in enumerate(lines, 1) if "the line that origins" in text)
     relu = graph["second.relu"]
     assert (relu.origin.module, relu.origin.module_class) == ("second", "Inner")
     assert relu.origin.source_op == "aten.relu.default"
@@ -185,4 +187,5 @@ def test_the_import_does_not_depend_on_hash_order() -> None:
         ).stdout
         for seed in ("0", "7")
     ]  # fmt: skip
-    assert (texts[0] == texts[1] and "matmul" in texts[0]) or "conv2d" in texts[0]
+    assert texts[0] == texts[1]
+    assert "conv2d" in texts[0]

@@ -80,7 +80,9 @@ def create_conv2d_sparse_picker_matrix(
     height, width = oh * ow, y * x
     if tile_align:
         height, width = -(-height // 32) * 32, -(-width // 32) * 32
-    return torch.sparse_coo_tensor(torch.stack([at, source.reshape(-1)[at]]), torch.ones(len(at)), (height, width))
+    return torch.sparse_coo_tensor(
+        torch.stack([at, source.reshape(-1)[at]]), torch.ones(len(at)), (height, width), check_invariants=True
+    )
 
 
 def create_flattened_padding_removal_sparse_picker_matrix(
@@ -90,7 +92,7 @@ def create_flattened_padding_removal_sparse_picker_matrix(
     groups = original_length // padded_length
     source = (torch.arange(groups)[:, None] * padded_length + start + torch.arange(length)[None, :]).reshape(-1)
     at = torch.stack([torch.arange(len(source)), source])
-    return torch.sparse_coo_tensor(at, torch.ones(len(source)), (len(source), original_length))
+    return torch.sparse_coo_tensor(at, torch.ones(len(source)), (len(source), original_length), check_invariants=True)
 
 
 create_reshape_flatten_sparse_picker_matrix = refused("eval.create_reshape_flatten_sparse_picker_matrix", "use Reshape")
