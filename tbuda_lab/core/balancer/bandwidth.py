@@ -13,9 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.parameters import is_small, preloads, resident_tiles
+from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.lowering.hwops import HwSparseMatmul
 
 NOC, DRAM, HOST = "noc", "dram", "host"
 
@@ -36,6 +38,7 @@ class Traffic:
     operand_cores: tuple[np.ndarray, ...]
     output_bytes: np.ndarray
     output_cores: np.ndarray
+    picker_bytes: np.ndarray | None = None  # sparse tiles and encodings of a sparse matmul
 
 
 def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic:
@@ -72,7 +75,12 @@ def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic
         sizes.append(count * tile)
         readers.append(cores_in)
     out = rows["t"].astype(np.int64) * block_r * block_c * tile_bytes(profile.df, align=device.tile_align)
-    return Traffic(tuple(sizes), tuple(readers), out, cores)
+    picker = None
+    if isinstance(profile.op, HwSparseMatmul):
+        distinct = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))
+        words = encoding_tiles(rows) * tile_bytes(ENCODING_DF, align=device.tile_align)
+        picker = distinct * tile_bytes(SPARSE_TILE_DF, align=device.tile_align) + words
+    return Traffic(tuple(sizes), tuple(readers), out, cores, picker)
 
 
 def dram_divider(device: DeviceSpec, dram_cores: int) -> int:
@@ -96,13 +104,15 @@ def limits(
     microbatch: int = 1,
     move: Traffic | None = None,
 ) -> np.ndarray:
-    """(2 + operands, rows): cycles of the kernel, of each operand, of the output. `where` and `output` say over what
-    each moves: "noc", "dram" or "host" ("" for an output nobody waits for)."""
+    """(3 + operands, rows): cycles of the kernel, of each operand, of the output, of a sparse matmul's picker.
+
+    `where` and `output` say over what each moves: "noc", "dram" or "host" ("" for an output nobody waits for).
+    """
     move = move or traffic(profile, rows, device)
     noc = device.noc_bytes_per_cycle / 2
     base = device.dram_bytes_per_cycle
     dram = base / dram_divider(device, load.dram_cores)
-    table = np.zeros((2 + len(where), len(rows)))
+    table = np.zeros((3 + len(where), len(rows)))
     table[0] = rows["cycles"]
     for port, place in enumerate(where):
         size = move.operand_bytes[port]
@@ -116,12 +126,15 @@ def limits(
             table[1 + port] = size / (device.pcie_bytes_per_cycle / cores)
         else:
             table[1 + port] = size / noc
+    if move.picker_bytes is not None:
+        # preloaded like a parameter, or streamed where L1 has no room for it
+        table[-1] = move.picker_bytes / np.where(rows["prologue"], base / 2, dram)
     if output == DRAM:
-        table[-1] = move.output_bytes / dram
+        table[-2] = move.output_bytes / dram
     elif output == HOST:
-        table[-1] = move.output_bytes / (device.pcie_bytes_per_cycle / np.maximum(move.output_cores, load.host_cores))
+        table[-2] = move.output_bytes / (device.pcie_bytes_per_cycle / np.maximum(move.output_cores, load.host_cores))
     elif output == NOC:
-        table[-1] = move.output_bytes / noc
+        table[-2] = move.output_bytes / noc
     return table
 
 
@@ -131,4 +144,4 @@ def limiter_name(index: int, where: Sequence[str], output: str) -> str:
         return "kernel"
     if index <= len(where):
         return f"input {index - 1} {where[index - 1]}"
-    return f"output {output}"
+    return f"output {output}" if index == len(where) + 1 else "picker dram"

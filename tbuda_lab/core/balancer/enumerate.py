@@ -13,17 +13,14 @@ import numpy as np
 from tbuda_lab.core.balancer.blocks import divisors, expand, ublock_shapes
 from tbuda_lab.core.balancer.cost import cycles as cost_cycles
 from tbuda_lab.core.balancer.parameters import is_small, resident_tiles
-from tbuda_lab.core.balancer.pickers import picker_profile
+from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 
-SPARSE_TILE_DF = DataFormat.Bfp2_b
-ENCODING_DF = DataFormat.RawUInt32
-ENCODING_TILE_BYTES = 4096
 _MAX_STREAM_FACTOR = 256
 
 
@@ -279,10 +276,7 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     if isinstance(profile.op, HwSparseMatmul):
         distinct = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))
         l1_param += distinct * tile_bytes(SPARSE_TILE_DF, align=align)
-        # words of all strips, ublocks and tiles; a strip never crosses a page, so pages are not full
-        size = rows["nz_strips"] * 6 + rows["nz_ublocks"] * 2 + rows["nz_tiles"] * 2
-        tiles = np.maximum(1, -(-size * 5 // (4 * ENCODING_TILE_BYTES)))
-        resident = tiles * tile_bytes(ENCODING_DF, align=align)
+        resident = encoding_tiles(rows) * tile_bytes(ENCODING_DF, align=align)
         room = device.l1_usable - rows["l1_output"] - rows["l1_intermed"] - l1_param - l1_input
         streamed_encoding = np.minimum(resident, 2 * tile_bytes(ENCODING_DF, align=align))
         keep = resident <= room

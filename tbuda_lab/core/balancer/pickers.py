@@ -6,8 +6,13 @@ import functools
 
 import numpy as np
 
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, Payload, TileShape
 from tbuda_lab.core.netlist.sparse import PickerProfile, SparseEncoding, encode_picker
+
+SPARSE_TILE_DF = DataFormat.Bfp2_b
+ENCODING_DF = DataFormat.RawUInt32
+PAGE_BYTES = 4096
 
 
 @functools.lru_cache(maxsize=512)
@@ -45,6 +50,14 @@ def _encode(
     return encode_picker(
         coords, grid_r=grid_r, t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt, act_rt=act[1], act_z=act[0]
     )
+
+
+def encoding_tiles(rows: np.ndarray) -> np.ndarray:
+    """Estimate of the tiles of encodings that one core reads: words of strips, ublocks and tiles, and a quarter more,
+    because a strip never crosses a page."""
+    size = rows["nz_strips"] * 6 + rows["nz_ublocks"] * 2 + rows["nz_tiles"] * 2
+    tiles: np.ndarray = np.maximum(1, -(-size * 5 // (4 * PAGE_BYTES)))
+    return tiles
 
 
 def encode_row(picker: Payload, out: TileShape, act: TileShape, row: np.void) -> SparseEncoding:

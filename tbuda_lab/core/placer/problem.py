@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, dram_divider, limits, traffic
-from tbuda_lab.core.balancer.edges import EdgeCache
+from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
 from tbuda_lab.core.balancer.orders import read_order, ublock_orders
 from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.profile import OpProfile
@@ -72,6 +72,7 @@ class Problem:
         self.orders = ublock_orders(graph)
         self.read_orders = {name: read_order(graph, self.orders, name) for name in order}
         self.edges = EdgeCache()
+        self.edge_costs: dict[tuple[object, ...], EdgeCost] = {}  # by signatures and rows, in front of `edges`
         self.number = {name: i for i, name in enumerate(self.order)}
         self.facts = self._facts()
         self.tables = [models[name] for name in self.order]
@@ -155,6 +156,8 @@ class Problem:
                 total += np.where(preloads(self.profiles[op], port, table.rows), 0, cores)
         if output == DRAM:
             total += move.output_cores
+        if move.picker_bytes is not None:
+            total += np.where(table.rows["prologue"], 0, table.rows["grid_r"].astype(np.int64))
         return total
 
     def host_cores(self, op: int, where: tuple[str, ...], output: str, row: int) -> int:

@@ -7,9 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
-from tbuda_lab.core.balancer.enumerate import ENCODING_DF, SPARSE_TILE_DF
 from tbuda_lab.core.balancer.parameters import preloads
-from tbuda_lab.core.balancer.pickers import encode_row
+from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec

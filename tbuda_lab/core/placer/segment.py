@@ -55,16 +55,23 @@ class EdgeBook:
     def edge(self, producer: int, p_row: int, consumer: int, port: int, c_row: int, *, queue: bool = False) -> EdgeCost:
         problem = self.problem
         a, b = problem.order[producer], problem.order[consumer]
-        return problem.edges.cost(
-            problem.profiles[producer],
-            problem.tables[producer].rows[p_row],
-            problem.orders[a],
-            problem.profiles[consumer],
-            port,
-            problem.tables[consumer].rows[c_row],
-            problem.read_orders[b],
-            from_queue=queue,
-        )
+        first, second = problem.tables[producer], problem.tables[consumer]
+        order, read_order = problem.orders[a], problem.read_orders[b]
+        key = (first.signature, p_row, order, second.signature, port, c_row, read_order, queue)
+        found = problem.edge_costs.get(key)
+        if found is None:
+            found = problem.edges.cost(
+                problem.profiles[producer],
+                first.rows[p_row],
+                order,
+                problem.profiles[consumer],
+                port,
+                second.rows[c_row],
+                read_order,
+                from_queue=queue,
+            )
+            problem.edge_costs[key] = found
+        return found
 
     def users_ok(self) -> int | None:
         """The first op with more readers than an op may have, if any: readers here, and one queue for the rest."""
@@ -259,6 +266,51 @@ def place_rows(problem: Problem, first: int, last: int, rows: Mapping[int, int])
         turned.append((spot[0], spot[1], True) if pin is not None and pin.transpose else spot)
     kernel, limiter, _ = measure(problem, first, last, rows)
     return Segment(first, last, tuple(rows[op] for op in range(first, last)), tuple(turned), kernel, limiter)
+
+
+def polish(problem: Problem, segment: Segment, outside: Mapping[int, int], rounds: int = 16) -> Segment:
+    """Gives cores that are left to the op that limits the epoch, as long as that makes the epoch faster; then to the op
+    with the slowest kernel, which no longer matters while DRAM limits, but does for a larger batch."""
+    for by_kernel in (False, True):
+        for _ in range(rounds):
+            better = _larger(problem, segment, outside, by_kernel)
+            if better is None:
+                break
+            segment = better
+    return segment
+
+
+def _larger(problem: Problem, segment: Segment, outside: Mapping[int, int], by_kernel: bool) -> Segment | None:
+    first, last = segment.first, segment.last
+    rows = dict(zip(range(first, last), segment.rows, strict=True))
+    kernel, limiter, load = measure(problem, first, last, rows)
+    used = sum(int(problem.tables[op].rows["cores"][row]) for op, row in rows.items())
+
+    def cycles(op: int) -> float:
+        if by_kernel:
+            return float(problem.tables[op].rows["cycles"][rows[op]])
+        return float(problem.row_limits(op, *problem.places(op, first, last), load)[rows[op]])
+
+    slowest = max(rows, key=lambda op: (cycles(op), -op))
+    table = problem.tables[slowest].rows
+    target = limiter if by_kernel else math.nextafter(limiter - 1.0, 0.0)
+    options = alternatives(problem, slowest, first, last, load.dram_cores, target)
+    if by_kernel:
+        options = options[table["cycles"][options] < kernel]
+    room = problem.cores - used + int(table["cores"][rows[slowest]])
+    options = options[table["cores"][options] <= room]
+    book = EdgeBook(problem, first, last, outside)
+    book.rows = {op: row for op, row in rows.items() if op != slowest}
+    for row in _spread(options, table, _ALTERNATIVES)[:_ALTERNATIVES]:
+        trial = {**rows, slowest: row}
+        after = measure(problem, first, last, trial)
+        gain = after[1] <= limiter and after[0] < kernel if by_kernel else after[1] < limiter
+        if not gain or not book.check(slowest, row):
+            continue
+        placed = place_rows(problem, first, last, trial)
+        if placed is not None:
+            return placed
+    return None
 
 
 def divider_levels(problem: Problem) -> list[int]:

@@ -17,7 +17,9 @@ Rule = Callable[[Problem, int], np.ndarray]
 _TRIES = 64
 
 
-def _fill(problem: Problem, rule: Rule, check: Callable[[float], None], *, one_op: bool = False, shared: bool = True) -> list[Segment]:
+def _fill(
+    problem: Problem, rule: Rule, check: Callable[[float], None], *, one_op: bool = False, shared: bool = True
+) -> list[Segment]:
     n = len(problem.order)
     result: list[Segment] = []
     outside: dict[int, int] = {}

@@ -18,7 +18,7 @@ from tbuda_lab.core.balancer.bandwidth import cores_at_divider
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.problem import BIG, Problem
-from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows
+from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
 
 SWITCH_CYCLES = 20_000
 """Cycles charged per epoch for switching and filling it (place-and-route 11.2 suggests this value)."""
@@ -84,7 +84,7 @@ class Optimal:
         problem = self.problem
         n = len(problem.order)
         shape = (len(self.levels), len(self.targets))
-        cores, dram = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        cores, dram, slowest = (np.zeros(shape, np.int64) for _ in range(3))
         waiting = (
             {op: sum(1 for r in {r for r, _ in problem.facts[op].readers}) for op in range(first, n)}
             if first < n
@@ -99,6 +99,7 @@ class Optimal:
             if op > first and (name in problem.breaks or self._chip(op) != chip):
                 break
             current[op] = self._needs(op, first, last)
+            np.maximum(slowest, current[op][2], out=slowest)
             cores += current[op][0]
             dram += current[op][1]
             for producer in {p for p in problem.facts[op].producers if p >= first}:
@@ -118,8 +119,7 @@ class Optimal:
             level_first = np.where(fits.any(axis=1), fits.argmax(axis=1), len(self.targets))
             level = int(level_first.argmin())
             target = int(level_first[level])
-            slowest = max(int(c[2][level, target]) for c in current.values())
-            found[last] = _Bound(slowest, level, target)
+            found[last] = _Bound(int(slowest[level, target]), level, target)
         return found
 
     def _chip(self, op: int) -> int:
@@ -242,7 +242,8 @@ class Optimal:
                 segments = [again] if again is not None else self._split(first, last, outside)
             else:
                 segments = [segment]
-            for part in segments:
+            for found in segments:
+                part = polish(self.problem, found, outside)
                 result.append(part)
                 outside.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
