@@ -200,6 +200,7 @@ def test_any_text(text: str) -> None:
         "devices: !!python/object/apply:os.system [ls]",
         "devices: {arch: grayskull}\nqueues: {<<: {a: 1}}",
         "x: !!timestamp 2020-99-99",
+        "test-config: {big: -1180591620717411303424, long: 123456789012345678901234567890}",
         "x: 2020-99-99\ny: .nan\nz: 0o9\nw: 1_000\nv: 12:30:45",
     ],
 )

@@ -55,12 +55,14 @@ def parse_bool(text: str) -> bool:
     return BOOLS[text]
 
 
-def parse_value(text: str) -> int | float | bool | str:
-    """A scalar of a program: an immediate (whole number, fraction, true, false) or else the name of a variable."""
+def parse_value(text: str, bits: int = 64) -> int | float | bool | str:
+    """A scalar of a program: an immediate (whole number, fraction, true, false) or else the name of a variable.
+
+    Raises ValueError for a whole number that does not fit `bits` bits."""
     if text in TRUTHS:
         return TRUTHS[text]
     if INT.match(text) and len(text) <= 24:
-        return parse_int(text, 64)
+        return parse_int(text, bits)
     if FLOAT.match(text) and len(text) <= 64 and math.isfinite(float(text)):
         return float(text)
     return text
@@ -72,7 +74,7 @@ def resolve(text: str) -> int | float | bool | str | None:
         return None
     if text in _SPECIAL_FLOATS:
         return _SPECIAL_FLOATS[text]
-    return parse_value(text)
+    return parse_value(text, 128)  # as many bits as 24 characters can have
 
 
 def clip(text: str) -> str:
