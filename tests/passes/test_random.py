@@ -13,6 +13,7 @@ from tbuda_lab.core.graph.text import array_table, equal
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.passes.shuffle import Shuffle
+from tbuda_lab.core.passes.tms import SimplifyMoves
 
 SIZES = (1, 2, 3, 4, 32, 64)
 
@@ -86,6 +87,9 @@ def test_passes_keep_chains_of_moves(case: tuple[tuple[int, ...], list[ops.NdOp]
     feeds = {"x": torch.randn(shape, generator=torch.Generator().manual_seed(seed))}
     passed = passes.run(graph).graph
     assert torch.equal(evaluate(passed, feeds)["out"], evaluate(graph, feeds)["out"])
+    count = len(passed.ops)
+    SimplifyMoves().apply(passed)
+    assert len(passed.ops) == count
 
 
 UNARIES = (ops.Relu(), ops.Sigmoid(), ops.Tanh(), ops.Abs(), ops.Clip(-0.5, 1.0), ops.Softmax(-1), ops.Pow(2.0))

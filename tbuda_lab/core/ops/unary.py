@@ -247,7 +247,7 @@ class Cast(Unary):
 
 
 def step(b: Builder, d: str) -> str:
-    """1 where d > 0, else 0: d amplified beyond 1, clamped to [0, 1]. A d below 2^-45 counts as a part of 1."""
+    """1 where d > 0, else 0: d amplified beyond 1, clamped to [0, 1]. A d below 2^-45 (2^-60) counts in part."""
     # 2^15 is the largest power of two that Float16 holds; three of them keep every intermediate in range.
     if b.options.data_format.family == "a":
         for _ in range(2):

@@ -13,6 +13,7 @@ from tbuda_lab.core.passes.base import Pass, Report
 from tbuda_lab.core.passes.cleanup import DropImplicitBroadcasts, RemoveNoOps, ShareEqual, TameConstants
 from tbuda_lab.core.passes.consteval import ConstEval
 from tbuda_lab.core.passes.decompose import Decompose
+from tbuda_lab.core.passes.flat_rows import FlatRows
 from tbuda_lab.core.passes.fold_scale import FoldScale, FuseBias
 from tbuda_lab.core.passes.fuse_gelu import FuseGelu
 from tbuda_lab.core.passes.host_moves import HostMoves
@@ -40,6 +41,8 @@ PIPELINE: tuple[Pass, ...] = (
     ConstEval(),
     RankFour(),
     DropImplicitBroadcasts(),
+    SimplifyMoves(),
+    FlatRows(),
     SimplifyMoves(),
     ConstEval(),
     RemoveNoOps(),

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph import Graph, Node, Op
 from tbuda_lab.core.ops import HSlice, HStack, Reshape, Transpose, VSlice, VStack
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
 from tbuda_lab.core.passes.shuffle import Shuffle
 
 SHUFFLES = (Transpose, Reshape, HSlice, HStack, VSlice, VStack)
+TURN = Transpose(-2, -1)
+
+
+def _cost(ops: list[Op]) -> int:
+    """Moves of whole tiles happen on the way into the next op; any other may need an op of its own."""
+    return sum(3 if isinstance(op, Reshape) or (isinstance(op, Transpose) and op != TURN) else 1 for op in ops)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,16 +31,16 @@ class SimplifyMoves(Pass):
     doc = "Compose chains of reshapes and transposes and write them as slices, stacks and transposes of whole tiles"
 
     def apply(self, graph: Graph) -> Report:
-        forms: dict[str, tuple[str, Shuffle]] = {}
+        forms: dict[str, tuple[str, Shuffle, list[Op]]] = {}
 
         def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
             if not isinstance(node.op, SHUFFLES) or not isinstance(node.op, NdOp):
                 return None
             x = operands[0]
-            base, form = forms.get(x, (x, Shuffle.identity(r.new[x].shape)))
+            base, form, written = forms.get(x, (x, Shuffle.identity(r.new[x].shape), []))
             whole = form.then(node.op)
             if whole is None:
-                base = x
+                base, written = x, []
                 whole = Shuffle.identity(r.new[x].shape).then(node.op)
             if whole is None:
                 before = r.new[x]
@@ -44,9 +50,11 @@ class SimplifyMoves(Pass):
             ops = whole.ops()
             if not ops:
                 return base
-            forms[node.name] = (base, whole)
-            if ops == [node.op] and base == x:
+            chain: list[Op] = [*written, node.op]
+            if _cost(ops) >= _cost(chain):
+                forms[node.name] = (base, whole, chain)
                 return None
+            forms[node.name] = (base, whole, ops)
             b = r.builder(node)
             for op in ops[:-1]:
                 base = b.op(op, base)
