@@ -139,7 +139,9 @@ class ProgramRun:
             self.locals[name] = self.value(written)
 
     def _assign(self, instruction: VarInst) -> None:
-        name = instruction.out
+        name = instruction.out.strip()
+        if not name.startswith("$"):
+            raise self._error("variable", f"varinst writes {name!r}, which is no variable", "variables begin with $")
         old = self.value(name)
         args = [self.value(a) for a in instruction.args]
         opcode = instruction.opcode.lower()

@@ -419,6 +419,7 @@ IN = setting(rd_ptr_local=0, rd_ptr_global=0)
 
 @pytest.mark.parametrize("instructions, text", [
     ([VarInst("$x", "set", [1])], "instruction 0: variable $x is used and not declared"),
+    ([VarInst("x", "set", [1])], "varinst writes 'x', which is no variable"),
     ([Var(False, {"$x": 0}), Var(False, {"$x": 0})], "var $x hides a variable of the same name"),
     ([Var(False, {"$x": 0}), Loop("$x"), EndLoop()], "instruction 1: a loop of 0 turns ($x)"),
     ([EndLoop()], "endloop without a loop"), ([Execute("h", {})], "there is no graph 'h'"),
