@@ -14,9 +14,9 @@ from tbuda_lab.core.ops.evaluate import evaluate
 
 SURFACE = {
     "": "PyBudaModule Parameter VerifyConfig PyTorchModule TTDevice CompilerConfig pybuda_compile Tensor op "
-    "BackendType run_inference set_configuration_options CPUDevice TFModule initialize_pipeline run_forward CompileDepth "
-    "DataFormat BackendDevice optimizers set_epoch_break MathFidelity SGD insert_nop run_backward get_parameter_gradients "
-    "run_training set_chip_break detect_available_devices run_generate OnnxModule run_optimizer tensor error_raised "
+    "BackendType run_inference set_configuration_options CPUDevice TFModule initialize_pipeline run_forward "
+    "CompileDepth DataFormat BackendDevice optimizers set_epoch_break MathFidelity SGD insert_nop run_backward "
+    "get_parameter_gradients run_training set_chip_break detect_available_devices run_generate OnnxModule run_optimizer tensor error_raised "
     "set_device_pipeline verify AdamW LAMB LARS TTDeviceImage ci configure_mixed_precision get_intermediates_queue "
     "get_parameter_checkpoint get_tenstorrent_device is_silicon pybuda query run_schedulers shutdown tvm_to_python "
     "update_device_parameters Module DeviceMode override_op_size pybuda_reset torch_schedulers pybudaglobal config "
@@ -50,9 +50,9 @@ SURFACE = {
     "device": "Device",
     "module": "PyBudaModule PyTorchModule",
     "op": "Multiply Matmul Add Transpose Reshape Pad Clip nn LeakyRelu Relu Buffer Gelu Exp VStack HSlice HStack "
-    "VSlice Softmax BudaPad Subtract Conv2d Sqrt Concatenate Reciprocal ReduceAvg SparseMatmul BudaUnpad PadTile Select "
-    "Narrow Index Stack ReduceSum Constant Log Where Broadcast Identity Layernorm ReduceMax IndexCopy Repeat Resize2d Argmax "
-    "Equal Greater GreaterEqual Heaviside Interleave Less LessEqual Max NotEqual BinaryStack Conv3d Dropout Embedding "
+    "VSlice Softmax BudaPad Subtract Conv2d Sqrt Concatenate Reciprocal ReduceAvg SparseMatmul BudaUnpad PadTile "
+    "Select Narrow Index Stack ReduceSum Constant Log Where Broadcast Identity Layernorm ReduceMax IndexCopy Repeat Resize2d "
+    "Argmax Equal Greater GreaterEqual Heaviside Interleave Less LessEqual Max NotEqual BinaryStack Conv3d Dropout Embedding "
     "MaxPool3d Min PixelShuffle Pow Power Resize3d Abs Sigmoid Sine Cosine Tanh CumSum LogicalNot LogicalAnd Divide "
     "Tilize Conv2dTranspose MaxPool2d AvgPool2d MaxPool1d Batchnorm LogSoftmax AdvIndex Unsqueeze Squeeze DRAMQueue "
     "Quantize Dequantize Requantize BudaRequantize GroupedReduceAvg MaxPool2dModule",

@@ -37,4 +37,5 @@ def reset() -> None:
     CONTEXT.output_queue = None
     CONTEXT.pending = 0
     CONTEXT.failed = False
+    CONTEXT.warned_of_silicon = False
     config._clear_global_compiler_config()

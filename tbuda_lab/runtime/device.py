@@ -156,6 +156,11 @@ def microbatch_of(inputs: Inputs) -> int:
     return 1
 
 
+def _shapes(inputs: Inputs) -> tuple[Any, ...]:
+    """Shapes and types of the tensors of an input."""
+    return tuple((tuple(v.shape), v.dtype) for v in pytree.tree_leaves(inputs) if isinstance(v, torch.Tensor))
+
+
 class CPUDevice(Device):
     """The host: runs PyTorch modules with torch itself."""
 
@@ -224,7 +229,8 @@ class TTDevice(Device):
         self.device_mode = device_mode or DeviceMode.CompileAndRun
         self.fp32_fallback = fp32_fallback
         self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
-        self._key: tuple[Any, ...] | None = None
+        self._compiled_state: tuple[Any, ...] = ()
+        self._compiled_shapes: tuple[Any, ...] = ()
         self._microbatch = 0
         self._result: CompileResult | None = None
         self._runner: Runner | None = None
@@ -254,8 +260,8 @@ class TTDevice(Device):
 
     def compile_for_inputs(self, sample: Inputs) -> CompileResult:
         """Compile for inputs like `sample`, unless that has been done and nothing has changed since."""
-        key = self._signature(sample)
-        if self._result is not None and key == self._key:
+        state, shapes = self._state(), _shapes(sample)
+        if self._result is not None and (state, shapes) == (self._compiled_state, self._compiled_shapes):
             return self._result
         settings = config._get_global_compiler_config()
         graph = self.trace(sample)
@@ -264,16 +270,14 @@ class TTDevice(Device):
         self._result = compile_graph(
             graph, self.spec, settings.options(microbatch, self.fp32_fallback), settings.resolved(graph)
         )
-        self._key, self._microbatch = key, microbatch
+        self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
         return self._result
 
-    def _signature(self, sample: Inputs) -> tuple[Any, ...]:
-        """Everything a compile depends on, so that it is done again when, and only when, that changes."""
-        leaves = [v for v in pytree.tree_leaves(sample) if isinstance(v, torch.Tensor)]
-        shapes = tuple((tuple(v.shape[1:]), v.dtype) for v in leaves)
-        settings = config._get_global_compiler_config()
+    def _state(self) -> tuple[Any, ...]:
+        """Everything but the inputs that a compile depends on: it is done again when, and only when, this changes."""
         states = tuple((id(m), m.state) for m in self.modules if isinstance(m, PyBudaModule | PyTorchModule))
-        return shapes, states, repr(settings), repr(config.environment()), self.arch, tuple(self.chip_ids)
+        settings = config._get_global_compiler_config()
+        return states, repr(settings), repr(config.environment()), self.arch, tuple(self.chip_ids)
 
     def _check_batch(self, inputs: Inputs) -> None:
         given = microbatch_of(inputs)
@@ -291,9 +295,11 @@ class TTDevice(Device):
         )
 
     def run_forward(self, inputs: Inputs) -> Outputs:
-        if self._result is not None:
-            self._check_batch(inputs)
-        result = self.compile_for_inputs(inputs)
+        if self._result is None or self._state() != self._compiled_state:
+            self.compile_for_inputs(inputs)
+        self._check_batch(inputs)
+        result = self._result
+        assert result is not None
         if self.devtype is BackendType.NoBackend or self.device_mode is DeviceMode.CompileOnly:
             raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
         if self._runner is None:
@@ -326,7 +332,7 @@ class TTDevice(Device):
 
     def remove_modules(self) -> None:
         super().remove_modules()
-        self._result = self._runner = self._key = None
+        self._result = self._runner = None
 
     def set_active_subgraph(self, subgraph_index: int) -> None:
         if subgraph_index != 0:

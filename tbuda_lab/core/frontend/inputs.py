@@ -40,8 +40,12 @@ class BoundInputs:
         if size == 1:
             return self
 
+        made: dict[int, torch.Tensor] = {}
+
         def first(value: Any) -> Any:
-            return value[:1] if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == size else value
+            if not (isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == size):
+                return value
+            return made.setdefault(id(value), value[:1])  # one cut of each tensor, so that leaves stay the arguments
 
         args, kwargs = pytree.tree_map(first, (self.args, self.kwargs))
         return BoundInputs(args, kwargs, tuple((path, first(t)) for path, t in self.leaves))

@@ -1,0 +1,140 @@
+"""Options and overrides reach the compiler, and those that cannot say so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tbuda_lab as pybuda
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.runtime import config
+
+
+class Chain(pybuda.PyBudaModule):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.weights = pybuda.Parameter(torch.randn(64, 64) / 8)
+
+    def forward(self, a: pybuda.Tensor) -> pybuda.Tensor:
+        first = pybuda.op.Matmul("mm0", a, self.weights)
+        second = pybuda.op.Exp("exp0", first)
+        return pybuda.op.Matmul("mm1", second, self.weights)
+
+
+X = torch.randn(1, 1, 128, 64) * 0.1
+
+
+def compiled() -> object:
+    device = pybuda.TTDevice("tt0", module=Chain("chain"))
+    device.compile_for_inputs((X,))
+    return device.get_compiled_results()
+
+
+def ops_of(results: object) -> dict[str, object]:
+    return results.pass_specific_output_kwargs["placer_solution"].name_to_op_placement
+
+
+def test_op_size() -> None:
+    pybuda.override_op_size("mm0", (2, 1))
+    results = compiled()
+    placed = results.result.placement.ops["mm0"]
+    assert placed.size == (2, 1)
+
+
+def test_epoch_breaks_by_name_predicate_and_list() -> None:
+    pybuda.set_epoch_break("exp0")
+    placed = ops_of(compiled())
+    assert placed["mm0"].epoch_id < placed["exp0"].epoch_id
+    pybuda.pybuda_reset()
+    pybuda.set_epoch_break(pybuda.query.name_regex("exp.*") | pybuda.query.op_type("matmul"))
+    placed = ops_of(compiled())
+    assert len({placed[name].epoch_id for name in ("mm0", "exp0", "mm1")}) == 3
+    pybuda.pybuda_reset()
+    pybuda.config._get_global_compiler_config().place_on_new_epoch(["exp0"])
+    placed = ops_of(compiled())
+    assert placed["mm0"].epoch_id < placed["exp0"].epoch_id
+
+
+def test_op_placement() -> None:
+    pybuda.config.override_op_placement("mm0", start=(3, 3))
+    start = ops_of(compiled())["mm0"].placed_cores.start
+    assert (start.row, start.col) == (3, 3)
+
+
+def test_reset_forgets_overrides() -> None:
+    pybuda.override_op_size("mm0", (2, 1))
+    pybuda.pybuda_reset()
+    assert config._get_global_compiler_config().overrides == []
+
+
+def test_a_changed_option_compiles_again() -> None:
+    device = pybuda.TTDevice("tt0", module=Chain("chain"))
+    first = device.compile_for_inputs((X,))
+    assert device.compile_for_inputs((X + 1,)) is first
+    pybuda.set_configuration_options(default_df_override=DataFormat.Float32)
+    second = device.compile_for_inputs((X,))
+    assert second is not first and second.options.data_format is DataFormat.Float32
+
+
+def test_options_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    pybuda.set_configuration_options(
+        balancer_policy="Ribbon", accumulate_df=DataFormat.Float16_b, math_fidelity=pybuda.MathFidelity.HiFi4,
+        enable_t_streaming=False, dram_placement_algorithm=pybuda.DRAMPlacementAlgorithm.CLOSEST,
+    )  # fmt: skip
+    config.add_cpu_fallback_ops(["softmax"])
+    options = config._get_global_compiler_config().options(microbatch=4)
+    assert options.balancer_policy == "Ribbon" and options.default_accumulate_df is DataFormat.Float16_b
+    assert options.default_math_fidelity is pybuda.MathFidelity.HiFi4 and not options.enable_t_streaming
+    assert options.dram_placement_algorithm == "CLOSEST" and options.microbatch == 4
+    assert options.cpu_fallback_ops == ("embedding", "softmax")
+    monkeypatch.setenv("PYBUDA_DEFAULT_DF", "Bfp8_b")
+    monkeypatch.setenv("PYBUDA_NO_SUCH_SWITCH", "1")
+    assert config._get_global_compiler_config().options().data_format is DataFormat.Bfp8_b
+
+
+def test_options_without_effect_say_so() -> None:
+    with pytest.warns(UserWarning, match="enable_device_tilize has no effect"):
+        pybuda.set_configuration_options(enable_device_tilize=True)
+
+
+def test_harvested_rows_shrink_the_grid() -> None:
+    full = pybuda.ttdevice.get_device_config()
+    pybuda.set_configuration_options(harvested_rows=[1, 11])
+    cut = pybuda.ttdevice.get_device_config()
+    assert (full.grid_size.r, cut.grid_size.r) == (10, 8)
+    assert cut.get_harvested_cfg() == [(1 << 1) | (1 << 11)]
+    assert pybuda.TTDevice("tt0").spec.rows == 8
+
+
+def test_records_become_overrides() -> None:
+    settings = config.CompilerConfig()
+    settings.balancer_op_override("mm0", "u_kt", 2)
+    settings.balancer_op_override("mm0", "t_stream_dir", "r")
+    config._set_global_compiler_config(settings)
+    config.override_t_stream_shape("mm0", (2, 1))
+    config.override_input_buffer_multiplier("mm0", 1, multiplier=2)
+    config.override_dram_queue_placement("e2e_mm0_0", channel=3)
+    config.override_dram_parameters("mm0", True)
+    from tbuda_lab.core.frontend import from_pybuda
+
+    made = settings.resolved(from_pybuda(Chain("chain"), X))
+    assert [(o.kind, o.target, o.value) for o in made] == [
+        ("u_kt", "mm0", 2),
+        ("t_stream_dir", "mm0", "r"),
+        ("t_stream_shape", "mm0", (2, 1)),
+        ("input_buffer_multiplier", "mm0", {1: 2}),
+        ("queue_channel", "e2e_mm0_0", {"channel": 3}),
+        ("dram_parameters", "mm0", True),
+    ]
+
+
+def test_predicates() -> None:
+    from tbuda_lab.core.frontend import from_torch
+
+    graph = from_torch(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), (torch.randn(1, 8),))
+    query = pybuda.query
+    assert query.layer_regex("1").names(graph) == ("1.relu",)
+    assert query.op_type("matmul").names(graph) == ("0.matmul",)
+    assert (query.layer_regex("0") & query.op_type("matmul").negate()).names(graph) == ("0.transpose",)
+    again = query.NodePredicateBuilder.from_json(query.name_regex("0.*").to_json())
+    assert again == query.name_regex("0.*") and len(again.names(graph)) == 2

@@ -1,0 +1,113 @@
+"""verify_module and pybuda_compile judge against torch; a wrong answer fails."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import tbuda_lab as pybuda
+from tbuda_lab.runtime.compare import compare_tensor_to_golden
+from tbuda_lab.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
+
+
+class Add(pybuda.PyBudaModule):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.weights = pybuda.Parameter(1, 1, 64, 64, requires_grad=True)
+
+    def forward(self, a: pybuda.Tensor, b: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Matmul("mm", pybuda.op.Add("add", a, b), self.weights)
+
+
+@pytest.mark.parametrize("arch", list(pybuda.BackendDevice)[:3])
+def test_verify_module(arch: pybuda.BackendDevice) -> None:
+    devices = verify_module(
+        Add("add"), [(1, 1, 32, 64), (1, 1, 32, 64)],
+        VerifyConfig(test_kind=TestKind.INFERENCE, arch=arch, devtype=pybuda.BackendType.Golden), input_params=[[{}]],
+        params_centered_on_zero=True, inputs_centered_on_zero=True, scale_params=2.0,
+    )  # fmt: skip
+    assert [d.arch for d in devices] == [arch]
+
+
+def test_verify_of_a_torch_module_and_given_inputs() -> None:
+    module = pybuda.PyTorchModule("net", nn.Sequential(nn.Linear(64, 32), nn.Tanh()))
+    verify_module(module, ([1, 32, 64],), verify_cfg=VerifyConfig(), inputs=[(torch.randn(1, 32, 64))])
+
+
+def test_verify_of_a_pipeline() -> None:
+    one = pybuda.PyTorchModule("one", nn.Linear(64, 64))
+    two = pybuda.PyTorchModule("two", nn.Linear(64, 64))
+    three = pybuda.PyTorchModule("three", nn.Linear(64, 64))
+    config = VerifyConfig(microbatch_count=2)
+    devices = verify_module_pipeline(
+        [one, two, three], [(1, 32, 64)], config, device_types=["CPUDevice", "TTDevice", "-"]
+    )
+    assert [len(d.modules) for d in devices] == [1, 2]
+
+
+def test_a_wrong_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tbuda_lab.runtime.device.Runner.run", lambda self, samples: [[torch.randn(1, 1, 32, 64)] for _ in samples]
+    )
+    with pytest.raises(AssertionError, match="mismatch"):
+        verify_module(Add("add"), [(1, 1, 32, 64), (1, 1, 32, 64)], VerifyConfig())
+    verify_module(Add("other"), [(1, 1, 32, 64), (1, 1, 32, 64)], VerifyConfig.disabled())
+
+
+def test_compile_only() -> None:
+    ran = verify_module(
+        Add("add"), [(1, 1, 32, 64), (1, 1, 32, 64)], VerifyConfig(devtype=pybuda.BackendType.NoBackend)
+    )
+    assert ran[0].get_compiled_results().netlist_filename
+    with pytest.raises(RuntimeError, match="only compiles"):
+        ran[0].run_forward((torch.rand(1, 1, 32, 64),) * 2)
+
+
+def test_training_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="training"):
+        verify_module(Add("add"), [(1, 1, 32, 64)] * 2, VerifyConfig(test_kind=TestKind.TRAINING))
+
+
+def test_pybuda_compile() -> None:
+    device = pybuda.TTDevice("tt0", module=Add("add"))
+    inputs = [pybuda.Tensor.create_from_torch(torch.rand(1, 1, 32, 64)) for _ in range(2)]
+    results = pybuda.pybuda_compile(
+        device, "add", *inputs, compiler_cfg=pybuda.CompilerConfig(enable_training=False), verify_cfg=VerifyConfig()
+    )
+    torch.testing.assert_close(results.outputs[0].value(), results.golden_outputs[0].value(), rtol=0.05, atol=0.05)
+    assert not torch.equal(results.outputs[0].value(), results.golden_outputs[0].value())
+
+
+@pytest.mark.parametrize(
+    ("change", "passes"),
+    [
+        (lambda x: x, True),
+        (lambda x: x + 0.01 * x.abs().max(), True),
+        (lambda x: x * 3, True),  # correlation alone decides
+        (lambda x: x + 10 * torch.randn_like(x), False),
+        (lambda x: x[..., :16], False),
+        (lambda x: -x, False),
+    ],
+)
+def test_comparison(change, passes: bool) -> None:
+    torch.manual_seed(0)
+    golden = torch.randn(1, 1, 32, 32)
+    assert compare_tensor_to_golden("t", golden, change(golden)) is passes
+
+
+def test_comparison_of_padding_truth_values_and_callbacks() -> None:
+    golden = torch.randn(1, 20, 30)
+    padded = torch.nn.functional.pad(golden, (0, 2, 0, 12), value=9.0)
+    assert compare_tensor_to_golden("t", golden, padded, is_buda=True)
+    assert not compare_tensor_to_golden("t", golden, padded)
+    truth = torch.tensor([True, False])
+    assert compare_tensor_to_golden("t", truth, truth) and not compare_tensor_to_golden("t", truth, ~truth)
+    config = VerifyConfig(golden_compare_callback=lambda a, b: False, pcc=1.1)
+    assert not compare_tensor_to_golden("t", golden, golden, verify_cfg=config)
+
+
+def test_grayskull_cannot_fall_back_to_float32() -> None:
+    with pytest.raises(RuntimeError, match="Grayskull"):
+        VerifyConfig(fp32_fallback=pybuda.DataFormat.Float32)
+    VerifyConfig(fp32_fallback=pybuda.DataFormat.Float32, arch=pybuda.BackendDevice.Wormhole_B0)
