@@ -14,18 +14,20 @@ from tbuda_lab.core.ops.evaluate import evaluate
 
 SURFACE = {
     "": "PyBudaModule Parameter VerifyConfig PyTorchModule TTDevice CompilerConfig pybuda_compile Tensor op "
-    "BackendType run_inference set_configuration_options CPUDevice TFModule initialize_pipeline run_forward "
-    "CompileDepth DataFormat BackendDevice optimizers set_epoch_break MathFidelity SGD insert_nop run_backward "
-    "get_parameter_gradients run_training set_chip_break detect_available_devices run_generate OnnxModule run_optimizer tensor error_raised "
-    "set_device_pipeline verify AdamW LAMB LARS TTDeviceImage ci configure_mixed_precision get_intermediates_queue "
-    "get_parameter_checkpoint get_tenstorrent_device is_silicon pybuda query run_schedulers shutdown tvm_to_python "
-    "update_device_parameters Module DeviceMode override_op_size pybuda_reset torch_schedulers pybudaglobal config "
-    "schedulers transformers torch_compile utils run module device cpudevice ttdevice op_repo compile Adam sync",
+    "BackendType run_inference set_configuration_options CPUDevice TFModule initialize_pipeline "
+    "run_forward CompileDepth DataFormat BackendDevice optimizers set_epoch_break MathFidelity SGD "
+    "insert_nop run_backward get_parameter_gradients run_training set_chip_break detect_available_devices "
+    "run_generate OnnxModule run_optimizer tensor error_raised set_device_pipeline verify AdamW LAMB LARS "
+    "TTDeviceImage ci configure_mixed_precision get_intermediates_queue get_parameter_checkpoint "
+    "get_tenstorrent_device is_silicon pybuda query run_schedulers shutdown tvm_to_python "
+    "update_device_parameters Module DeviceMode override_op_size pybuda_reset torch_schedulers "
+    "pybudaglobal config schedulers transformers torch_compile utils run module device cpudevice ttdevice "
+    "op_repo compile Adam sync",
     "BackendDevice": "Grayskull Wormhole_B0 Blackhole",
     "BackendType": "Golden Silicon NoBackend Model Versim Emulation",
     "CompileDepth": "BUDA_GRAPH_PRE_PLACER PRE_LOWERING_PASS BACKEND_GOLDEN_VERIFY FULL GENERATE_INITIAL_GRAPH "
-    "BALANCER_PASS POST_INITIAL_GRAPH_PASS POST_PATTERN_MATCHER CONSTEVAL_GRAPH GENERATE_NETLIST INIT_COMPILE AUTOGRAD "
-    "POST_AUTOGRAD_PASS OPTIMIZED_GRAPH PRE_NETLIST_PASS",
+    "BALANCER_PASS POST_INITIAL_GRAPH_PASS POST_PATTERN_MATCHER CONSTEVAL_GRAPH GENERATE_NETLIST "
+    "INIT_COMPILE AUTOGRAD POST_AUTOGRAD_PASS OPTIMIZED_GRAPH PRE_NETLIST_PASS",
     "DataFormat": "Float32 Float16_b Bfp8_b Int8 Float16 Bfp8 Bfp4_b UInt16 Bfp2 Bfp2_b Bfp4 Lf8 RawUInt16 RawUInt32 "
     "RawUInt8 Int32 Invalid",
     "MathFidelity": "HiFi4 HiFi3 HiFi2 LoFi",
@@ -42,24 +44,27 @@ SURFACE = {
     "DRAMPlacementAlgorithm.ROUND_ROBIN",
     "ci": "create_symlink",
     "compile": "_get_global_compiler_config",
-    "config": "_get_global_compiler_config override_op_size override_t_stream_shape override_t_stream_dir CompileDepth "
-    "override_u_kt insert_fracture_group set_configuration_options configure_mixed_precision override_op_placement "
-    "set_epoch_break PerfTraceLevel.VERBOSE override_dram_queue_placement _set_pybuda_override_veto CompilerConfig "
-    "DataFormat insert_nop internal_override_output_buffer_multiplier override_input_buffer_multiplier "
+    "config": "_get_global_compiler_config override_op_size override_t_stream_shape override_t_stream_dir "
+    "CompileDepth override_u_kt insert_fracture_group set_configuration_options configure_mixed_precision "
+    "override_op_placement set_epoch_break PerfTraceLevel.VERBOSE override_dram_queue_placement "
+    "_set_pybuda_override_veto CompilerConfig DataFormat insert_nop "
+    "internal_override_output_buffer_multiplier override_input_buffer_multiplier "
     "override_multi_op_fracture_factor",
     "device": "Device",
     "module": "PyBudaModule PyTorchModule",
-    "op": "Multiply Matmul Add Transpose Reshape Pad Clip nn LeakyRelu Relu Buffer Gelu Exp VStack HSlice HStack "
-    "VSlice Softmax BudaPad Subtract Conv2d Sqrt Concatenate Reciprocal ReduceAvg SparseMatmul BudaUnpad PadTile "
-    "Select Narrow Index Stack ReduceSum Constant Log Where Broadcast Identity Layernorm ReduceMax IndexCopy Repeat Resize2d "
-    "Argmax Equal Greater GreaterEqual Heaviside Interleave Less LessEqual Max NotEqual BinaryStack Conv3d Dropout Embedding "
-    "MaxPool3d Min PixelShuffle Pow Power Resize3d Abs Sigmoid Sine Cosine Tanh CumSum LogicalNot LogicalAnd Divide "
-    "Tilize Conv2dTranspose MaxPool2d AvgPool2d MaxPool1d Batchnorm LogSoftmax AdvIndex Unsqueeze Squeeze DRAMQueue "
-    "Quantize Dequantize Requantize BudaRequantize GroupedReduceAvg MaxPool2dModule",
+    "op": "Multiply Matmul Add Transpose Reshape Pad Clip nn LeakyRelu Relu Buffer Gelu Exp VStack HSlice "
+    "HStack VSlice Softmax BudaPad Subtract Conv2d Sqrt Concatenate Reciprocal ReduceAvg SparseMatmul "
+    "BudaUnpad PadTile Select Narrow Index Stack ReduceSum Constant Log Where Broadcast Identity "
+    "Layernorm ReduceMax IndexCopy Repeat Resize2d Argmax Equal Greater GreaterEqual Heaviside Interleave "
+    "Less LessEqual Max NotEqual BinaryStack Conv3d Dropout Embedding MaxPool3d Min PixelShuffle Pow "
+    "Power Resize3d Abs Sigmoid Sine Cosine Tanh CumSum LogicalNot LogicalAnd Divide Tilize "
+    "Conv2dTranspose MaxPool2d AvgPool2d MaxPool1d Batchnorm LogSoftmax AdvIndex Unsqueeze Squeeze "
+    "DRAMQueue Quantize Dequantize Requantize BudaRequantize GroupedReduceAvg MaxPool2dModule",
     "op.eval": "compare_tensor_to_golden sparse_utils.conv2d_padding_to_canonical "
     "sparse_utils.calculate_conv2d_output_dimensions common.compare_tensor_to_golden "
-    "sparse_utils.create_conv2d_sparse_picker_matrix create_flattened_padding_removal_sparse_picker_matrix "
-    "create_reshape_flatten_sparse_picker_matrix sparse_utils.calculate_conv2d_prestride_weights_and_padding "
+    "sparse_utils.create_conv2d_sparse_picker_matrix "
+    "create_flattened_padding_removal_sparse_picker_matrix create_reshape_flatten_sparse_picker_matrix "
+    "sparse_utils.calculate_conv2d_prestride_weights_and_padding "
     "sparse_utils.calculate_conv2d_transpose_output_dimensions sparse_utils.can_conv2d_prestride "
     "does_prestriding_improve_perf",
     "op.loss": "CrossEntropyLoss L1Loss",

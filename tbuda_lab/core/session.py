@@ -78,7 +78,7 @@ class Session:
             if self._traced is None:
                 self._events.emit("stage", "trace", 0.0)
                 start = time.perf_counter()
-                self._traced = frontend.from_any(self.model, self.sample_inputs, name=self.name, options=self.options)
+                self._traced = frontend.from_any(self.model, self.sample_inputs, name=self.name)
                 self.timings["trace"] = time.perf_counter() - start
                 self._events.emit("stage", "trace", 1.0)
             return self._traced

@@ -14,12 +14,9 @@ from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
-from tbuda_lab.core.options import CompileOptions
 
 
-def from_any(
-    model: Any, sample_inputs: Any = None, *, name: str | None = None, options: CompileOptions | None = None
-) -> Graph:
+def from_any(model: Any, sample_inputs: Any = None, *, name: str | None = None) -> Graph:
     """A graph from a torch.nn.Module, a PyBuda module (or a list of them), or a Graph, which is cloned.
 
     sample_inputs as in `from_torch`. Raises `ModelError` for anything else.
@@ -27,9 +24,9 @@ def from_any(
     if isinstance(model, Graph):
         return model.clone()
     if isinstance(model, torch.nn.Module):
-        return from_torch(model, sample_inputs, name=name or "model", options=options)
+        return from_torch(model, sample_inputs, name=name or "model")
     if isinstance(model, Module) or (isinstance(model, list | tuple) and model and isinstance(model[0], Module)):
-        return from_pybuda(model, sample_inputs, name=name, options=options)
+        return from_pybuda(model, sample_inputs, name=name)
     raise ModelError(
         f"a {type(model).__name__} is not a model; give a torch.nn.Module, a PyBudaModule or PyTorchModule, or a Graph"
     )

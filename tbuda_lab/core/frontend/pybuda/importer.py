@@ -16,7 +16,6 @@ from tbuda_lab.core.frontend.pybuda.tensor import Tensor
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 from tbuda_lab.core.graph import Edge, Graph, NodeKind
-from tbuda_lab.core.options import CompileOptions
 
 
 def from_pybuda(
@@ -24,7 +23,6 @@ def from_pybuda(
     sample_inputs: Any,
     *,
     name: str | None = None,
-    options: CompileOptions | None = None,
 ) -> Graph:
     """The nD graph of one module, or of several that feed each other in order.
 

@@ -19,7 +19,6 @@ from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, evaluation
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast
-from tbuda_lab.core.options import CompileOptions
 
 
 class _Poison:
@@ -53,7 +52,6 @@ def from_torch(
     *,
     kwargs: dict[str, Any] | None = None,
     name: str = "model",
-    options: CompileOptions | None = None,
 ) -> Graph:
     """The nD graph of a torch module, traced in eval mode on one element of the microbatch.
 
