@@ -1,6 +1,7 @@
 """Models of real size with random weights: nothing is downloaded, everything is a function of the seed.
 
-Every module of this folder has `make_model(seed=0) -> (module in eval mode, tuple of sample inputs)`.
+Every module of this folder has `make_model(seed=0) -> (module in eval mode, tuple of sample inputs)` and
+`make_inputs(seed) -> tuple of inputs`.
 """
 
 from __future__ import annotations
@@ -20,3 +21,9 @@ def make(name: str, seed: int = 0) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     module: torch.nn.Module
     module, inputs = importlib.import_module(f"tests.models.{name}").make_model(seed)
     return module, inputs
+
+
+def unseen(name: str, seed: int) -> tuple[Any, ...]:
+    """Inputs of the model `name` alone; those of `make(name, seed)` when the seeds are equal."""
+    inputs: tuple[Any, ...] = importlib.import_module(f"tests.models.{name}").make_inputs(seed)
+    return inputs

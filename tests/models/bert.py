@@ -11,4 +11,8 @@ def make_model(seed: int = 0, layers: int = 12, sequence: int = 128) -> tuple[nn
 
     torch.manual_seed(seed)
     encoder = BertModel(BertConfig(num_hidden_layers=layers)).encoder
-    return encoder.eval().requires_grad_(False), (torch.randn(1, sequence, 768),)
+    return encoder.eval().requires_grad_(False), make_inputs(seed, sequence)
+
+
+def make_inputs(seed: int, sequence: int = 128) -> tuple[torch.Tensor]:
+    return (torch.randn(1, sequence, 768, generator=torch.Generator().manual_seed(seed)),)

@@ -15,4 +15,8 @@ def make_model(seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor]]:
     for layer in model:
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
-    return model.eval().requires_grad_(False), (torch.randn(1, 784),)
+    return model.eval().requires_grad_(False), make_inputs(seed)
+
+
+def make_inputs(seed: int) -> tuple[torch.Tensor]:
+    return (torch.randn(1, 784, generator=torch.Generator().manual_seed(seed)),)

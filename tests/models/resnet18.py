@@ -57,4 +57,8 @@ class ResNet18(nn.Module):
 def make_model(seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor]]:
     torch.manual_seed(seed)
     model = calibrate(ResNet18(), (3, 224, 224), seed)
-    return model, (sample((3, 224, 224), seed),)
+    return model, make_inputs(seed)
+
+
+def make_inputs(seed: int) -> tuple[torch.Tensor]:
+    return (sample((3, 224, 224), seed),)

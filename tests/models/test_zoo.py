@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.models import NAMES, make
+from tests.models import NAMES, make, unseen
 
 # Trainable parameters: He et al. and Sandler et al. as implemented everywhere; BERT-base's encoder is 12 * 7,087,872.
 PARAMETERS = {"resnet18": 11_689_512, "mobilenet_v2": 3_504_872, "bert": 85_054_464}
@@ -18,7 +18,7 @@ def first_tensor(output: object) -> torch.Tensor:
 @pytest.mark.parametrize("name", NAMES)
 def test_output_depends_on_the_input(name: str) -> None:
     module, inputs = make(name, seed=0)
-    other = make(name, seed=1)[1]
+    other = unseen(name, seed=1)
     with torch.no_grad():
         y, z = first_tensor(module(*inputs)), first_tensor(module(*other))
     assert torch.isfinite(y).all()

@@ -47,4 +47,8 @@ class UNet(nn.Module):
 def make_model(seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor]]:
     torch.manual_seed(seed)
     model = calibrate(UNet(), (3, 64, 64), seed)
-    return model, (sample((3, 64, 64), seed),)
+    return model, make_inputs(seed)
+
+
+def make_inputs(seed: int) -> tuple[torch.Tensor]:
+    return (sample((3, 64, 64), seed),)
