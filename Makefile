@@ -70,7 +70,7 @@ $(ENV_STAMP): pyproject.toml constraints.txt
 	touch $@
 
 $(NPM_STAMP): labextension/package.json labextension/package-lock.json
-	@if ! node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null; then echo "Node 20 or newer is needed to build the front end" >&2; exit 1; fi
+	@if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then echo "Node 20 or newer is needed to build the front end" >&2; exit 1; fi
 	echo "== installing Node packages"
 	cd labextension; npm ci --no-audit --no-fund --loglevel=error
 	touch node_modules/.tbuda-npm

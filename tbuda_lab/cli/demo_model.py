@@ -1,6 +1,7 @@
-"""The demo's model: a transformer encoder of BERT-base's size in plain torch, so that the demo needs nothing else.
+"""The demo's model: the encoder that the first notebook brings up, BERT-base's of `transformers`.
 
-After Vaswani et al. (2017) and Devlin et al. (2018): post-norm layers, hidden 768, 12 heads, feed-forward 3072.
+Where `transformers` is not installed, the same architecture in plain torch takes its place, after Vaswani et al. (2017)
+and Devlin et al. (2018): 12 post-norm layers, hidden 768, 12 heads, feed-forward 3072.
 """
 
 from __future__ import annotations
@@ -51,8 +52,14 @@ class Encoder(nn.Module):
         return self.layers(hidden_states)
 
 
-def make_model(seed: int = 0, layers: int = 12, sequence: int = 128) -> tuple[nn.Module, tuple[torch.Tensor]]:
-    """(encoder with random weights in eval mode, one input of shape (1, sequence, 768))."""
+def make_model(seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor]]:
+    """(BERT-base's encoder with random weights, in eval mode; one input of shape (1, 128, 768))."""
     torch.manual_seed(seed)
-    model = Encoder(layers).eval().requires_grad_(False)
-    return model, (torch.randn(1, sequence, 768),)
+    model: nn.Module
+    try:
+        from transformers import BertConfig, BertModel
+    except ImportError:
+        model = Encoder()
+    else:
+        model = BertModel(BertConfig()).encoder
+    return model.eval().requires_grad_(False), (torch.randn(1, 128, 768),)
