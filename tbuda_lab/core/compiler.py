@@ -126,7 +126,7 @@ def compile_graph(
         lowered=lowered,
         placement=placement,
         netlist=emission.netlist,
-        inputs=tuple(input_binding(n) for n in lowered.inputs),
+        inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in emission.netlist.queues),
         outputs=tuple(sorted(outputs, key=lambda o: in_order[o.name])),
         parameters=parameters,
         device=spec,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from tbuda_lab.core.graph import Shape, ShapeError, broadcast_shapes, op
 from tbuda_lab.core.ops.base import NdOp
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Node
+    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 
@@ -27,3 +33,9 @@ class Matmul(NdOp):
     def evaluate(self, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         product = torch.matmul(a, b)
         return product if bias is None else product + bias
+
+    def canonicalise(self, b: Builder, node: Node, x: str, y: str, bias: str | None = None) -> str | None:
+        """The device adds a bias that is one row; any other is an add of its own."""
+        if bias is None or len(b.shape(bias)) < 2 or b.shape(bias)[-2] == 1:
+            return None
+        return b.add(b.op(Matmul(), x, y), bias)
