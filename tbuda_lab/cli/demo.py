@@ -20,14 +20,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of epochs and the comparison with torch; write netlist, report and trace."""
-    from tbuda_lab.cli import demo_model
+    from tbuda_lab.cli import bert_encoder
     from tbuda_lab.cli.bringup import Request, compile_session, run_and_compare, write_results
     from tbuda_lab.cli.trace import write_trace
     from tbuda_lab.widgets.report import write_report
 
     with output_folder(arguments.out) as folder:
         began = time.perf_counter()
-        request = Request(f"{Path(demo_model.__file__)}:make_model", device=arguments.device)
+        request = Request(f"{Path(bert_encoder.__file__)}:make_model", device=arguments.device)
         print(f"BERT-base encoder (12 layers, hidden 768, sequence 128, random weights) on {arguments.device}")
         session = compile_session(request)
         compiled = time.perf_counter()

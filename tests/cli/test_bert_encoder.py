@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import BertConfig, BertModel
 
-from tbuda_lab.cli.demo_model import Encoder
+from tbuda_lab.cli.bert_encoder import Encoder
 
 
 def test_plain_encoder_calculates_what_bert_does() -> None:
