@@ -49,8 +49,8 @@ export function hostOf(model: Model): Host {
     onMessage(f) {
       const handler = (content: unknown, buffers: unknown) =>
         f(content as Record<string, unknown>, (buffers as DataView[] | undefined) ?? []);
-      model.on('msg:custom', handler as never);
-      return () => model.off('msg:custom', handler as never);
+      model.on('msg:custom', handler);
+      return () => model.off('msg:custom', handler);
     }
   };
 }

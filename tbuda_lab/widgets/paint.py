@@ -20,7 +20,7 @@ _FAMILIES = (
     (285, r"reduce|argmax|cumsum|softmax|log_softmax|layernorm|batchnorm|group_norm|max_pool|avg_pool|adaptive"),
     (130, r"io|input|output|queue|embedding"),
 )
-_LOAD = ((236, 239, 243), (249, 233, 207), (247, 205, 142), (240, 154, 80), (211, 76, 26))
+_LOAD = ((236, 239, 243), (249, 233, 207), (247, 205, 142), (240, 154, 80), (203, 66, 18))
 
 
 def family_paint(op_type: str) -> Paint:
@@ -40,4 +40,10 @@ def load_paint(load: float) -> Paint:
     linear = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in rgb]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     css = ["rgb({} {} {})".format(*c) for c in (rgb, edge)]
-    return Paint(css[0], css[1], "#10161f" if luminance > 0.28 else "#f6f8fb")
+    return Paint(css[0], css[1], _text_on(luminance))
+
+
+def _text_on(ground: float) -> str:
+    """The text colour that reads best on a ground of that luminance; soft black where there is contrast to spare."""
+    white, black = 1.05 / (ground + 0.05), (ground + 0.05) / 0.05
+    return "#ffffff" if black < white else "#17202e" if black > 9 else "#000000"

@@ -27,7 +27,6 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]
-QUIET = ("preload", "Extension", "third-party cookie")  # console warnings of JupyterLab itself that say nothing of us
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +115,8 @@ class Watched:
         page.on("request", lambda request: self._asked(request.url, home))
 
     def _said(self, message: Any) -> None:
-        if message.type == "error" and not any(word in message.text for word in QUIET):
+        # JupyterLab asks for language servers whether or not their extension is there.
+        if message.type == "error" and "/lsp/status" not in str(message.location):
             self.errors.append(message.text)
 
     def _asked(self, url: str, home: str) -> None:
@@ -124,7 +124,7 @@ class Watched:
             self.outside.append(url)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     """A page with JupyterLab loaded and its left side folded away."""
     context = browser.new_context(viewport={"width": 1600, "height": 1360})
@@ -138,6 +138,18 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
     yield watched
     context.close()
+
+
+def run_all(page: Any) -> None:
+    """Run all cells of the notebook in front, once its kernel is there; returns at once."""
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    page.wait_for_function(
+        """() => {
+          const session = window.jupyterapp.shell.currentWidget?.context?.sessionContext;
+          return session?.session?.kernel?.status === 'idle';
+        }"""
+    )
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
 
 
 @pytest.fixture(scope="session")

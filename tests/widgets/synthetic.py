@@ -5,6 +5,10 @@ It lets the views be tested without the compiler, and always in the same state.
 
 from __future__ import annotations
 
+import base64
+import json
+import pathlib
+import threading
 import types
 from typing import Any
 
@@ -12,11 +16,14 @@ import numpy as np
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.balancer.types import CANDIDATE, Epoch, OpModels, OpPlacement, Placement, Reason
-from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.errors import Cancelled, Diagnostic
+from tbuda_lab.core.events import Events
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frames import place, session_frames
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.netlist.schema import Blocking, NetGraph, Netlist, NetOp, OpInput
+from tbuda_lab.core.verification import Comparison
 
 HIDDEN, SEQUENCE, HEADS = 768, 128, 12
 
@@ -205,3 +212,88 @@ def result(layers: int = 12) -> Any:
 
 def text(res: Any) -> str:
     return netlist.dumps(res.netlist)
+
+
+class FakeSession:
+    """A session whose stages take no time: emits the events of `core.session.Session` and ends with `result`."""
+
+    def __init__(self, compiled: Any = None, fail: Exception | None = None) -> None:
+        self.name, self.rev = "encoder", 0
+        self._compiled = compiled if compiled is not None else result(2)
+        self.device = self._compiled.device
+        self.result: Any = None
+        self.timings: dict[str, float] = {}
+        self.problems: list[Diagnostic] = []
+        self.fail = fail
+        self.gate = threading.Event()
+        self.gate.set()
+        self.cancelled = threading.Event()
+        self.events = Events("stage", "compiled", "run", "ran", "problem")
+        self.stages = ("trace", "passes", "lower", "balance", "place", "emit", "check", "run")
+
+    def on(self, event: str, listener: Any) -> Any:
+        return self.events.on(event, listener)
+
+    def graph(self, stage: str) -> Graph:
+        return self._compiled.graph if stage == "traced" else getattr(self._compiled, stage)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        self.gate.set()
+
+    def compile(self) -> Any:
+        if self.result is None:
+            for stage in self.stages[:-1]:
+                self.events.emit("stage", stage, 0.0)
+                self.gate.wait()
+                if self.cancelled.is_set():
+                    raise Cancelled(f"cancelled before stage {stage!r}")
+                if self.fail is not None and stage == "place":
+                    self.problems = list(getattr(self.fail, "diagnostics", ()))
+                    raise self.fail
+                self.events.emit("stage", stage, 0.5)
+                self.timings[stage] = 0.01
+                self.events.emit("stage", stage, 1.0)
+            self.result = self._compiled
+            self.problems = list(self._compiled.diagnostics)
+            self.events.emit("compiled", self.result)
+        return self.result
+
+    def run(self, steps: int = 500) -> list[Any]:
+        self.events.emit("stage", "run", 0.0)
+        for done in range(steps):
+            self.events.emit("run", done, steps)
+        self.timings["run"] = 0.02
+        self.events.emit("stage", "run", 1.0)
+        return []
+
+    def verify(self) -> list[Comparison]:
+        self.run()
+        return [Comparison("output 0", 0.9991, 0.02, 3.0)]
+
+
+def fixture() -> dict[str, Any]:
+    """What the TypeScript tests read: the frames of a two-layer encoder, and where the kernel puts its boxes."""
+    compiled = result(2)
+    frames = session_frames(compiled, compiled.device, compiled.diagnostics, "encoder",
+                            [Comparison("output 0", 0.9991, 0.02, 3.0)])
+    lowered = next(f for f in frames if f.key == "graph:lowered")
+    groups = range(len(lowered.text("group_path")))
+    layouts = []
+    for opened in ([], lowered.meta["open"], [g for g in groups if g % 3 != 2], list(groups)):
+        layout = place(lowered, set(opened))
+        boxes = [[i, *(round(float(v), 9) for v in layout.boxes[i])] for i in np.flatnonzero(layout.visible).tolist()]
+        layouts.append({"open": list(opened), "size": [round(s, 9) for s in layout.size], "boxes": boxes})
+    packed = []
+    for frame in frames:
+        if frame.key in ("graph:traced", "graph:passed"):
+            continue
+        header, buffer = frame.pack()
+        packed.append({"header": header, "data": base64.b64encode(buffer).decode("ascii")})
+    return {"frames": packed, "layouts": layouts}
+
+
+FIXTURE = pathlib.Path(__file__).parent / "fixture.json"
+
+if __name__ == "__main__":
+    FIXTURE.write_text(json.dumps(fixture(), ensure_ascii=False) + "\n", encoding="utf-8")

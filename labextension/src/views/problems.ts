@@ -36,7 +36,7 @@ export class ProblemsView {
             where![i] ? h('button', {
               type: 'button', class: 'tb-link', 'data-tb-action': 'select-problem',
               onclick: () => this.store.select([where![i]!], 'problems')
-            }, where![i]!) : '', ' ', message![i]!, h('code', {}, rule![i]!)),
-          fix![i] ? h('div', { class: 'tb-fix' }, fix![i]!) : '')))));
+            }, where![i]) : '', ' ', message![i], h('code', {}, rule![i])),
+          fix![i] ? h('div', { class: 'tb-fix' }, fix![i]) : '')))));
   }
 }

@@ -138,11 +138,11 @@ export const style = `
 .tb-card header { display: flex; gap: 8px; justify-content: space-between; margin-bottom: 6px; }
 .tb-card strong { overflow-wrap: anywhere; }
 .tb-card header span { color: var(--tb-muted); }
-.tb-facts { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 12px; font-variant-numeric: tabular-nums; }
+.tb-root dl.tb-facts { display: grid; overflow: visible; width: auto; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 12px; font-variant-numeric: tabular-nums; }
 .tb-facts dt { color: var(--tb-muted); }
 .tb-facts dd { overflow-wrap: anywhere; white-space: pre-line; }
 .tb-card h4, .tb-inspector h4 { font-size: 11px; font-weight: 650; color: var(--tb-muted); margin: 9px 0 3px; }
-.tb-entry { font: 10.8px/1.5 var(--tb-code); background: var(--tb-faint); border-radius: 5px; padding: 5px 8px; display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 10px; }
+.tb-root dl.tb-entry { overflow: visible; width: auto; font: 10.8px/1.5 var(--tb-code); background: var(--tb-faint); border-radius: 5px; padding: 5px 8px; display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 10px; }
 .tb-entry dt { color: var(--tb-muted); }
 .tb-entry dd { overflow-wrap: anywhere; }
 

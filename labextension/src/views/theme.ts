@@ -38,7 +38,7 @@ export function epochPaint(epoch: number, dark: boolean): Paint {
 }
 
 type Rgb = [number, number, number];
-const LOAD_LIGHT: Rgb[] = [[236, 239, 243], [249, 233, 207], [247, 205, 142], [240, 154, 80], [211, 76, 26]];
+const LOAD_LIGHT: Rgb[] = [[236, 239, 243], [249, 233, 207], [247, 205, 142], [240, 154, 80], [203, 66, 18]];
 const LOAD_DARK: Rgb[] = [[44, 52, 64], [78, 70, 60], [126, 92, 54], [190, 112, 48], [255, 128, 56]];
 
 /** Sequential scale for load in 0..1: quiet to hot. */
@@ -52,7 +52,13 @@ export function loadPaint(load: number, dark: boolean): Paint {
   const edge: Rgb = dark
     ? [Math.min(255, mix(0) + 48), Math.min(255, mix(1) + 48), Math.min(255, mix(2) + 48)]
     : [mix(0, 0.68), mix(1, 0.68), mix(2, 0.68)];
-  return { fill: css(rgb), edge: css(edge), text: luminance(rgb) > 0.28 ? '#10161f' : '#f6f8fb' };
+  return { fill: css(rgb), edge: css(edge), text: textOn(luminance(rgb)) };
+}
+
+/** The text colour that reads best on a ground of that luminance; soft black where there is contrast to spare. */
+function textOn(ground: number): string {
+  const [white, black] = [1.05 / (ground + 0.05), (ground + 0.05) / 0.05];
+  return black < white ? '#ffffff' : black > 9 ? '#17202e' : '#000000';
 }
 
 function css([r, g, b]: Rgb): string {

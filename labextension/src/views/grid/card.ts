@@ -10,7 +10,7 @@ export class Card {
   show(ops: Ops, op: number, text: NetlistText | null, near: DOMRect, frame: DOMRect): void {
     const written = entry(text, ops.name[op]!);
     this.element.replaceChildren(
-      h('header', {}, h('strong', {}, ops.name[op]!), h('span', {}, ops.type[op]!)),
+      h('header', {}, h('strong', {}, ops.name[op]), h('span', {}, ops.type[op])),
       definition(numbers(ops, op), 'tb-facts'),
       ...(written ? [h('h4', {}, 'Netlist entry'), written] : [])
     );

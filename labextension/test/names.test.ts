@@ -1,0 +1,45 @@
+import { describe, expect, it } from 'vitest';
+
+import { elide, short } from '../src/views/dom.js';
+import { fitting, Rows, shortName } from '../src/views/grid/draw.js';
+import { Matcher, original } from '../src/views/names.js';
+
+describe('names', () => {
+  it('finds the original of a decomposed op', () => {
+    expect(original('a.softmax.dc.exp.2')).toBe('a.softmax');
+    expect(original('a.matmul')).toBe('a.matmul');
+  });
+
+  it('maps a selection to the stage shown', () => {
+    const lowered = new Matcher(['q', 'soft.dc.exp.0', 'soft.dc.multiply.1']);
+    expect(lowered.find(['soft'])).toEqual([1, 2]);
+    expect(lowered.find(['soft.dc.exp.0'])).toEqual([1]);
+    expect(new Matcher(['q', 'soft']).find(['soft.dc.exp.0'])).toEqual([1]);
+    expect(lowered.find(['gone'])).toEqual([]);
+  });
+
+  it('shortens names for tiles', () => {
+    expect(shortName('layer.0.self.query.matmul')).toBe('query.matmul');
+    expect(shortName('l.LayerNorm.layernorm.dc.reduce_avg.3')).toBe('layernorm.reduce_avg');
+    expect(fitting('l.LayerNorm.layernorm.dc.reduce_avg.3', 10)).toBe('reduce_avg');
+    expect(elide('abcdefghij', 5)).toHaveLength(5);
+    expect(elide('abcdefghij', 5).startsWith('a')).toBe(true);
+  });
+
+  it('writes numbers short', () => {
+    expect(short(950)).toBe('950');
+    expect(short(12_345)).toBe('12.3k');
+    expect(short(902_000)).toBe('902k');
+    expect(short(5e7)).toBe('50.0M');
+  });
+});
+
+describe('Rows', () => {
+  it('keeps logical rows in order and puts harvested strips where they lie', () => {
+    const rows = new Rows([1, 3, 4], [2], 10, 4);
+    expect(rows.top).toEqual([0, 14, 24]);
+    expect(rows.strips).toEqual([{ y: 10, row: 2 }]);
+    expect(rows.span(0, 2, 10)).toEqual([0, 24]);
+    expect(rows.height).toBe(34);
+  });
+});

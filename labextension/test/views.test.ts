@@ -1,0 +1,193 @@
+import { describe, expect, it, vi } from 'vitest';
+
+import { BringUp } from '../src/views/bringup.js';
+import { GridView } from '../src/views/grid/view.js';
+import type { Host } from '../src/views/host.js';
+import { NetlistText } from '../src/views/netlist.js';
+import { ProblemsView } from '../src/views/problems.js';
+import { StageBar } from '../src/views/stagebar.js';
+import { Store } from '../src/views/store.js';
+import { TableView } from '../src/views/table/view.js';
+import { filled, frame, fixture } from './fixture.js';
+
+const OP = 'layer.0.intermediate.gelu_0';
+
+/** A host whose messages and values a test can see and make. */
+function fakeHost(): Host & { sent: Record<string, unknown>[]; say: (m: Record<string, unknown>, b?: DataView[]) => void } {
+  let listener: (m: Record<string, unknown>, b: DataView[]) => void = () => undefined;
+  const sent: Record<string, unknown>[] = [];
+  return {
+    live: true, sent,
+    get: () => undefined,
+    set: vi.fn(),
+    on: () => () => undefined,
+    send: m => sent.push(m),
+    onMessage(f) {
+      listener = f;
+      return () => undefined;
+    },
+    say: (m, b = []) => listener(m, b)
+  };
+}
+
+describe('Store', () => {
+  it('says hello, and asks again when a message went missing', () => {
+    const host = fakeHost();
+    new Store(host);
+    expect(host.sent).toEqual([{ type: 'hello', have: {} }]);
+    const { header, data } = fixture.frames.find(f => f.header.key === 'ops')!;
+    const bytes = new DataView(Uint8Array.from(Buffer.from(data, 'base64')).buffer);
+    host.say({ type: 'frame', key: 'ops', rev: 3, chunk: [0, 1], header, seq: 1 }, [bytes]);
+    host.say({ type: 'status', status: { stages: [] }, seq: 2 });
+    expect(host.sent).toHaveLength(1);
+    host.say({ type: 'status', status: { stages: [] }, seq: 4 });
+    expect(host.sent[1]).toEqual({ type: 'resync', have: { ops: 3 } });
+  });
+
+  it('replaces the selection on a click and toggles on a modified one', () => {
+    const { store, host } = filled();
+    store.click('a', false, 'x');
+    store.click('b', true, 'x');
+    expect(store.selection.names).toEqual(['a', 'b']);
+    store.click('a', true, 'x');
+    expect(store.selection.names).toEqual(['b']);
+    expect(host.get('selection')).toEqual({ kind: 'op', names: ['b'], source: 'x' });
+    host.set('selection', { kind: 'op', names: ['c'], source: 'kernel' });
+    expect(store.selection.names).toEqual(['c']);
+  });
+});
+
+describe('GridView', () => {
+  it('draws every op of the epoch once, marks the slowest, hatches harvested rows', () => {
+    const { store } = filled();
+    const { element } = new GridView(store);
+    const ops = frame('ops');
+    const epochs = [...ops.column('op_epoch')];
+    expect(element.querySelectorAll('.tb-tile')).toHaveLength(epochs.filter(e => e === 0).length);
+    expect(element.querySelectorAll('[data-tb-action=epoch]')).toHaveLength(ops.column('epoch_cycles').length);
+    expect(element.querySelectorAll('.tb-limits').length).toBeGreaterThan(0);
+    expect([...element.querySelectorAll('[data-tb-harvested]')].map(e => e.getAttribute('data-tb-harvested'))).toEqual(['3', '8']);
+  });
+
+  it('goes to the epoch of an op selected elsewhere, and shows what feeds it', () => {
+    const { store } = filled();
+    const { element } = new GridView(store);
+    const ops = frame('ops');
+    const last = ops.column('op_name').length - 1;
+    const name = ops.text('op_name')[last]!;
+    store.select([name], 'table');
+    expect(element.dataset['tbEpoch']).toBe(String(ops.column('op_epoch')[last]));
+    expect(element.querySelector('.tb-tile.tb-selected')?.getAttribute('data-tb-op')).toBe(name);
+    expect(element.querySelectorAll('.tb-tile.tb-feeds').length).toBeGreaterThan(0);
+  });
+
+  it('selects by click and walks epochs by key', () => {
+    const { store } = filled();
+    const { element } = new GridView(store);
+    document.body.append(element);
+    const tile = element.querySelector<SVGGElement>('.tb-tile')!;
+    tile.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+    expect(store.selection.names).toEqual([tile.getAttribute('data-tb-op')]);
+    const plane = element.querySelector('.tb-plane')!;
+    plane.dispatchEvent(new KeyboardEvent('keydown', { key: 'n', bubbles: true }));
+    expect(store.epoch).toBe(1);
+    plane.dispatchEvent(new KeyboardEvent('keydown', { key: 'p', bubbles: true }));
+    expect(store.epoch).toBe(0);
+    element.remove();
+  });
+});
+
+describe('TableView', () => {
+  function table() {
+    const { store } = filled();
+    const view = new TableView(store);
+    const scroller = view.element.querySelector<HTMLElement>('.tb-table')!;
+    Object.defineProperty(scroller, 'clientHeight', { value: 400 });
+    return { store, view, rows: () => [...view.element.querySelectorAll<HTMLElement>('.tb-rows .tb-row')] };
+  }
+
+  it('makes elements only for the rows in sight', () => {
+    const { store, view, rows } = table();
+    store.setHover('x');
+    expect(rows().length).toBeLessThan(40);
+    expect(view.element.querySelector('.tb-found')?.textContent).toBe(`${frame('ops').column('op_name').length} ops`);
+  });
+
+  it('sorts by a column, down then up then as scheduled', () => {
+    const { view, rows } = table();
+    const cycles = () => rows().map(r => Number(r.children[3]!.textContent.replaceAll(',', '')));
+    const press = () => view.element.querySelector<HTMLElement>('[data-tb-action=sort-cycles]')!.click();
+    const scheduled = rows()[0]!.dataset['tbOp'];
+    press();
+    expect(cycles()).toEqual(cycles().sort((a, b) => b - a));
+    press();
+    expect(cycles()).toEqual(cycles().sort((a, b) => a - b));
+    press();
+    expect(rows()[0]!.dataset['tbOp']).toBe(scheduled);
+  });
+
+  it('filters by name and type', () => {
+    const { view, rows } = table();
+    const input = view.element.querySelector<HTMLInputElement>('[data-tb-action=table-filter]')!;
+    input.value = 'GELU';
+    input.dispatchEvent(new Event('input'));
+    expect(rows().every(r => r.dataset['tbOp']!.includes('gelu'))).toBe(true);
+    expect(rows()).toHaveLength(2);
+  });
+});
+
+describe('NetlistText', () => {
+  it('finds the entry of an op and its fields', () => {
+    const text = new NetlistText(frame('netlist'));
+    const [line] = text.lineOf(OP)!;
+    expect(text.lines[line]!.trim().startsWith(`${OP}:`)).toBe(true);
+    const fields = Object.fromEntries(text.fields(OP));
+    expect(fields['type']).toBe('gelu');
+    expect(fields['grid_size']).toMatch(/^\[\d+, \d+\]$/);
+    expect(fields['inputs']).toBe('[layer.0.intermediate.dense.matmul]');
+    expect(text.fields('nothing')).toEqual([]);
+  });
+});
+
+describe('ProblemsView', () => {
+  it('lists errors first and selects the place', () => {
+    const { store } = filled();
+    const { element } = new ProblemsView(store);
+    element.querySelector<HTMLElement>('[data-tb-action=select-problem]')!.click();
+    expect(store.selection.names).toEqual([OP]);
+  });
+});
+
+describe('StageBar', () => {
+  it('asks the kernel to stop, and shows no buttons where there is none', () => {
+    const host = fakeHost();
+    const store = new Store(host);
+    const { element } = new StageBar(store);
+    const stage = { name: 'Place', state: 'running', seconds: null, detail: '' };
+    host.say({ type: 'status', seq: 1, status: { running: true, message: '', done: 1, total: 4, cancellable: true, failed: false, stages: [stage] } });
+    expect(element.querySelector('[role=progressbar]')?.getAttribute('aria-valuenow')).toBe('25');
+    element.querySelector<HTMLElement>('[data-tb-action=cancel]')!.click();
+    expect(host.sent.at(-1)).toEqual({ type: 'cancel' });
+    expect(new StageBar(filled().store).element.querySelector('button')).toBeNull();
+  });
+});
+
+describe('BringUp', () => {
+  it('carries the hooks that tests and assistive tools rely on', () => {
+    const { store } = filled();
+    const view = new BringUp(store);
+    const { element } = view;
+    const views = [...element.querySelectorAll('[data-tb-view]')].map(e => e.getAttribute('data-tb-view'));
+    expect(views).toEqual(expect.arrayContaining(['stages', 'metrics', 'graph', 'grid', 'table', 'netlist', 'problems', 'inspector']));
+    store.select([OP], 'test');
+    expect(element.querySelector('[data-tb-view=inspector]')?.textContent).toContain(OP);
+    view.dispose();
+  });
+
+  it('never writes a name as markup', () => {
+    const { store } = filled();
+    const { element } = new BringUp(store);
+    store.select(['<img src=x onerror=alert(1)>'], 'test');
+    expect(element.querySelector('img')).toBeNull();
+  });
+});

@@ -1,0 +1,227 @@
+"""The notebook in JupyterLab, driven as a person would: run it, click, hover, type; in both themes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.widgets import report
+from tests.browser.conftest import run_all
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
+]
+
+PATIENCE = 240_000  # ms: a busy machine is no failure
+FIRST_DRAW = 1.0    # s, from the run of a cell to a drawn graph and grid
+OP = "layer.3.output.add"
+
+
+def command(page: Any, name: str, **arguments: Any) -> None:
+    """Run a JupyterLab command to its end."""
+    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
+
+
+def in_kernel(page: Any, code: str) -> str:
+    """Run code in the notebook's kernel beside its cells; returns what it printed."""
+    return str(page.evaluate(
+        """async code => {
+          const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
+          let text = '';
+          const future = kernel.requestExecute({ code, store_history: false });
+          future.onIOPub = m => { if (m.header.msg_type === 'stream') text += m.content.text; };
+          await future.done;
+          return text;
+        }""",
+        code,
+    ))
+
+
+def centre(locator: Any) -> tuple[float, float]:
+    box = locator.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def find_in_graph(page: Any, name: str) -> None:
+    """Search the graph for a node and go to it."""
+    search = page.locator("[data-tb-action=graph-search]").first
+    search.fill(f"^{re.escape(name)}$")
+    search.press("Enter")
+    search.fill("")
+    page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{name}']")
+    page.wait_for_timeout(200)
+
+
+@pytest.fixture(scope="module")
+def page(watched: Any) -> Iterator[Any]:
+    """The notebook after all its cells have run."""
+    page = watched.page
+    command(page, "docmanager:open", path="01_bring_up.ipynb")
+    run_all(page)
+    page.wait_for_selector("[data-tb-root=bringup]", timeout=PATIENCE)
+    page.wait_for_selector("[data-tb-metric=pcc]", timeout=PATIENCE)
+    page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
+    page.locator(".jp-OutputArea-output", has_text="bert_encoder.html").wait_for(timeout=PATIENCE)
+    page.locator("[data-tb-view=stages]").scroll_into_view_if_needed()
+    yield page
+
+
+def test_all_cells_ran_and_the_model_verified(page: Any) -> None:
+    assert page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    assert page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']").count() == 0
+    assert page.locator("[data-tb-step]").evaluate_all("s => s.map(e => e.dataset.tbState)") == ["done"] * 9
+    assert float(page.locator("[data-tb-metric=pcc] b").inner_text()) >= 0.99
+    assert page.locator("[data-tb-harvested]").count() == 1, "an n150 has one harvested row"
+    epochs = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
+    assert page.locator("[data-tb-view=grid] [data-tb-action=epoch]").count() == epochs
+
+
+def test_a_click_in_the_graph_selects_everywhere(page: Any, shots: Path) -> None:
+    find_in_graph(page, "layer.3.output.dense.matmul")
+    page.mouse.click(*centre(page.locator(f"[data-tb-view=graph] [data-tb-op='{OP}']")))
+    for where in ("grid", "table"):
+        page.wait_for_selector(f"[data-tb-view={where}] .tb-selected[data-tb-op='{OP}']")
+    assert page.locator("[data-tb-view=inspector] strong").inner_text() == OP
+    assert in_kernel(page, "print(bring_up.selected)").strip() == f"('{OP}',)"
+    epoch = in_kernel(page, f"print(session.result.placement.ops['{OP}'].epoch)").strip()
+    assert page.locator("[data-tb-view=grid]").get_attribute("data-tb-epoch") == epoch
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(400)
+    page.screenshot(path=shots / "bring_up_light.png")
+
+
+def test_a_click_in_the_grid_selects_in_the_graph(page: Any) -> None:
+    tile = page.locator("[data-tb-view=grid] .tb-tile").nth(3)
+    name = tile.get_attribute("data-tb-op")
+    page.mouse.click(*centre(tile))
+    page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{name}'][aria-pressed=true]")
+    page.wait_for_selector(f"[data-tb-view=table] .tb-selected[data-tb-op='{name}']")
+
+
+def test_selection_from_python_arrives(page: Any) -> None:
+    in_kernel(page, "bring_up.select('layer.5.attention.self.matmul')")
+    for where in ("grid", "table"):
+        page.wait_for_selector(f"[data-tb-view={where}] .tb-selected[data-tb-op='layer.5.attention.self.matmul']")
+
+
+def test_the_card_shows_the_netlist_entry(page: Any, shots: Path) -> None:
+    tile = page.locator("[data-tb-view=grid] .tb-tile").nth(6)
+    name = tile.get_attribute("data-tb-op")
+    page.mouse.move(*centre(tile))
+    card = page.locator("[data-tb-view=grid] .tb-card")
+    card.wait_for(state="visible")
+    assert card.locator("strong").inner_text() == name
+    terms, texts = (card.locator(f".tb-entry {t}").all_inner_texts() for t in ("dt", "dd"))
+    said = dict(zip(terms, texts, strict=True))
+    op = f"next(g.ops[{name!r}] for g in session.result.netlist.graphs.values() if {name!r} in g.ops)"
+    assert said["type"] == in_kernel(page, f"print({op}.type)").strip()
+    assert said["grid_loc"] == in_kernel(page, f"print(list({op}.grid_loc))").strip()
+    page.screenshot(path=shots / "card_light.png")
+    page.mouse.move(5, 5)
+
+
+def test_epochs_by_key_and_by_film_strip(page: Any) -> None:
+    grid = page.locator("[data-tb-view=grid]")
+    grid.locator("[data-tb-epoch='0']").click()
+    assert grid.get_attribute("data-tb-epoch") == "0"
+    grid.locator(".tb-plane").focus()
+    page.keyboard.press("n")
+    assert grid.get_attribute("data-tb-epoch") == "1"
+    page.keyboard.press("p")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert grid.locator(".tb-tile.tb-selected").count() == 1
+
+
+def test_groups_open_and_close(page: Any) -> None:
+    graph = page.locator("[data-tb-view=graph]")
+    graph.locator("[data-tb-action=graph-collapse]").click()
+    page.wait_for_timeout(200)
+    assert graph.locator("[data-tb-group][aria-expanded=true]").count() == 0
+    group = graph.locator("[data-tb-group]").first
+    box = group.bounding_box()
+    page.mouse.click(box["x"] + 8, box["y"] + box["height"] / 2)
+    page.wait_for_timeout(200)
+    assert graph.locator("[data-tb-group][aria-expanded=true]").count() == 1
+    graph.locator("[data-tb-action=graph-stage-traced]").click()
+    page.wait_for_selector("[data-tb-view=graph][data-tb-stage=traced]")
+    graph.locator("[data-tb-action=graph-stage-lowered]").click()
+
+
+def test_the_table_sorts_and_the_netlist_follows(page: Any) -> None:
+    table = page.locator("[data-tb-view=table]")
+    table.locator("[data-tb-action=sort-cycles]").click()
+    top = table.locator(".tb-rows .tb-row").first
+    slowest = in_kernel(page, "print(max(cycles.values()))").strip()
+    assert top.locator("span").nth(3).inner_text().replace(",", "") == slowest
+    table.locator("[data-tb-action=sort-cycles]").click()
+    table.locator("[data-tb-action=sort-cycles]").click()
+    page.locator("[data-tb-action=tab-netlist]").click()
+    in_kernel(page, f"bring_up.select('{OP}')")
+    page.locator("[data-tb-view=netlist] .tb-marked").first.wait_for()
+    assert page.locator("[data-tb-view=netlist] .tb-marked").first.inner_text().split()[1] == f"{OP}:"
+    page.locator("[data-tb-action=tab-ops]").click()
+
+
+def test_the_wheel_scrolls_the_notebook_until_the_graph_has_the_focus(page: Any) -> None:
+    stage = page.locator("[data-tb-view=graph] .tb-stage")
+    page.locator("[data-tb-view=stages]").scroll_into_view_if_needed()
+    transform = "e => getComputedStyle(e.querySelector('.tb-hooks')).transform"
+    page.evaluate("() => document.activeElement.blur()")
+    page.mouse.move(*centre(stage))
+    before = stage.evaluate(transform)
+    page.mouse.wheel(0, 40)
+    page.wait_for_timeout(300)
+    assert stage.evaluate(transform) == before
+    page.mouse.wheel(0, -40)
+    stage.focus()
+    page.mouse.move(*centre(stage))
+    page.mouse.wheel(0, -240)
+    page.wait_for_timeout(300)
+    assert stage.evaluate(transform) != before
+
+
+def test_the_dark_theme(page: Any, shots: Path) -> None:
+    find_in_graph(page, OP)
+    command(page, "apputils:change-theme", theme="JupyterLab Dark")
+    page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=dark]")
+    page.wait_for_timeout(1500)
+    page.locator("[data-tb-view=stages]").scroll_into_view_if_needed()
+    page.screenshot(path=shots / "bring_up_dark.png")
+    ground = page.locator("[data-tb-view=grid]").evaluate("e => getComputedStyle(e).backgroundColor")
+    assert sum(int(c) for c in re.findall(r"\d+", ground)[:3]) < 200
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
+    page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=light]")
+
+
+def test_first_draw(page: Any) -> None:
+    """A new workbench of the compiled 12-layer session: from the run of its cell to a drawn graph and grid."""
+    command(page, "notebook:move-cursor-down")
+    command(page, "notebook:insert-cell-below")
+    command(page, "notebook:replace-selection", text="BringUp(session)")
+    roots = page.locator("[data-tb-root=bringup]").count()
+    start = time.perf_counter()
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell') }")
+    page.wait_for_function(
+        """n => {
+          const root = document.querySelectorAll('[data-tb-root=bringup]')[n];
+          return root?.dataset.tbDrawMs && root.querySelector('.tb-tile') && root.querySelector('.tb-hook[data-tb-op]');
+        }""",
+        arg=roots, polling=10,
+    )
+    took = time.perf_counter() - start
+    print(f"first draw: {took * 1000:.0f} ms")
+    assert took <= FIRST_DRAW
+
+
+def test_nothing_went_wrong_and_nothing_was_asked_outside(page: Any, watched: Any) -> None:
+    assert watched.errors == []
+    assert watched.outside == []

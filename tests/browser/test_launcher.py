@@ -1,0 +1,38 @@
+"""The JupyterLab extension: the launcher card makes a notebook that runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import run_all
+
+BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
+]
+
+
+def test_launcher_card(watched: Any, lab: Any, shots: Path) -> None:
+    page = watched.page
+    installed = page.evaluate("() => window.jupyterapp.commands.hasCommand('tbuda:new-session')")
+    if not installed:
+        pytest.skip("the extension is not linked into this environment: make front-end")
+    page.wait_for_selector(".jp-Launcher")
+    card = page.locator(".jp-LauncherCard[title^='A notebook that traces']")
+    card.wait_for()
+    page.screenshot(path=shots / "launcher.png")
+    card.click()
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    made = json.loads((lab.folder / "Untitled.ipynb").read_text())
+    assert "BringUp(model, inputs" in "".join(made["cells"][1]["source"])
+    run_all(page)
+    page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=300_000)
+    assert float(page.locator("[data-tb-metric=pcc] b").inner_text()) >= 0.99
+    assert watched.errors == []

@@ -1,0 +1,178 @@
+"""The hub without a page: which messages go out, how many, how large, and what a view may ask."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tbuda_lab.core.errors import Cancelled, Diagnostic, PlacementError
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.widgets import hub as hubs
+from tbuda_lab.widgets.hub import Hub, hub_of
+from tbuda_lab.widgets.status import StatusBoard
+from tests.widgets.synthetic import FakeSession
+
+
+class Page:
+    """A view's end of the line."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
+        self.messages: list[tuple[dict[str, Any], list[bytes]]] = []
+        self.selection: dict[str, Any] = {}
+
+    def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+        self.messages.append((message, buffers))
+
+    def selection_changed(self, selection: dict[str, Any]) -> None:
+        self.selection = selection
+
+    def wants(self, key: str) -> bool:
+        return not self.keys or key in self.keys
+
+    def frames(self) -> dict[str, Frame]:
+        """Frames put together again from their chunks."""
+        parts: dict[tuple[str, int], list[bytes]] = {}
+        headers: dict[tuple[str, int], dict[str, Any]] = {}
+        for message, buffers in self.messages:
+            if message["type"] == "frame":
+                key = (message["key"], message["rev"])
+                parts.setdefault(key, []).append(buffers[0])
+                headers.setdefault(key, message.get("header", {}))
+                assert message["chunk"][0] == len(parts[key]) - 1
+        newest = {key: max(r for k, r in parts if k == key) for key, _ in parts}
+        return {k: Frame.unpack(headers[k, r], b"".join(parts[k, r])) for k, r in newest.items()}
+
+    def statuses(self) -> list[dict[str, Any]]:
+        return [m["status"] for m, _ in self.messages if m["type"] == "status"]
+
+
+def attached(session: FakeSession, *keys: str) -> tuple[Hub, Page]:
+    hub = Hub(session)  # type: ignore[arg-type]
+    page = Page(*keys)
+    hub.attach(page)
+    return hub, page
+
+
+def test_a_run_ends_with_every_frame_and_all_stages_done() -> None:
+    hub, page = attached(FakeSession())
+    hub.start()
+    hub.wait(30)
+    graphs = {"graph:traced", "graph:passed", "graph:lowered"}
+    assert set(page.frames()) == graphs | {"summary", "problems", "ops", "netlist"}
+    last = page.statuses()[-1]
+    assert not last["running"] and [s["state"] for s in last["stages"]] == ["done"] * 9
+    assert page.frames()["summary"].meta["pcc"] == pytest.approx(0.9991)
+    assert page.frames()["problems"].text("where")[0] == "layer.0.intermediate.gelu_0"
+
+
+def test_the_traced_graph_comes_before_the_rest() -> None:
+    session = FakeSession()
+    hub, page = attached(session)
+    session.on("stage", lambda name, fraction: session.gate.clear() if (name, fraction) == ("passes", 0.0) else None)
+    hub.start()
+    deadline = time.monotonic() + 10
+    while "graph:traced" not in page.frames() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "graph:traced" in page.frames() and "ops" not in page.frames()
+    session.gate.set()
+    hub.wait(30)
+    assert "ops" in page.frames()
+
+
+def test_progress_is_told_at_most_ten_times_a_second() -> None:
+    hub, page = attached(FakeSession())
+    start = time.monotonic()
+    hub.start()
+    hub.wait(30)
+    elapsed = time.monotonic() - start
+    steps = 2 * 9 + 2  # every stage starts and ends, and so does the work
+    assert len(page.statuses()) <= steps + elapsed / hubs.STATUS_INTERVAL + 1
+
+
+def test_chunks_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "CHUNK", 1000)
+    session = FakeSession()
+    hub, page = attached(session, "netlist")
+    session.compile()
+    sizes = [len(b[0]) for m, b in page.messages if m["type"] == "frame"]
+    assert len(sizes) > 5 and max(sizes) <= 1000
+    assert page.frames()["netlist"].pack() == hub.frames["netlist"].pack()
+
+
+def test_a_view_gets_what_it_shows_and_only_what_is_newer() -> None:
+    session = FakeSession()
+    hub, page = attached(session, "ops")
+    session.compile()
+    assert set(page.frames()) == {"ops"}
+    rev = next(m["rev"] for m, _ in page.messages if m["type"] == "frame")
+    page.messages.clear()
+    hub.bring_up_to_date(page, {"ops": rev})
+    assert [m["type"] for m, _ in page.messages] == ["status"]
+    hub.bring_up_to_date(page, {})
+    assert "ops" in page.frames()
+
+
+def test_cancel_keeps_what_was_shown() -> None:
+    session = FakeSession()
+    hub, page = attached(session)
+    session.gate.clear()
+    hub.start()
+    assert hub.busy
+    hub.cancel()
+    with pytest.raises(Cancelled):
+        hub.wait(30)
+    last = page.statuses()[-1]
+    assert last["message"] == "Cancelled" and not last["failed"]
+    assert [s["state"] for s in last["stages"]].count("cancelled") == 1
+
+
+def test_a_failure_is_shown_and_raised() -> None:
+    finding = Diagnostic("error", "softmax", "l1", "needs 3 MB", "use a larger grid")
+    why = PlacementError("softmax does not fit", [finding])
+    hub, page = attached(FakeSession(fail=why))
+    hub.start()
+    with pytest.raises(PlacementError):
+        hub.wait(30)
+    last = page.statuses()[-1]
+    assert last["failed"] and last["message"] == "softmax does not fit"
+    assert {s["name"]: s["state"] for s in last["stages"]}["Place"] == "failed"
+    assert page.frames()["problems"].text("fix") == ["use a larger grid"]
+
+
+def test_work_done_in_a_cell_is_shown_too() -> None:
+    session = FakeSession()
+    _, page = attached(session)
+    session.compile()
+    assert not page.statuses()[-1]["running"]
+    session.run()
+    states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
+    assert states["Check"] == "done" and states["Run"] == "done" and states["Verify"] == "pending"
+
+
+def test_selection_reaches_every_view_once() -> None:
+    hub, first = attached(FakeSession())
+    second = Page()
+    hub.attach(second)
+    heard: list[tuple[str, ...]] = []
+    hub.on_selected(heard.append)
+    hub.select(["a"], "graph")
+    hub.select(["a"], "echo")
+    assert first.selection == second.selection == {"kind": "op", "names": ["a"], "source": "graph"}
+    assert heard == [("a",)]
+
+
+def test_one_hub_per_session() -> None:
+    session = FakeSession()
+    assert hub_of(session) is hub_of(session)  # type: ignore[arg-type]
+    assert hub_of(FakeSession()) is not hub_of(session)  # type: ignore[arg-type]
+
+
+def test_stage_times_are_those_of_the_first_end() -> None:
+    board = StatusBoard(("place",))
+    board.begin()
+    for fraction, clock in ((0.0, 1.0), (0.0, 1.5), (0.5, 2.0), (1.0, 4.0), (1.0, 9.0)):
+        board.step("place", fraction, clock)
+    assert board.message()["stages"][0]["seconds"] == 3.0

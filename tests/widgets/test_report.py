@@ -1,0 +1,117 @@
+"""The report page as text: whole, self-contained, harmless."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.core.errors import OutputError
+from tbuda_lab.core.frames import Frame, graph_frame, ops_frame
+from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets import report
+from tbuda_lab.widgets.svg import epoch_svg, graph_svg
+from tests.widgets import synthetic
+
+built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    made = synthetic.FakeSession()
+    made.compile()
+    return made
+
+
+class Embedded(HTMLParser):
+    """The JSON that a page carries, and the tags it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.inside = False
+        self.text = ""
+        self.feed(text)
+        self.data = json.loads(self.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.inside = tag == "script" and ("id", "tb-data") in attrs
+        self.links += [v or "" for k, v in attrs if k in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.text += data
+
+
+@built
+def test_the_page_holds_everything(session: Any) -> None:
+    text = report.report_html(session, [Comparison("output 0", 0.9991, 0.02, 3.0)])
+    page = Embedded(text)
+    assert page.links == [] and "link" not in page.tags and "img" not in page.tags
+    assert not re.findall(r"(?:https?:)?//(?!www\.w3\.org/)[a-z0-9-]+\.[a-z]{2,}/", text.replace("\\/", "/"))
+    frames = {f["header"]["key"]: Frame.unpack(f["header"], base64.b64decode(f["data"])) for f in page.data["frames"]}
+    assert set(frames) == {"summary", "problems", "graph:traced", "graph:passed", "graph:lowered", "ops", "netlist"}
+    assert frames["ops"].text("op_name") == list(session.result.placement.schedule)
+    assert frames["netlist"].columns["text"].tobytes().decode() == synthetic.text(session.result)
+    assert frames["summary"].meta["pcc"] == 0.9991
+    assert [s["name"] for s in page.data["status"]["stages"]][:2] == ["Trace", "Passes"]
+
+
+def test_names_cannot_break_out_of_the_page() -> None:
+    bad = "</script><script>alert(1)</script>"
+    frame = Frame("summary", {"name": bad, "device": bad}, {}, ("", bad))
+    text = report.page_html(bad, [frame], {}, "const x = '</script>';")
+    assert text.count("<script") == 2
+    assert Embedded(text).data["frames"][0]["header"]["strings"][1] == bad
+
+
+@built
+def test_a_page_is_written_whole_or_not_at_all(session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = report.write_report(session, tmp_path / "report.html")
+    assert target.read_text(encoding="utf-8").endswith("</html>\n")
+    with pytest.raises(OutputError, match="no-such-folder"):
+        report.write_report(session, tmp_path / "no-such-folder" / "report.html")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report.os, "replace", full)
+    with pytest.raises(OutputError, match="No space left"):
+        report.write_report(session, tmp_path / "second.html")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_without_the_front_end_the_error_says_what_to_do(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "PAGE", tmp_path / "page.js")
+    with pytest.raises(OutputError, match="make front-end"):
+        report.report_html(session)
+
+
+def test_static_pictures_are_well_formed_and_complete(session: Any) -> None:
+    result = session.result
+    ops = ops_frame(result.lowered, result.placement, result.device)
+    drawn = 0
+    for epoch in result.placement.epochs:
+        root = ET.fromstring(epoch_svg(ops, epoch.index))
+        titles = [t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}title")]
+        assert [t.split(": ")[0] for t in titles] == list(epoch.ops)
+        drawn += len(titles)
+    assert drawn == len(result.placement.ops)
+    frame = graph_frame(result.lowered, "lowered")
+    everything = range(frame.columns["group_parent"].size)
+    root = ET.fromstring(graph_svg(frame, everything))
+    titles = {t.text for t in root.iter("{http://www.w3.org/2000/svg}title")}
+    assert set(frame.text("node_name")) <= titles

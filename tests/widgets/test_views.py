@@ -1,0 +1,116 @@
+"""The widgets in a kernel without a page, over a real session."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("anywidget")
+
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import views
+
+pytestmark = pytest.mark.skipif(not views.BUNDLE.is_file(), reason="the front end is not built: make front-end")
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(256, 512), torch.nn.Linear(512, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    torch.manual_seed(0)
+    made = Session(Mlp(), torch.randn(1, 64, 256), "n150", name="mlp")
+    made.compile()
+    return made
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], list[bytes]]]:
+    """Custom messages of all widgets."""
+    log: list[tuple[dict[str, Any], list[bytes]]] = []
+    monkeypatch.setattr(views.View, "send", lambda self, content, buffers=None: log.append((content, buffers or [])))
+    return log
+
+
+def test_bring_up_traces_places_runs_and_verifies() -> None:
+    torch.manual_seed(0)
+    widget = views.BringUp(Mlp(), torch.randn(1, 64, 256), device="n150", name="mlp").wait(120)
+    assert widget.session.result is not None
+    assert [c.passes(0.99) for c in widget.comparisons] == [True]
+    assert widget.hub.frames["summary"].meta["device"] == "n150: 9 rows × 8 columns, 1 row harvested"
+
+
+def test_a_view_that_says_hello_gets_status_and_its_frames(session: Session, sent: Any) -> None:
+    grid = views.EpochGrid(session)
+    grid._receive(grid, {"type": "hello", "have": {}}, [])
+    assert next(m["type"] for m, _ in sent) == "status"
+    assert {m["key"] for m, _ in sent if m["type"] == "frame"} == {"ops", "netlist"}
+    assert [m["seq"] for m, _ in sent] == list(range(1, len(sent) + 1))
+    before = len(sent)
+    grid._receive(grid, {"type": "resync", "have": {m["key"]: m["rev"] for m, _ in sent if m["type"] == "frame"}}, [])
+    assert [m["type"] for m, _ in sent[before:]] == ["status"]
+
+
+def test_selection_is_linked_between_widgets_and_code(session: Session) -> None:
+    graph, table = views.GraphView(session), views.OpTable(session)
+    name = next(iter(session.compile().placement.ops))
+    graph.selection = {"kind": "op", "names": [name], "source": "graph"}
+    assert table.selection["names"] == [name] and table.selected == (name,)
+    table.select()
+    assert graph.selection["names"] == []
+
+
+def test_messages_that_make_no_sense_change_nothing(session: Session, sent: Any) -> None:
+    view = views.BringUp(session)
+    for content in ({}, {"type": "nonsense"}, {"type": "hello", "have": 3}, {"type": 7}):
+        view._receive(view, content, [])
+    view.selection = {"names": [1, 2]}
+    view.selection = {}
+    assert view.selected == ()
+
+
+def test_nothing_bulky_is_synced(session: Session) -> None:
+    for kind in (views.BringUp, views.GraphView, views.EpochGrid, views.OpTable):
+        state = {k: v for k, v in kind(session).get_state().items() if k not in ("_esm", "layout")}
+        assert len(json.dumps(state, default=str)) < 10_000
+
+
+def test_every_view_has_a_static_twin(session: Session) -> None:
+    op = next(iter(session.compile().placement.ops))
+    for kind in (views.BringUp, views.GraphView, views.EpochGrid, views.OpTable, views.NetlistView, views.ProblemsView):
+        view = kind(session)
+        data = view._repr_mimebundle_()[0]
+        assert "application/vnd.jupyter.widget-view+json" in data
+        assert len(data["text/html"]) < 200_000 and "<script" not in data["text/html"]
+        assert data["text/plain"] == f"{kind.__name__}('mlp' on n150)"
+        assert view.static()._repr_html_() == data["text/html"]
+    assert op in views.OpTable(session).static().html
+    assert "row 11 harvested" in views.EpochGrid(session).svg(0)
+
+
+def test_the_table_is_data(session: Session) -> None:
+    table = views.OpTable(session)
+    placement = session.compile().placement
+    rows = table.to_rows()
+    assert [r["name"] for r in rows] == list(placement.schedule)
+    assert [r["cycles"] for r in rows] == [float(placement.candidate(n)["cycles"]) for n in placement.schedule]
+    read = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [r["name"] for r in read] == [r["name"] for r in rows]
+
+
+def test_before_the_compile_twins_say_so() -> None:
+    session = Session(Mlp(), torch.randn(1, 64, 256), "n150", name="mlp")
+    assert "no placement yet" in views.EpochGrid(session).static().html
+    with pytest.raises(KeyError):
+        views.EpochGrid(session).svg(0)
