@@ -54,7 +54,7 @@ class CompileResult:
     timings: dict[str, float]
 
 
-class _Clock:
+class Clock:
     """Times stages, reports them, and stops between them when asked to."""
 
     def __init__(self, on_stage: StageHook | None, cancel: threading.Event | None) -> None:
@@ -91,7 +91,7 @@ def compile_graph(
     """
     spec = device if isinstance(device, DeviceSpec) else load_device(device)
     options = options or CompileOptions()
-    clock = _Clock(on_stage, cancel)
+    clock = Clock(on_stage, cancel)
 
     with clock.stage("passes"):
         passed = passes.run(graph, options)
@@ -109,6 +109,20 @@ def compile_graph(
             cancel=cancel,
             on_progress=lambda fraction, *_: clock.report("place", fraction),
         )
+    return finish(graph, passed.graph, lowered, placement, spec, options, overrides, clock)
+
+
+def finish(
+    graph: Graph,
+    passed: Graph,
+    lowered: Graph,
+    placement: Placement,
+    spec: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override],
+    clock: Clock,
+) -> CompileResult:
+    """The stages after placing: emission, the check of the netlist, and the bindings of the host."""
     with clock.stage("emit"):
         emission = emit(lowered, placement, spec, options.microbatch)
     with clock.stage("check"):
@@ -122,7 +136,7 @@ def compile_graph(
     in_order = {node.name: i for i, node in enumerate(lowered.outputs)}
     return CompileResult(
         graph=graph,
-        passed=passed.graph,
+        passed=passed,
         lowered=lowered,
         placement=placement,
         netlist=emission.netlist,
