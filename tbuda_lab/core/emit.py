@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.balancer.pickers import encode_row
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
@@ -25,7 +26,7 @@ from tbuda_lab.core.lowering.hwops import (
     tile_shape,
 )
 from tbuda_lab.core.netlist import schema
-from tbuda_lab.core.netlist.sparse import SparseEncoding, encode_picker
+from tbuda_lab.core.netlist.sparse import SparseEncoding
 
 SPARSE_KINDS = ("sparse_tiles", "sparse_encoding")
 
@@ -114,23 +115,11 @@ class _Emitter:
         )
 
     def _encode(self, node: Node) -> SparseEncoding:
-        """The picker in the layout of the chosen grid and streaming."""
+        """The picker in the layout of the chosen grid and streaming, as the placer sized it."""
         assert isinstance(node.op, HwSparseMatmul)
-        row = self.placement.candidate(node.name)
-        z, rt, _ = tile_shape(node.shape)
         edge = node.inputs[0]
-        act_z, act_rt, _ = apply_shapes(edge.tms, tile_shape(self.graph[edge.source].shape))
-        coords = streamed_picker(node.op.picker.array, (z, rt), act_rt, row)
-        return encode_picker(
-            coords,
-            grid_r=int(row["grid_r"]),
-            t=int(row["t"]),
-            mblock_m=int(row["mblock_m"]),
-            ublock_r=int(row["ublock_r"]),
-            u_kt=int(row["u_kt"]),
-            act_rt=act_rt,
-            act_z=act_z * int(row["stream_c"]),
-        )
+        activation = apply_shapes(edge.tms, tile_shape(self.graph[edge.source].shape))
+        return encode_row(node.op.picker, tile_shape(node.shape), activation, self.placement.candidate(node.name))
 
     def _fill_sparse(self, q: QueuePlacement) -> tuple[int, int]:
         """Contents of a picker's queue; returns its macro block, which must fit what was allocated."""
@@ -225,7 +214,8 @@ class _Emitter:
         op = node.op
         attributes: dict[str, Any] = {}
         if isinstance(op, HwMatmul):
-            attributes = {"m_k": int(row["m_k"]), "u_kt": int(row["u_kt"])}
+            # The tables keep one ublock row of operand 0 in L1, not the whole macro block.
+            attributes = {"m_k": int(row["m_k"]), "u_kt": int(row["u_kt"]), "min_buffer_input": 0}
             if op.bias:
                 attributes["bias"] = True
             if op.accumulate:
@@ -312,28 +302,6 @@ class _Emitter:
                     fields["rd_ptr_autoinc"] = 0  # a constant is read again for every input
             settings[name] = schema.QueueSetting(fields)
         return settings or None
-
-
-def streamed_picker(picker: np.ndarray, out: tuple[int, int], act_rt: int, row: np.void) -> np.ndarray:
-    """Picker entries (t, out_row, in_row) of a candidate that streams; `out` = (z, rt) of the whole result.
-
-    Along rows every slice becomes stream_r of them, each with its share of the rows. Along columns the activation is
-    cut into column slices (z * stream_c + part), and so is the result: the same rows are picked from each.
-    """
-    coords = picker.astype(np.int64, copy=True)
-    rows, cols = int(row["stream_r"]), int(row["stream_c"])
-    if rows > 1:
-        piece = out[1] // rows * TILE
-        part, coords[:, 1] = coords[:, 1] // piece, coords[:, 1] % piece
-        outer = str(row["stream"]) == "rz"
-        coords[:, 0] = part * out[0] + coords[:, 0] if outer else coords[:, 0] * rows + part
-    if cols > 1:
-        height = act_rt * TILE
-        parts = np.arange(cols)[:, None]
-        t = coords[:, 0] * cols + parts
-        source = (coords[:, 2] // height * cols + parts) * height + coords[:, 2] % height
-        coords = np.stack([t, np.broadcast_to(coords[:, 1], t.shape), source], axis=-1).reshape(-1, 3)
-    return coords
 
 
 def _splice_attributes(op: HwSplice, row: np.void) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class CompileOptions:
     enable_consteval: bool = True
     enable_enumerate_u_kt: bool = True
     enable_stable_softmax: bool = True
+    enable_conv_prestride: bool = True
     enable_auto_transposing_placement: bool = False
     enable_single_buffer_fallback: bool = False
     default_dram_parameters: bool | None = None     # None: parameters stay in DRAM when the microbatch is 1

@@ -20,7 +20,6 @@ OpNames = str | NodePredicateBuilder | Sequence[str | NodePredicateBuilder]
 
 NO_EFFECT: dict[str, str] = {
     "enable_auto_fusing": "ops are not fused",
-    "enable_conv_prestride": "convolutions are not prestrided on the host",
     "performance_trace": "the executor always counts cycles",
     "backend_opt_level": "there is one executor",
     "backend_cluster_descriptor_path": "chips come from the device",

@@ -10,6 +10,8 @@ from tbuda_lab.core.passes import recipe
 from tbuda_lab.core.passes.base import Pass, Report
 
 MOVES = (Transpose, Reshape, HSlice, HStack, VSlice, VStack, GatherRows, Pad, Index)
+MAX_GROWTH = 1.25
+"""A pad that makes an input larger by more than this is the device's: the host would send the zeros."""
 FREE = (HSlice, HStack, VSlice, VStack, Transpose)
 
 
@@ -32,7 +34,7 @@ class HostMoves(Pass):
                 continue
             source = graph[node.sources[0]]
             alone = len(users[source.name]) == 1
-            enlarges = isinstance(node.op, (GatherRows, Pad)) and _size(node) > _size(source)
+            enlarges = isinstance(node.op, (GatherRows, Pad)) and _size(node) > MAX_GROWTH * _size(source)
             if source.kind is NodeKind.INPUT and (alone or not isinstance(node.op, FREE)) and not enlarges:
                 self._to_input(graph, users, node, source, alone)
                 notes.append(node.name)

@@ -19,6 +19,7 @@ from tbuda_lab.core.passes.fuse_gelu import FuseGelu
 from tbuda_lab.core.passes.host_moves import HostMoves
 from tbuda_lab.core.passes.naming import NameParameters
 from tbuda_lab.core.passes.pad_conv import FusePadConv
+from tbuda_lab.core.passes.prestride import Prestride
 from tbuda_lab.core.passes.prologue import HostPrologue
 from tbuda_lab.core.passes.rank import RankFour
 from tbuda_lab.core.passes.rows_layout import ExpandRows, RowsLayout
@@ -52,6 +53,7 @@ PIPELINE: tuple[Pass, ...] = (
     FoldScale(),
     ConstEval(),
     FuseBias(),
+    Prestride(),
     ConstEval(),
     HostMoves(),
     NameParameters(),
