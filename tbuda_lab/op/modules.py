@@ -25,6 +25,8 @@ class Linear(PyBudaModule):
 class Conv2dModule(PyBudaModule):
     """2-D convolution with weights (out_channels, in_channels / groups, kH, kW)."""
 
+    settings: dict[str, Any]
+
     def __init__(
         self,
         name: str,
@@ -63,6 +65,8 @@ class ConvTranspose2dModule(Conv2dModule):
 
 
 class _Pool(PyBudaModule):
+    settings: dict[str, Any]
+
     def __init__(self, name: str, kernel_size: Any, stride: Any = 1, padding: Any = "same", **settings: Any) -> None:
         super().__init__(name)
         self.__dict__["settings"] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, **settings}
@@ -91,6 +95,8 @@ class AvgPool2dModule(_Pool):
 
 class SparseMatmulModule(PyBudaModule):
     """A product with a constant sparse matrix."""
+
+    sparse: Any
 
     def __init__(self, name: str, sparse: Any) -> None:
         super().__init__(name)

@@ -18,13 +18,13 @@ BINARY = (
     "add", "divide", "equal", "greater", "greater_equal", "heaviside", "less", "less_equal", "logical_and", "maximum",
     "minimum", "multiply", "not_equal", "power", "subtract",
 )  # fmt: skip
-WITH_PARAMETERS = {
-    "binary_stack": (2, OperatorParamNumber("dim", int, -1, -1)),
-    "clip": (1, OperatorParamNumber("min", float, 0, 100), OperatorParamNumber("max", float, 0, 100)),
-    "cumsum": (1, OperatorParamNumber("axis", int, 0, 3)),
-    "dropout": (1, OperatorParamNumber("p", float, 0, 1)),
-    "leaky_relu": (1, OperatorParamNumber("alpha", float, 0, 100)),
-    "pow": (1, OperatorParamNumber("exponent", float, 0, 100)),
+WITH_PARAMETERS: dict[str, tuple[int, list[OperatorParamNumber]]] = {
+    "binary_stack": (2, [OperatorParamNumber("dim", int, -1, -1)]),
+    "clip": (1, [OperatorParamNumber("min", float, 0, 100), OperatorParamNumber("max", float, 0, 100)]),
+    "cumsum": (1, [OperatorParamNumber("axis", int, 0, 3)]),
+    "dropout": (1, [OperatorParamNumber("p", float, 0, 1)]),
+    "leaky_relu": (1, [OperatorParamNumber("alpha", float, 0, 100)]),
+    "pow": (1, [OperatorParamNumber("exponent", float, 0, 100)]),
 }
 SEVERAL = {"concatenate": "axis", "interleave": "axis", "stack": "axis"}
 FULL = {
@@ -43,7 +43,7 @@ def _pybuda() -> list[OperatorDefinition]:
     found = [OperatorDefinition(name, _full(name), one) for name in UNARY]
     found += [OperatorDefinition(name, _full(name), two) for name in BINARY]
     found += [
-        OperatorDefinition(n, _full(n), OperandNumInt(c), forward_params=ps) for n, (c, *ps) in WITH_PARAMETERS.items()
+        OperatorDefinition(n, _full(n), OperandNumInt(c), forward_params=ps) for n, (c, ps) in WITH_PARAMETERS.items()
     ]
     found += [
         OperatorDefinition(n, _full(n), OperandNumRange(2, 7), forward_params=[OperatorParamNumber(p, int, -3, -1)])

@@ -118,15 +118,17 @@ def data_arrived(device: Device) -> None:
 
 
 def _forward_one(out: Queue[Any]) -> None:
-    value: Inputs = CONTEXT.devices[0].get_first_inputs()
+    first, *others = CONTEXT.devices
+    inputs = first.get_first_inputs()
     try:
-        for device in CONTEXT.devices:
-            value = device.run_forward(value)
+        outputs = first.run_forward(inputs)
+        for device in others:
+            outputs = device.run_forward(outputs)
     except Exception:
         CONTEXT.failed = True
         CONTEXT.pending = 0
         raise
-    out.put([Tensor.create_from_torch(v) for v in value])
+    out.put([Tensor.create_from_torch(v) for v in outputs])
 
 
 def _output_queue(given: Queue[Any] | None) -> Queue[Any]:

@@ -61,6 +61,12 @@ def test_op_placement() -> None:
     assert (start.row, start.col) == (3, 3)
 
 
+def test_an_override_of_an_op_that_is_not_there_is_a_warning() -> None:
+    pybuda.override_op_size("no_such_op", (1, 1))
+    diagnostics = compiled().result.diagnostics
+    assert any("no_such_op" in str(d) and d.severity == "warning" for d in diagnostics)
+
+
 def test_reset_forgets_overrides() -> None:
     pybuda.override_op_size("mm0", (2, 1))
     pybuda.pybuda_reset()
