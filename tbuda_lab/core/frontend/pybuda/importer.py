@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.errors import ModelError, TbudaError
+from tbuda_lab.core.errors import InputError, ModelError, TbudaError
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
@@ -35,9 +35,14 @@ def from_pybuda(
         raise ModelError("from_pybuda takes a module, or a list of at least one")
     graph = _one(chain[0], sample_inputs)
     for module in chain[1:]:
-        following = _one(
-            module, tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
-        )
+        between = tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
+        try:
+            following = _one(module, between)
+        except InputError as error:
+            shapes = ", ".join(str(tuple(t.shape)) for t in between)
+            raise ModelError(
+                f"module {module.get_name()!r} does not take what {graph.name!r} gives, {shapes}: {error}"
+            ) from error
         graph = joined(graph, following, module.get_name())
     if name is not None:
         graph.name = name
