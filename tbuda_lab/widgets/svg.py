@@ -93,8 +93,8 @@ def _rows(physical: list[int], harvested: list[int]) -> tuple[dict[int, int], li
 
 def short_name(name: str) -> str:
     """The last two parts of a dotted name; a decomposed op shows its original and its step."""
-    stem, _, step = name.partition(".dc.")
-    if step:
+    if ".dc." in name:
+        stem, step = name.split(".dc.", 1)[0], name.rsplit(".dc.", 1)[1]
         return ".".join([stem.rsplit(".", 1)[-1], *(part for part in step.split(".") if not part.isdigit())])
     return ".".join(name.split(".")[-2:])
 
@@ -129,7 +129,7 @@ def _tile(frame: Frame, op: int, top: dict[int, int]) -> str:
         f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the epoch</title>"
         f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
         f"<text x='{x + w / 2}' y='{y + h / 2 - 1}' font-size='10.5' font-weight='600' fill='{paint.text}' "
-        f"text-anchor='middle'>{escape(fitting(name, int((w - 8) / 6.1)))}</text>"
+        f"text-anchor='middle'>{escape(fitting(name, int((w - 6) / 6.6)))}</text>"
         f"<text x='{x + w / 2}' y='{y + h / 2 + 12}' font-size='10' fill='{paint.text}' text-anchor='middle'>"
         f"{mark}{short(cycles)}</text></g>"
     )

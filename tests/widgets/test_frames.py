@@ -76,6 +76,16 @@ def test_a_decomposed_op_is_a_group() -> None:
     assert [g.leaves for g in tree.groups] == [4, 3, 2]
 
 
+def test_a_group_that_values_come_back_to_is_taken_apart() -> None:
+    # "down" runs in turns with "pool": as one box it would come before and after the pools.
+    modules = ("down.0", "down.0", "pool", "pool", "down.1", "down.1")
+    tree = hierarchy(chain(*modules))
+    assert [g.label for g in tree.groups] == ["", "down.0", "pool", "down.1"]
+    columns = graph_frame(chain(*modules), "traced").columns
+    rank = columns["item_rank"]
+    assert (rank[columns["seg_target"]] > rank[columns["seg_source"]]).all()
+
+
 # -- the order -----------------------------------------------------------------------------------------------------
 @st.composite
 def containers(draw: Any) -> tuple[int, tuple[Net, ...]]:

@@ -35,7 +35,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
         return app.commands.execute('docmanager:open', { path: made.path }) as Promise<unknown>;
       }
     });
-    launcher?.add({ command: NEW_SESSION, category: 'Notebook', rank: 50 });
+    launcher?.add({ command: NEW_SESSION, category: 'Tensix', rank: 1 });
     palette?.addItem({ command: NEW_SESSION, category: 'Tensix', args: { isPalette: true } });
   }
 };

@@ -9,7 +9,7 @@ export function numbers(ops: Ops, op: number): [string, string][] {
   const list: [string, string][] = [
     ['epoch', `${epoch}, chip ${ops.get('chip', op)}`],
     ['place', `${ops.where(op)}${ops.get('transposed', op) ? ', transposed' : ''}`],
-    ['grid', `${ops.get('rows', op)} rows × ${ops.get('cols', op)} columns = ${ops.get('cores', op)} cores`],
+    ['grid', `${ops.get('rows', op)} × ${ops.get('cols', op)}, ${ops.get('cores', op)} core${ops.get('cores', op) > 1 ? 's' : ''}`],
     ['cycles', `${grouped(ops.get('cycles', op))}, ${percent(ops.load(op))} of the epoch`],
     ['mblock', `${ops.get('mblock_m', op)} × ${ops.get('mblock_n', op)}`],
     ['ublock', `${ops.get('ublock_r', op)} × ${ops.get('ublock_c', op)}`],

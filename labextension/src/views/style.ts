@@ -95,6 +95,7 @@ export const style = `
 .tb-stage.tb-panning { cursor: grabbing; }
 .tb-stage:focus-visible, .tb-plane:focus-visible { outline-offset: -2px; }
 .tb-canvas { position: absolute; inset: 0; width: 100%; height: 100%; }
+.tb-minimap { position: absolute; right: 8px; top: 8px; border: 1px solid var(--tb-line); border-radius: 5px; background: color-mix(in srgb, var(--tb-surface) 88%, transparent); cursor: pointer; touch-action: none; }
 .tb-hooks { position: absolute; left: 0; top: 0; width: 0; height: 0; transform-origin: 0 0; }
 .tb-root .tb-hook { position: absolute; cursor: inherit; }
 
@@ -134,7 +135,10 @@ export const style = `
 .tb-hatch-ground { fill: var(--tb-hatch-ground); }
 .tb-hatch-line { stroke: var(--tb-hatch); stroke-width: 3; }
 .tb-harvested text { fill: var(--tb-muted); font: 600 10px var(--tb-font); paint-order: stroke; stroke: var(--tb-hatch-ground); stroke-width: 5px; }
-.tb-card { position: absolute; z-index: 20; width: 330px; max-height: 94%; overflow: hidden; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 8px; box-shadow: var(--tb-shadow); padding: 10px 12px; pointer-events: none; font-size: 11.5px; }
+.tb-card { position: absolute; z-index: 20; width: min(560px, 96%); max-height: 96%; overflow: hidden; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 8px; box-shadow: var(--tb-shadow); padding: 10px 12px; pointer-events: none; font-size: 11.5px; }
+.tb-columns { display: flex; gap: 14px; align-items: flex-start; }
+.tb-columns > div { flex: 1 1 0; min-width: 0; }
+.tb-card .tb-columns h4 { margin-top: 0; }
 .tb-card header { display: flex; gap: 8px; justify-content: space-between; margin-bottom: 6px; }
 .tb-card strong { overflow-wrap: anywhere; }
 .tb-card header span { color: var(--tb-muted); }

@@ -81,11 +81,12 @@ def _group_columns(tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
 
 def _node_columns(graph: Graph, tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
     nodes = tree.nodes
+    labels = [_label(n, tree.groups[home]) for n, home in zip(nodes, tree.home, strict=True)]
     return {
         "node_name": strings.column(n.name for n in nodes),
-        "node_label": strings.column(_label(n) for n in nodes),
+        "node_label": strings.column(labels),
         "node_type": strings.column(node_type(n) for n in nodes),
-        "node_chars": np.array([_chars(_label(n), _shape(n)) for n in nodes], dtype="<u2"),
+        "node_chars": np.array([_chars(t, _shape(n)) for t, n in zip(labels, nodes, strict=True)], dtype="<u2"),
         "node_kind": np.array([KINDS.index(n.kind.value) for n in nodes], dtype="u1"),
         "node_group": np.array(tree.home, dtype="<u4"),
         "node_shape": strings.column(_shape(n) for n in nodes),
@@ -115,13 +116,15 @@ def node_type(node: Node) -> str:
     return str(getattr(node.op, "netlist_type", node.op.type))
 
 
-def _label(node: Node) -> str:
-    """The last part of a name that still says what the node is: dotted module paths are drawn as boxes already."""
+def _label(node: Node, group: Group) -> str:
+    """What the boxes around a node don't say already: its name without the path of its group."""
     name = node.name
     if ".dc." in name:
-        return name.rsplit(".dc.", 1)[1]
-    tail = name.rsplit(".", 1)[-1]
-    return name.rsplit(".", 2)[-2] + "." + tail if tail.isdigit() and "." in name else tail
+        stem, step = name.split(".dc.", 1)[0], name.rsplit(".dc.", 1)[1]
+        words = [part for part in step.split(".") if not part.isdigit()]
+        return ".".join(words if stem == group.path else [stem.rsplit(".", 1)[-1], *words])
+    rest = name.removeprefix(f"{group.path}.") if group.path else name
+    return rest if rest != name or not group.path else ".".join(name.split(".")[-2:])
 
 
 def _shape(node: Node) -> str:

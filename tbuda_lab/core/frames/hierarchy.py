@@ -45,12 +45,28 @@ def hierarchy(graph: Graph) -> Hierarchy:
     """Nest the drawn nodes of a graph.
 
     A chain of groups that hold nothing but one group is written as one ("encoder.layer"), and so is a list index
-    with the name of its list ("layer.3"). A group of one node is dropped.
+    with the name of its list ("layer.3"). A group of one node is dropped, and so is a group that values leave and come
+    back to (a list of modules called in turns with others): its members stand in the group around it, in the order in
+    which they run.
     """
     drawn = [n for n in graph.topological() if n.kind not in HIDDEN]
     paths = [_path(n) for n in drawn]
+    position = {n.name: i for i, n in enumerate(drawn)}
+    edges = [(position[s], v) for v, n in enumerate(drawn) for s in n.sources if s in position]
     kept = _worth_keeping(paths)
+    while True:
+        tree, prefixes = _nest(drawn, paths, kept)
+        torn = {prefixes[g] for g in _reentered(tree, edges)}
+        if not torn:
+            return tree
+        kept -= torn
+
+
+def _nest(
+    drawn: list[Node], paths: list[tuple[str, ...]], kept: set[tuple[str, ...]]
+) -> tuple[Hierarchy, list[tuple[str, ...]]]:
     groups = [Group("", "", -1)]
+    prefixes: list[tuple[str, ...]] = [()]
     index: dict[tuple[str, ...], int] = {(): 0}
     home: list[int] = []
     for node, path in zip(drawn, paths, strict=True):
@@ -64,15 +80,43 @@ def hierarchy(graph: Graph) -> Hierarchy:
                 tail = path[len(_kept_prefix(prefix, kept)) : depth]
                 index[prefix] = len(groups)
                 groups.append(Group(".".join(prefix), _label(prefix, tail), parent, depth=above.depth + 1))
+                prefixes.append(prefix)
             parent = index[prefix]
         home.append(parent)
         if node.origin.module_class and groups[parent].path == node.origin.module:
             groups[parent].module_class = node.origin.module_class
-    result = Hierarchy(groups, drawn, home)
+    tree = Hierarchy(groups, drawn, home)
     for inner in home:
-        for outer in result.ancestors(inner):
+        for outer in tree.ancestors(inner):
             groups[outer].leaves += 1
-    return result
+    return tree, prefixes
+
+
+def _reentered(tree: Hierarchy, edges: list[tuple[int, int]]) -> list[int]:
+    """Groups that a value leaves and comes back to through nodes outside."""
+    after: list[list[int]] = [[] for _ in tree.nodes]
+    for source, target in edges:
+        after[source].append(target)
+    inside: list[set[int]] = [set() for _ in tree.groups]
+    for node, home in enumerate(tree.home):
+        for group in tree.ancestors(home):
+            inside[group].add(node)
+    found = []
+    for group in range(1, len(tree.groups)):
+        members = inside[group]
+        last = max(members)  # nodes are in topological order: whatever lies behind the last member cannot come back
+        stack = [t for n in members for t in after[n] if t not in members and t < last]
+        seen = set(stack)
+        while stack:
+            for target in after[stack.pop()]:
+                if target in members:
+                    found.append(group)
+                    stack.clear()
+                    break
+                if target < last and target not in seen:
+                    seen.add(target)
+                    stack.append(target)
+    return found
 
 
 def _path(node: Node) -> tuple[str, ...]:

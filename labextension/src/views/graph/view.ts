@@ -6,6 +6,7 @@ import type { ColourBy, Store } from '../store.js';
 import { epochPaint, FAMILY_NAMES, familyPaint, isDark, loadPaint, onTheme, type Paint } from '../theme.js';
 import { draw, type Camera, type Colours } from './draw.js';
 import { GROUP, NODE } from './layout.js';
+import { Minimap } from './minimap.js';
 import { Scene } from './scene.js';
 
 const STAGES: [string, string, string][] = [
@@ -26,6 +27,7 @@ export class GraphView {
   private readonly tabs: HTMLElement;
   private readonly legend: HTMLElement;
   private readonly empty: HTMLElement;
+  private readonly map = new Minimap((x, y) => this.centre(x, y));
   private readonly stops: (() => void)[] = [];
   private scenes = new Map<string, Scene>();
   private cameras = new Map<string, Camera>();
@@ -50,7 +52,7 @@ export class GraphView {
       class: 'tb-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true',
       'data-jp-suppress-context-menu': '',
       'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches.'
-    }, this.canvas, this.hooks, this.empty);
+    }, this.canvas, this.hooks, this.map.element, this.empty);
     this.search = h('input', {
       type: 'search', class: 'tb-search', placeholder: 'Search nodes', 'aria-label': 'Search nodes', spellcheck: 'false',
       'data-tb-action': 'graph-search', 'data-lm-suppress-shortcuts': 'true'
@@ -204,6 +206,12 @@ export class GraphView {
 
   private pan(dx: number, dy: number): void {
     this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
+    this.repaint();
+  }
+
+  private centre(x: number, y: number): void {
+    const { scale } = this.camera;
+    this.camera = { scale, x: this.stage.clientWidth / 2 - x * scale, y: this.stage.clientHeight / 2 - y * scale };
     this.repaint();
   }
 
@@ -398,6 +406,8 @@ export class GraphView {
       hover: this.hover,
       matches: this.matches
     }, devicePixelRatio || 1);
+    const { clientWidth, clientHeight } = this.stage;
+    this.map.draw(scene, this.camera, this.colours, node => this.paint(node, dark).edge, clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
     clearTimeout(this.hookTimer);
     this.hookTimer = window.setTimeout(() => this.placeHooks(), 60);

@@ -11,9 +11,9 @@ export class Card {
     const written = entry(text, ops.name[op]!);
     this.element.replaceChildren(
       h('header', {}, h('strong', {}, ops.name[op]), h('span', {}, ops.type[op])),
-      definition(numbers(ops, op), 'tb-facts'),
-      ...(written ? [h('h4', {}, 'Netlist entry'), written] : [])
-    );
+      h('div', { class: 'tb-columns' },
+        h('div', {}, definition(numbers(ops, op), 'tb-facts')),
+        written ? h('div', {}, h('h4', {}, 'Netlist entry'), written) : ''));
     this.element.hidden = false;
     const { offsetWidth: w, offsetHeight: hgt } = this.element;
     const right = near.right - frame.left + 10;

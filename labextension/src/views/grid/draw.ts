@@ -118,7 +118,7 @@ function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number): SVG
 function words(
   group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean
 ): void {
-  const room = Math.floor((w - 8) / 6.1);
+  const room = Math.floor((w - 6) / 6.6);
   const label = fitting(ops.name[op]!, room);
   const cycles = `${limits ? '▲ ' : ''}${short(ops.get('cycles', op))}`;
   const lines: [string, string][] = [];
@@ -148,7 +148,8 @@ export function fitting(name: string, room: number): string {
 
 /** The last two parts of a dotted name; a decomposed op shows its original and its step. */
 export function shortName(name: string): string {
-  const [stem, step] = name.split('.dc.');
-  if (step) return `${stem!.split('.').at(-1)!}.${step.split('.').filter(part => !/^\d+$/.test(part)).join('.')}`;
+  const parts = name.split('.dc.');
+  const step = parts.at(-1)!;
+  if (parts.length > 1) return `${parts[0]!.split('.').at(-1)!}.${step.split('.').filter(part => !/^\d+$/.test(part)).join('.')}`;
   return name.split('.').slice(-2).join('.');
 }

@@ -10,6 +10,7 @@ const H = 5;
 export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch: number) => void): HTMLElement[] {
   const most = Math.max(...ops.slowest, 1);
   const rows = new Rows(ops.physical, ops.harvested, H, 2);
+  const chips = (ops.frame.meta['chips'] as number[]).length;
   return ops.byEpoch.map((members, epoch) => {
     const picture = svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
       svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }));
@@ -26,6 +27,6 @@ export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch:
       type: 'button', class: 'tb-frame', 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
       onclick: () => choose(epoch)
     }, picture, h('span', { class: 'tb-frame-bar' }, h('i', { style: `width:${(100 * cycles) / most}%` })),
-      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), short(cycles)));
+      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', short(cycles)));
   });
 }

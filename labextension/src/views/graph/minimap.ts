@@ -1,0 +1,70 @@
+/** The whole graph in small, with a frame around what is in view; dragging it moves the view. */
+import { h } from '../dom.js';
+import type { Camera, Colours } from './draw.js';
+import { GROUP, NODE } from './layout.js';
+import type { Scene } from './scene.js';
+
+const WIDE = 120;
+const TALL = 190;
+
+export class Minimap {
+  readonly element = h('canvas', { class: 'tb-minimap', 'aria-hidden': 'true', 'data-tb-action': 'graph-minimap', hidden: true });
+  private scale = 1;
+
+  /** `go` is told the world point that the view shall be centred on. */
+  constructor(go: (x: number, y: number) => void) {
+    const at = (event: PointerEvent) => {
+      const rect = this.element.getBoundingClientRect();
+      go((event.clientX - rect.left) / this.scale, (event.clientY - rect.top) / this.scale);
+    };
+    this.element.addEventListener('pointerdown', event => {
+      event.stopPropagation();
+      this.element.setPointerCapture(event.pointerId);
+      at(event);
+    });
+    this.element.addEventListener('pointermove', event => {
+      event.stopPropagation();
+      if (event.buttons & 1) at(event);
+    });
+    this.element.addEventListener('pointerup', event => event.stopPropagation());
+  }
+
+  /** Draws the map; hides it while all of the graph is in view. */
+  draw(scene: Scene, camera: Camera, colours: Colours, fill: (node: number) => string, width: number, height: number): void {
+    const { layout, structure } = scene;
+    const whole =
+      camera.x >= -1 && camera.y >= -1 && camera.x + layout.width * camera.scale <= width + 1 &&
+      camera.y + layout.height * camera.scale <= height + 1;
+    this.element.hidden = whole;
+    if (whole) return;
+    const ratio = devicePixelRatio || 1;
+    const room = Math.min(TALL, height - 24);
+    this.scale = Math.min(WIDE / layout.width, room / layout.height);
+    const [w, t] = [Math.max(14, layout.width * this.scale), Math.max(14, layout.height * this.scale)];
+    this.element.width = Math.round(w * ratio);
+    this.element.height = Math.round(t * ratio);
+    this.element.style.width = `${w}px`;
+    this.element.style.height = `${t}px`;
+    const ctx = this.element.getContext('2d');
+    if (!ctx) return;
+    const k = this.scale * ratio;
+    ctx.setTransform(k, 0, 0, k, 0, 0);
+    for (let item = 0; item < structure.count; item++) {
+      const kind = structure.kind[item];
+      if (!layout.visible[item] || (kind !== NODE && kind !== GROUP)) continue;
+      const [x, y, bw, bh] = scene.box(item);
+      const ref = structure.ref[item]!;
+      if (kind === NODE) ctx.fillStyle = fill(ref);
+      else ctx.fillStyle = scene.opened.has(ref) ? colours.group : colours.groupEdge;
+      ctx.fillRect(x, y, Math.max(bw, 1 / k), Math.max(bh, 1 / k));
+    }
+    const view = [-camera.x, -camera.y, width, height].map(v => v / camera.scale) as [number, number, number, number];
+    const inset = 0.75 / this.scale;
+    ctx.strokeStyle = colours.accent;
+    ctx.lineWidth = 1.5 / this.scale;
+    const [left, top] = [Math.max(inset, view[0]), Math.max(inset, view[1])];
+    const right = Math.min(layout.width - inset, view[0] + view[2]);
+    const bottom = Math.min(layout.height - inset, view[1] + view[3]);
+    if (right > left && bottom > top) ctx.strokeRect(left, top, right - left, bottom - top);
+  }
+}
