@@ -98,7 +98,7 @@ browser:  ## Chromium for the browser test, from the distribution's packages whe
 
 # -- chores -----------------------------------------------------------------------------------------------------------
 bench: env  ## print the tables of bench/README.md
-	@for script in bench/compile_stages.py bench/executor.py bench/memory.py; do $(BIN)/python $$script; done
+	@for script in bench/compile_stages.py bench/executor.py bench/memory.py bench/rounding.py; do $(BIN)/python $$script; done
 
 wheel: front-end  ## a wheel with the built front end, in dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,11 @@ def test_commands_of_the_readme_exist() -> None:
 def test_makefile_is_sound() -> None:
     answer = subprocess.run(["make", "-n", "help"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
+
+
+def test_the_pybuda_script_of_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (script,) = (block for block in blocks if "import tbuda_lab as pybuda" in block)
+    answer = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert "(1, 1, 32, 32)" in answer.stdout

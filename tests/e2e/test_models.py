@@ -41,6 +41,6 @@ def test_agrees_with_torch(name: str, arch: str, df: DataFormat, seed: int) -> N
     assert pcc(first, wanted) > pcc(first, other)
     # Correlation is blind to scale and offset.
     scale = float(wanted.abs().max())
-    assert float((first - wanted).abs().max()) <= (0.005 if df is DataFormat.Float32 else 0.2) * scale
+    assert float((first - wanted).abs().max()) <= (0.01 if df is DataFormat.Float32 else 0.2) * scale
     del session
     gc.collect()
