@@ -83,7 +83,7 @@ def _from_output(graph: Graph, users: dict[str, list[tuple[str, int]]], output: 
             return moved
         if len(users[node.name]) != 1:
             return moved
-        output.recipe = _before(output, node, graph[node.sources[0]])
+        output.recipe = before_output(output, node, graph[node.sources[0]])
         output.shape = graph[node.sources[0]].shape
         output.inputs = (Edge(node.sources[0]),)
         users[node.sources[0]] = [u for u in users[node.sources[0]] if u[0] != node.name] + [(output.name, 0)]
@@ -91,7 +91,7 @@ def _from_output(graph: Graph, users: dict[str, list[tuple[str, int]]], output: 
         moved.append(node.name)
 
 
-def _before(output: Node, node: Node, source: Node) -> Graph:
+def before_output(output: Node, node: Node, source: Node) -> Graph:
     """The recipe of `output` with the move `node` put before what it already does."""
     made = Graph(output.name)
     made.add(Node(output.name, NodeKind.INPUT, source.shape, attrs={"dtype": "float32"}))

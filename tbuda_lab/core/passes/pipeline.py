@@ -25,6 +25,7 @@ from tbuda_lab.core.passes.rank import RankFour
 from tbuda_lab.core.passes.rows_layout import ExpandRows, RowsLayout
 from tbuda_lab.core.passes.split_matmul import SplitMatmul
 from tbuda_lab.core.passes.tms import SimplifyMoves
+from tbuda_lab.core.passes.widen_heads import WidenHeads
 
 PIPELINE: tuple[Pass, ...] = (
     ConstEval(),
@@ -53,6 +54,7 @@ PIPELINE: tuple[Pass, ...] = (
     FoldScale(),
     ConstEval(),
     FuseBias(),
+    WidenHeads(),
     Prestride(),
     ConstEval(),
     HostMoves(),
