@@ -1,0 +1,145 @@
+"""How good placements are: cycles per input of every model, device and policy, beside the lower bounds.
+
+    python bench/placement.py [--models NAME ...] [--devices NAME ...] [--policies NAME ...]
+                              [--microbatch N] [--json FILE]
+
+Prints a Markdown table, then geometric means of `Optimal` against our own `Ribbon` and `NLP`, and against PyBuda where
+its numbers are known (`pybuda_placement.json`; issue 4 section 5). Bars: sum of limiter cycles <= 0.6 of the better of
+our own two; <= 0.7 (kernel) and <= 0.6 (limiter) of the better of PyBuda's two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from machine import describe, one_thread
+
+REFERENCE = Path(__file__).with_name("pybuda_placement.json")
+RIVALS = ("Ribbon", "NLP")
+
+
+def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str, Any]:
+    """The model's lowered graph for each device; it is traced and rewritten once."""
+    from bench.models import make
+    from tbuda_lab.core import passes
+    from tbuda_lab.core.device import load_device
+    from tbuda_lab.core.frontend import from_torch
+    from tbuda_lab.core.lowering import lower
+
+    module, inputs = make(model)
+    passed = passes.run(from_torch(module, inputs, name=model), options).graph
+    return {device: lower(passed, load_device(device), options) for device in devices}
+
+
+def measure(graph: Any, device: str, policy: str, microbatch: int) -> dict[str, Any]:
+    """One row of the table: what the policy reaches, the bounds, and CPU seconds of balancer and placer together."""
+    from tbuda_lab.core.balancer import op_models
+    from tbuda_lab.core.device import load_device
+    from tbuda_lab.core.options import CompileOptions
+    from tbuda_lab.core.placer import place
+
+    spec = load_device(device)
+    options = CompileOptions(balancer_policy=policy, microbatch=microbatch)
+    start = time.process_time()
+    placement = place(graph, op_models(graph, spec, options), spec, options)
+    seconds = time.process_time() - start
+    report = placement.report
+    assert report is not None
+    lower_bounds = {
+        f"bound_{field.name}": getattr(report.bounds, field.name)
+        for field in dataclasses.fields(report.bounds)
+        if not field.name.startswith("achieved")
+    }
+    limiter = max(1, report.bounds.achieved_limiter)
+    return {
+        "epochs": len(placement.epochs),
+        "ops": len(placement.ops),
+        "sum_kernel_cycles": report.bounds.achieved_kernel,
+        "sum_limiter_cycles": report.bounds.achieved_limiter,
+        **lower_bounds,
+        "gap": round(report.bounds.gap, 3),
+        "balance": round(sum(e.balance * e.limiter_cycles for e in report.epochs) / limiter, 3),
+        "core_use": round(sum(e.cores for e in report.epochs) / (len(report.epochs) * spec.rows * spec.cols), 3),
+        "seconds": round(seconds, 2),
+        "worst_op": max(report.epochs, key=lambda e: e.limiter_cycles).limiter_op,
+        "worst_limit": max(report.epochs, key=lambda e: e.limiter_cycles).limiter,
+    }
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def comparisons(rows: list[dict[str, Any]], reference: dict[str, Any]) -> list[tuple[str, str, str, int, float]]:
+    """(device, rival, measure, models, geometric mean of Optimal / rival): our own policies, then PyBuda's better."""
+    cells = {(r["model"], r["device"], r["policy"]): r for r in rows}
+    devices = dict.fromkeys(r["device"] for r in rows)
+    models = dict.fromkeys(r["model"] for r in rows)
+    found: list[tuple[str, str, str, int, float]] = []
+    for device in devices:
+        for what in ("sum_kernel_cycles", "sum_limiter_cycles"):
+            ours = {m: cells[m, device, "Optimal"][what] for m in models if (m, device, "Optimal") in cells}
+            rivals = {
+                policy: {m: cells[m, device, policy][what] for m in ours if (m, device, policy) in cells}
+                for policy in RIVALS
+            }
+            both = [m for m in ours if all(m in rivals[p] for p in RIVALS)]
+            rivals["the better of both"] = {m: min(rivals[p][m] for p in RIVALS) for m in both}
+            published = {
+                m: min(entry[what] for entry in reference["models"][m][device].values())
+                for m in ours
+                if device in reference["models"].get(m, {})
+            }
+            rivals["PyBuda's better"] = published
+            for rival, numbers in rivals.items():
+                if numbers:
+                    ratios = [ours[m] / numbers[m] for m in numbers]
+                    found.append((device, rival, what, len(ratios), geometric_mean(ratios)))
+    return found
+
+
+def main() -> None:
+    from bench.models import MODELS
+    from tbuda_lab.core.options import CompileOptions
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS), metavar="NAME")
+    parser.add_argument("--devices", nargs="+", default=["wormhole_b0", "grayskull"])
+    parser.add_argument("--policies", nargs="+", default=["Optimal", *RIVALS])
+    parser.add_argument("--microbatch", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    one_thread()
+    print(f"## Placements (microbatch {arguments.microbatch})\n\n{describe()}\n")
+    options = CompileOptions(microbatch=arguments.microbatch)
+    rows: list[dict[str, Any]] = []
+    for model in arguments.models:
+        for device, graph in lowered_graphs(model, arguments.devices, options).items():
+            for policy in arguments.policies:
+                row = {"model": model, "device": device, "policy": policy}
+                row |= measure(graph, device, policy, arguments.microbatch)
+                if not rows:
+                    print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
+                print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
+                rows.append(row)
+    compared = comparisons(rows, json.loads(REFERENCE.read_text()) if arguments.microbatch == 1 else {"models": {}})
+    if compared:
+        print("\n| device | Optimal against | measure | models | geometric mean |\n|---|---|---|---:|---:|")
+        for device, rival, what, count, mean in compared:
+            print(f"| {device} | {rival} | {what} | {count} | {mean:.2f} |")
+    if arguments.json is not None:
+        document = {"microbatch": arguments.microbatch, "rows": rows}
+        temporary = arguments.json.with_name(arguments.json.name + ".tmp")
+        temporary.write_text(json.dumps(document, indent=1) + "\n")
+        temporary.replace(arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""`CNN`: tall grids, no target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
+from tbuda_lab.core.placer.policies.epoch import fill
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import Segment
+
+_MAX_SPARSE_CORES = 40
+
+
+def cnn(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    """Grids as tall as the op allows; of each category the slowest candidate (place-and-route section 5).
+
+    Categories in order: weights preloaded on the tallest grid, weights preloaded, the tallest grid without, the rest.
+    Sparse matmuls on more than 40 cores come last of all.
+    """
+    known = Candidates(problem)
+
+    def preference(op: int) -> Iterable[int]:
+        rows = known.rows(op)
+        data = known.data(op, rows)
+        bad_rows = data["grid_r"] != data["grid_r"].max()
+        category = bad_rows + 2 * ~known.prologue_ok(op, rows)
+        if problem.profiles[op].kind == "sparse_matmul":
+            category = category + 4 * (data["cores"] > _MAX_SPARSE_CORES)
+        by = np.lexsort((rows, -data["cycles"], category))
+        return one_per_shape(data[by], rows[by])
+
+    return fill(problem, preference, check)

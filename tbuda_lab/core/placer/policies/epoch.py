@@ -1,0 +1,242 @@
+"""One epoch being filled op by op, as upstream's shared loop does: edges first, then the first free rectangle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from tbuda_lab.core.balancer.edges import EdgeReason
+from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.placer.grid import CoreGrid, Spot, pack
+from tbuda_lab.core.placer.policies.watch import closed
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import EdgeBook, Segment, items, measure
+
+Preference = Callable[[int], Iterable[int]]
+"""Rows of an op, preferred first."""
+
+_TRIES = 48
+_REPAIRS = 12
+
+
+class OpenEpoch:
+    """Ops from `first` on, each with a row and a spot. `turn(op, row)`: whether the policy wants that op transposed."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        first: int,
+        outside: Mapping[int, int],
+        preference: Preference,
+        turn: Callable[[int, int], bool] | None = None,
+    ) -> None:
+        self.problem, self.first, self.last = problem, first, first
+        self.preference, self.turn = preference, turn or (lambda op, row: False)
+        self.book = EdgeBook(problem, first, first, outside)
+        self.grid = CoreGrid(problem.device.rows, problem.device.cols)
+        self.spots: dict[int, Spot] = {}
+
+    @property
+    def rows(self) -> dict[int, int]:
+        return self.book.rows
+
+    def joins(self, op: int) -> bool:
+        """Whether breaks, chips and the number of readers allow `op` as the next op of this epoch."""
+        problem = self.problem
+        if op > self.first:
+            if problem.order[op] in problem.breaks or chip(problem, op) != chip(problem, self.first):
+                return False
+            self.book.last = op + 1
+            crowded = self.book.users_ok()
+            if crowded is not None:
+                self.book.last = op
+                self.book.refusal = (crowded, crowded, EdgeReason.USERS)
+                return False
+        return True
+
+    def add(self, op: int) -> bool:
+        """Adds the next op with its most preferred legal row; False, and nothing changed, if that does not fit."""
+        if not self.joins(op):
+            return False
+        self.book.last = op + 1
+        for row in islice(self.preference(op), _TRIES):
+            if self.book.check(op, row):
+                self.rows[op] = row
+                break
+        else:
+            if not self._repair(op):
+                self.book.last = op
+                return False
+            if self._replay(op + 1):
+                return True
+        if op in self.spots or self._place(op):
+            self.last = op + 1
+            return True
+        # a grid of the whole device may be refused by its pin alone: then the next one that is accepted
+        if op == self.first:
+            for row in islice(self.preference(op), _TRIES):
+                if self.book.check(op, row):
+                    self.rows[op] = row
+                    if self._place(op):
+                        self.last = op + 1
+                        return True
+        self.rows.pop(op, None)
+        self.book.last = op
+        return False
+
+    def drop(self, op: int) -> None:
+        """Takes the last op back."""
+        self._clear(op)
+        del self.rows[op]
+        self.last = self.book.last = op
+
+    def _clear(self, op: int) -> None:
+        row, col, turned = self.spots.pop(op)
+        height, width = self._size(op, turned)
+        self.grid.release(row, col, height, width)
+
+    def _size(self, op: int, turned: bool) -> tuple[int, int]:
+        record = self.problem.tables[op].rows[self.rows[op]]
+        size = (int(record["grid_r"]), int(record["grid_c"]))
+        return size[::-1] if turned else size
+
+    def _place(self, op: int) -> bool:
+        pin = self.problem.pins.get(self.problem.order[op])
+        turned = self.turn(op, self.rows[op]) if pin is None or pin.transpose is None else pin.transpose
+        spot = self._spot(op, turned)
+        if spot is None and turned and (pin is None or pin.transpose is None):
+            spot = self._spot(op, False)
+        if pin is None or pin.transpose is None:
+            spot = self._auto_transposed(op, spot)
+        if spot is None:
+            return pin is not None and pin.start is not None and self._make_room(op)
+        self.grid.take(spot[0], spot[1], *self._size(op, spot[2]))
+        self.spots[op] = spot
+        return True
+
+    def _spot(self, op: int, turned: bool) -> Spot | None:
+        height, width = self._size(op, turned)
+        pin = self.problem.pins.get(self.problem.order[op])
+        if pin is not None and pin.start is not None:
+            return (*pin.start, turned) if self.grid.fits(*pin.start, height, width) else None
+        at = self.grid.first_fit(height, width)
+        return None if at is None else (*at, turned)
+
+    def _auto_transposed(self, op: int, spot: Spot | None) -> Spot | None:
+        """Transposed where the option asks for it, the op is taller than wide, and it comes to lie no later."""
+        height, width = self._size(op, False)
+        if not self.problem.options.enable_auto_transposing_placement or height <= width or (spot and spot[2]):
+            return spot
+        other = self._spot(op, True)
+        if other is None or (spot is not None and spot[:2] < other[:2]):
+            return spot
+        return other
+
+    def _make_room(self, op: int) -> bool:
+        """A pinned op takes its place; those that lay there are packed anew around it."""
+        found = pack(items(self.problem, self.first, op + 1, self.rows), self.grid.rows, self.grid.cols)
+        if found is None:
+            return False
+        for other in list(self.spots):
+            self._clear(other)
+        for member, (row, col, turned) in zip(range(self.first, op + 1), found, strict=True):
+            pin = self.problem.pins.get(self.problem.order[member])
+            spot = (row, col, turned or (pin is not None and pin.transpose is True))
+            self.grid.take(row, col, *self._size(member, spot[2]))
+            self.spots[member] = spot
+        return True
+
+    def _replay(self, last: int) -> bool:
+        """Places ops [first, last) again with their present rows; those that do not fit stay without a spot."""
+        self.grid = CoreGrid(self.grid.rows, self.grid.cols)
+        self.spots.clear()
+        for op in range(self.first, last):
+            if not self._place(op):
+                return False
+        self.last = self.book.last = last
+        return True
+
+    def _repair(self, op: int) -> bool:
+        """No row of `op` is legal with its producers: another row for one of them, if both then fit."""
+        book = self.book
+        rows = list(islice(self.preference(op), _TRIES))
+        for producer in dict.fromkeys(p for p in self.problem.facts[op].producers if p in book.rows):
+            kept = book.rows.pop(producer)
+            for other in islice(self.preference(producer), _REPAIRS):
+                if other == kept or not book.check(producer, other):
+                    continue
+                book.rows[producer] = other
+                for row in rows:
+                    if not book.check(op, row):
+                        continue
+                    book.rows[op] = row
+                    if self._replay(op + 1):
+                        return True
+                    del book.rows[op]
+                    break
+                del book.rows[producer]
+            book.rows[producer] = kept
+        self._replay(op)
+        return False
+
+    def assign(self, rows: Mapping[int, int]) -> bool:
+        """Takes these rows for the ops of the epoch instead, if all of them can be placed; edges are not looked at."""
+        before, last = dict(self.rows), self.last
+        self.book.rows = dict(rows)
+        if self._replay(last):
+            return True
+        self.book.rows = before
+        self._replay(last)
+        return False
+
+    def segment(self) -> Segment:
+        rows = {op: self.rows[op] for op in range(self.first, self.last)}
+        kernel, limiter, _ = measure(self.problem, self.first, self.last, rows)
+        spots = tuple(self.spots[op] for op in range(self.first, self.last))
+        return Segment(self.first, self.last, tuple(rows.values()), spots, kernel, limiter)
+
+
+def chip(problem: Problem, op: int) -> int:
+    """The chip an op is pinned to, else the first."""
+    pin = problem.pins.get(problem.order[op])
+    return pin.chip if pin is not None and pin.chip is not None else problem.device.chips[0]
+
+
+def fill(
+    problem: Problem, preference: Preference, check: Callable[[float], None], *, one_op: bool = False
+) -> list[Segment]:
+    """Ops in order, each with the most preferred row that is legal; a new epoch whenever the next op does not fit.
+
+    Raises `PlacementError` naming an op that fits no epoch, not even alone.
+    """
+    n = len(problem.order)
+    result: list[Segment] = []
+    outside: dict[int, int] = {}
+    while (first := result[-1].last if result else 0) < n:
+        epoch = OpenEpoch(problem, first, outside, preference)
+        while epoch.last < n and not (one_op and epoch.last > first) and epoch.add(epoch.last):
+            pass
+        if epoch.last == first:
+            raise no_epoch(problem, first)
+        result.append(epoch.segment())
+        outside.update(epoch.rows)
+        closed(check, result[-1])
+        check(epoch.last / n)
+    return result
+
+
+def no_epoch(problem: Problem, op: int) -> PlacementError:
+    """The error for an op that not even an epoch of its own can hold."""
+    name = problem.order[op]
+    return PlacementError(
+        f"op {name!r} fits no epoch, not even alone",
+        [
+            Diagnostic(
+                "error",
+                name,
+                "no-epoch",
+                "none of its legal candidates can be placed",
+                "remove the pin or size override of this op, or choose a larger device",
+            )
+        ],
+    )

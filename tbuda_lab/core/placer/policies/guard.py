@@ -1,0 +1,57 @@
+"""`Optimal` is never worse than any other policy on the same input: the others run too, as far as they can win."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+from tbuda_lab.core.errors import PlacementError
+from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
+from tbuda_lab.core.placer.policies.watch import Surpassed, Watch, cost
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import Segment
+
+Policy = Callable[[Problem, Callable[[float], None]], list[Segment]]
+
+_SHARE = 0.9
+"""Part of the progress that the guarded policy takes."""
+
+
+def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
+    """A policy that gives the cheapest of `main` and `others` (sum of limiter cycles and epoch switches per input).
+
+    Which of the others run to their end depends on costs alone, never on the clock, so results are reproducible: one is
+    stopped as soon as its epochs so far and a lower bound for the rest cost more than the best known.
+    """
+
+    def guarded(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+        switch = SWITCH_CYCLES / problem.options.microbatch
+        best: list[Segment] | None = None
+        failure: PlacementError | None = None
+        try:
+            best = main(problem, lambda fraction: check(_SHARE * fraction))
+        except PlacementError as error:
+            failure = error
+        refusals = dict(problem.refusals)
+        for done, run in enumerate(others.values()):
+            limit = float("inf") if best is None else cost(best, switch)
+            start = _SHARE + (1 - _SHARE) * done / len(others)
+            check(start)
+            watch = Watch(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit, switch)
+            try:
+                found = run(problem, watch)
+            except (PlacementError, Surpassed):
+                continue
+            if cost(found, switch) < limit:
+                best = found
+        if best is None:
+            assert failure is not None
+            raise failure
+        problem.refusals.update(refusals)
+        return best
+
+    return guarded
+
+
+def _within(check: Callable[[float], None], start: float, share: float, fraction: float) -> None:
+    check(start + share * fraction)

@@ -1,0 +1,75 @@
+"""`NLP`: one target for the whole model, taken from its matmuls (place-and-route section 5, version 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
+from tbuda_lab.core.placer.policies.epoch import fill
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import Segment
+
+_LEAST, _MOST = 45_000, 125_000
+
+
+def target_rows(problem: Problem, op: int) -> int:
+    """Grid rows the policy wants of an op: a sixth of its output's tile rows."""
+    return max(1, problem.profiles[op].out[1] // 6)
+
+
+def nlp_target(problem: Problem, known: Candidates) -> int:
+    """Target cycles: 1.2 times the fastest of the smallest-grid matmuls that are not small, within 45 000 to 125 000.
+
+    Small is what takes less than 0.85 of the slowest well-shaped matmul (its wanted rows, its weight preloaded where
+    that can be, at least 3 tile columns and 4 tile rows per core), each in its fastest form.
+    """
+    if problem.options.target_cycles is not None:
+        return problem.options.target_cycles
+    shaped_cycles: list[int] = []
+    small_cycles: list[int] = []
+    for op, profile in enumerate(problem.profiles):
+        if profile.kind != "matmul":
+            continue
+        rows = known.rows(op)
+        data = known.data(op, rows)
+        matching = data["grid_r"] == target_rows(problem, op)
+        per_core = (profile.out[2] // data["grid_c"] >= 3) & (profile.out[1] // data["grid_r"] >= 4)
+        preloaded = known.prologue_ok(op, rows)
+        shaped = data["cycles"][matching & per_core & (preloaded | ~preloaded.any())]
+        if len(shaped):
+            shaped_cycles.append(int(shaped.min()))
+        group = data[matching] if matching.any() else data
+        small_cycles.append(int(group["cycles"][group["cores"] == group["cores"].min()].min()))
+    least = 0.85 * max(shaped_cycles, default=0)
+    slowest = min((c for c in small_cycles if c >= least), default=_LEAST)
+    return int(min(max(1.2 * slowest, _LEAST), _MOST))
+
+
+def nlp(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    """For every op the slowest candidate within the target, larger macro blocks first among those close to it.
+
+    Categories in order: preloaded on matching rows, preloaded on other rows, too slow (fastest first), then the same
+    without the weight preloaded.
+    """
+    known = Candidates(problem)
+    target = nlp_target(problem, known)
+
+    def preference(op: int) -> Iterable[int]:
+        rows = known.rows(op)
+        data = known.data(op, rows)
+        wanted = target_rows(problem, op)
+        r, c, cycles = data["grid_r"], data["grid_c"], data["cycles"].astype(np.int64)
+        matching = r == wanted
+        if problem.profiles[op].kind != "matmul":
+            matching |= (c == wanted) & (c < r)
+        slow = cycles > target
+        category = np.where(slow, 2, ~matching) + 3 * ~known.prologue_ok(op, rows)
+        close = ~slow & (cycles > 0.8 * target)
+        volume = data["mblock_m"].astype(np.int64) * data["mblock_n"]
+        first = np.where(close, -volume, 0)
+        by = np.lexsort((rows, np.where(slow, cycles, -cycles), first, ~close & ~slow, category))
+        return one_per_shape(data[by], rows[by])
+
+    return fill(problem, preference, check)

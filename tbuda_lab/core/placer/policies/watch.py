@@ -1,0 +1,50 @@
+"""Follows what a policy has spent, so that one which can no longer win is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import Segment
+
+
+class Surpassed(Exception):
+    """The placement in the making costs at least as much as one that is already known."""
+
+
+class Watch:
+    """A progress check that raises `Surpassed` once the epochs so far, and what the rest must cost at least, reach
+    `limit` (cycles per input).
+
+    The rest costs at least its area: the sum over its ops of the smallest cycles * cores, over the cores of the device.
+    """
+
+    def __init__(self, problem: Problem, check: Callable[[float], None], limit: float, switch: float) -> None:
+        self._check, self._limit, self._switch, self._spent = check, limit, switch, 0.0
+        area = np.zeros(len(problem.order) + 1)
+        for op, table in enumerate(problem.tables):
+            rows = table.rows[problem.legal[table.signature]]
+            area[op] = float((rows["cycles"] * rows["cores"]).min()) / problem.cores
+        self._rest = np.cumsum(area[::-1])[::-1]
+
+    def __call__(self, fraction: float) -> None:
+        self._check(fraction)
+
+    def closed(self, segment: Segment) -> None:
+        """Counts an epoch that is final."""
+        self._spent += segment.limiter_cycles + self._switch
+        if self._spent + float(self._rest[segment.last]) >= self._limit:
+            raise Surpassed
+
+
+def closed(check: Callable[[float], None], segment: Segment) -> None:
+    """Tells `check` about a final epoch, if it is a `Watch`."""
+    if isinstance(check, Watch):
+        check.closed(segment)
+
+
+def cost(segments: Sequence[Segment], switch: float) -> float:
+    """Cycles per input of all epochs, each with `switch` cycles for changing to it."""
+    return float(sum(s.limiter_cycles for s in segments)) + switch * len(segments)

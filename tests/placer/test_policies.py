@@ -1,0 +1,270 @@
+"""What the policies' names promise, checked on the placements they give."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import PlacementError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer import place
+from tbuda_lab.core.placer.policies import OTHERS, POLICIES
+from tbuda_lab.core.placer.policies.candidates import Candidates
+from tbuda_lab.core.placer.policies.guard import never_worse
+from tbuda_lab.core.placer.policies.nlp import nlp_target
+from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
+from tbuda_lab.core.placer.policies.ribbon import Ribbon, _Facts, prefers
+from tbuda_lab.core.placer.policies.watch import cost
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.schedule import schedule, sparse_pairs
+from tbuda_lab.core.placer.segment import Segment
+from tests.placer.graphs import Sketch, convolutions, encoder
+from tests.placer.test_place import GRAPHS, check, placed
+
+
+def problem_of(graph: Graph, **options: object) -> Problem:
+    o, spec = CompileOptions(**options), load_device("wormhole_b0")  # type: ignore[arg-type]
+    return Problem(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
+
+
+def quiet(fraction: float) -> None:
+    assert 0.0 <= fraction <= 1.0
+
+
+def objective(p: Placement, microbatch: int) -> float:
+    assert p.report is not None
+    return sum(e.limiter_cycles for e in p.report.epochs) + len(p.epochs) * SWITCH_CYCLES / microbatch
+
+
+def cores(p: Placement, name: str) -> int:
+    return int(p.candidate(name)["cores"])
+
+
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p != "Optimal"])
+@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_policy_keeps_every_rule_and_optimal_is_no_worse(name: str, device: str, policy: str) -> None:
+    graph, spec = GRAPHS[name](), load_device(device)
+    for microbatch in (1, 16):
+        p = placed(graph, spec, balancer_policy=policy, microbatch=microbatch)
+        check(graph, spec, p)
+        best = placed(graph, spec, microbatch=microbatch)
+        assert objective(best, microbatch) <= objective(p, microbatch)
+
+
+def test_minimize_grid_puts_every_op_on_its_fewest_cores() -> None:
+    p = placed(encoder(1), load_device("wormhole_b0"), balancer_policy="MinimizeGrid")
+    fewest = [int(m.rows["cores"][m.legal()].min()) for m in (p.models[n] for n in p.ops)]
+    assert sum(cores(p, n) for n in p.ops) <= 1.1 * sum(fewest)
+
+
+def test_single_op_takes_the_largest_grid_for_each() -> None:
+    p = placed(encoder(1), load_device("wormhole_b0"), balancer_policy="SingleOpPerEpoch")
+    assert len(p.epochs) == len(p.ops)
+    largest = {n: int(m.rows["cores"][m.legal()].max()) for n, m in p.models.items()}
+    assert sum(cores(p, n) == largest[n] for n in p.ops) >= 0.9 * len(p.ops)
+
+
+def test_maximize_t_takes_the_largest_t_and_then_the_smallest_grid() -> None:
+    """Where no edge has a say: at the first op of an epoch."""
+    graph = encoder(1)
+    p = placed(graph, load_device("wormhole_b0"), balancer_policy="MaximizeTMinimizeGrid")
+    problem = problem_of(graph)
+    known = Candidates(problem)
+    assert len(p.epochs) > 1
+    for epoch in p.epochs:
+        op = problem.number[epoch.ops[0]]
+        ranks = [(-r["t"], r["grid_r"] + r["grid_c"], r["grid_r"]) for r in known.data(op, known.rows(op))]
+        chosen = p.candidate(epoch.ops[0])
+        assert (-chosen["t"], chosen["grid_r"] + chosen["grid_c"], chosen["grid_r"]) == min(ranks)
+
+
+def test_cnn_takes_the_tallest_grids() -> None:
+    graph = convolutions(64, 64, 2)
+    p = placed(graph, load_device("wormhole_b0"), balancer_policy="CNN")
+    problem = problem_of(graph)
+    known = Candidates(problem)
+    tallest = {name: int(known.data(i, known.rows(i))["grid_r"].max()) for i, name in enumerate(problem.order)}
+    assert sum(int(p.candidate(n)["grid_r"]) == tallest[n] for n in p.ops) >= 0.6 * len(p.ops)
+
+
+def test_random_depends_on_the_seed_alone() -> None:
+    spec = load_device("wormhole_b0")
+
+    def rows(seed: int) -> list[int]:
+        p = placed(encoder(1), spec, balancer_policy="Random", seed=seed)
+        return [p.ops[n].row for n in p.schedule]
+
+    assert rows(3) == rows(3) and rows(3) != rows(4)
+
+
+def test_upstream_sees_one_ublock_per_grid_and_stream() -> None:
+    problem = problem_of(encoder(1), microbatch=16)
+    known = Candidates(problem)
+    for op in range(len(problem.order)):
+        rows = known.rows(op)
+        data, legal = known.data(op, rows), problem.tables[op].rows[problem.legal[problem.tables[op].signature]]
+        blocks: dict[tuple[object, ...], set[tuple[int, int]]] = {}
+        for r in data:
+            shape = (int(r["grid_r"]), int(r["grid_c"]), str(r["stream"]), int(r["stream_r"]), int(r["stream_c"]))
+            blocks.setdefault(shape, set()).add((int(r["ublock_r"]), int(r["ublock_c"])))
+        assert all(len(b) == 1 for b in blocks.values())
+        assert len(blocks) == len(np.unique(legal[["grid_r", "grid_c", "stream", "stream_r", "stream_c"]]))
+
+
+# -- NLP -------------------------------------------------------------------------------------------------------------
+def test_nlp_target_is_clamped_and_can_be_set() -> None:
+    for graph in (encoder(1), convolutions(32, 64, 2), Sketch().graph):
+        problem = problem_of(graph) if list(graph.ops) else None
+        if problem is not None:
+            assert 45_000 <= nlp_target(problem, Candidates(problem)) <= 125_000
+    problem = problem_of(encoder(1), target_cycles=7_000)
+    assert nlp_target(problem, Candidates(problem)) == 7_000
+
+
+@pytest.mark.parametrize("target", [3_000, 60_000])
+def test_nlp_is_within_its_target_where_a_candidate_is(target: int) -> None:
+    p = placed(encoder(1), load_device("wormhole_b0"), balancer_policy="NLP", target_cycles=target)
+    over = [
+        n
+        for n in p.ops
+        if p.candidate(n)["cycles"] > target and (p.models[n].rows["cycles"][p.models[n].legal()] <= target).any()
+    ]
+    assert len(over) <= 0.1 * len(p.ops)
+
+
+# -- Ribbon ----------------------------------------------------------------------------------------------------------
+BASE = _Facts(0, 4, 90.0, 0, True, True, 0, 8, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (dataclasses.replace(BASE, cols=2), BASE),  # both within the target: fewer columns, whatever the rest
+        (dataclasses.replace(BASE, cols=2, deep=False), BASE),
+        (BASE, dataclasses.replace(BASE, cycles=250.0, proximity=1, cols=1)),
+        (BASE, dataclasses.replace(BASE, deep=False)),
+        (dataclasses.replace(BASE, roomy=False), dataclasses.replace(BASE, deep=False)),
+        (BASE, dataclasses.replace(BASE, roomy=False, volume=99)),
+        (BASE, dataclasses.replace(BASE, closeness=1, volume=99)),
+        (
+            dataclasses.replace(BASE, cycles=130.0, closeness=3),
+            dataclasses.replace(BASE, cycles=140.0, closeness=3, volume=99),
+        ),
+        (BASE, dataclasses.replace(BASE, volume=4)),
+        (BASE, dataclasses.replace(BASE, bound_by_kernel=0.5)),
+        (BASE, dataclasses.replace(BASE, row=1)),
+    ],
+)
+def test_the_ribbon_preference_is_lexicographic(better: _Facts, worse: _Facts) -> None:
+    assert prefers(better, worse, 100.0) < 0 < prefers(worse, better, 100.0)
+
+
+FACTS = st.builds(
+    _Facts,
+    row=st.integers(0, 50),
+    cols=st.integers(1, 3),
+    cycles=st.sampled_from([50.0, 90.0, 110.0, 130.0, 250.0]),
+    proximity=st.just(0),
+    deep=st.booleans(),
+    roomy=st.booleans(),
+    closeness=st.integers(0, 3),
+    volume=st.integers(1, 3),
+    bound_by_kernel=st.sampled_from([0.5, 1.0]),
+)
+
+
+@given(st.lists(FACTS, min_size=2, max_size=6, unique_by=lambda f: f.row))
+def test_the_ribbon_preference_always_decides(facts: list[_Facts]) -> None:
+    for a, b in itertools.permutations(facts, 2):
+        assert prefers(a, b, 100.0) * prefers(b, a, 100.0) < 0
+
+
+def test_ribbon_starts_with_grids_as_near_the_ribbon_as_the_op_allows() -> None:
+    problem = problem_of(encoder(1))
+    policy = Ribbon(problem, quiet)
+    for op in range(len(problem.order)):
+        tall = problem.tables[op].rows["grid_r"][policy.pruned[op]]
+        for ribbon in (1, 3, 8):
+            first = next(iter(policy._preference(op, ribbon, op, None)))
+            assert abs(int(problem.tables[op].rows["grid_r"][first]) - ribbon) == int(np.abs(tall - ribbon).min())
+
+
+def test_ribbon_pairs_sparse_and_dense_matmuls_with_equal_rows_in_one_epoch() -> None:
+    graph = convolutions(64, 64, 3)
+    p = placed(graph, load_device("wormhole_b0"), balancer_policy="Ribbon")
+    pairs = sparse_pairs(graph)
+    assert len(pairs) == 3
+    for sparse, dense in pairs.items():
+        assert p.candidate(sparse)["grid_c"] == 1
+        if p.ops[sparse].epoch == p.ops[dense].epoch:
+            assert p.candidate(sparse)["grid_r"] == p.candidate(dense)["grid_r"]
+    assert any(p.ops[s].epoch == p.ops[d].epoch for s, d in pairs.items())
+
+
+def test_conservative_optimisation_never_makes_an_epoch_slower() -> None:
+    problem = problem_of(encoder(2))
+    policy = Ribbon(problem, quiet)
+    gained = 0
+    for ribbon in range(1, 9):
+        epoch = policy._fill(0, ribbon, {})
+        before = epoch.segment()
+        after = policy._improve(epoch, ribbon)
+        assert (after.first, after.last) == (before.first, before.last)
+        assert after.limiter_cycles <= before.limiter_cycles
+        gained += after.limiter_cycles < before.limiter_cycles
+    assert gained
+
+
+# -- the guard -------------------------------------------------------------------------------------------------------
+def test_the_guard_takes_the_best_even_when_the_main_policy_fails() -> None:
+    problem = problem_of(encoder(1))
+    cheapest = min(cost(run(problem, quiet), SWITCH_CYCLES) for run in OTHERS.values())
+
+    def failing(problem: Problem, report: object) -> list[Segment]:
+        raise PlacementError("nothing found")
+
+    for main in (OTHERS["SingleOpPerEpoch"], OTHERS["MaximizeTMinimizeGrid"], failing):
+        assert cost(never_worse(main, OTHERS)(problem, quiet), SWITCH_CYCLES) == cheapest
+    with pytest.raises(PlacementError, match="nothing found"):
+        never_worse(failing, {"other": failing})(problem, quiet)
+
+
+def test_the_guard_stops_what_can_no_longer_win() -> None:
+    problem = problem_of(encoder(2))
+    seen: list[float] = []
+
+    def slow(problem: Problem, report: functools.partial[None]) -> list[Segment]:
+        result = OTHERS["SingleOpPerEpoch"](problem, report)
+        seen.append(1.0)
+        return result
+
+    never_worse(OTHERS["Ribbon"], {"slow": slow})(problem, quiet)
+    assert not seen
+
+
+def test_pins_and_breaks_hold_for_every_policy() -> None:
+    graph, spec = encoder(1), load_device("wormhole_b0")
+    overrides = (
+        Override("op_size", "l0.up", (2, 8)),
+        Override("op_placement", "l0.up", {"start": (4, 0)}),
+        Override("op_placement", "l0.q", {"transpose": True}),
+        Override("epoch_break", "l0.exp"),
+    )
+    for name in POLICIES:
+        options = CompileOptions(balancer_policy=name)
+        p = place(graph, op_models(graph, spec, options, overrides), spec, options, overrides)
+        check(graph, spec, p)
+        assert p.ops["l0.up"].start == (4, 0) and p.ops["l0.up"].size == (2, 8)
+        assert p.ops["l0.q"].transposed
+        assert "l0.exp" in {e.ops[0] for e in p.epochs}

@@ -1,0 +1,67 @@
+"""Gap between what `Optimal` reaches and the best lower bound, per small model: it may not grow by more than 3 %.
+
+    python -m tests.placer.test_regression
+
+writes `gaps.json` anew, after a change that is meant (a better placement, or a bound that is no longer what it was).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import sys
+
+import pytest
+
+from tbuda_lab.core import passes
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer import place
+from tests.models import make
+from tests.placer.graphs import convolutions, encoder
+
+GAPS = pathlib.Path(__file__).with_name("gaps.json")
+ALLOWED = 1.03
+SKETCHES = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}
+MODELS = (*SKETCHES, "mlp", "unet")
+CASES = [(m, d, b) for m in MODELS for d in ("wormhole_b0", "grayskull") for b in (1, 64)]
+
+
+@functools.cache
+def passed(model: str) -> Graph:
+    module, inputs = make(model)
+    return passes.run(from_torch(module, inputs, name=model), CompileOptions()).graph
+
+
+def gap(model: str, device: str, microbatch: int) -> float:
+    """Limiter cycles of all epochs over the best lower bound."""
+    spec, options = load_device(device), CompileOptions(microbatch=microbatch)
+    graph = SKETCHES[model]() if model in SKETCHES else lower(passed(model), spec, options)
+    report = place(graph, op_models(graph, spec, options), spec, options).report
+    assert report is not None
+    return report.bounds.gap
+
+
+@pytest.mark.parametrize(("model", "device", "microbatch"), CASES)
+def test_the_gap_to_the_best_bound_does_not_grow(model: str, device: str, microbatch: int) -> None:
+    known = json.loads(GAPS.read_text())[model][device][str(microbatch)]
+    found = gap(model, device, microbatch)
+    assert 1.0 <= found <= ALLOWED * known, f"gap {found:.3f}, was {known:.3f}"
+
+
+def main() -> None:
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for model, device, microbatch in CASES:
+        of_model = table.setdefault(model, {}).setdefault(device, {})
+        of_model[str(microbatch)] = round(gap(model, device, microbatch), 4)
+    GAPS.write_text(json.dumps(table, indent=1) + "\n")
+    sys.stdout.write(GAPS.read_text())
+
+
+if __name__ == "__main__":
+    main()
