@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
-from tbuda_lab.core.placer.dram import ALGORITHMS, Request, allocate_dram, allocate_host
+from tbuda_lab.core.placer.dram import ALGORITHMS, Request, allocate, allocate_dram, allocate_host
+from tbuda_lab.core.placer.noc import hops, sharing
 
 DEVICES = ["grayskull", "wormhole_b0", "blackhole", "e300", "n300"]
 REQUESTS = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 40_000_000)), max_size=25)
@@ -82,3 +85,95 @@ def test_full_host_memory_is_an_error() -> None:
     """Grayskull has one channel of 1 GiB, less 128 MiB: two queues of 300 MiB fit, the third does not."""
     with pytest.raises(PlacementError, match="'q2' does not fit host memory"):
         allocate_host([Request(f"q{i}", 0, 1, 300 << 20) for i in range(5)], load_device("grayskull"))
+
+
+# -- lifetimes ---------------------------------------------------------------------------------------------------------
+SPANS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.integers(1, 6), st.integers(1, 120)), max_size=20)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(spans=SPANS, static=st.integers(0, 3))
+def test_queues_that_live_at_one_time_never_share_an_address(algorithm: str, spans: list, static: int) -> None:
+    """Sizes in units of 40 MB: 80 of them would fill grayskull's 8 GiB several times."""
+    spec = load_device("grayskull")
+    requests = [Request(f"s{i}", 0, 8, 90_000_000) for i in range(static)]
+    requests += [
+        Request(f"q{i}", 0, n, 4_000_000 * size, epoch=first, last=first + length)
+        for i, (first, length, n, size) in enumerate(spans)
+    ]
+    try:
+        found = allocate(requests, spec, algorithm)
+    except PlacementError as error:
+        assert error.diagnostics
+        return
+    cells: dict[int, list[tuple[int, int, int, int]]] = {}
+    for request in requests:
+        first, last = found.lifetimes.get(request.name, (-1, 99))
+        assert request.name in found.lifetimes or not found.lifetimes or request.last < 0
+        for channel, address in found.buffers[request.name]:
+            cells.setdefault(channel, []).append((address, address + request.size, first, last))
+    for buffers in cells.values():
+        for a, b in itertools.combinations(buffers, 2):
+            apart = a[1] <= b[0] or b[1] <= a[0]
+            assert apart or a[3] < b[2] or b[3] < a[2]
+
+
+def test_lifetimes_are_used_only_when_not_everything_fits_at_once() -> None:
+    spec = load_device("grayskull")
+    few = [Request(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(2)]
+    assert not allocate(few, spec).lifetimes
+    many = [Request(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(12)]
+    found = allocate(many, spec)
+    assert found.lifetimes["q5"] == (5, 6)
+    assert set(found.buffers["q0"]) == set(found.buffers["q2"])
+    assert not set(found.buffers["q0"]) & set(found.buffers["q1"])
+
+
+def test_out_of_memory_says_by_how_much() -> None:
+    spec = load_device("wormhole_b0")
+    room = sum(spec.dram_channel_bytes - spec.dram_start(c) for c in range(6)) - (0x40000000 - 0x30000000)
+    with pytest.raises(PlacementError) as raised:
+        allocate([Request("a", 0, 6, 1_050_000_000), Request("b", 0, 6, 1_000_000_000)], spec)
+    text = str(raised.value)
+    needed = 6 * (1_050_000_000 + 1_000_000_000)
+    short = int(text.split(" too few")[0].split()[-1])
+    assert abs(short - (needed - room)) < 4096
+    assert "a (6300000000), b (6000000000)" in text and raised.value.diagnostics[0].where == "b"
+
+
+# -- the closest channel -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0", "n150"])
+def test_hops_are_shortest_ways_on_the_two_rings(device: str) -> None:
+    spec = load_device(device)
+    width, height = spec.noc_size
+    ring = nx.DiGraph()
+    for x in range(width):
+        for y in range(height):
+            ring.add_edge((x, y), ((x + 1) % width, y))
+            ring.add_edge((x, y), (x, (y + 1) % height))
+    back = ring.reverse()
+    cores = np.array([(0, 0), (spec.rows - 1, 3), (4, spec.cols - 1)])
+    found = hops(spec, spec.chips[0], cores)
+    for core, line in zip(cores.tolist(), found, strict=True):
+        place = spec.physical_core(*core)
+        for channel, value in enumerate(line):
+            ways = [nx.shortest_path_length(g, place, d) for g in (ring, back) for d in spec.dram_cores[channel]]
+            assert value == min(ways)
+
+
+def test_cores_share_buffers_evenly() -> None:
+    cores, buffer = sharing((4, 6), (2, 3))
+    assert np.bincount(buffer).tolist() == [4] * 6
+    assert {tuple(c) for c in cores[buffer == 5].tolist()} == {(2, 4), (2, 5), (3, 4), (3, 5)}
+
+
+def test_closest_takes_the_near_channel_and_spreads_within_an_epoch() -> None:
+    spec = load_device("wormhole_b0")
+    near = np.full((2, 6), 9)
+    near[:, 4] = 1
+    found = allocate_dram([Request("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST")
+    assert found["q"][0][0] == 4 and found["q"][1][0] != 4
+    other = allocate_dram(
+        [Request("a", 0, 1, 4096, hops=near, epoch=1), Request("b", 0, 1, 4096, hops=near, epoch=2)], spec, "CLOSEST"
+    )
+    assert other["a"][0][0] == other["b"][0][0] == 4

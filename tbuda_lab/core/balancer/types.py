@@ -130,6 +130,7 @@ class QueuePlacement:
     prologue: bool = False
     tms: tuple[TM, ...] = ()  # TMs from the stored form to the logical tensor (undo the producer's streaming)
     layout: str = "tilized"  # "tilized" | "untilized" (rows in plain order, no tile headers)
+    lifetime: tuple[int, int] | None = None  # first and last epoch that needs it, when it shares its addresses
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+
+import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 
-ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY")
+ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY", "CLOSEST")
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
     """A queue that needs `count` buffers of `size` bytes. `channel` None: the allocator chooses. `epoch`: of the op
-    that writes it, -1 for the host."""
+    that writes it, -1 for the host; `last`: of its last reader, where the queue need not outlive it (-1: it must).
+    `hops`: (count, channels), how far the cores that use a buffer are from each channel, for CLOSEST."""
 
     name: str
     chip: int
@@ -21,6 +25,21 @@ class Request:
     size: int
     channel: int | None = None
     epoch: int = -1
+    last: int = -1
+    hops: np.ndarray | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.size
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """buffers: (channel, address) of each buffer, by queue. lifetimes: (first, last epoch) of the queues that share
+    their addresses with others at other times; all others are there from beginning to end."""
+
+    buffers: dict[str, tuple[tuple[int, int], ...]]
+    lifetimes: dict[str, tuple[int, int]]
 
 
 class _Channel:
@@ -47,6 +66,17 @@ class _Channel:
                 return start
         return None
 
+    def give(self, start: int, size: int) -> None:
+        """Takes a range back and joins it with its neighbours."""
+        end = start + size
+        at = bisect.bisect(self.free, (start, end))
+        if at < len(self.free) and self.free[at][0] == end:
+            end = self.free.pop(at)[1]
+        if at and self.free[at - 1][1] == start:
+            start = self.free.pop(at - 1)[0]
+            at -= 1
+        self.free.insert(at, (start, end))
+
 
 def align(value: int, step: int) -> int:
     return -(-value // step) * step
@@ -62,79 +92,160 @@ def channel_ranges(device: DeviceSpec, channel: int) -> list[tuple[int, int]]:
     return [(start, end)]
 
 
-def allocate_dram(
-    requests: list[Request], device: DeviceSpec, algorithm: str = "ROUND_ROBIN"
-) -> dict[str, tuple[tuple[int, int], ...]]:
-    """(channel, address) of every buffer of every queue; largest queues first, lifetimes static.
+class _Allocator:
+    """Channels of all chips and whose turn it is."""
 
-    Raises `PlacementError` naming the queues that do not fit and by how many bytes, or an unknown algorithm.
+    def __init__(self, device: DeviceSpec, algorithm: str) -> None:
+        self.device, self.algorithm = device, algorithm
+        self.chips = {
+            chip: [_Channel(channel_ranges(device, c)) for c in range(device.dram_channels)] for chip in device.chips
+        }
+        self.following = dict.fromkeys(device.chips, 0)
+        self.used: dict[tuple[int, int], np.ndarray] = {}  # (chip, epoch) -> buffers per channel, for CLOSEST
+        self.placed: dict[str, tuple[tuple[int, int], ...]] = {}
+        self.failed: list[Diagnostic] = []
+
+    def place(self, request: Request) -> None:
+        channels = self.chips[request.chip]
+        size = align(request.size, self.device.dram_address_align)
+        buffers: list[tuple[int, int]] = []
+        for nth in range(request.count):
+            found = self._one(request, nth, size, channels)
+            if found is None:
+                break
+            buffers.append(found)
+        if len(buffers) == request.count:
+            self.placed[request.name] = tuple(buffers)
+            return
+        for channel, address in buffers:
+            channels[channel].give(address, size)
+        missing = size * (request.count - len(buffers))
+        tried = channels if request.channel is None else [channels[request.channel]]
+        where = "" if request.channel is None else f" of channel {request.channel}"
+        self.failed.append(
+            Diagnostic(
+                "error",
+                request.name,
+                "dram-full",
+                f"{request.count} buffers of {size} bytes: {missing} bytes find no room; the largest free block{where} "
+                f"is {max(c.largest for c in tried)} bytes",
+                "use fewer entries (a smaller microbatch), a smaller data format, or another channel",
+            )
+        )
+
+    def free(self, request: Request) -> None:
+        size = align(request.size, self.device.dram_address_align)
+        for channel, address in self.placed.get(request.name, ()):
+            self.chips[request.chip][channel].give(address, size)
+
+    def _one(self, request: Request, nth: int, size: int, channels: list[_Channel]) -> tuple[int, int] | None:
+        for channel in self._tried(request, nth, channels):
+            address = channels[channel].take(size)
+            if address is not None:
+                if request.channel is None:
+                    self.following[request.chip] = channel + 1
+                self._busy(request)[channel] += 1
+                return channel, address
+        return None
+
+    def _busy(self, request: Request) -> np.ndarray:
+        key = (request.chip, request.epoch)
+        if key not in self.used:
+            self.used[key] = np.zeros(self.device.dram_channels, dtype=np.int64)
+        return self.used[key]
+
+    def _tried(self, request: Request, nth: int, channels: list[_Channel]) -> list[int]:
+        """Channels in the order in which they are tried."""
+        count = len(channels)
+        every = list(range(count))
+        if request.channel is not None:
+            return [request.channel]
+        if self.algorithm == "GREATEST_CAPACITY":
+            return sorted(every, key=lambda c: (-channels[c].room, c))
+        if self.algorithm == "CLOSEST" and request.hops is not None:
+            # a near channel that others of the epoch use already is no gain: first those that carry the least
+            busy = self._busy(request)
+            return sorted(every, key=lambda c: (int(busy[c]), int(request.hops[nth, c]), c))  # type: ignore[index]
+        if self.algorithm == "ROUND_ROBIN_FLIP_FLOP" and request.epoch >= 0 and count > 1:
+            half = request.epoch % 2
+            low, high = half * (count // 2), (half + 1) * (count // 2)
+            return every[low:high] + every[:low] + every[high:]
+        at = self.following[request.chip] % count
+        return every[at:] + every[:at]
+
+
+def allocate(requests: list[Request], device: DeviceSpec, algorithm: str = "ROUND_ROBIN") -> Allocation:
+    """Addresses of all queues. While everything fits at once, every queue has its place for good; else the queues from
+    epoch to epoch take places that were freed after their last reader (place-and-route section 8.4).
+
+    Raises `PlacementError` for an unknown algorithm, or naming the queues that do not fit even so, and by how much.
     """
     if algorithm not in ALGORITHMS:
         raise PlacementError(
             "unknown DRAM placement algorithm",
             [Diagnostic("error", algorithm, "dram-algorithm", "no such algorithm", f"known: {', '.join(ALGORITHMS)}")],
         )
-    chips = {chip: [_Channel(channel_ranges(device, c)) for c in range(device.dram_channels)] for chip in device.chips}
-    following = dict.fromkeys(device.chips, 0)
-    placed: dict[str, tuple[tuple[int, int], ...]] = {}
-    failed: list[Diagnostic] = []
-    for request in sorted(requests, key=lambda r: (-r.size * r.count, r.name)):
-        channels = chips[request.chip]
-        size = align(request.size, device.dram_address_align)
-        buffers: list[tuple[int, int]] = []
-        for _ in range(request.count):
-            found = _one(request, size, channels, following, algorithm)
-            if found is None:
-                break
-            buffers.append(found)
-        if len(buffers) == request.count:
-            placed[request.name] = tuple(buffers)
-        else:
-            missing = size * (request.count - len(buffers))
-            largest = max(c.largest for c in channels)
-            failed.append(
-                Diagnostic(
-                    "error",
-                    request.name,
-                    "dram-full",
-                    f"{request.count} buffers of {size} bytes: {missing} bytes find no room; the largest free block is "
-                    f"{largest} bytes",
-                    "use fewer entries (a smaller microbatch), a smaller data format, or another channel",
-                )
-            )
-    if failed:
-        raise PlacementError(f"{len(failed)} queue(s) do not fit the DRAM of {device.name}", failed)
-    return {request.name: placed[request.name] for request in requests}
+    largest_first = sorted(requests, key=lambda r: (-r.bytes, r.name))
+    static = _Allocator(device, algorithm)
+    for request in largest_first:
+        static.place(request)
+    if not static.failed:
+        return Allocation({r.name: static.placed[r.name] for r in requests}, {})
+    dynamic = [r for r in requests if r.epoch >= 0 and r.last >= r.epoch]
+    if not dynamic:
+        raise _full(device, requests, {}, static.failed)
+    reusing = _Allocator(device, algorithm)
+    names = {r.name for r in dynamic}
+    for request in largest_first:
+        if request.name not in names:
+            reusing.place(request)
+    for epoch in range(1 + max(r.last for r in dynamic)):
+        born = [r for r in dynamic if r.epoch == epoch]
+        for request in sorted(born, key=lambda r: (r.last, -r.bytes, r.name)):
+            reusing.place(request)
+        for request in dynamic:
+            if request.last == epoch:
+                reusing.free(request)
+    lifetimes = {r.name: (r.epoch, r.last) for r in dynamic}
+    if reusing.failed:
+        raise _full(device, requests, lifetimes, reusing.failed)
+    return Allocation({r.name: reusing.placed[r.name] for r in requests}, lifetimes)
 
 
-def _one(
-    request: Request, size: int, channels: list[_Channel], following: dict[int, int], algorithm: str
-) -> tuple[int, int] | None:
-    count = len(channels)
-    if request.channel is not None:
-        tried = [request.channel]
-    elif algorithm == "GREATEST_CAPACITY":
-        tried = sorted(range(count), key=lambda c: (-channels[c].room, c))
-    else:
-        usable = list(range(count))
-        if algorithm == "ROUND_ROBIN_FLIP_FLOP" and request.epoch >= 0 and count > 1:
-            half = request.epoch % 2
-            usable = (
-                usable[half * (count // 2) : (half + 1) * (count // 2)]
-                + usable[: half * (count // 2)]
-                + usable[(half + 1) * (count // 2) :]
+def allocate_dram(
+    requests: list[Request], device: DeviceSpec, algorithm: str = "ROUND_ROBIN"
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    """The buffers of `allocate`: (channel, address) of every buffer of every queue."""
+    return allocate(requests, device, algorithm).buffers
+
+
+def _full(
+    device: DeviceSpec, requests: list[Request], lifetimes: dict[str, tuple[int, int]], failed: list[Diagnostic]
+) -> PlacementError:
+    """The error for queues that find no room: how much each chip would need at its fullest, and what is there."""
+    room = sum(e - s for c in range(device.dram_channels) for s, e in channel_ranges(device, c))
+    step = device.dram_address_align
+    texts = []
+    for chip in device.chips:
+        mine = [r for r in requests if r.chip == chip]
+        always = sum(r.count * align(r.size, step) for r in mine if r.name not in lifetimes)
+        moments = {span[0] for span in lifetimes.values()} or {0}
+        peak = always + max(
+            sum(
+                r.count * align(r.size, step)
+                for r in mine
+                if r.name in lifetimes and lifetimes[r.name][0] <= moment <= lifetimes[r.name][1]
             )
-            tried = usable
-        else:
-            at = following[request.chip] % count
-            tried = usable[at:] + usable[:at]
-    for channel in tried:
-        address = channels[channel].take(size)
-        if address is not None:
-            if request.channel is None:
-                following[request.chip] = channel + 1
-            return channel, address
-    return None
+            for moment in moments
+        )
+        if peak > room:
+            most = sorted(mine, key=lambda r: (-r.bytes, r.name))[:3]
+            names = ", ".join(f"{r.name} ({r.bytes})" for r in most)
+            texts.append(
+                f"chip {chip} needs {peak} bytes and has {room}, {peak - room} too few; the largest queues: {names}"
+            )
+    said = "; ".join(texts) or "there are bytes enough, but not in blocks that large"
+    return PlacementError(f"{len(failed)} queue(s) do not fit the DRAM of {device.name}: {said}", failed)
 
 
 def allocate_host(requests: list[Request], device: DeviceSpec) -> dict[str, tuple[tuple[int, int], ...]]:

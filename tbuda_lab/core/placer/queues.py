@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
@@ -17,7 +19,8 @@ from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.dram import Request, align, allocate_dram, allocate_host
+from tbuda_lab.core.placer.dram import Request, align, allocate, allocate_host
+from tbuda_lab.core.placer.noc import hops, sharing
 from tbuda_lab.core.placer.problem import inputs_on_host
 
 _SMALL_INPUT_TILES = 64
@@ -306,16 +309,58 @@ class QueuePlanner:
         for plan in self.plans:
             q = plan.queue
             chip, channel = fixed.get(q.name, (q.chip, None))
-            request = Request(q.name, chip, q.grid[0] * q.grid[1], q.bytes_per_buffer, channel, plan.epoch)
+            size = q.grid[0] * q.grid[1]
+            request = Request(q.name, chip, size, q.bytes_per_buffer, channel, plan.epoch, self._last(plan))
+            if q.location == "dram" and self.options.dram_placement_algorithm == "CLOSEST":
+                request = dataclasses.replace(request, hops=self._hops(q, chip))
             (host if q.location == "host" else dram).append(request)
-        buffers = allocate_dram(dram, self.device, self.options.dram_placement_algorithm)
-        buffers |= allocate_host(host, self.device)
+        found = allocate(dram, self.device, self.options.dram_placement_algorithm)
+        buffers = found.buffers | allocate_host(host, self.device)
         result: dict[str, QueuePlacement] = {}
         for plan in self.plans:
             q = plan.queue
             chip = fixed.get(q.name, (q.chip, None))[0]
-            result[q.name] = dataclasses.replace(q, chip=chip, buffers=buffers[q.name])
+            lifetime = found.lifetimes.get(q.name)
+            result[q.name] = dataclasses.replace(q, chip=chip, buffers=buffers[q.name], lifetime=lifetime)
         return result
+
+    def _last(self, plan: _Plan) -> int:
+        """Epoch of the last reader of a queue between epochs of one chip; -1 where the queue has to stay."""
+        if plan.queue.kind != "e2e":
+            return -1
+        ends = [self.placed[r] for r, _ in self._readers(plan.queue.source)]
+        same = {e.chip for e in ends} == {self.placed[plan.queue.source].chip}
+        return max(e.epoch for e in ends) if same else -1
+
+    def _hops(self, q: QueuePlacement, chip: int) -> np.ndarray:
+        """(buffers, channels) hops from all cores on the chip that read or write each buffer."""
+        total = np.zeros((q.grid[0] * q.grid[1], self.device.dram_channels), dtype=np.int64)
+        users: list[tuple[str, str]] = []  # op, role of the operand ("elt": the whole grid)
+        if q.kind == "e2e":
+            users.append((q.source, "elt"))
+        elif q.kind == "output":
+            users.append((self.graph[q.source].inputs[0].source, "elt"))
+        if q.kind in ("sparse_tiles", "sparse_encoding"):
+            users.append((q.source, "in0"))
+        elif q.kind != "output":
+            for reader, port in self._readers(q.source):
+                profile = self.models[reader].profile
+                assert profile is not None
+                users.append((reader, profile.operands[port].role))
+        for op, role in users:
+            spot = self.placed[op]
+            if spot.chip != chip:
+                continue
+            rows, cols = spot.size[::-1] if spot.transposed else spot.size
+            # a matmul's first operand enters at the first column, its others at the last row
+            taking = {"in0": (rows, 1), "in1": (1, cols), "bias": (1, cols)}.get(role, (rows, cols))
+            cores, buffer = sharing(taking, q.grid)
+            if role in ("in1", "bias"):
+                cores[:, 0] += rows - 1
+            if spot.transposed:
+                cores = cores[:, ::-1]
+            np.add.at(total, buffer, hops(self.device, chip, cores + np.array(spot.start)))
+        return total
 
     def _fixed(self) -> dict[str, tuple[int, int | None]]:
         """(chip, channel) that the user chose, by queue."""
