@@ -1,4 +1,5 @@
 /** Entry for static pages: frames stand in the page as base64; nothing is fetched, no kernel is asked. */
+import { NetlistFile } from './views/netlistfile.js';
 import { ReportPage } from './views/page.js';
 import { Frame, type FrameHeader } from './views/frame.js';
 import { StaticHost } from './views/host.js';
@@ -20,7 +21,7 @@ export function mount(el: HTMLElement, embedded: Embedded): void {
   const store = new Store(new StaticHost());
   store.status = embedded.status;
   for (const { header, data } of embedded.frames) store.put(new Frame(header, decode(data)));
-  const page = new ReportPage(store, embedded.title);
+  const page = store.frames.has('findings') ? new NetlistFile(store) : new ReportPage(store, embedded.title);
   el.append(makeRoot('page', page.element).root);
   el.dataset['tbReady'] = 'true';
 }

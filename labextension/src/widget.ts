@@ -8,6 +8,7 @@ import { GridView } from './views/grid/view.js';
 import type { Host } from './views/host.js';
 import { Inspector } from './views/inspector.js';
 import { NetlistView } from './views/netlist.js';
+import { NetlistFile } from './views/netlistfile.js';
 import { ProblemsView } from './views/problems.js';
 import { makeRoot } from './views/root.js';
 import { Store } from './views/store.js';
@@ -29,6 +30,7 @@ const VIEWS: Record<string, new (store: Store) => View> = {
   grid: GridView,
   table: TableView,
   netlist: NetlistView,
+  netlistfile: NetlistFile,
   problems: ProblemsView,
   inspector: Inspector
 };

@@ -21,6 +21,7 @@ describe('names', () => {
   it('shortens names for tiles', () => {
     expect(shortName('layer.0.self.query.matmul')).toBe('query.matmul');
     expect(shortName('l.LayerNorm.layernorm.dc.reduce_avg.3')).toBe('layernorm.reduce_avg');
+    expect(shortName('blocks.0.conv1.conv2d.dc.conv2d_rows.1.lc1')).toBe('conv1.conv2d_rows.lc1');
     expect(fitting('l.LayerNorm.layernorm.dc.reduce_avg.3', 10)).toBe('reduce_avg');
     expect(elide('abcdefghij', 5)).toHaveLength(5);
     expect(elide('abcdefghij', 5).startsWith('a')).toBe(true);

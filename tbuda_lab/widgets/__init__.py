@@ -6,14 +6,17 @@ import importlib
 from typing import Any
 
 _VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "ProblemsView", "StaticView")
+_FILES = ("NetlistFile", "open_netlist")
 _REPORT = ("report_html", "write_report")
 
-__all__ = [*_VIEWS, *_REPORT]
+__all__ = [*_VIEWS, *_FILES, *_REPORT]
 
 
 def __getattr__(name: str) -> Any:
     if name in _VIEWS:
         return getattr(importlib.import_module("tbuda_lab.widgets.views"), name)
+    if name in _FILES:
+        return getattr(importlib.import_module("tbuda_lab.widgets.netlist_file"), name)
     if name in _REPORT:
         return getattr(importlib.import_module("tbuda_lab.widgets.report"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

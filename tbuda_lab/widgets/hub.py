@@ -35,9 +35,20 @@ class Hub:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._prepare(StatusBoard((*session.stages, "verify")))
+        session.on("stage", self._stage)
+        session.on("run", self._progress)
+        session.on("compiled", self._compiled)
+        session.on("problem", lambda _: self._publish([problems_frame(session.problems)]))
+        self._publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
+        if session.result is not None:
+            self._done_already()
+            self._compiled(session.result)
+
+    def _prepare(self, board: StatusBoard) -> None:
         self.comparisons: list[Comparison] = []
         self.error: Exception | None = None
-        self.board = StatusBoard((*session.stages, "verify"))
+        self.board = board
         self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
         self._frames: dict[str, Frame] = {}
         self._packed: dict[str, tuple[int, dict[str, Any], bytes]] = {}
@@ -48,14 +59,6 @@ class Hub:
         self._told = 0.0
         self._verifying = False
         self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
-        session.on("stage", self._stage)
-        session.on("run", self._progress)
-        session.on("compiled", self._compiled)
-        session.on("problem", lambda _: self._publish([problems_frame(session.problems)]))
-        self._publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
-        if session.result is not None:
-            self._done_already()
-            self._compiled(session.result)
 
     # -- work ------------------------------------------------------------------------------------------------
     def start(self, verify: bool = True) -> None:

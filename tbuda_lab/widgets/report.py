@@ -39,8 +39,12 @@ def report_html(session: Session, comparisons: Sequence[Comparison] = ()) -> str
 
 def write_report(session: Session, path: str | pathlib.Path, comparisons: Sequence[Comparison] = ()) -> pathlib.Path:
     """Write the page, whole or not at all. Raises `OutputError` naming the path where that fails."""
+    return write_page(report_html(session, comparisons), path)
+
+
+def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:
+    """Write a page, whole or not at all. Raises `OutputError` naming the path where that fails."""
     target = pathlib.Path(path)
-    text = report_html(session, comparisons)
     try:
         handle, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -60,10 +64,15 @@ def write_report(session: Session, path: str | pathlib.Path, comparisons: Sequen
 
 
 def page_html(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str) -> str:
-    """Frames, status and the bundle in one page; where scripts are off, the static twins show."""
+    """The page of a session; where scripts are off, the static twins show."""
+    by_key = {f.key: f for f in frames}
+    return document(title, frames, status, script, twins.bringup_html(by_key) + twins.problems_html(by_key))
+
+
+def document(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str, static: str) -> str:
+    """Frames, status and the bundle in one page; where scripts are off, `static` shows."""
     embedded = {"title": title, "status": status, "frames": [_embed(f) for f in frames]}
     data = json.dumps(embedded, ensure_ascii=False).replace("<", "\\u003c")
-    by_key = {f.key: f for f in frames}
     module = script.replace("</script", "<\\/script")
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -77,7 +86,7 @@ def page_html(title: str, frames: Sequence[Frame], status: Mapping[str, Any], sc
 </head>
 <body>
 <div id="tb-report"></div>
-<noscript>{twins.bringup_html(by_key)}{twins.problems_html(by_key)}</noscript>
+<noscript>{static}</noscript>
 <script type="application/json" id="tb-data">{data}</script>
 <script type="module">{module}</script>
 </body>

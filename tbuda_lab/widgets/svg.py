@@ -51,7 +51,9 @@ def epoch_svg(frame: Frame, epoch: int) -> str:
         for r in range(meta["rows"])
     ]
     for op in np.flatnonzero(frame.columns["op_epoch"] == epoch).tolist():
-        parts.append(_tile(frame, op, top))
+        if frame.columns["op_rows"][op]:
+            parts.append(_tile(frame, op, top))
+    parts += _shared(frame, epoch, top)
     for y, row in strips:
         parts.append(f"<rect x='0' y='{y + 1}' width='{width}' height='{STRIP - 2}' fill='url(#h)'/>")
         parts.append(
@@ -60,6 +62,22 @@ def epoch_svg(frame: Frame, epoch: int) -> str:
         )
     parts.append("</g>")
     return _svg(width + RULER + 6, height + RULER, parts, f"Core grid of epoch {epoch}")
+
+
+def _shared(frame: Frame, epoch: int, top: dict[int, int]) -> list[str]:
+    """Marks over the cores that several ops of an epoch claim."""
+    c = frame.columns
+    count = np.zeros((frame.meta["rows"], frame.meta["cols"]), int)
+    for op in np.flatnonzero(c["op_epoch"] == epoch).tolist():
+        row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
+        count[row : row + high, col : col + wide] += 1
+    return [
+        f"<g><rect x='{col * CELL_W + 1.5}' y='{top[row] + 1.5}' width='{CELL_W - 3}' height='{CELL_H - 3}' rx='4' "
+        f"fill='#fff' fill-opacity='.82' stroke='#b3261e' stroke-width='2'/><text x='{(col + 0.5) * CELL_W}' "
+        f"y='{top[row] + CELL_H / 2 + 4}' font-size='11' font-weight='700' fill='#b3261e' text-anchor='middle'>"
+        f"{count[row, col]} ops</text></g>"
+        for row, col in np.argwhere(count > 1).tolist()
+    ]
 
 
 def _svg(width: float, height: float, parts: list[str], title: str) -> str:
@@ -92,10 +110,13 @@ def _rows(physical: list[int], harvested: list[int]) -> tuple[dict[int, int], li
 
 
 def short_name(name: str) -> str:
-    """The last two parts of a dotted name; a decomposed op shows its original and its step."""
+    """The last two parts of a dotted name; a decomposed op shows its original (or its module) and its step."""
     if ".dc." in name:
         stem, step = name.split(".dc.", 1)[0], name.rsplit(".dc.", 1)[1]
-        return ".".join([stem.rsplit(".", 1)[-1], *(part for part in step.split(".") if not part.isdigit())])
+        words = [part for part in step.split(".") if not part.isdigit()]
+        owners = stem.split(".")
+        said = bool(words) and words[0].startswith(owners[-1]) and len(owners) > 1
+        return ".".join([owners[-2] if said else owners[-1], *words])
     return ".".join(name.split(".")[-2:])
 
 

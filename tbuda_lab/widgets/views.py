@@ -59,8 +59,11 @@ class View(anywidget.AnyWidget):
     selection = traitlets.Dict().tag(sync=True, echo_update=False)
 
     def __init__(self, session: Session, *, height: int = 0) -> None:
+        self._open(hub_of(session), height)
+
+    def _open(self, hub: Hub, height: int) -> None:
         self._esm = _bundle()
-        self.hub: Hub = hub_of(session)
+        self.hub = hub
         self._seq = 0
         self.set_trait("view", self.kind)
         super().__init__(height=height, selection=self.hub.selection)

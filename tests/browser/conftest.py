@@ -131,7 +131,7 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     page = context.new_page()
     page.set_default_timeout(60_000)
     watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
-    page.goto(lab.url())
+    page.goto(lab.url(f"lab/workspaces/{secrets.token_hex(4)}"))  # a new one, with nothing open
     page.wait_for_selector("#jp-main-dock-panel")
     page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
     page.evaluate("() => window.jupyterapp.restored")

@@ -18,7 +18,7 @@ export function numbers(ops: Ops, op: number): [string, string][] {
   if (ops.get('m_k', op) > 0) list.push(['m_k / u_kt', `${ops.get('m_k', op)} / ${ops.get('u_kt', op)}`]);
   list.push(['L1', `${short(ops.get('l1_total', op))}B, ${percent(ops.get('l1_total', op) / ops.l1)}`]);
   list.push(['format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', ')]);
-  list.push(['candidates', `${grouped(ops.get('legal', op))} legal of ${grouped(ops.get('candidates', op))}, fastest ${short(ops.get('fastest', op))} cycles`]);
+  if (ops.get('candidates', op) > 0) list.push(['candidates', `${grouped(ops.get('legal', op))} legal of ${grouped(ops.get('candidates', op))}, fastest ${short(ops.get('fastest', op))} cycles`]);
   return list;
 }
 

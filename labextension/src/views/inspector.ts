@@ -76,7 +76,7 @@ export class Inspector {
 
   /** Where the node comes from, from whichever graph frame knows it; its shape, attributes and operands. */
   private origin(name: string): HTMLElement[] {
-    for (const stage of ['lowered', 'passed', 'traced']) {
+    for (const stage of ['lowered', 'passed', 'traced', 'netlist']) {
       const frame = this.store.frames.get(`graph:${stage}`);
       const node = frame ? frame.text('node_name').indexOf(name) : -1;
       if (!frame || node < 0) continue;

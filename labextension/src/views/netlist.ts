@@ -24,10 +24,26 @@ export class NetlistText {
   fields(name: string): [string, string][] {
     const at = this.entries.get(name);
     if (!at) return [];
-    const text = this.lines.slice(at[0], at[0] + at[1]).join(' ');
+    const lines = this.lines.slice(at[0], at[0] + at[1]);
+    const text = lines.join(' ');
+    if (!/^[^:{]*:\s*(\{|#|$)/.test(lines[0] ?? '')) return [];
+    if (!/^[^:{]*:\s*\{/.test(text)) return indented(lines.slice(1));
     const open = text.indexOf('{', text.indexOf(':'));
     return open < 0 ? [] : split(text.slice(open + 1, text.lastIndexOf('}')));
   }
+}
+
+/** The fields of a block mapping: what stands at the least indent, with whatever is indented below it. */
+function indented(lines: string[]): [string, string][] {
+  const fields: [string, string][] = [];
+  const kept = lines.filter(line => line.trim() && !line.trim().startsWith('#'));
+  const least = Math.min(...kept.map(line => line.search(/\S/)));
+  for (const line of kept) {
+    const colon = line.indexOf(':');
+    if (line.search(/\S/) > least && fields.length) fields.at(-1)![1] += ` ${line.trim()}`;
+    else if (colon > 0) fields.push([line.slice(0, colon).trim(), line.slice(colon + 1).trim()]);
+  }
+  return fields;
 }
 
 function split(body: string): [string, string][] {
@@ -70,7 +86,8 @@ export class NetlistView {
       store.on('frame', key => {
         if (key === 'netlist') this.load();
       }),
-      store.on('selection', () => this.follow(true))
+      store.on('selection', () => this.follow(true)),
+      store.on('line', line => this.goto(Number(line) - 1))
     );
     const resize = new ResizeObserver(() => this.render());
     resize.observe(this.scroller);
@@ -105,6 +122,13 @@ export class NetlistView {
     if (scroll && top >= 0 && (top * LINE < scrollTop || (top + 2) * LINE > scrollTop + clientHeight)) {
       this.scroller.scrollTop = Math.max(0, top * LINE - clientHeight / 3);
     }
+    this.render();
+  }
+
+  /** Marks one line and brings it into sight. */
+  private goto(line: number): void {
+    this.marked = new Set([line]);
+    this.scroller.scrollTop = Math.max(0, line * LINE - this.scroller.clientHeight / 3);
     this.render();
   }
 

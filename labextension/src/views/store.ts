@@ -30,7 +30,7 @@ export interface Status {
 
 export type ColourBy = 'load' | 'family' | 'epoch';
 
-type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour';
+type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line';
 
 const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellable: false, failed: false, stages: [] };
 
@@ -99,6 +99,11 @@ export class Store {
     if (epoch === this.epoch) return;
     this.epoch = epoch;
     this.emit('epoch', String(epoch));
+  }
+
+  /** Asks for a line of the netlist text, counted from 1. */
+  setLine(line: number): void {
+    this.emit('line', String(line));
   }
 
   setColour(colour: ColourBy): void {

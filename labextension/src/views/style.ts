@@ -195,6 +195,32 @@ export const style = `
 .tb-root .tb-chip { border: 1px solid var(--tb-line); border-radius: 5px; padding: 1px 7px; max-width: 100%; overflow: hidden; text-overflow: ellipsis; background: var(--tb-faint); }
 .tb-root .tb-chip:hover { border-color: var(--tb-accent); }
 
+.tb-overlap { pointer-events: none; }
+.tb-overlap rect { fill: var(--tb-surface); fill-opacity: .82; stroke: var(--tb-bad); stroke-width: 2; }
+.tb-overlap path { stroke: var(--tb-bad); stroke-width: 1; opacity: .45; fill: none; }
+.tb-overlap text { fill: var(--tb-bad); font: 700 11px var(--tb-font); }
+.tb-absent { stroke: var(--tb-hatch); fill: none; }
+.tb-file { gap: 12px; }
+[data-tb-root=page] > .tb-file { max-width: 1680px; margin: 0 auto; padding: 20px 24px 50px; }
+[data-tb-root=page] > .tb-file .tb-upper > * { height: 600px; }
+[data-tb-root=page] > .tb-file .tb-lower > * { height: 480px; }
+.tb-file-head h3 { font-size: 17px; margin: 0 0 7px; overflow-wrap: anywhere; }
+.tb-file-head p { margin: 6px 0 0; color: var(--tb-muted); }
+.tb-findings { max-height: 230px; }
+.tb-valid { display: flex; gap: 8px; padding: 8px 12px; color: var(--tb-muted); }
+.tb-valid span { color: var(--tb-good); font-weight: 700; }
+.tb-scroll { flex: 1 1 0; min-height: 0; overflow: auto; position: relative; border-top: 1px solid var(--tb-line); }
+.tb-root .tb-list { border-collapse: separate; border-spacing: 0; min-width: 100%; font-variant-numeric: tabular-nums; font-size: inherit; table-layout: auto; }
+.tb-root .tb-list th { position: sticky; top: 0; background: var(--tb-faint); border-bottom: 1px solid var(--tb-line); text-align: left; padding: 0; z-index: 1; }
+.tb-root .tb-list th button { padding: 4px 9px; font-weight: 600; color: var(--tb-muted); white-space: nowrap; }
+.tb-root .tb-list td { padding: 3px 9px; white-space: nowrap; max-width: 260px; overflow: hidden; text-overflow: ellipsis; text-align: left; }
+.tb-root .tb-list .tb-right { text-align: right; }
+.tb-list tbody tr { cursor: pointer; }
+.tb-list tbody tr:nth-child(even) { background: color-mix(in srgb, var(--tb-faint) 55%, transparent); }
+.tb-list tbody tr:hover { background: var(--tb-hover); }
+.tb-list tbody tr.tb-selected { background: var(--tb-accent-soft); box-shadow: inset 3px 0 var(--tb-accent); }
+.tb-root .tb-programs { margin: 0; padding: 8px 12px; white-space: pre; overflow: auto; }
+
 .tb-page { max-width: 1560px; margin: 0 auto; padding: 22px 26px 60px; display: grid; gap: 20px; }
 .tb-page h1 { font-size: 22px; margin: 0; letter-spacing: -.01em; }
 .tb-page h2 { font-size: 15px; margin: 10px 0 8px; }

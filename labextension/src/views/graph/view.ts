@@ -14,6 +14,7 @@ const STAGES: [string, string, string][] = [
   ['passed', 'Passes', 'after the passes on nD ops'],
   ['lowered', 'Lowered', 'hardware ops, as placed']
 ];
+const FILE: [string, string, string][] = [['netlist', 'Ops and queues', 'the netlist of a file']];
 const HOOKS = 400;
 const MARGIN = 24;
 
@@ -144,9 +145,10 @@ export class GraphView {
 
   /** The stage asked for, else the furthest one there is. */
   private choose(): void {
-    const there = STAGES.map(([name]) => name).filter(name => this.scenes.has(name));
+    const stages = this.scenes.has('netlist') ? FILE : STAGES;
+    const there = stages.map(([name]) => name).filter(name => this.scenes.has(name));
     const next = there.includes(this.pinned) ? this.pinned : (there.at(-1) ?? '');
-    this.tabs.replaceChildren(...STAGES.map(([name, label, title]) =>
+    this.tabs.replaceChildren(...stages.map(([name, label, title]) =>
       h('button', {
         type: 'button', title, 'data-tb-action': `graph-stage-${name}`, 'aria-pressed': String(name === next),
         disabled: !there.includes(name), onclick: () => this.show(name)

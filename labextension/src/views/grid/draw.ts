@@ -3,6 +3,7 @@ import { elide, short, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
+import { drawAbsent, drawShared } from './overlap.js';
 
 const CELL_W = 74;
 const CELL_H = 46;
@@ -79,9 +80,11 @@ export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, 
     for (let c = 0; c < ops.cols; c++) lattice.push(roundRect(c * cell + 1.5, y + 1.5, cell - 3, CELL_H - 3, 4));
   }
   plane.append(svg('path', { class: 'tb-lattice', d: lattice.join('') }));
+  const absent = drawAbsent(ops, rows.top, cell, CELL_H);
+  if (absent) plane.append(absent);
   const tiles = svg('g', { class: 'tb-tiles', role: 'list' });
-  for (const op of ops.byEpoch[epoch] ?? []) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell));
-  plane.append(tiles);
+  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell));
+  plane.append(tiles, ...drawShared(ops, epoch, rows.top, cell, CELL_H));
   for (const { y, row } of rows.strips) {
     plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
       svg('rect', { x: 0, y: y + 1, width: w, height: STRIP - 2, fill: `url(#${hatch})` }),
@@ -146,10 +149,15 @@ export function fitting(name: string, room: number): string {
   return full.length <= room ? full : last;
 }
 
-/** The last two parts of a dotted name; a decomposed op shows its original and its step. */
+/**
+ * The last two parts of a dotted name. A decomposed op shows its original and its step, or its module where the original
+ * says no more than the step ("conv1.conv2d_rows", not "conv2d.conv2d_rows").
+ */
 export function shortName(name: string): string {
   const parts = name.split('.dc.');
-  const step = parts.at(-1)!;
-  if (parts.length > 1) return `${parts[0]!.split('.').at(-1)!}.${step.split('.').filter(part => !/^\d+$/.test(part)).join('.')}`;
-  return name.split('.').slice(-2).join('.');
+  if (parts.length === 1) return name.split('.').slice(-2).join('.');
+  const step = parts.at(-1)!.split('.').filter(part => !/^\d+$/.test(part));
+  const stem = parts[0]!.split('.');
+  const original = step[0]?.startsWith(stem.at(-1)!) && stem.length > 1 ? stem.at(-2)! : stem.at(-1)!;
+  return [original, ...step].join('.');
 }

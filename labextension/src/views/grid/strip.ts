@@ -15,6 +15,7 @@ export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch:
     const picture = svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
       svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }));
     for (const op of members) {
+      if (!ops.get('rows', op)) continue;
       const [y, hgt] = rows.span(ops.get('row', op), ops.get('rows', op), H);
       picture.append(svg('rect', {
         x: ops.get('col', op) * W + 0.4, y: y + 0.4, width: ops.get('cols', op) * W - 0.8, height: hgt - 0.8, rx: 1,

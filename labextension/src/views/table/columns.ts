@@ -1,5 +1,5 @@
 /** The columns of the op table: how a value is read, sorted and written. */
-import { grouped, percent, short } from '../dom.js';
+import { elide, grouped, percent, short } from '../dom.js';
 import type { Ops } from '../ops.js';
 
 export interface TableColumn {
@@ -25,7 +25,7 @@ const pair = (id: string, label: string, title: string, a: string, b: string, wi
 });
 
 export const COLUMNS: TableColumn[] = [
-  { id: 'name', label: 'Op', title: 'name of the op', width: 300, text: true, value: (o, i) => o.name[i]!, show: (o, i) => o.name[i]! },
+  { id: 'name', label: 'Op', title: 'name of the op', width: 310, text: true, value: (o, i) => o.name[i]!, show: (o, i) => elide(o.name[i]!, 44) },
   { id: 'type', label: 'Type', title: 'netlist type', width: 92, text: true, value: (o, i) => o.type[i]!, show: (o, i) => o.type[i]! },
   plain('epoch', 'Epoch', 'epoch: ops that are on the grid together', 66),
   {

@@ -176,7 +176,7 @@ export class TableView {
     const shown = column.show(ops, op);
     const cell = h('span', {
       role: 'gridcell', class: column.text ? 'tb-cell' : 'tb-cell tb-right', style: `width:${column.width}px`,
-      title: id === 'name' ? shown : undefined
+      title: id === 'name' ? ops.name[op]! : undefined
     });
     if (id === 'load') {
       const load = ops.load(op);
