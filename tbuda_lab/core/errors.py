@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Diagnostic:
-    """What a stage says: severity "error", "warning" or "note"; `where` names the element; `fix` what would be legal."""
+    """What a stage says: severity "error", "warning" or "note"; `where` names the element; `fix`: what is legal."""
 
     severity: str
     where: str

@@ -240,7 +240,7 @@ class Context:
 
     # -- data movement ---------------------------------------------------------------------------------------
     def pick_rows(self, value: Value, shape: Shape, entries: np.ndarray) -> Value:
-        """A row picker. `entries` (n, 3), logical: (slice, row) of the result and the flat row z * R + r of the source."""
+        """A row picker. `entries` (n, 3), logical: (slice, row) of the result, flat row z * R + r of the source."""
         _, r, _ = value.zrc
         padded = tiles_of(r) * TILE
         coords = entries.astype(np.int64, copy=True)

@@ -44,7 +44,7 @@ def insert_nop(graph: Graph, name: str, source: str, tms: tuple[TM, ...]) -> str
 
 
 def _transpose_allowed(node: Node, port: int, arch: str) -> bool:
-    """The backend takes it on matmul operand 1, operand 0 of sfpu ops and nop, and of binary ops except on grayskull."""
+    """The backend takes it on matmul operand 1, operand 0 of sfpu ops, nop, and binary ops except on grayskull."""
     if isinstance(node.op, HwMatmul):
         return port == 1
     if isinstance(node.op, HwUnary):
