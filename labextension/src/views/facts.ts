@@ -3,6 +3,12 @@ import { grouped, h, percent, short } from './dom.js';
 import type { NetlistText } from './netlist.js';
 import type { Ops } from './ops.js';
 
+/** What the netlist entry does not say: place in time and space, cost. */
+export function essentials(ops: Ops, op: number): [string, string][] {
+  const wanted = new Set(['epoch', 'place', 'cycles', 'L1', 'candidates']);
+  return numbers(ops, op).filter(([term]) => wanted.has(term));
+}
+
 export function numbers(ops: Ops, op: number): [string, string][] {
   const epoch = ops.epochOf(op);
   const t = ops.get('t', op);
@@ -26,7 +32,12 @@ export function definition(list: [string, string][], name: string): HTMLElement 
   return h('dl', { class: name }, ...list.flatMap(([term, text]) => [h('dt', {}, term), h('dd', {}, text)]));
 }
 
+const LONG = 20; // letters beyond which a field takes a line of its own
+
+/** The netlist entry of an op, field by field. */
 export function entry(text: NetlistText | null, name: string): HTMLElement | null {
   const fields = text?.fields(name) ?? [];
-  return fields.length ? definition(fields, 'tb-entry') : null;
+  if (!fields.length) return null;
+  return h('dl', { class: 'tb-entry' }, ...fields.map(([term, value]) =>
+    h('div', { class: term.length + value.length > LONG + 8 ? 'tb-long' : '' }, h('dt', {}, term), h('dd', {}, value))));
 }

@@ -135,10 +135,7 @@ export const style = `
 .tb-hatch-ground { fill: var(--tb-hatch-ground); }
 .tb-hatch-line { stroke: var(--tb-hatch); stroke-width: 3; }
 .tb-harvested text { fill: var(--tb-muted); font: 600 10px var(--tb-font); paint-order: stroke; stroke: var(--tb-hatch-ground); stroke-width: 5px; }
-.tb-card { position: absolute; z-index: 20; width: min(560px, 96%); max-height: 96%; overflow: hidden; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 8px; box-shadow: var(--tb-shadow); padding: 10px 12px; pointer-events: none; font-size: 11.5px; }
-.tb-columns { display: flex; gap: 14px; align-items: flex-start; }
-.tb-columns > div { flex: 1 1 0; min-width: 0; }
-.tb-card .tb-columns h4 { margin-top: 0; }
+.tb-card { position: absolute; z-index: 20; width: min(430px, 96%); background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 8px; box-shadow: var(--tb-shadow); padding: 10px 12px; pointer-events: none; font-size: 11.5px; }
 .tb-card header { display: flex; gap: 8px; justify-content: space-between; margin-bottom: 6px; }
 .tb-card strong { overflow-wrap: anywhere; }
 .tb-card header span { color: var(--tb-muted); }
@@ -146,7 +143,9 @@ export const style = `
 .tb-facts dt { color: var(--tb-muted); }
 .tb-facts dd { overflow-wrap: anywhere; white-space: pre-line; }
 .tb-card h4, .tb-inspector h4 { font-size: 11px; font-weight: 650; color: var(--tb-muted); margin: 9px 0 3px; }
-.tb-root dl.tb-entry { overflow: visible; width: auto; font: 10.8px/1.5 var(--tb-code); background: var(--tb-faint); border-radius: 5px; padding: 5px 8px; display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 10px; }
+.tb-root dl.tb-entry { overflow: visible; width: auto; font: 10.8px/1.5 var(--tb-code); background: var(--tb-faint); border-radius: 5px; padding: 5px 8px; display: grid; grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); gap: 0 12px; }
+.tb-entry > div { display: flex; gap: 8px; min-width: 0; }
+.tb-entry > .tb-long { grid-column: 1 / -1; }
 .tb-entry dt { color: var(--tb-muted); }
 .tb-entry dd { overflow-wrap: anywhere; }
 

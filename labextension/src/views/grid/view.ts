@@ -129,6 +129,7 @@ export class GridView {
     const slowest = (ops.byEpoch[epoch] ?? []).find(op => ops.isBottleneck(op));
     this.head.replaceChildren(
       h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`),
+      h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       h('span', {}, `${ops.ofEpoch('ops', epoch)} ops`),
       h('span', {}, `${grouped(ops.slowest[epoch]!)} cycles`),
