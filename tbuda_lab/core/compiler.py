@@ -69,7 +69,7 @@ class Clock:
         self.report(name, 0.0)
         start = time.perf_counter()
         yield
-        self.timings[name] = time.perf_counter() - start
+        self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
         self.report(name, 1.0)
 
     def report(self, name: str, fraction: float) -> None:

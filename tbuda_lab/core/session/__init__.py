@@ -1,5 +1,56 @@
 """A session: one model, one device, the edits made to its placement, and everything that can be asked about it."""
 
+from tbuda_lab.core.session.commands import (
+    COMMANDS,
+    ChipBreak,
+    ClearOp,
+    Command,
+    EpochBreak,
+    Optimise,
+    PlaceOp,
+    QueueChannel,
+    ResizeOp,
+    SetOptions,
+    SetOverride,
+    SetUkt,
+    StreamOp,
+)
+from tbuda_lab.core.session.diff import Diff, OpChange, diff_results
+from tbuda_lab.core.session.gestures import GRAMMAR
+from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
+from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.session import EVENTS, GRAPH_STAGES, Session
+from tbuda_lab.core.session.suggest import Suggestion
+from tbuda_lab.core.session.whatif import WhatIf
+from tbuda_lab.core.session.why import Reasons
 
-__all__ = ["EVENTS", "GRAPH_STAGES", "Session"]
+__all__ = [
+    "COMMANDS",
+    "EVENTS",
+    "GRAMMAR",
+    "GRAPH_STAGES",
+    "LEGAL",
+    "ChipBreak",
+    "ClearOp",
+    "Command",
+    "Diff",
+    "EpochBreak",
+    "LegalTable",
+    "OpChange",
+    "Optimise",
+    "OverrideRecord",
+    "PlaceOp",
+    "QueueChannel",
+    "ReasonText",
+    "Reasons",
+    "ResizeOp",
+    "Session",
+    "SetOptions",
+    "SetOverride",
+    "SetUkt",
+    "ShapeReason",
+    "StreamOp",
+    "Suggestion",
+    "WhatIf",
+    "diff_results",
+]

@@ -1,0 +1,122 @@
+"""The one undo stack, and the log of what was done to it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tbuda_lab.core.session.commands import Command
+from tbuda_lab.core.session.state import State
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Commands that are done and undone together, and the states around them."""
+
+    commands: tuple[Command, ...]
+    label: str
+    source: str
+    before: State
+    after: State
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One line of the log: "do" with its step, "undo", "redo", or "checkpoint" with its name."""
+
+    what: str
+    step: Step | None = None
+    name: str = ""
+
+
+class History:
+    """States and the steps between them. `marked`: checkpoint name -> its state."""
+
+    def __init__(self, first: State) -> None:
+        self.first = self.state = first
+        self.marked: dict[str, State] = {}
+        self.log: list[Entry] = []
+        self._done: list[Step] = []
+        self._undone: list[Step] = []
+        self._open = 0
+
+    @property
+    def done(self) -> tuple[Step, ...]:
+        return tuple(self._done)
+
+    @property
+    def undone(self) -> tuple[Step, ...]:
+        return tuple(reversed(self._undone))
+
+    @property
+    def open(self) -> bool:
+        """A transaction is open."""
+        return self._open > 0
+
+    def do(self, commands: tuple[Command, ...], label: str = "", source: str = "code") -> Step:
+        """Apply commands as one step. What was taken back can no longer be done again."""
+        after = self.state
+        for command in commands:
+            after = command.apply(after)
+        step = Step(commands, label or ", ".join(c.label for c in commands), source, self.state, after)
+        self._done.append(step)
+        self._undone.clear()
+        self.log.append(Entry("do", step))
+        self.state = after
+        return step
+
+    def undo(self) -> Step | None:
+        """The step taken back, None if there was none. Within a transaction the steps before it stay."""
+        if not self._done or self._open:
+            return None
+        step = self._done.pop()
+        self._undone.append(step)
+        self.log.append(Entry("undo"))
+        self.state = step.before
+        return step
+
+    def redo(self) -> Step | None:
+        """The step done again, None if there was none."""
+        if not self._undone or self._open:
+            return None
+        step = self._undone.pop()
+        self._done.append(step)
+        self.log.append(Entry("redo"))
+        self.state = step.after
+        return step
+
+    def mark(self, name: str) -> None:
+        """Remember the state under a name; a name used before gets the new state."""
+        self.marked.pop(name, None)
+        self.marked[name] = self.state
+        self.log.append(Entry("checkpoint", name=name))
+
+    # -- transactions ----------------------------------------------------------------------------------------
+    def begin(self) -> int:
+        """Open a transaction; hand the number to `join` or `roll_back`."""
+        self._open += 1
+        return len(self._done)
+
+    def join(self, depth: int, label: str) -> None:
+        """Everything done since `begin` becomes one step."""
+        self._open -= 1
+        steps = self._done[depth:]
+        if not steps:
+            return
+        commands = tuple(c for s in steps for c in s.commands)
+        whole = Step(commands, label, steps[0].source, steps[0].before, steps[-1].after)
+        self._done[depth:] = [whole]
+        at = self._position(steps[0])
+        marks = [e for e in self.log[at:] if e.what == "checkpoint"]
+        self.log[at:] = [Entry("do", whole), *marks]
+
+    def roll_back(self, depth: int) -> None:
+        """Everything done since `begin` is as if it had never been."""
+        self._open -= 1
+        if len(self._done) > depth:
+            first = self._done[depth]
+            self.state = first.before
+            del self.log[self._position(first) :]
+            del self._done[depth:]
+
+    def _position(self, step: Step) -> int:
+        return next(i for i, entry in enumerate(self.log) if entry.step is step)

@@ -1,0 +1,383 @@
+"""`*.buda.json`: the edits of a session as a file that merges, one command a line.
+
+The file is plain JSON: a header, then `commands` in the order they were made; replaying them makes the same states. It
+is written to a temporary name and renamed. A file from elsewhere is data: commands are looked up in a table, their
+fields are checked, no path in it is opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, get_type_hints
+
+from tbuda_lab.core.device import ARCHS, BOARDS
+from tbuda_lab.core.errors import Diagnostic, InputError, OutputError, TbudaError
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override
+from tbuda_lab.core.session.commands import COMMANDS, ClearOp, Command, SetOptions, SetOverride
+from tbuda_lab.core.session.history import Entry, History, Step
+
+FORMAT = "tbuda-session 1"
+MAX_BYTES = 16 << 20
+_OTHERS = ("undo", "redo", "checkpoint", "begin", "end")
+
+Resolve = Callable[[Override], tuple[str, ...]]
+"""The names an override addresses, for patterns and predicates, which a file cannot hold."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What a session was opened with."""
+
+    name: str
+    device: str
+    harvested_rows: tuple[int, ...] | None  # None: those of the board
+    options: CompileOptions
+    overrides: tuple[Override, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class JournalFile:
+    """A journal read. `actions`: ("do", commands, label, source), ("undo",), ("redo",) or ("checkpoint", name)."""
+
+    header: Header
+    actions: tuple[tuple[Any, ...], ...]
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+class Journal:
+    """Writes a history to a file, whole and atomically."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path, self.header = path, header
+
+    def write(self, history: History, resolve: Resolve) -> None:
+        """Raises `OutputError` when the file cannot be written; an older one then stays as it is."""
+        text = journal_text(self.header, history.log, resolve)
+        try:
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(name, self.path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+def journal_text(header: Header, log: list[Entry], resolve: Resolve) -> str:
+    """The file's text: keys sorted, one line per header field and command."""
+    head = {
+        "device": header.device,
+        "format": FORMAT,
+        "harvested_rows": None if header.harvested_rows is None else list(header.harvested_rows),
+        "name": header.name,
+        "options": _options_data(header.options),
+        "overrides": [_override_data(o, resolve) for o in header.overrides],
+    }
+    lines = [_line(record) for entry in log for record in _records(entry, resolve)]
+    fields = [f"{json.dumps(k)}: {_line(v)}" for k, v in head.items()]
+    # commas lead, so that a new command changes no other line and two branches merge
+    body = "\n".join(f"{', ' if i else '  '}{line}" for i, line in enumerate(lines))
+    fields.insert(0, f'"commands": [\n{body}\n]' if lines else '"commands": []')
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _records(entry: Entry, resolve: Resolve) -> Iterator[dict[str, Any]]:
+    if entry.step is None:
+        yield {"do": entry.what, **({"name": entry.name} if entry.name else {})}
+        return
+    step = entry.step
+    by = {} if step.source == "code" else {"by": step.source}
+    if len(step.commands) == 1 and step.label == step.commands[0].label:
+        yield {**command_data(step.commands[0], resolve), **by}
+        return
+    yield {"do": "begin", "label": step.label, **by}
+    for command in step.commands:
+        yield command_data(command, resolve)
+    yield {"do": "end"}
+
+
+def command_data(command: Command, resolve: Resolve) -> dict[str, Any]:
+    """A command as plain data; fields that have their default are left out."""
+    if isinstance(command, SetOverride):
+        return {"do": command.name, **_override_data(command.override, resolve)}
+    if isinstance(command, SetOptions):
+        return {"do": command.name, "set": {k: _plain(v) for k, v in command.changes}}
+    fields = {
+        f.name: _plain(getattr(command, f.name))
+        for f in dataclasses.fields(command)
+        if getattr(command, f.name) != f.default
+    }
+    return {"do": command.name, **fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (DataFormat, MathFidelity)):
+        return value.name
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _options_data(options: CompileOptions) -> dict[str, Any]:
+    plain = CompileOptions()
+    names = [f.name for f in dataclasses.fields(options)]
+    return {n: _plain(getattr(options, n)) for n in names if getattr(options, n) != getattr(plain, n)}
+
+
+def _override_data(override: Override, resolve: Resolve) -> dict[str, Any]:
+    target: Any = override.target
+    if not isinstance(target, (str, tuple)):
+        target = resolve(override)
+    value: Any = override.value
+    if isinstance(value, dict):
+        value = {str(k): _plain(v) for k, v in value.items()}
+    return {"kind": override.kind, "target": _plain(target), "value": _plain(value)}
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def read_journal(path: Path) -> JournalFile:
+    """Raises `InputError` with file, line and what is wrong."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path.name} has more than {MAX_BYTES >> 20} MiB; it is no session file")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name} is not UTF-8 text") from error
+    return parse_journal(text, path.name)
+
+
+def parse_journal(text: str, name: str = "session") -> JournalFile:
+    """A journal from its text; `name` stands in errors."""
+    reader = _Reader(text, name)
+    head, commands = reader.document()
+    if head.get("format") != FORMAT:
+        reader.fail(1, f"format is {head.get('format')!r}", f"a session file has the format {FORMAT!r}")
+    if head.get("device") not in (*ARCHS, *BOARDS):
+        reader.fail(1, f"unknown device {head.get('device')!r}", f"known: {', '.join((*ARCHS, *BOARDS))}")
+    rows = head.get("harvested_rows")
+    if rows is not None and not (isinstance(rows, list) and all(type(r) is int and 0 <= r < 64 for r in rows)):
+        reader.fail(1, "harvested_rows is no list of row numbers", "physical rows, from 0")
+    options = reader.guard(1, lambda: CompileOptions(**_option_values(head.get("options", {}))))
+    records = head.get("overrides", [])
+    if not isinstance(records, list):
+        reader.fail(1, "overrides is no list", "a list of kind, target and value")
+    overrides = tuple(reader.guard(1, partial(_override, r)) for r in records)
+    title = head.get("name", "model")
+    if not isinstance(title, str):
+        reader.fail(1, "name is no text", "the name of the model")
+    header = Header(title, str(head["device"]), None if rows is None else tuple(rows), options, overrides)
+    return JournalFile(header, tuple(_actions(reader, commands)))
+
+
+def _actions(reader: _Reader, commands: list[tuple[int, Any]]) -> Iterator[tuple[Any, ...]]:
+    group: list[Command] | None = None
+    label = source = ""
+    for line, record in commands:
+        if not isinstance(record, dict) or not isinstance(record.get("do"), str):
+            reader.fail(line, "not a command", 'a command is an object with a "do"')
+        what = record["do"]
+        if what not in COMMANDS and what not in _OTHERS:
+            reader.fail(line, f"unknown command {what!r}", f"known: {', '.join((*COMMANDS, *_OTHERS))}")
+        by = record.get("by", "code")
+        if what in COMMANDS:
+            fields = {k: v for k, v in record.items() if k not in ("do", "by")}
+            command = reader.guard(line, partial(command_of, what, fields))
+            if group is not None:
+                group.append(command)
+            else:
+                yield "do", (command,), "", str(by)
+        elif what == "begin" and group is None:
+            group, label, source = [], str(record.get("label", "")), str(by)
+        elif what == "end" and group is not None:
+            if group:
+                yield "do", tuple(group), label, source
+            group = None
+        elif what == "checkpoint" and isinstance(record.get("name"), str):
+            yield "checkpoint", record["name"]
+        elif what in ("undo", "redo") and group is None:
+            yield (what,)
+        else:
+            reader.fail(line, f"{what!r} cannot stand here", "begin and end come in pairs; a checkpoint has a name")
+    if group is not None:
+        reader.fail(commands[-1][0], "a 'begin' without its 'end'", "close the group")
+
+
+def command_of(what: str, fields: dict[str, Any]) -> Command:
+    """A command from its name and plain fields. Raises `InputError` or `OverrideError` for what does not fit."""
+    kind = COMMANDS[what]
+    if kind is SetOverride:
+        return SetOverride(_override(fields))
+    if kind is SetOptions:
+        if set(fields) != {"set"}:
+            raise InputError('options has one field, "set"')
+        return SetOptions(**_option_values(fields["set"]))
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    for name in fields:
+        if name not in known:
+            raise InputError(f"{what} has no field {name!r}; it has: {', '.join(known)}")
+    missing = [n for n, f in known.items() if f.default is dataclasses.MISSING and n not in fields]
+    if missing:
+        raise InputError(f"{what} lacks {', '.join(missing)}")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    for name in ("op", "queue"):
+        if name in values and not (isinstance(values[name], str) and values[name]):
+            raise InputError(f"{name} is a name, not {values[name]!r}")
+    if "on" in values and not isinstance(values["on"], bool):
+        raise InputError("on is true or false")
+    if kind is ClearOp and any(k not in OVERRIDE_KINDS for k in values.get("kinds", ())):
+        raise InputError(f"kinds are among {', '.join(OVERRIDE_KINDS)}")
+    return kind(**values)
+
+
+def _override(record: Any) -> Override:
+    if not isinstance(record, dict) or set(record) != {"kind", "target", "value"}:
+        raise InputError("an override has kind, target and value")
+    kind, target, value = record["kind"], record["target"], record["value"]
+    if kind not in OVERRIDE_KINDS:
+        raise InputError(f"unknown override {kind!r}; known: {', '.join(OVERRIDE_KINDS)}")
+    names = [target] if isinstance(target, str) else target
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise InputError("a target is a name or a list of names")
+    if isinstance(value, dict):
+        turned = {int(k) if re.fullmatch(r"\d{1,4}", k) else k: v for k, v in value.items()}
+        value = {k: tuple(v) if isinstance(v, list) else v for k, v in turned.items()}
+    elif isinstance(value, list):
+        value = tuple(value)
+    return Override(kind, target if isinstance(target, str) else tuple(target), value, "file")
+
+
+def _option_values(given: Any) -> dict[str, Any]:
+    """Options from plain data, each checked against the type of its field."""
+    if not isinstance(given, dict):
+        raise InputError("options are an object of names and values")
+    hints = get_type_hints(CompileOptions)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in hints:
+            raise InputError(f"unknown option {name!r}; known: {', '.join(hints)}")
+        wanted = str(hints[name])
+        enum = DataFormat if "DataFormat" in wanted else MathFidelity if "MathFidelity" in wanted else None
+        if value is None and "None" in wanted:
+            values[name] = None
+        elif enum is not None:
+            known = {member.name: member for member in enum}
+            if not isinstance(value, str) or value not in known:
+                raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
+            values[name] = known[value]
+        elif "tuple" in wanted and isinstance(value, list) and all(isinstance(v, str) for v in value):
+            values[name] = tuple(value)
+        elif type(value).__name__ in re.findall(r"\w+", wanted):
+            values[name] = value
+        else:
+            raise InputError(f"{name} does not take {value!r}")
+    return values
+
+
+class _Reader:
+    """JSON with the line of every command."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name = text, name
+        self.decoder = json.JSONDecoder()
+
+    def fail(self, line: int, message: str, fix: str) -> NoReturn:
+        where = f"{self.name}:{line}"
+        raise InputError(f"{where}: {message}", [Diagnostic("error", where, "session-file", message, fix)])
+
+    def guard(self, line: int, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except TbudaError as error:
+            self.fail(line, str(error).splitlines()[0], "; ".join(d.fix for d in error.diagnostics if d.fix))
+
+    def document(self) -> tuple[dict[str, Any], list[tuple[int, Any]]]:
+        head: dict[str, Any] = {}
+        commands: list[tuple[int, Any]] = []
+        at = self._expect("{", 0)
+        while self._peek(at) != "}":
+            key, at = self._value(at)
+            if not isinstance(key, str):
+                self.fail(self._line(at), "a key is a text", "see the format in the documentation")
+            if key in head or (key == "commands" and commands):
+                self.fail(self._line(at), f"{key!r} stands twice", "keep one")
+            at = self._expect(":", at)
+            if key == "commands":
+                at = self._commands(self._expect("[", at), commands)
+            else:
+                head[key], at = self._value(at)
+            if self._peek(at) == ",":
+                at = self._expect(",", at)
+            elif self._peek(at) != "}":
+                self.fail(self._line(at), "a comma or the end is missing", "separate fields by commas")
+        end = self._skip(self._expect("}", at))
+        if end != len(self.text):
+            self.fail(self._line(end), "text after the end", "a session file is one JSON object")
+        return head, commands
+
+    def _commands(self, at: int, commands: list[tuple[int, Any]]) -> int:
+        while self._peek(at) != "]":
+            at = self._skip(at)
+            line = self._line(at)
+            value, at = self._value(at)
+            commands.append((line, value))
+            if self._peek(at) == ",":
+                at = self._expect(",", at)
+            elif self._peek(at) != "]":
+                self.fail(self._line(at), "a comma or the end of the commands is missing", "one command a line")
+        return self._expect("]", at)
+
+    def _value(self, at: int) -> tuple[Any, int]:
+        at = self._skip(at)
+        try:
+            return self.decoder.raw_decode(self.text, at)
+        except json.JSONDecodeError as error:
+            self.fail(error.lineno, f"not JSON: {error.msg}", "a merge may have left its marks here")
+        except RecursionError:
+            self.fail(self._line(at), "nested too deeply", "commands are flat")
+
+    def _skip(self, at: int) -> int:
+        while at < len(self.text) and self.text[at] in " \t\r\n":
+            at += 1
+        return at
+
+    def _peek(self, at: int) -> str:
+        at = self._skip(at)
+        return self.text[at : at + 1]
+
+    def _expect(self, what: str, at: int) -> int:
+        at = self._skip(at)
+        if self.text[at : at + 1] != what:
+            self.fail(self._line(at), f"{what!r} expected", "a session file is one JSON object")
+        return at + 1
+
+    def _line(self, at: int) -> int:
+        return self.text.count("\n", 0, at) + 1
+
+
+def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[Step]:
+    """Do to a history what a journal says; returns the steps that are done at the end."""
+    for action in actions:
+        if action[0] == "do":
+            history.do(*action[1:])
+        elif action[0] == "undo":
+            history.undo()
+        elif action[0] == "redo":
+            history.redo()
+        else:
+            history.mark(action[1])
+    return list(history.done)

@@ -1,0 +1,235 @@
+"""Edits placed into the epochs that there are: what no edit touches stays where it is.
+
+A `Placing` is the placement of a whole model. `edited` places the difference between its overrides and others: an epoch
+with a touched op is made again, the rest is taken over. It is a function of the whole placement and the overrides, not
+of the order in which edits were made, so that undo, replay and a second session come to the same result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+
+from tbuda_lab.core.balancer.types import Epoch, OpModels, OpPlacement, Placement
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Cancelled, PlacementError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.place import _names as unmatched_names
+from tbuda_lab.core.placer.place import _pins as pins_and_breaks
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.queues import QueuePlanner
+from tbuda_lab.core.placer.report import blocked_reasons, report
+from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.session.rework import Rework
+
+_SHARED = ("edges", "edge_costs", "_traffic", "_limits", "_frontiers")
+
+
+class Placed:
+    """Rows and spots of all ops, epoch by epoch; `placement()` adds queues, addresses and the report."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        segments: Sequence[Segment],
+        chips: Sequence[int],
+        overrides: tuple[Override, ...],
+        policy: str,
+        placement: Placement | None = None,
+    ) -> None:
+        self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
+        self.overrides, self.policy = overrides, policy
+        self._placement = placement
+
+    @property
+    def complete(self) -> bool:
+        return self._placement is not None
+
+    @property
+    def kernel_cycles(self) -> tuple[int, ...]:
+        """Slowest kernel of each epoch, cycles per input."""
+        return tuple(s.kernel_cycles for s in self.segments)
+
+    @property
+    def limiter_cycles(self) -> tuple[int, ...]:
+        """Slowest op of each epoch, its kernel or its traffic, cycles per input."""
+        return tuple(s.limiter_cycles for s in self.segments)
+
+    def ops(self) -> dict[str, OpPlacement]:
+        """Where every op lies."""
+        if self._placement is not None:
+            return self._placement.ops
+        found: dict[str, OpPlacement] = {}
+        for index, (segment, chip) in enumerate(zip(self.segments, self.chips, strict=True)):
+            names = self.problem.order[segment.first : segment.last]
+            for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
+                candidate = self.problem.models[name].rows[row]
+                size = (int(candidate["grid_r"]), int(candidate["grid_c"]))
+                found[name] = OpPlacement(name, index, chip, (top, left), size[::-1] if turned else size, turned, row)
+        return found
+
+    def placement(self) -> Placement:
+        """Raises `PlacementError` when queues do not fit DRAM, `OverrideError` for one that cannot go where asked."""
+        if self._placement is None:
+            problem = self.problem
+            ops = self.ops()
+            epochs = tuple(
+                Epoch(i, i, chip, problem.order[s.first : s.last])
+                for i, (s, chip) in enumerate(zip(self.segments, self.chips, strict=True))
+            )
+            queues = QueuePlanner(
+                problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, self.overrides
+            ).run()
+            blocked = blocked_reasons(problem, self.segments, problem.refusals)
+            summary = report(problem, self.segments, self.policy, blocked)
+            self._placement = Placement(
+                ops,
+                epochs,
+                queues,
+                dict(problem.models),
+                problem.order,
+                tuple(e.kernel_cycles for e in summary.epochs),
+                problem.orders,
+                summary,
+                tuple(unmatched_names(problem.graph, self.overrides)),
+            )
+        return self._placement
+
+
+class Placing:
+    """A whole model placed, and the edits of it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: DeviceSpec,
+        options: CompileOptions,
+        overrides: tuple[Override, ...],
+        placement: Placement,
+    ) -> None:
+        self.graph, self.device, self.options, self.overrides = graph, device, options, overrides
+        self.placement = placement
+        self._whole: Placed | None = None
+        self._parts: dict[Hashable, list[Segment]] = {}
+
+    def whole(self) -> Placed:
+        """The placement itself."""
+        if self._whole is None:
+            placement = self.placement
+            problem = self._problem(placement.models, self.overrides)
+            segments = []
+            at = 0
+            for epoch in placement.epochs:
+                spots = [placement.ops[name] for name in epoch.ops]
+                rows = {at + i: spot.row for i, spot in enumerate(spots)}
+                last = at + len(spots)
+                kernel, limiter, _ = measure(problem, at, last, rows)
+                places = tuple((s.start[0], s.start[1], s.transposed) for s in spots)
+                segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
+                at = last
+            policy = placement.report.policy if placement.report is not None else ""
+            chips = [e.chip for e in placement.epochs]
+            self._whole = Placed(problem, segments, chips, self.overrides, policy, placement)
+        return self._whole
+
+    def _problem(self, models: Mapping[str, OpModels], overrides: tuple[Override, ...]) -> Problem:
+        pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides)
+        order = [name for epoch in self.placement.epochs for name in epoch.ops]
+        problem = Problem(self.graph, models, self.device, self.options, order, pins, breaks)
+        if self._whole is not None:
+            for name in _SHARED:  # all by signature: what was computed for one edit serves the next
+                setattr(problem, name, getattr(self._whole.problem, name))
+        return problem
+
+    def edited(
+        self, models: Mapping[str, OpModels], overrides: tuple[Override, ...], cancel: threading.Event | None = None
+    ) -> Placed | None:
+        """The placement with these overrides instead; None where the edit needs the whole model placed anew (it moves
+        ops between chips, or an op fits nowhere near). Raises `OverrideError` for a pin that cannot be honoured."""
+        whole = self.whole()
+        base = whole.problem
+        unmatched_names(self.graph, overrides)
+        problem = self._problem(models, overrides)
+        if any(e.temporal != e.index for e in self.placement.epochs) or _other_chips(base, problem):
+            return None
+        ops = range(len(problem.order))
+        retabled = {op for op in ops if base.tables[op].signature != problem.tables[op].signature}
+        changed = retabled | {
+            op for op, name in enumerate(problem.order) if base.pins.get(name) != problem.pins.get(name)
+        }
+        added = {problem.number[n] for n in problem.breaks - base.breaks}
+        removed = {problem.number[n] for n in base.breaks - problem.breaks}
+        outside: dict[int, int] = {}
+        segments: list[Segment] = []
+        chips: list[int] = []
+        moved: set[int] = set()
+        index = 0
+        while index < len(whole.segments):
+            if cancel is not None and cancel.is_set():
+                raise Cancelled("placing was cancelled")
+            old = [whole.segments[index]]
+            while index + len(old) < len(whole.segments) and whole.segments[index + len(old)].first in removed:
+                old.append(whole.segments[index + len(old)])
+            first, last = old[0].first, old[-1].last
+            span = range(first, last)
+            touched = len(old) > 1 or any(op in changed or (op in added and op != first) for op in span)
+            if not touched and self._still_legal(problem, old[0], outside, moved):
+                parts = old
+            else:
+                try:
+                    parts = self._rework(problem, old, changed, retabled, outside)
+                except PlacementError:
+                    return None
+            segments += parts
+            chips += [whole.chips[index]] * len(parts)
+            before = dict(zip(span, (r for s in old for r in s.rows), strict=True))
+            for part in parts:
+                rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
+                moved |= {op for op, row in rows.items() if op in changed or row != before[op]}
+                outside.update(rows)
+            index += len(old)
+        return Placed(problem, segments, chips, overrides, whole.policy)
+
+    def _still_legal(self, problem: Problem, segment: Segment, outside: Mapping[int, int], moved: set[int]) -> bool:
+        """Whether an untouched epoch may read the queues of ops that changed."""
+        span = range(segment.first, segment.last)
+        if not any(p in moved for op in span for p in problem.facts[op].producers if p < segment.first):
+            return True
+        rows = dict(zip(span, segment.rows, strict=True))
+        checked, _ = choose_rows(problem, segment.first, segment.last, rows, 0, float("inf"), outside)
+        return checked == rows
+
+    def _rework(
+        self,
+        problem: Problem,
+        old: Sequence[Segment],
+        changed: set[int],
+        retabled: set[int],
+        outside: Mapping[int, int],
+    ) -> list[Segment]:
+        first, last = old[0].first, old[-1].last
+        span = range(first, last)
+        key = (
+            first,
+            last,
+            len(old),
+            tuple(problem.tables[op].signature for op in span),
+            tuple(problem.pins.get(problem.order[op]) for op in span),
+            tuple(problem.order[op] in problem.breaks for op in span),
+            tuple(outside.get(p) for op in span for p in problem.facts[op].producers if 0 <= p < first),
+        )
+        found = self._parts.get(key)
+        if found is None:
+            found = Rework(problem, old, changed, retabled, outside).run()
+            self._parts[key] = found
+        return found
+
+
+def _other_chips(before: Problem, after: Problem) -> bool:
+    def chips(problem: Problem) -> dict[str, int]:
+        return {name: pin.chip for name, pin in problem.pins.items() if pin.chip is not None}
+
+    if chips(before) != chips(after):
+        return True
+    return len(after.device.chips) > 1 and before.breaks != after.breaks

@@ -1,0 +1,132 @@
+"""The truth about overrides: what each asked, for how many ops, and what they got."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.session.commands import override_python, target_text
+
+
+@dataclasses.dataclass(frozen=True)
+class OverrideRecord:
+    """One override after a compile.
+
+    state: "obtained" (all it addresses has what it asked), "missed" (some has not: `because`), "vetoed" (it stopped
+    the compile: `because`), "unmatched" (it addresses nothing), "pending" (not compiled yet). obtained: by name.
+    """
+
+    override: Override
+    target: str
+    kind: str
+    requested: Any
+    matched: tuple[str, ...]
+    obtained: dict[str, Any]
+    state: str
+    because: str
+    python: str
+
+    @property
+    def matches(self) -> int:
+        return len(self.matched)
+
+
+def records_of(
+    overrides: tuple[Override, ...], result: CompileResult | None, *, pending: bool
+) -> tuple[OverrideRecord, ...]:
+    """Records of overrides that were compiled, or wait for it."""
+    if result is None or pending:
+        return tuple(_record(o, (), {}, "pending", "") for o in overrides)
+    return tuple(_judged(o, result) for o in overrides)
+
+
+def _judged(override: Override, result: CompileResult) -> OverrideRecord:
+    placement = result.placement
+    names = placement.queues if override.kind == "queue_channel" else placement.ops
+    matched = tuple(override.matches(names))
+    obtained = {name: _obtained(override, name, placement) for name in matched}
+    said = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
+    if not matched:
+        because = "; ".join(f"{d.message}; {d.fix}" for d in said) or "no op or queue of that name"
+        return _record(override, matched, obtained, "unmatched", because)
+    wrong = [name for name in matched if not _as_asked(override, obtained[name])]
+    state = "missed" if wrong else "obtained"
+    if wrong:
+        parts = [f"{name} has {obtained[name]!r}" for name in wrong[:3]]
+        because = "; ".join([*parts, *(f"... and {len(wrong) - 3} more" for _ in wrong[3:4])])
+    else:
+        because = "; ".join(d.message for d in said)
+    return _record(override, matched, obtained, state, because)
+
+
+def vetoed(overrides: tuple[Override, ...], error: TbudaError) -> tuple[OverrideRecord, ...]:
+    """Records after a compile that failed: which overrides its diagnostics name."""
+    found = []
+    for override in overrides:
+        named = [d for d in error.diagnostics if _addresses(override, d.where)]
+        exact = [d for d in named if d.rule == f"override-{override.kind}"]
+        about = exact or [d for d in named if not d.rule.startswith("override-")]
+        because = "; ".join(f"{d.message}; {d.fix}" if d.fix else d.message for d in about)
+        matched = tuple(dict.fromkeys(d.where for d in about))
+        found.append(_record(override, matched, {}, "vetoed" if about else "pending", because))
+    return tuple(found)
+
+
+def _record(
+    override: Override, matched: tuple[str, ...], obtained: dict[str, Any], state: str, because: str
+) -> OverrideRecord:
+    return OverrideRecord(
+        override,
+        target_text(override.target),
+        override.kind,
+        override.value,
+        matched,
+        obtained,
+        state,
+        because,
+        override_python(override),
+    )
+
+
+def _addresses(override: Override, where: str) -> bool:
+    return bool(override.matches([where]))
+
+
+def _obtained(override: Override, name: str, placement: Placement) -> Any:
+    """What an op or queue has of what the override asks."""
+    kind = override.kind
+    if kind == "queue_channel":
+        queue = placement.queues[name]
+        channels = sorted({channel for channel, _ in queue.buffers})
+        return {"chip": queue.chip, "channel": channels[0] if len(channels) == 1 else tuple(channels)}
+    spot, row = placement.ops[name], placement.candidate(name)
+    if kind == "op_size":
+        return int(row["grid_r"]), int(row["grid_c"])
+    if kind == "t_stream_dir":
+        return str(row["stream"]) or "n"
+    if kind == "t_stream_shape":
+        return int(row["stream_r"]), int(row["stream_c"])
+    if kind == "u_kt":
+        return int(row["u_kt"])
+    if kind == "output_buffer_multiplier":
+        return int(row["buf_size_mb"])
+    if kind == "dram_parameters":
+        return not bool(row["prologue"])
+    if kind == "op_placement":
+        return {"start": spot.start, "transpose": spot.transposed, "chip": spot.chip}
+    if kind in ("epoch_break", "chip_break"):
+        return placement.epochs[spot.epoch].ops[0] == name
+    return override.value  # an input buffer's factor is taken over as it is
+
+
+def _as_asked(override: Override, got: Any) -> bool:
+    wanted = override.value
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        return {k: got.get(k) for k in wanted} == {k: tuple(v) if isinstance(v, list) else v for k, v in wanted.items()}
+    if isinstance(wanted, list):
+        wanted = tuple(wanted)
+    return bool(got == wanted)

@@ -1,0 +1,190 @@
+"""The stages of a compile with what they can keep: an edit runs again only what depends on it.
+
+Kept: the passed and lowered graph per front-end options; op profiles and candidate tables per options and signature;
+the placement of the whole model per options and base overrides (`State.base`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+from tbuda_lab.core import passes
+from tbuda_lab.core.balancer import OpModels, op_models
+from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.models import profiles
+from tbuda_lab.core.balancer.overrides import choices
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.compiler import Clock, CompileResult, finish
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer import place
+from tbuda_lab.core.session.placing import Placed, Placing
+from tbuda_lab.core.session.state import State
+
+BACK_END = (
+    "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
+    "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
+    "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
+)  # fmt: skip
+"""Options that neither passes nor lowering read."""
+
+T = TypeVar("T")
+
+
+class Kept(OrderedDict[Hashable, Any]):
+    """The most recently used entries."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def get_or(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key in self:
+            self.move_to_end(key)
+            found: T = self[key]
+            return found
+        return self.store(key, make())
+
+    def store(self, key: Hashable, value: T) -> T:
+        self[key] = value
+        self.move_to_end(key)
+        while len(self) > self.limit:
+            self.popitem(last=False)
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Front:
+    """What comes before the balancer."""
+
+    key: Hashable
+    passed: Graph
+    lowered: Graph
+
+
+class Stages:
+    """Runs the stages for one traced graph and device. Not thread-safe: one compile at a time."""
+
+    def __init__(self, device: DeviceSpec, keep_epochs: bool = True) -> None:
+        self.device, self.keep_epochs = device, keep_epochs
+        self.runs: dict[str, int] = {}
+        self._fronts = Kept(4)
+        self._profiles = Kept(4)
+        self._tables = Kept(4096)
+        self._anchors = Kept(6)
+        self._placed = Kept(64)
+
+    def _count(self, stage: str) -> None:
+        self.runs[stage] = self.runs.get(stage, 0) + 1
+
+    # -- stage by stage --------------------------------------------------------------------------------------
+    def front(self, graph: Graph, options: CompileOptions, clock: Clock) -> Front:
+        """Passes and lowering."""
+        plain = CompileOptions()
+        key = dataclasses.replace(options, **{name: getattr(plain, name) for name in BACK_END})
+
+        def make() -> Front:
+            with clock.stage("passes"):
+                self._count("passes")
+                passed = passes.run(graph, options)
+            with clock.stage("lower"):
+                self._count("lower")
+                lowered = lower(passed.graph, self.device, options)
+            return Front(key, passed.graph, lowered)
+
+        return self._fronts.get_or(key, make)
+
+    def profiles(self, front: Front, options: CompileOptions) -> dict[str, OpProfile]:
+        """What of every op decides its candidates."""
+        return self._profiles.get_or((front.key, options), lambda: profiles(front.lowered, options))
+
+    def table(self, profile: OpProfile, signature: str, options: CompileOptions, choice: Choice) -> OpModels:
+        """The candidates of one op with these things fixed."""
+
+        def make() -> OpModels:
+            self._count("table")
+            rows = enumerate_candidates(profile, self.device, options, choice)
+            rows.setflags(write=False)
+            return OpModels(signature if choice == Choice() else f"{signature}|{choice!r}", rows, profile)
+
+        return self._tables.get_or((options, signature, choice), make)
+
+    def signatures(self, front: Front, options: CompileOptions) -> dict[str, str]:
+        """The signature of every op's profile."""
+        return self._profiles.get_or(
+            ("signatures", front.key, options),
+            lambda: {name: p.signature for name, p in self.profiles(front, options).items()},
+        )
+
+    def models(self, front: Front, options: CompileOptions, overrides: Sequence[Override]) -> dict[str, OpModels]:
+        """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises."""
+        found = self.profiles(front, options)
+        signatures = self.signatures(front, options)
+        fixed = choices(found, self.device, overrides)
+        models = {
+            name: self.table(profile, signatures[name], options, fixed.get(name, Choice()))
+            for name, profile in found.items()
+        }
+        if not all(len(table.legal()) for table in {id(t): t for t in models.values()}.values()):
+            return op_models(front.lowered, self.device, options, overrides)  # raises, and says everything there is
+        return models
+
+    def free_table(self, front: Front, options: CompileOptions, overrides: Sequence[Override], op: str) -> OpModels:
+        """The candidates of one op under overrides that need not be those of the current state."""
+        profile = self.profiles(front, options)[op]
+        choice = choices({op: profile}, self.device, overrides).get(op, Choice())
+        return self.table(profile, self.signatures(front, options)[op], options, choice)
+
+    def anchor(self, front: Front, state: State, clock: Clock) -> Placing:
+        """The whole model placed with the base overrides."""
+
+        def make() -> Placing:
+            with clock.stage("balance"):
+                models = self.models(front, state.options, state.base)
+            with clock.stage("place"):
+                self._count("place")
+                placement = place(
+                    front.lowered,
+                    models,
+                    self.device,
+                    state.options,
+                    state.base,
+                    cancel=clock.cancel,
+                    on_progress=lambda fraction, *_: clock.report("place", fraction),
+                )
+            return Placing(front.lowered, self.device, state.options, state.base, placement)
+
+        return self._anchors.get_or(dataclasses.replace(state, overrides=state.base).key, make)
+
+    def placed(self, graph: Graph, state: State, clock: Clock) -> tuple[Front, Placed]:
+        """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
+        front = self.front(graph, state.options, clock)
+
+        def make() -> Placed:
+            if not self.keep_epochs and state.overrides != state.base:
+                return self.anchor(front, dataclasses.replace(state, base=state.overrides), clock).whole()
+            anchor = self.anchor(front, state, clock)
+            if state.overrides == state.base:
+                return anchor.whole()
+            with clock.stage("balance"):
+                models = self.models(front, state.options, state.overrides)
+            with clock.stage("place"):
+                self._count("edit")
+                edited = anchor.edited(models, state.overrides, clock.cancel)
+            if edited is None:
+                return self.anchor(front, dataclasses.replace(state, base=state.overrides), clock).whole()
+            return edited
+
+        return front, self._placed.get_or(state.key, make)
+
+    def compile(self, graph: Graph, state: State, clock: Clock) -> CompileResult:
+        """Everything up to the checked netlist."""
+        front, placed = self.placed(graph, state, clock)
+        with clock.stage("place"):
+            placement = placed.placement()
+        return finish(graph, front.passed, front.lowered, placement, self.device, state.options, state.overrides, clock)

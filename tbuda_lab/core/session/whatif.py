@@ -1,0 +1,98 @@
+"""Two placements of one graph compared: what an edit would do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tbuda_lab.core.balancer.types import OpPlacement
+from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
+from tbuda_lab.core.session.placing import Placed
+
+
+@dataclasses.dataclass(frozen=True)
+class Displaced:
+    """An op that stands elsewhere afterwards."""
+
+    op: str
+    before: OpPlacement
+    after: OpPlacement
+
+
+@dataclasses.dataclass(frozen=True)
+class WhatIf:
+    """Each pair is (before, after), in cycles per input.
+
+    epoch_cycles: limiter cycles of the epochs that differ; total_cycles: of all epochs; kernel_cycles: the sum over all
+    epochs of the slowest kernel. displaced: ops with another place, size or epoch; an op whose epoch is only counted
+    differently is not among them. epochs: how many there are.
+    """
+
+    epoch_cycles: tuple[int, int]
+    total_cycles: tuple[int, int]
+    kernel_cycles: tuple[int, int]
+    displaced: tuple[Displaced, ...]
+    epochs: tuple[int, int]
+    switch_cycles: float
+
+    @property
+    def epochs_delta(self) -> int:
+        return self.epochs[1] - self.epochs[0]
+
+    @property
+    def gain(self) -> float:
+        """Cycles per input saved over all epochs, with what switching epochs costs."""
+        saved = self.total_cycles[0] - self.total_cycles[1]
+        return saved - self.epochs_delta * self.switch_cycles
+
+
+def same_epochs(before: dict[str, int], after: dict[str, int]) -> dict[int, int]:
+    """Epoch after -> the epoch before whose largest part it holds; epochs that are new are missing."""
+    shared: dict[tuple[int, int], int] = {}
+    for op, epoch in before.items():
+        if op in after:
+            pair = (epoch, after[op])
+            shared[pair] = shared.get(pair, 0) + 1
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for (old, new), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
+        if old not in taken and new not in found:
+            found[new] = old
+            taken.add(old)
+    return found
+
+
+def compare_placed(before: Placed, after: Placed) -> WhatIf:
+    """What changes from one placement to the other."""
+    was, now = before.ops(), after.ops()
+    same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
+    displaced = tuple(
+        Displaced(name, was[name], spot)
+        for name, spot in now.items()
+        if (was[name].start, was[name].size, was[name].transposed, was[name].chip, was[name].epoch)
+        != (spot.start, spot.size, spot.transposed, spot.chip, same.get(spot.epoch, -1))
+    )
+    old, new = _costs(before), _costs(after)
+    kept = old.keys() & new.keys()
+    differ_old = sum(cost for key, cost in old.items() if key not in kept)
+    differ_new = sum(cost for key, cost in new.items() if key not in kept)
+    return WhatIf(
+        (differ_old, differ_new),
+        (sum(before.limiter_cycles), sum(after.limiter_cycles)),
+        (sum(before.kernel_cycles), sum(after.kernel_cycles)),
+        displaced,
+        (len(before.segments), len(after.segments)),
+        SWITCH_CYCLES / before.problem.options.microbatch,
+    )
+
+
+def _costs(placed: Placed) -> dict[tuple[object, ...], int]:
+    """Limiter cycles by what an epoch is made of."""
+    found: dict[tuple[object, ...], int] = {}
+    for segment in placed.segments:
+        ops = range(segment.first, segment.last)
+        tables = tuple(placed.problem.tables[op].signature for op in ops)
+        spots = tuple(tuple(np.asarray(s).tolist()) for s in segment.spots)
+        found[segment.first, segment.last, segment.rows, tables, spots] = segment.limiter_cycles
+    return found

@@ -1,0 +1,126 @@
+"""Why an op stands as it does: its candidate against the next best, and what keeps it from a faster one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tbuda_lab.core.balancer.types import Reason
+from tbuda_lab.core.placer import why as placer_why
+from tbuda_lab.core.placer.segment import EdgeBook, measure
+from tbuda_lab.core.session.commands import ResizeOp
+from tbuda_lab.core.session.legal import LegalTable
+from tbuda_lab.core.session.placing import Placed
+
+_ALTERNATIVES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternative:
+    """A shape that was not chosen: its best candidate, what stands against it, and the edit that asks for it."""
+
+    grid: tuple[int, int]
+    cores: int
+    cycles: int
+    limiter_cycles: int
+    epoch_cycles: int
+    l1_bytes: int
+    against: str
+    command: ResizeOp
+
+
+@dataclasses.dataclass(frozen=True)
+class Reasons:
+    """Cycles are per input. `refused`: (reason, candidates, meaning, remedy), most frequent first. `limiter_op` and
+    `limiter`: what limits the op's epoch."""
+
+    op: str
+    epoch: int
+    grid: tuple[int, int]
+    cycles: int
+    limiter_cycles: int
+    limited_by: str
+    l1_bytes: int
+    cores: int
+    legal: int
+    total: int
+    refused: tuple[tuple[Reason, int, str, str], ...]
+    next_best: tuple[Alternative, ...]
+    limiter_op: str
+    limiter: str
+    epoch_cycles: int
+    text: str
+
+
+def reasons_of(placed: Placed, op: str, table: LegalTable) -> Reasons:
+    """The answer for a placed op; `table` is that of `legal`."""
+    placement = placed.placement()
+    problem = placed.problem
+    said = placer_why(placement, op, problem.cores)
+    assert placement.report is not None
+    epoch = placement.report.epochs[placement.ops[op].epoch]
+    row = placement.candidate(op)
+    return Reasons(
+        op,
+        said.epoch,
+        said.grid,
+        said.kernel_cycles,
+        said.limiter_cycles,
+        said.limiter,
+        int(row["l1_total"]),
+        int(row["cores"]),
+        said.legal,
+        said.total,
+        said.refused,
+        _next_best(placed, op, table, said.limiter_cycles),
+        epoch.limiter_op,
+        epoch.limiter,
+        epoch.limiter_cycles,
+        said.text,
+    )
+
+
+def _next_best(placed: Placed, op: str, table: LegalTable, now: int) -> tuple[Alternative, ...]:
+    shapes = table.shapes
+    legal = [s for s in table.legal if s != table.grid]
+    legal.sort(key=lambda s: (float(shapes[s[0] - 1, s[1] - 1]["limiter_cycles"]), s[0] * s[1], s))
+    found: list[Alternative] = []
+    for r, c in legal[:_ALTERNATIVES]:
+        shape = shapes[r - 1, c - 1]
+        found.append(
+            Alternative(
+                (r, c),
+                int(shape["cores"]),
+                int(shape["cycles"]),
+                int(shape["limiter_cycles"]),
+                int(shape["epoch_cycles"]),
+                int(shape["l1_bytes"]),
+                _against(placed, op, table, (r, c), now),
+                ResizeOp(op, (r, c)),
+            )
+        )
+    return tuple(found)
+
+
+def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], now: int) -> str:
+    problem = placed.problem
+    shape = table.shapes[size[0] - 1, size[1] - 1]
+    segment = placed.segments[table.epoch]
+    rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+    number = problem.number[op]
+    if float(shape["limiter_cycles"]) >= now:
+        return "no faster"
+    if not (table.starts(*size) or table.starts(*size[::-1])):
+        free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items() if o != number)
+        return f"no free place of that size in the epoch ({free} cores without this op)"
+    if table.candidates.signature == problem.tables[number].signature:
+        book = EdgeBook(problem, segment.first, segment.last, {})
+        book.rows = {o: r for o, r in rows.items() if o != number}
+        if not book.check(number, int(shape["row"])) and book.refusal is not None:
+            producer, reader, reason = book.refusal
+            return f"{problem.order[producer]} -> {problem.order[reader]}: {reason.value}"
+    before = measure(problem, segment.first, segment.last, rows)[1]
+    if not np.isfinite(shape["epoch_cycles"]) or float(shape["epoch_cycles"]) >= before:
+        return "the epoch would be no faster: another op limits it"
+    return "nothing: it would make the epoch faster"

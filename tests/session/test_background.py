@@ -1,0 +1,82 @@
+"""Compiling in a thread: the last good result stays, a new edit cancels, events tell."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tbuda_lab.core.errors import Cancelled, OverrideError
+from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
+from tests.session.test_edits import matmuls
+
+
+def test_the_last_good_result_stays_until_the_next(mlp):
+    first = mlp.result
+    told: list[object] = []
+    mlp.on("stale", told.append)
+    mlp.apply(ResizeOp(matmuls(mlp)[0], (1, 1)))
+    assert mlp.result is first and mlp.stale
+    mlp.compile_async()
+    second = mlp.wait(60)
+    assert second is mlp.result is not first and not mlp.stale and told == [True, False]
+
+
+def test_a_new_edit_cancels_the_running_compile(traced):
+    graph, inputs = traced["encoder"]
+    session = Session(graph, inputs, "e300")
+    op = [node.name for node in session.graph("lowered").ops][5]
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(stage: str, fraction: float) -> None:
+        if stage == "place" and not reached.is_set():
+            reached.set()
+            go_on.wait(30)
+
+    session.on("stage", hold)
+    compiled: list[object] = []
+    session.on("compiled", compiled.append)
+    worker = session.compile_async()
+    assert reached.wait(60)
+    session.apply(
+        EpochBreak([n.name for n in session._stages._fronts[next(iter(session._stages._fronts))].lowered.ops][5])
+    )
+    go_on.set()
+    worker.join(60)
+    assert not worker.is_alive() and compiled == [] and session.result is None
+    with pytest.raises(Cancelled):
+        session.wait(1)
+    session.compile_async()
+    assert session.wait(60).overrides == session.overrides
+    assert len(compiled) == 1
+
+
+def test_errors_of_the_background_come_out(mlp):
+    problems: list[object] = []
+    mlp.on("problem", problems.append)
+    good = mlp.result
+    mlp.apply(ResizeOp(matmuls(mlp)[0], (7, 7)))
+    mlp.compile_async()
+    with pytest.raises(OverrideError):
+        mlp.wait(60)
+    assert problems and mlp.result is good and mlp.stale
+
+
+def test_cancel_stops_a_compile_and_it_can_be_started_again(traced):
+    graph, inputs = traced["encoder"]
+    session = Session(graph, inputs, "e300")
+    session.on("stage", lambda stage, _: session.cancel() if stage == "place" and session.rev == 0 else None)
+    with pytest.raises(Cancelled):
+        session.compile()
+    session.rev = 1
+    assert session.compile() is session.result
+
+
+def test_edits_are_told(mlp):
+    labels: list[str] = []
+    mlp.on("edited", labels.append)
+    op = matmuls(mlp)[0]
+    mlp.apply(ResizeOp(op, (1, 1)))
+    mlp.undo()
+    mlp.redo()
+    assert labels == [f"resize {op} to 1x1", f"undo resize {op} to 1x1", f"redo resize {op} to 1x1"]

@@ -1,0 +1,166 @@
+"""Session files: replay, lines that merge, and files from elsewhere that try things."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbuda_lab.core import netlist
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.session import (
+    ChipBreak,
+    ClearOp,
+    EpochBreak,
+    Optimise,
+    PlaceOp,
+    QueueChannel,
+    ResizeOp,
+    Session,
+    SetOptions,
+    SetOverride,
+    SetUkt,
+    StreamOp,
+)  # fmt: skip
+from tbuda_lab.core.session.journal import command_data, command_of, parse_journal, read_journal
+from tests.session.test_edits import matmuls
+
+
+def test_a_session_comes_back_after_a_restart(bert, tmp_path):
+    path = tmp_path / "a.buda.json"
+    ops = matmuls(bert)
+    bert.save(path)
+    bert.apply(ResizeOp(ops[0], (1, 1)), source="drag")
+    bert.apply(EpochBreak(ops[3]))
+    bert.checkpoint("mine")
+    with bert.transaction("two at once"):
+        bert.apply(ResizeOp(ops[1], (1, 1)))
+        bert.apply(SetUkt(ops[1], 1))
+    bert.undo()
+    bert.redo()
+    bert.apply(ClearOp(ops[0]))
+    bert.undo()
+    again = Session.open(path, bert.model, bert.sample_inputs)
+    assert again.overrides == bert.overrides or [(o.kind, o.target, o.value) for o in again.overrides] == [
+        (o.kind, o.target, o.value) for o in bert.overrides
+    ]
+    assert [s.label for s in again.history] == [s.label for s in bert.history]
+    assert [s.source for s in again.history] == ["drag", "code", "code"]
+    assert [s.label for s in again.future] == [s.label for s in bert.future]
+    assert again.checkpoints == ("mine",)
+    assert netlist.dumps(again.compile().netlist) == netlist.dumps(bert.compile().netlist)
+    again.redo()
+    assert len(again.overrides) == len(bert.overrides) - 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_one_command_a_line_with_sorted_keys(mlp, tmp_path):
+    path = mlp.save(tmp_path / "a.buda.json")
+    lines = [path.read_text().splitlines()]
+    for op in matmuls(mlp):
+        mlp.apply(ResizeOp(op, (1, 1)))
+        lines.append(path.read_text().splitlines())
+    json.loads(path.read_text())
+    for earlier, later in itertools.pairwise(lines):
+        new = [x for x in later if x not in earlier]
+        assert len(new) == 1 and '"resize"' in new[0]
+    record = json.loads(lines[-1][2].strip(" ,"))
+    assert list(record) == sorted(record) == ["do", "op", "size"]
+
+
+def test_predicates_are_journaled_by_the_names_they_match(mlp, tmp_path):
+    path = mlp.save(tmp_path / "a.buda.json")
+    mlp.apply(Override("epoch_break", re.compile(re.escape(matmuls(mlp)[1]))))
+    again = Session.open(path, mlp.model, mlp.sample_inputs)
+    assert again.overrides[0].target == (matmuls(mlp)[1],)
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=12)
+small = st.integers(0, 9)
+pairs = st.tuples(st.integers(1, 9), st.integers(1, 9))
+commands = st.one_of(
+    st.builds(ResizeOp, names, pairs),
+    st.builds(PlaceOp, names, st.tuples(small, small), st.none() | st.booleans(), st.none() | small),
+    st.builds(EpochBreak, names, st.booleans()),
+    st.builds(ChipBreak, names, st.booleans()),
+    st.builds(StreamOp, names, st.sampled_from(["n", "r", "c"]), st.none() | pairs),
+    st.builds(SetUkt, names, st.integers(1, 99)),
+    st.builds(QueueChannel, names, small, st.none() | small),
+    st.builds(ClearOp, names, st.sampled_from([(), ("op_size",), ("u_kt", "op_placement")])),
+    st.just(Optimise()),
+    st.builds(SetOptions, seed=small, balancer_policy=names, default_df_override=st.sampled_from(DataFormat),
+              default_math_fidelity=st.sampled_from(MathFidelity), target_cycles=st.none() | small),
+    st.builds(SetOverride, st.builds(Override, st.just("input_buffer_multiplier"), names,
+                                     st.dictionaries(small, st.integers(1, 9)), st.just("file"))),
+    st.builds(SetOverride, st.builds(Override, st.just("op_size"), st.lists(names).map(tuple), pairs, st.just("file"))),
+)  # fmt: skip
+
+
+@given(commands)
+def test_commands_survive_the_file(command):
+    data = json.loads(json.dumps(command_data(command, lambda o: ())))
+    assert command_of(data.pop("do"), data) == command
+
+
+HEAD = '"format": "tbuda-session 1", "device": "n150"'
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "says"),
+    [
+        ('{"do": "resize", "op": "a", "size": [1, 1]},\n{"do": "import os"}', 3, "unknown command"),
+        ('{"do": "resize", "op": "a"}', 2, "lacks size"),
+        ('{"do": "resize", "op": "a", "size": [1, 1], "eval": "1"}', 2, "no field 'eval'"),
+        ('{"do": "resize", "op": ["a"], "size": [1, 1]}', 2, "name"),
+        ('{"do": "resize", "op": "a", "size": [0, 1]}', 2, "size"),
+        ('{"do": "override", "kind": "shell", "target": "a", "value": 1}', 2, "unknown override"),
+        ('{"do": "options", "set": {"seed": "x"}}', 2, "seed"),
+        ('{"do": "options", "set": {"default_df_override": "__class__"}}', 2, "default_df_override"),
+        ('{"do": "restore"}', 2, "unknown command"),
+        ('{"do": "begin"}', 2, "begin"),
+        ('{"do": "end"}', 2, "end"),
+        ("<<<<<<< HEAD", 2, "not JSON"),
+        ("[" * 100_000, 2, ""),
+        ("3", 2, "not a command"),
+    ],
+)
+def test_errors_name_the_line(body, line, says):
+    with pytest.raises(InputError) as refused:
+        parse_journal(f'{{{HEAD}, "commands": [\n{body}\n]}}', "x.buda.json")
+    assert f"x.buda.json:{line}:" in str(refused.value) and says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "tbuda-session 2", "device": "n150"}', '{"format": "tbuda-session 1"}',
+     '{"format": "tbuda-session 1", "device": "../../etc/device.yaml"}', f"{{{HEAD}}} trailing",
+     f'{{{HEAD}, "name": 3}}',
+     f'{{{HEAD}, "options": {{"nope": 1}}}}', f'{{{HEAD}, "overrides": [{{"kind": "op_size"}}]}}',
+     f'{{{HEAD}, "harvested_rows": ["a"]}}'],
+)  # fmt: skip
+def test_files_that_are_none(text):
+    with pytest.raises(InputError):
+        parse_journal(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text):
+    for candidate in (text, f'{{{HEAD}, "commands": [{text}]}}'):
+        try:
+            parse_journal(candidate)
+        except TbudaError:
+            continue
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError):
+        read_journal(tmp_path / "none.buda.json")
+    (tmp_path / "b.buda.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_journal(tmp_path / "b.buda.json")

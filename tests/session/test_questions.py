@@ -1,0 +1,123 @@
+"""legal, whatif, suggest, why: each answer is held against what really happens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.balancer.enumerate import parallel_tiles
+from tbuda_lab.core.errors import InputError, OverrideError, PlacementError
+from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.core.session.legal import free_starts
+from tests.session.test_edits import check_placement, matmuls
+
+
+def test_verdicts_are_what_compiling_says(bert):
+    op = matmuls(bert)[4]
+    table = bert.legal(op)
+    rng = np.random.default_rng(1)
+    rows, cols = table.shapes.shape
+    illegal = [(r + 1, c + 1) for r in range(rows) for c in range(cols) if (r + 1, c + 1) not in table.legal]
+    picked = [illegal[i] for i in rng.permutation(len(illegal))[:6]]
+    for size in [*table.legal, *picked]:
+        bert.apply(ResizeOp(op, size))
+        if table.shapes[size[0] - 1, size[1] - 1]["verdict"] == 0:
+            row = bert.compile().placement.candidate(op)
+            assert (row["grid_r"], row["grid_c"]) == size
+            check_placement(bert)
+            # the table does not depend on the size it is asked for
+            assert bert.legal(op).legal == table.legal
+        else:
+            assert table.why_not(*size).meaning
+            with pytest.raises((OverrideError, PlacementError)):
+                bert.compile()
+        bert.undo()
+
+
+def test_shapes_are_the_divisors_of_the_tiles(shared):
+    for op in shared.result.placement.schedule[:20]:
+        table = shared.legal(op)
+        tiles = parallel_tiles(table.candidates.profile)
+        for r, c in table.legal:
+            assert tiles[0] % r == 0 and tiles[1] % c == 0
+            rows = table.candidates.rows
+            own = rows[(rows["grid_r"] == r) & (rows["grid_c"] == c) & (rows["reason"] == 0)]
+            shape = table.shapes[r - 1, c - 1]
+            assert shape["cycles"] in own["cycles"] and shape["cores"] == r * c
+            assert shape["limiter_cycles"] >= shape["cycles"]
+            assert shape["epoch_cycles"] >= shape["limiter_cycles"]
+
+
+def test_the_table_agrees_with_the_placement_as_it_is(shared):
+    report = shared.result.placement.report
+    for op in shared.result.placement.schedule:
+        table = shared.legal(op)
+        r, c = table.grid
+        assert table.shapes[r - 1, c - 1]["verdict"] == 0
+        spot = shared.result.placement.ops[op]
+        assert spot.start in table.starts(*spot.size)
+        if table.shapes[r - 1, c - 1]["row"] == spot.row:
+            assert table.shapes[r - 1, c - 1]["epoch_cycles"] == report.epochs[spot.epoch].limiter_cycles
+            assert table.shapes[r - 1, c - 1]["balance"] == pytest.approx(report.epochs[spot.epoch].balance, rel=1e-3)
+
+
+def test_free_starts_against_every_rectangle():
+    rng = np.random.default_rng(0)
+    busy = rng.random((5, 7)) < 0.3
+    masks = free_starts(busy)
+    for h in range(1, 6):
+        for w in range(1, 8):
+            for y in range(5):
+                for x in range(7):
+                    fits = y + h <= 5 and x + w <= 7 and not busy[y : y + h, x : x + w].any()
+                    assert bool(masks[h - 1, w - 1, y] >> x & 1) == fits
+
+
+def test_whatif_is_what_happens_and_changes_nothing(bert):
+    op = matmuls(bert)[6]
+    first, state = bert.result, bert._history.state
+    for size in bert.legal(op).legal:
+        said = bert.whatif(ResizeOp(op, size))
+        assert bert.result is first and bert._history.state is state and not bert.stale
+        bert.apply(ResizeOp(op, size))
+        after = bert.compile().placement
+        assert said.total_cycles[1] == sum(e.limiter_cycles for e in after.report.epochs)
+        assert said.kernel_cycles[1] == sum(after.epoch_cycles)
+        assert said.epochs == (len(first.placement.epochs), len(after.epochs))
+        for displaced in said.displaced:
+            assert after.ops[displaced.op] == displaced.after
+        bert.undo()
+
+
+def test_suggestions_are_real(traced):
+    graph, inputs = traced["encoder"]
+    session = Session(graph, inputs, "e300", name="encoder")
+    session.configure(balancer_policy="MinimizeGrid")
+    session.compile()
+    found = session.suggest(5)
+    assert found and len(found) <= 5
+    assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
+    best = found[0]
+    before = sum(e.limiter_cycles for e in session.result.placement.report.epochs)
+    session.apply(best.command)
+    after = session.compile().placement
+    assert sum(e.limiter_cycles for e in after.report.epochs) == best.effect.total_cycles[1]
+    assert best.gain > 0 and best.effect.total_cycles[0] == before
+
+
+def test_why_names_the_limiter_and_counts_refusals(shared):
+    report = shared.result.placement.report
+    for op in matmuls(shared)[:4]:
+        why = shared.why(op)
+        table = shared.result.placement.models[op]
+        assert sum(n for _, n, _, _ in why.refused) + why.legal == why.total == len(table.rows)
+        assert why.limiter_op == report.epochs[why.epoch].limiter_op and op in why.text
+        for other in why.next_best:
+            assert other.grid != why.grid and other.against
+            assert (other.against == "no faster") == (other.limiter_cycles >= why.limiter_cycles)
+
+
+def test_names_that_are_not_there(shared):
+    for ask in (shared.legal, shared.why):
+        with pytest.raises(InputError, match="nobody"):
+            ask("nobody")
