@@ -111,10 +111,10 @@ def twin(frames: Mapping[str, Frame]) -> str:
     counts = " · ".join(f"{count} {what}" for count, what in summary["counts"])
     parts = [f"<p><b>{escape(summary['name'])}</b> · {escape(counts)} · {escape(summary['device'])}</p>",
              _findings(frames["findings"])]
-    ops = frames["ops"]
     budget = twins.LIMIT - sum(map(len, parts))
-    shown = ops.columns["epoch_ops"].size
-    for epoch in range(min(shown, PICTURES)):
+    ops = frames.get("ops")
+    for epoch in range(min(ops.columns["epoch_ops"].size, PICTURES) if ops else 0):
+        assert ops is not None
         name, chip = ops.meta["graphs"][epoch], int(ops.columns["epoch_chip"][epoch])
         temporal = int(ops.columns["epoch_temporal"][epoch])
         picture = f"<p>Temporal epoch {temporal}, chip {chip}: {escape(name)}</p>{epoch_svg(ops, epoch)}"
@@ -122,7 +122,7 @@ def twin(frames: Mapping[str, Frame]) -> str:
         if budget < 0:
             break
         parts.append(picture)
-    for title, html in (("Graph", _graph(frames["graph:netlist"])), ("Queues", _queues(frames["queues"])),
+    for title, html in (("Graph", _graph(frames.get("graph:netlist"))), ("Queues", _queues(frames["queues"])),
                         ("Programs", _text(frames["programs"])), ("Ops", twins.table_html(frames, ROWS)),
                         ("Text", _text(frames["netlist"]))):
         budget -= len(html)
@@ -133,8 +133,8 @@ def twin(frames: Mapping[str, Frame]) -> str:
     return "".join(parts)
 
 
-def _graph(frame: Frame) -> str:
-    return graph_svg(frame) if frame.columns["node_name"].size else "<p>no ops</p>"
+def _graph(frame: Frame | None) -> str:
+    return graph_svg(frame) if frame is not None else "<p>no ops</p>"
 
 
 def _findings(frame: Frame) -> str:

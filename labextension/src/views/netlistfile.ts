@@ -14,32 +14,48 @@ import { TableView } from './table/view.js';
 export class NetlistFile implements View {
   readonly element: HTMLElement;
   private readonly views: View[];
+  private readonly tabs: Tabs;
   private readonly head = h('header', { class: 'tb-file-head' });
+  private readonly upper: HTMLElement;
   private readonly stops: (() => void)[] = [];
 
   constructor(private readonly store: Store) {
     store.setColour('family'); // cycles are estimates here, and what limits an epoch is not what a file is opened for
-    const tabs = new Tabs([
+    const tabs = this.tabs = new Tabs([
       ['ops', 'Ops', new TableView(store)], ['queues', 'Queues', new QueueTable(store)],
       ['programs', 'Programs', new ProgramsView(store)], ['netlist', 'Text', new NetlistView(store)]
     ]);
     this.views = [new FindingsView(store), new GraphView(store), new GridView(store), tabs, new Inspector(store)];
     const [findings, graph, grid, , inspector] = this.views as [View, View, View, View, View];
+    this.upper = h('div', { class: 'tb-upper' }, graph.element, grid.element);
     this.element = h('div', { class: 'tb-bringup tb-file', 'data-tb-view': 'netlistfile' },
       this.head, findings.element,
-      h('div', { class: 'tb-upper' }, graph.element, grid.element),
+      this.upper,
       h('div', { class: 'tb-lower' }, tabs.element, inspector.element));
     this.stops.push(
       store.on('frame', key => {
-        if (key === 'summary' || key === 'findings') this.render();
+        this.arrived(key);
       }),
       store.on('line', () => tabs.show('netlist')));
+    this.empty();
     this.render();
   }
 
   dispose(): void {
     this.views.forEach(view => view.dispose());
     this.stops.forEach(stop => stop());
+  }
+
+  private arrived(key: string): void {
+    if (key === 'summary' || key === 'findings') this.render();
+    if (key === 'ops' || key === 'netlist') this.empty();
+  }
+
+  /** A file without ops is its text. */
+  private empty(): void {
+    const frames = this.store.frames;
+    this.upper.hidden = frames.has('netlist') && !frames.has('ops');
+    if (this.upper.hidden) this.tabs.show('netlist');
   }
 
   private render(): void {
@@ -49,10 +65,10 @@ export class NetlistFile implements View {
     const [errors, warnings] = [Number(found['errors'] ?? 0), Number(found['warnings'] ?? 0)];
     const verdict = errors ? `${grouped(errors)} error${errors > 1 ? 's' : ''}` : warnings ? `valid, ${grouped(warnings)} warning${warnings > 1 ? 's' : ''}` : 'valid';
     this.head.replaceChildren(
-      h('h3', {}, String(summary['name'] ?? '')),
+      h('h3', {}, (summary['name'] as string | undefined) ?? ''),
       h('div', { class: 'tb-metrics' },
         h('div', { class: `tb-metric ${errors ? 'tb-bad' : 'tb-good'}`, 'data-tb-metric': 'verdict' }, h('b', {}, verdict)),
         ...counts.map(([count, what]) => h('div', { class: 'tb-metric' }, h('b', {}, grouped(count)), h('span', {}, what)))),
-      h('p', {}, String(summary['device'] ?? '')));
+      h('p', {}, (summary['device'] as string | undefined) ?? ''));
   }
 }

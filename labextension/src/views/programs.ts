@@ -19,7 +19,7 @@ export class ProgramsView {
 
   private render(): void {
     const frame = this.store.frames.get('programs');
-    const text = frame ? new TextDecoder().decode(frame.column('text') as Uint8Array) : '';
+    const text = frame ? new TextDecoder().decode(frame.column('text')) : '';
     this.element.replaceChildren(text
       ? h('pre', { class: 'tb-code tb-programs', tabindex: 0 }, text)
       : h('div', { class: 'tb-empty' }, 'The netlist has no programs.'));

@@ -1,0 +1,5 @@
+"""Frames of a netlist from a file, valid or not: what a view of the file is sent."""
+
+from tbuda_lab.core.frames.netlistfile.snapshot import netlist_frames
+
+__all__ = ["netlist_frames"]
