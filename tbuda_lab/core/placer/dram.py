@@ -27,6 +27,7 @@ class Request:
     epoch: int = -1
     last: int = -1
     hops: np.ndarray | None = None
+    window: bool = False  # in the window of channel 0 that other grayskull chips reach
 
     @property
     def bytes(self) -> int:
@@ -100,13 +101,15 @@ class _Allocator:
         self.chips = {
             chip: [_Channel(channel_ranges(device, c)) for c in range(device.dram_channels)] for chip in device.chips
         }
+        low, high = device.p2p_window
+        self.windows = {chip: _Channel([(low, high)]) for chip in device.chips}
         self.following = dict.fromkeys(device.chips, 0)
         self.used: dict[tuple[int, int], np.ndarray] = {}  # (chip, epoch) -> buffers per channel, for CLOSEST
         self.placed: dict[str, tuple[tuple[int, int], ...]] = {}
         self.failed: list[Diagnostic] = []
 
     def place(self, request: Request) -> None:
-        channels = self.chips[request.chip]
+        channels = [self.windows[request.chip]] if request.window else self.chips[request.chip]
         size = align(request.size, self.device.dram_address_align)
         buffers: list[tuple[int, int]] = []
         for nth in range(request.count):
@@ -120,7 +123,7 @@ class _Allocator:
         for channel, address in buffers:
             channels[channel].give(address, size)
         missing = size * (request.count - len(buffers))
-        tried = channels if request.channel is None else [channels[request.channel]]
+        tried = channels if request.channel is None or request.window else [channels[request.channel]]
         where = "" if request.channel is None else f" of channel {request.channel}"
         self.failed.append(
             Diagnostic(
@@ -158,6 +161,8 @@ class _Allocator:
         """Channels in the order in which they are tried."""
         count = len(channels)
         every = list(range(count))
+        if request.window:
+            return [0]
         if request.channel is not None:
             return [request.channel]
         if self.algorithm == "GREATEST_CAPACITY":

@@ -16,8 +16,9 @@ from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.problem import Pin, Problem
 from tbuda_lab.core.placer.queues import QueuePlanner
 from tbuda_lab.core.placer.report import blocked_reasons, report
-from tbuda_lab.core.placer.schedule import schedule
+from tbuda_lab.core.placer.schedule import outputs_last, schedule
 from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.stages import check_reach, chips_of, pipeline_note, temporal_epochs
 
 Progress = Callable[[float, str], None]
 
@@ -49,12 +50,17 @@ def place(
 
     check(0.0, "scheduling")
     order = schedule(graph, options.scheduler_policy)
+    if len(device.chips) > 1 and device.arch != "grayskull":
+        order = outputs_last(graph, order)
     diagnostics = _names(graph, overrides)
     pins, breaks = _pins(graph, models, device, overrides)
-    problem = Problem(graph, models, device, options, order, pins, breaks)
+    problem = Problem(graph, models, device, options, order, pins, breaks, _chip_breaks(graph, device, overrides))
     segments = run(problem, lambda fraction: check(0.05 + 0.85 * fraction))
     check(0.92, "placing queues")
-    ops, epochs = _placed(problem, segments)
+    chips = chips_of(problem, segments)
+    diagnostics += pipeline_note(problem, segments, chips)
+    ops, epochs = _placed(problem, segments, chips)
+    check_reach(graph, ops, device)
     queues = QueuePlanner(graph, models, ops, problem.orders, device, options, overrides).run()
     check(0.98, "reporting")
     summary = report(problem, segments, name, blocked_reasons(problem, segments, problem.refusals))
@@ -72,18 +78,19 @@ def place(
     )
 
 
-def _placed(problem: Problem, segments: Sequence[Segment]) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
+def _placed(
+    problem: Problem, segments: Sequence[Segment], chips: Sequence[int]
+) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
     ops: dict[str, OpPlacement] = {}
     epochs: list[Epoch] = []
-    for index, segment in enumerate(segments):
+    temporal = temporal_epochs(chips, problem.device.arch)
+    for index, (segment, chip) in enumerate(zip(segments, chips, strict=True)):
         names = problem.order[segment.first : segment.last]
-        pin = problem.pins.get(names[0])
-        chip = pin.chip if pin is not None and pin.chip is not None else problem.device.chips[0]
         for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
             candidate = problem.models[name].rows[row]
             size = (int(candidate["grid_r"]), int(candidate["grid_c"]))
             ops[name] = OpPlacement(name, index, chip, (top, left), size[::-1] if turned else size, turned, row)
-        epochs.append(Epoch(index, index, chip, tuple(names)))
+        epochs.append(Epoch(index, temporal[index], chip, tuple(names)))
     return ops, tuple(epochs)
 
 
@@ -100,6 +107,19 @@ def _names(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
     errors = [d for d in found if d.severity == "error"]
     if errors:
         raise OverrideError("unknown overrides", errors)
+    return found
+
+
+def _chip_breaks(graph: Graph, device: DeviceSpec, overrides: Sequence[Override]) -> frozenset[str]:
+    """Ops that begin a stage. Raises `OverrideError` for more breaks than there are chips to break to."""
+    names = [n.name for n in graph.ops]
+    found = frozenset(n for o in overrides if o.kind == "chip_break" and o.value for n in o.matches(names))
+    if len(found) >= len(device.chips) > 1:
+        text = f"{len(found)} chip breaks need {len(found) + 1} chips; {device.name} has {len(device.chips)}"
+        raise OverrideError(
+            "too many chip breaks",
+            [Diagnostic("error", min(found), "override-chip_break", text, "remove some, or make them epoch breaks")],
+        )
     return found
 
 

@@ -64,10 +64,11 @@ class Problem:
         order: Sequence[str],
         pins: Mapping[str, Pin],
         breaks: frozenset[str],
+        chip_breaks: frozenset[str] = frozenset(),
     ) -> None:
         self.graph, self.models, self.device, self.options = graph, models, device, options
         self.order = tuple(order)
-        self.pins, self.breaks = dict(pins), breaks
+        self.pins, self.breaks, self.chip_breaks = dict(pins), breaks, chip_breaks
         self.cores = device.rows * device.cols
         self.orders = ublock_orders(graph)
         self.read_orders = {name: read_order(graph, self.orders, name) for name in order}

@@ -51,6 +51,8 @@ class QueuePlanner:
         self.device, self.options = device, options
         self.users = graph.users()
         self.first_chip = device.chips[0]
+        by_epoch = sorted({(p.epoch, p.chip) for p in placed.values()})
+        self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
         self.plans: list[_Plan] = []
         self.overrides = [o for o in overrides if o.kind == "queue_channel"]
 
@@ -88,8 +90,14 @@ class QueuePlanner:
         return grid
 
     def _chip(self, name: str) -> int:
-        readers = self._readers(name)
-        return self.placed[readers[0][0]].chip if readers else self.first_chip
+        readers = [r for r, _ in self._readers(name)]
+        return self._common_chip(readers) if readers else self.first_chip
+
+    def _common_chip(self, readers: Sequence[str]) -> int:
+        """The chip with the most readers, the first of them where several have as many: a queue lies with them, and
+        readers elsewhere fetch it over links."""
+        chips = [self.placed[r].chip for r in readers]
+        return max(chips, key=chips.count)
 
     def _add(
         self,
@@ -265,6 +273,8 @@ class QueuePlanner:
         grid = (int(row["grid_r"]), int(row["grid_c"]))
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
         later = [r for r, _ in self._readers(node.name) if self.placed[r].epoch != spot.epoch]
+        # every stage between the writer and its last reader works on a batch of its own
+        stages = [self.stage[spot.chip], *(self.stage[self.placed[r].chip] for r in later)]
         if later:
             self._add(
                 f"e2e_{node.name}_0",
@@ -274,9 +284,9 @@ class QueuePlanner:
                 stored_shape(profile, row),
                 ublock,
                 self.orders[node.name],
-                self.options.microbatch,
+                self.options.microbatch * (1 + max(stages) - min(stages)),
                 node.df or self.options.data_format,
-                chip=self.placed[later[0]].chip,
+                chip=self._common_chip(later),
                 epoch=spot.epoch,
                 tms=unstream_tms(profile, row),
             )
@@ -311,6 +321,8 @@ class QueuePlanner:
             chip, channel = fixed.get(q.name, (q.chip, None))
             size = q.grid[0] * q.grid[1]
             request = Request(q.name, chip, size, q.bytes_per_buffer, channel, plan.epoch, self._last(plan))
+            if self.device.arch == "grayskull" and q.kind == "e2e" and self.placed[q.source].chip != chip:
+                request = dataclasses.replace(request, window=True)
             if q.location == "dram" and self.options.dram_placement_algorithm == "CLOSEST":
                 request = dataclasses.replace(request, hops=self._hops(q, chip))
             (host if q.location == "host" else dram).append(request)

@@ -48,6 +48,13 @@ def schedule(graph: Graph, policy: str = "ModuleInputsBFS") -> tuple[str, ...]:
     return _pair_up(graph, order)
 
 
+def outputs_last(graph: Graph, order: tuple[str, ...]) -> tuple[str, ...]:
+    """The order with all ops that only feed outputs at its end: on a cluster the last chip is one the host reaches."""
+    users = graph.users()
+    ends = {n for n in order if users[n] and all(graph[u].kind is NodeKind.OUTPUT for u, _ in users[n])}
+    return (*(n for n in order if n not in ends), *(n for n in order if n in ends))
+
+
 def _breadth_first(graph: Graph, topological: list[str]) -> list[str]:
     users = graph.users()
     done: set[str] = set()

@@ -19,9 +19,8 @@ from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.problem import BIG, Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
-
-SWITCH_CYCLES = 20_000
-"""Cycles charged per epoch for switching and filling it (place-and-route 11.2 suggests this value)."""
+from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
+from tbuda_lab.core.placer.stages import divide, rules
 
 _TARGETS = 160
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
@@ -92,12 +91,14 @@ class Optimal:
         )
         current: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         found: dict[int, _Bound] = {}
-        chip = self._chip(first)
+        chip: int | None = None
         for last in range(first + 1, n + 1):
             op = last - 1
             name = problem.order[op]
-            if op > first and (name in problem.breaks or self._chip(op) != chip):
+            wanted = self._chip(op)
+            if op > first and (name in problem.breaks or (chip is not None and wanted not in (None, chip))):
                 break
+            chip = chip if wanted is None else wanted
             current[op] = self._needs(op, first, last)
             np.maximum(slowest, current[op][2], out=slowest)
             cores += current[op][0]
@@ -122,9 +123,10 @@ class Optimal:
             found[last] = _Bound(int(slowest[level, target]), level, target)
         return found
 
-    def _chip(self, op: int) -> int:
+    def _chip(self, op: int) -> int | None:
+        """The chip an op is pinned to."""
         pin = self.problem.pins.get(self.problem.order[op])
-        return pin.chip if pin is not None and pin.chip is not None else self.problem.device.chips[0]
+        return None if pin is None else pin.chip
 
     # -- real epochs -----------------------------------------------------------------------------------------
     def realise(self, first: int, last: int, outside: dict[int, int] | None = None) -> Segment | None:
@@ -166,28 +168,42 @@ class Optimal:
         return segment
 
     # -- the path --------------------------------------------------------------------------------------------
-    def _path(self, optimism: float, real_only: bool) -> list[tuple[int, int]]:
-        n = len(self.problem.order)
-        cost = np.full(n + 1, np.inf)
-        back = np.full(n + 1, -1)
-        cost[0] = 0.0
-        batch = self.problem.options.microbatch
-        for first in range(n):
-            if not np.isfinite(cost[first]):
-                continue
-            for last, bound in self.bounds[first].items():
+    def _costs(self, optimism: float, real_only: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By first op: where epochs from there may end, and what each costs: as placed, or as its bound says."""
+        switch = SWITCH_CYCLES / self.problem.options.microbatch
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for first, bounds in enumerate(self.bounds):
+            lasts: list[int] = []
+            cycles: list[float] = []
+            for last, bound in bounds.items():
                 segment = self.real.get((first, last), _UNKNOWN)
                 if segment is _UNKNOWN:
                     if real_only:
                         continue
-                    cycles = bound.cycles * optimism
+                    cycles.append(bound.cycles * optimism + switch)
                 elif segment is None:
                     continue
                 else:
-                    cycles = segment.limiter_cycles
-                total = cost[first] + cycles + SWITCH_CYCLES / batch
-                if total < cost[last]:
-                    cost[last], back[last] = total, first
+                    cycles.append(segment.limiter_cycles + switch)
+                lasts.append(last)
+            found.append((np.array(lasts, dtype=np.int64), np.array(cycles)))
+        return found
+
+    def _path(self, optimism: float, real_only: bool) -> list[tuple[int, int]]:
+        n = len(self.problem.order)
+        costs = self._costs(optimism, real_only)
+        if len(self.problem.device.chips) > 1:
+            found = divide(costs, rules(self.problem))
+            if found is not None:
+                return [(first, last) for first, last, _ in found]
+        cost = np.full(n + 1, np.inf)
+        back = np.full(n + 1, -1)
+        cost[0] = 0.0
+        for first, (lasts, cycles) in enumerate(costs):
+            total = cost[first] + cycles
+            better = total < cost[lasts]
+            cost[lasts[better]] = total[better]
+            back[lasts[better]] = first
         if back[n] < 0:
             return []
         path: list[tuple[int, int]] = []

@@ -1,0 +1,146 @@
+"""Pipelines over chips: the best division by brute force, and placements on clusters checked from outside."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.graph import NodeKind
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer.stages import Rules, divide, temporal_epochs
+from tests.placer.graphs import Sketch, encoder
+from tests.placer.test_place import check, placed
+
+
+def brute(costs: dict[tuple[int, int], int], n: int, rule: Rules) -> int | None:
+    """The least slowest stage over all ways to cut n ops into epochs and to give these to stages in order."""
+    best: int | None = None
+    for cuts in itertools.product((False, True), repeat=n - 1):
+        ends = [i + 1 for i, cut in enumerate(cuts) if cut] + [n]
+        path = list(zip([0, *ends[:-1]], ends, strict=True))
+        if any(e not in costs for e in path):
+            continue
+        for stages in itertools.combinations_with_replacement(range(rule.stages), len(path)):
+            broken = any(f in rule.breaks and f and stages[i] == stages[i - 1] for i, (f, _) in enumerate(path))
+            spans = [rule.span(*e) for e in path]
+            if broken or any(s is None or not s[0] <= g <= s[1] for s, g in zip(spans, stages, strict=True)):
+                continue
+            sums = [sum(costs[e] for e, g in zip(path, stages, strict=True) if g == k) for k in range(rule.stages)]
+            best = max(sums) if best is None else min(best, max(sums))
+    return best
+
+
+@given(st.data(), st.integers(1, 6), st.integers(1, 4))
+def test_the_division_is_the_best_there_is(data: st.DataObject, n: int, stages: int) -> None:
+    spans = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
+    kept = data.draw(st.sets(st.sampled_from(spans))) | {(i, i + 1) for i in range(n)}
+    costs = {span: data.draw(st.integers(1, 60)) * 100 for span in sorted(kept)}
+    ops, stage = st.integers(0, n - 1), st.integers(0, stages - 1)
+    rule = Rules(
+        stages,
+        frozenset(data.draw(st.sets(ops, max_size=1))),
+        data.draw(st.dictionaries(ops, stage, max_size=2)),
+        data.draw(st.dictionaries(ops, stage, max_size=1)),
+    )
+    lists = []
+    for first in range(n):
+        ends = [last for f, last in sorted(kept) if f == first]
+        lists.append((np.array(ends, dtype=np.int64), np.array([float(costs[first, e]) for e in ends])))
+    found, wanted = divide(lists, rule), brute(costs, n, rule)
+    if wanted is None:
+        assert found is None
+        return
+    assert found is not None
+    assert [first for first, _, _ in found] == [0, *(last for _, last, _ in found)][:-1] and found[-1][1] == n
+    numbers = [g for _, _, g in found]
+    assert numbers == sorted(numbers)
+    sums = [sum(costs[f, e] for f, e, g in found if g == k) for k in range(stages)]
+    assert wanted <= max(sums) <= wanted * 1.002 + 2
+
+
+def test_temporal_epochs_end_where_a_chip_comes_again() -> None:
+    assert temporal_epochs([1, 1, 0, 0], "wormhole_b0") == [0, 1, 1, 2]
+    assert temporal_epochs([0, 1, 2, 0, 2, 2], "wormhole_b0") == [0, 0, 0, 1, 1, 2]
+    assert temporal_epochs([0, 1], "grayskull") == [0, 1]
+
+
+@pytest.mark.parametrize("chips", [2, 8, 32])
+@pytest.mark.parametrize("policy", ["MMIO_LAST", "SNAKE"])
+def test_a_model_goes_through_the_chips_once_and_ends_at_the_host(chips: int, policy: str) -> None:
+    graph, device = encoder(4), load_device("wormhole_b0", chips=chips)
+    overrides = tuple(Override("epoch_break", f"l{i}.q") for i in range(1, 4))
+    p = placed(graph, device, overrides, chip_placement_policy=policy)
+    check(graph, device, p)
+    used = [e.chip for e in p.epochs]
+    assert [c for c, _ in itertools.groupby(used)] == list(dict.fromkeys(used))
+    assert used[-1] in device.mmio_chips and len(set(used)) == min(chips, len(p.epochs))
+    assert [e.temporal for e in p.epochs] == temporal_epochs(used, device.arch)
+    for q in p.queues.values():
+        readers = {p.ops[n].chip for n, _ in graph.users()[q.source] if n in p.ops} if q.kind != "output" else set()
+        assert not readers or q.chip in readers or q.kind.startswith("sparse")
+
+
+def test_outputs_leave_from_a_chip_that_the_host_reaches() -> None:
+    s = Sketch()
+    s.output(s.input("x", 1, 1, 64, 64), "early")
+    graph = s.output(encoder_on(s), "late")
+    device = load_device("n300")
+    p = placed(graph, device, (Override("epoch_break", "up"), Override("epoch_break", "down")))
+    check(graph, device, p)
+    for node in graph.of_kind(NodeKind.OUTPUT):
+        assert p.queues[node.name].chip in device.mmio_chips
+
+
+def encoder_on(s: Sketch) -> str:
+    from tests.placer.graphs import linear
+
+    return linear(s, "down", linear(s, "up", "x", 64, 64, 512), 64, 512, 64)
+
+
+def test_chip_breaks_and_chip_pins_make_stages() -> None:
+    graph, device = encoder(3), load_device("wormhole_b0", chips=4)
+    p = placed(graph, device, (Override("chip_break", "l1.q"), Override("chip_break", "l2.q")))
+    stages = [p.ops[f"l{i}.q"].chip for i in range(3)]
+    assert len(set(stages)) == 3 and p.ops["l0.add2"].chip == stages[0] != p.ops["l1.o"].chip
+    pinned = placed(graph, device, (Override("op_placement", "l1.q", {"chip": 2}),))
+    check(graph, device, pinned)
+    assert pinned.ops["l1.q"].chip == 2
+    with pytest.raises(OverrideError, match="5 chips"):
+        placed(graph, device, tuple(Override("chip_break", f"l1.{n}") for n in ("q", "k", "v", "score")))
+
+
+def test_pins_that_go_back_to_a_chip_are_kept() -> None:
+    graph, device = encoder(3), load_device("n300")
+    overrides = tuple(Override("op_placement", f"l{i}.q", {"chip": i % 2}) for i in range(3))
+    p = placed(graph, device, overrides)
+    check(graph, device, p)
+    assert [p.ops[f"l{i}.q"].chip for i in range(3)] == [0, 1, 0]
+
+
+def test_queues_between_chips_hold_a_batch_for_every_stage_they_pass() -> None:
+    graph, device = encoder(3), load_device("wormhole_b0", chips=4)
+    p = placed(graph, device, (Override("chip_break", "l1.q"), Override("chip_break", "l2.q")), microbatch=4)
+    crossing = [q for q in p.queues.values() if q.kind == "e2e" and p.ops[q.source].chip != q.chip]
+    assert crossing and all(q.entries == 8 for q in crossing)
+
+
+def test_grayskull_chips_share_nothing() -> None:
+    s = Sketch()
+    s.input("x", 1, 1, 64, 64)
+    graph = s.output(encoder_on(s))
+    device = load_device("grayskull", chips=2)
+    p = placed(graph, device, (Override("chip_break", "down"),))
+    low, high = device.p2p_window
+    crossing = [q for q in p.queues.values() if q.kind == "e2e"]
+    assert crossing
+    for q in crossing:
+        assert p.ops[q.source].chip != q.chip
+        assert all(c == 0 and low <= a and a + q.bytes_per_buffer <= high for c, a in q.buffers)
+    with pytest.raises(PlacementError, match="one grayskull chip"):
+        placed(encoder(2), device, (Override("chip_break", "l0.add2"),))
