@@ -38,9 +38,7 @@ def test_a_new_edit_cancels_the_running_compile(traced):
     session.on("compiled", compiled.append)
     worker = session.compile_async()
     assert reached.wait(60)
-    session.apply(
-        EpochBreak([n.name for n in session._stages._fronts[next(iter(session._stages._fronts))].lowered.ops][5])
-    )
+    session.apply(EpochBreak(op))
     go_on.set()
     worker.join(60)
     assert not worker.is_alive() and compiled == [] and session.result is None

@@ -99,7 +99,7 @@ def test_suggestions_are_real(traced):
     assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
     best = found[0]
     before = sum(e.limiter_cycles for e in session.result.placement.report.epochs)
-    session.apply(best.command)
+    session.apply(*best.commands)
     after = session.compile().placement
     assert sum(e.limiter_cycles for e in after.report.epochs) == best.effect.total_cycles[1]
     assert best.gain > 0 and best.effect.total_cycles[0] == before

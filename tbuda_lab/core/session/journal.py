@@ -88,7 +88,7 @@ def journal_text(header: Header, log: list[Entry], resolve: Resolve) -> str:
     fields = [f"{json.dumps(k)}: {_line(v)}" for k, v in head.items()]
     # commas lead, so that a new command changes no other line and two branches merge
     body = "\n".join(f"{', ' if i else '  '}{line}" for i, line in enumerate(lines))
-    fields.insert(0, f'"commands": [\n{body}\n]' if lines else '"commands": []')
+    fields.insert(0, f'"commands": [\n{body}\n]')
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 

@@ -16,14 +16,18 @@ from tbuda_lab.core.session.whatif import WhatIf
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
 
-_PER_OP = 6
+_PER_EPOCH = 6
+_TIED = 0.95  # ops with the same candidates that take nearly as long as the slowest are resized together
 
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """An edit, what the table of its op promises, and what it does. Cycles per input."""
+    """An edit (`apply(*commands)`), what the tables promise, and what it does. Cycles per input.
 
-    command: ResizeOp
+    It is one resize, or the same resize of equal ops that limit their epoch together: fewer of them would gain nothing.
+    """
+
+    commands: tuple[ResizeOp, ...]
     epoch: int
     estimated_gain: int
     gain: float
@@ -31,47 +35,54 @@ class Suggestion:
 
     @property
     def text(self) -> str:
+        first, rest = self.commands[0], len(self.commands) - 1
         before, after = self.effect.total_cycles
-        return f"{self.command.label}: {before} -> {after} cycles"
+        more = f" and {rest} like it" if rest else ""
+        return f"resize {first.op}{more} to {first.size[0]}x{first.size[1]}: {before} -> {after} cycles"
 
 
 def suggestions(session: Session, n: int) -> list[Suggestion]:
-    """The best `n` of at most `4 n + 8` edits that are tried; only an op that limits its epoch is worth resizing."""
+    """The best `n` of at most `2 n + 8` edits that are tried; only what limits its epoch is worth resizing."""
     placed = session.placed()
-    promising: list[tuple[float, int, ResizeOp]] = []
+    promising: list[tuple[float, int, tuple[ResizeOp, ...]]] = []
     for index, segment in enumerate(placed.segments):
-        problem = placed.problem
-        slowest = problem.order[_slowest(placed, segment)]
-        table = session.legal(slowest)
-        shapes = table.shapes
-        good = (shapes["verdict"] == 0) & (shapes["epoch_cycles"] < segment.limiter_cycles)
-        where = np.argwhere(good)
-        gains = segment.limiter_cycles - shapes["epoch_cycles"][good]
+        cycles = _op_cycles(placed, segment)
+        slowest = max(cycles, key=lambda op: (cycles[op], -op))
+        tables = placed.problem.tables
+        tied = [
+            op
+            for op, took in cycles.items()
+            if took >= _TIED * cycles[slowest] and tables[op].signature == tables[slowest].signature
+        ]
+        others = max((took for op, took in cycles.items() if op not in tied), default=0.0)
+        shapes = session.legal(placed.problem.order[slowest]).shapes
+        after = np.maximum(shapes["limiter_cycles"], others)
+        good = (shapes["verdict"] == 0) & (after < segment.limiter_cycles)
+        where, gains = np.argwhere(good), segment.limiter_cycles - after[good]
         # equal gains: fewer cores first, they displace less
-        order = np.lexsort((shapes["cores"][good], -gains))[:_PER_OP]
-        for i in order.tolist():
+        for i in np.lexsort((shapes["cores"][good], -gains))[:_PER_EPOCH].tolist():
             size = (int(where[i, 0]) + 1, int(where[i, 1]) + 1)
-            promising.append((float(gains[i]), index, ResizeOp(slowest, size)))
-    promising.sort(key=lambda p: (-p[0], p[1], p[2].size))
+            commands = tuple(ResizeOp(placed.problem.order[op], size) for op in tied)
+            promising.append((float(gains[i]), index, commands))
+    promising.sort(key=lambda p: (-p[0], p[1], p[2][0].size))
     found: list[Suggestion] = []
-    for gain, index, command in promising[: 4 * n + 8]:
+    for gain, index, commands in promising[: 2 * n + 8]:
         try:
-            effect = session.whatif(command)
+            effect = session.whatif(*commands)
         except TbudaError:
             continue
         if effect.gain > 0:
-            found.append(Suggestion(command, index, int(gain), effect.gain, effect))
-    found.sort(key=lambda s: (-s.gain, s.epoch, s.command.op, s.command.size))
+            found.append(Suggestion(commands, index, int(gain), effect.gain, effect))
+    found.sort(key=lambda s: (-s.gain, s.epoch, s.commands[0].op, s.commands[0].size))
     return found[:n]
 
 
-def _slowest(placed: Placed, segment: Segment) -> int:
-    """The op that limits an epoch."""
+def _op_cycles(placed: Placed, segment: Segment) -> dict[int, float]:
+    """Limiter cycles of every op of an epoch."""
     problem = placed.problem
     rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
     load = measure(problem, segment.first, segment.last, rows)[2]
-
-    def cycles(op: int) -> float:
-        return float(problem.row_limits(op, *problem.places(op, segment.first, segment.last), load)[rows[op]])
-
-    return max(rows, key=lambda op: (cycles(op), -op))
+    return {
+        op: float(problem.row_limits(op, *problem.places(op, segment.first, segment.last), load)[row])
+        for op, row in rows.items()
+    }
