@@ -22,18 +22,17 @@ from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.candidates import Candidates
 from tbuda_lab.core.placer.policies.guard import never_worse
 from tbuda_lab.core.placer.policies.nlp import nlp_target
-from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
 from tbuda_lab.core.placer.policies.ribbon import Ribbon, _Facts, prefers
-from tbuda_lab.core.placer.policies.watch import cost
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.stages import SWITCH_CYCLES, slowest_stage
 from tests.placer.graphs import Sketch, convolutions, encoder
 from tests.placer.test_place import GRAPHS, check, placed
 
 
-def problem_of(graph: Graph, **options: object) -> Problem:
-    o, spec = CompileOptions(**options), load_device("wormhole_b0")  # type: ignore[arg-type]
+def problem_of(graph: Graph, device: str = "wormhole_b0", **options: object) -> Problem:
+    o, spec = CompileOptions(**options), load_device(device)  # type: ignore[arg-type]
     return Problem(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
 
 
@@ -229,15 +228,22 @@ def test_conservative_optimisation_never_makes_an_epoch_slower() -> None:
 # -- the guard -------------------------------------------------------------------------------------------------------
 def test_the_guard_takes_the_best_even_when_the_main_policy_fails() -> None:
     problem = problem_of(encoder(1))
-    cheapest = min(cost(run(problem, quiet), SWITCH_CYCLES) for run in OTHERS.values())
+    cheapest = min(slowest_stage(problem, run(problem, quiet)) for run in OTHERS.values())
 
     def failing(problem: Problem, report: object) -> list[Segment]:
         raise PlacementError("nothing found")
 
     for main in (OTHERS["SingleOpPerEpoch"], OTHERS["MaximizeTMinimizeGrid"], failing):
-        assert cost(never_worse(main, OTHERS)(problem, quiet), SWITCH_CYCLES) == cheapest
+        assert slowest_stage(problem, never_worse(main, OTHERS)(problem, quiet)) == cheapest
     with pytest.raises(PlacementError, match="nothing found"):
         never_worse(failing, {"other": failing})(problem, quiet)
+
+
+def test_on_two_chips_the_slowest_one_counts() -> None:
+    problem = problem_of(encoder(2), "n300")
+    assert len(problem.device.chips) == 2
+    best = slowest_stage(problem, POLICIES["Optimal"](problem, quiet))
+    assert all(best <= slowest_stage(problem, run(problem, quiet)) for run in OTHERS.values())
 
 
 def test_the_guard_stops_what_can_no_longer_win() -> None:

@@ -44,7 +44,8 @@ class OpenEpoch:
         """Whether breaks, chips and the number of readers allow `op` as the next op of this epoch."""
         problem = self.problem
         if op > self.first:
-            if problem.order[op] in problem.breaks or chip(problem, op) != chip(problem, self.first):
+            wanted = {chip(problem, member) for member in range(self.first, op + 1)} - {None}
+            if problem.order[op] in problem.breaks | problem.chip_breaks or len(wanted) > 1:
                 return False
             self.book.last = op + 1
             crowded = self.book.users_ok()
@@ -196,10 +197,10 @@ class OpenEpoch:
         return Segment(self.first, self.last, tuple(rows.values()), spots, kernel, limiter)
 
 
-def chip(problem: Problem, op: int) -> int:
-    """The chip an op is pinned to, else the first."""
+def chip(problem: Problem, op: int) -> int | None:
+    """The chip an op is pinned to."""
     pin = problem.pins.get(problem.order[op])
-    return pin.chip if pin is not None and pin.chip is not None else problem.device.chips[0]
+    return None if pin is None else pin.chip
 
 
 def fill(

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 
 from tbuda_lab.core.errors import PlacementError
-from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
-from tbuda_lab.core.placer.policies.watch import Surpassed, Watch, cost
+from tbuda_lab.core.placer.policies.watch import Surpassed, Watch
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.stages import slowest_stage
 
 Policy = Callable[[Problem, Callable[[float], None]], list[Segment]]
 
@@ -18,14 +18,14 @@ _SHARE = 0.9
 
 
 def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
-    """A policy that gives the cheapest of `main` and `others` (sum of limiter cycles and epoch switches per input).
+    """A policy that gives the cheapest of `main` and `others` (limiter cycles and epoch switches per input,
+    summed over the epochs of a chip; on several chips the slowest one counts).
 
     Which of the others run to their end depends on costs alone, never on the clock, so results are reproducible: one is
     stopped as soon as its epochs so far and a lower bound for the rest cost more than the best known.
     """
 
     def guarded(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
-        switch = SWITCH_CYCLES / problem.options.microbatch
         best: list[Segment] | None = None
         failure: PlacementError | None = None
         try:
@@ -34,15 +34,15 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             failure = error
         refusals = dict(problem.refusals)
         for done, run in enumerate(others.values()):
-            limit = float("inf") if best is None else cost(best, switch)
+            limit = float("inf") if best is None else slowest_stage(problem, best)
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)
-            watch = Watch(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit, switch)
+            watch = Watch(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit)
             try:
                 found = run(problem, watch)
             except (PlacementError, Surpassed):
                 continue
-            if cost(found, switch) < limit:
+            if slowest_stage(problem, found) < limit:
                 best = found
         if best is None:
             assert failure is not None

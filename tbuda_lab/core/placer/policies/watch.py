@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.stages import epoch_cost
 
 
 class Surpassed(Exception):
@@ -16,13 +17,15 @@ class Surpassed(Exception):
 
 class Watch:
     """A progress check that raises `Surpassed` once the epochs so far, and what the rest must cost at least, reach
-    `limit` (cycles per input).
+    `limit` (cycles per input of the slowest chip).
 
-    The rest costs at least its area: the sum over its ops of the smallest cycles * cores, over the cores of the device.
+    The rest costs at least its area: the sum over its ops of the smallest cycles * cores, over the cores of a chip; and
+    the slowest of n chips has at least an n-th of everything to do.
     """
 
-    def __init__(self, problem: Problem, check: Callable[[float], None], limit: float, switch: float) -> None:
-        self._check, self._limit, self._switch, self._spent = check, limit, switch, 0.0
+    def __init__(self, problem: Problem, check: Callable[[float], None], limit: float) -> None:
+        self._problem, self._check, self._spent = problem, check, 0.0
+        self._limit = limit * len(problem.device.chips)
         area = np.zeros(len(problem.order) + 1)
         for op, table in enumerate(problem.tables):
             rows = table.rows[problem.legal[table.signature]]
@@ -34,7 +37,7 @@ class Watch:
 
     def closed(self, segment: Segment) -> None:
         """Counts an epoch that is final."""
-        self._spent += segment.limiter_cycles + self._switch
+        self._spent += epoch_cost(self._problem, segment)
         if self._spent + float(self._rest[segment.last]) >= self._limit:
             raise Surpassed
 
@@ -43,8 +46,3 @@ def closed(check: Callable[[float], None], segment: Segment) -> None:
     """Tells `check` about a final epoch, if it is a `Watch`."""
     if isinstance(check, Watch):
         check.closed(segment)
-
-
-def cost(segments: Sequence[Segment], switch: float) -> float:
-    """Cycles per input of all epochs, each with `switch` cycles for changing to it."""
-    return float(sum(s.limiter_cycles for s in segments)) + switch * len(segments)
