@@ -21,7 +21,8 @@ from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure, place_rows, polish
 
 _STEP = 1.12
-_TRIES = 10
+_TRIES = 6
+_ROUNDS = 4
 _SLACK = (1.0, 1.05, 1.12)
 _WORTH = 1.15  # an epoch that got slower by no more is not worth the search for a cut
 
@@ -65,7 +66,7 @@ class Rework:
             if kept is None:
                 parts += self._squeeze(a, b)
             else:
-                parts.append(polish(self.problem, kept, self.outside) if breaks else kept)
+                parts.append(self._polished(kept) if breaks else kept)
             for part in parts:
                 self._settled(part)
         return parts
@@ -78,7 +79,7 @@ class Rework:
             together = self._fit(a, b)
             apart = self._cost(inner)
             if together is not None:
-                together = polish(self.problem, together, self.outside)
+                together = self._polished(together)
             if together is not None and self._cost([together]) <= apart:
                 parts.append(together)
             elif any(op in self.changed for op in range(a, b)) or not inner:
@@ -226,10 +227,10 @@ class Rework:
             return [together]
         together = self._fit(first, last)
         if together is not None:
-            together = polish(self.problem, together, self.outside)
+            together = self._polished(together)
             if self._cost([together]) <= self._cost(self.old) * _WORTH:
                 return [together]
-        apart = self._split(first, last) if last - first > 1 else None
+        apart = self._split(first, last, together is not None) if last - first > 1 else None
         if together is not None and (apart is None or self._cost([together]) <= self._cost(apart)):
             return [together]
         if apart is None:
@@ -238,7 +239,11 @@ class Rework:
                 f"{name} fits no epoch",
                 [Diagnostic("error", name, "no-epoch", "it cannot be placed here", "remove its pin or its size")],
             )
-        return apart
+        return [self._polished(part) for part in apart]
+
+    def _polished(self, segment: Segment) -> Segment:
+        """Cores that are left go to the op that limits the epoch."""
+        return polish(self.problem, segment, self.outside, _ROUNDS)
 
     def _shrink(self, first: int, last: int) -> Segment | None:
         """Room made by ops that have time to spare: those that give most cores first, no more than are needed."""
@@ -301,10 +306,13 @@ class Rework:
             target = max(target + 1, target * _STEP)
         return None
 
-    def _split(self, first: int, last: int) -> list[Segment] | None:
-        """Two epochs: cut where the longest run from the front ends, or beside a touched op."""
+    def _split(self, first: int, last: int, whole_fits: bool = False) -> list[Segment] | None:
+        """Two epochs: cut beside a touched op, or in the middle where the whole would fit too, else where the longest
+        run from the front ends."""
         low, high = first, last
-        while high - low > 1:
+        if whole_fits:
+            low = (first + last) // 2
+        while high - low > 1 and not whole_fits:
             middle = (low + high) // 2
             if self._fit(first, middle) is not None:
                 low = middle
@@ -319,7 +327,7 @@ class Rework:
                 part = self._hold(a, b) or self._fit(a, b)
                 if part is None:
                     break
-                parts.append(polish(self.problem, part, self.outside))
+                parts.append(part)
             if len(parts) == 2 and (best is None or self._cost(parts) < self._cost(best)):
                 best = parts
         if best is None and first < low < last:
