@@ -16,6 +16,7 @@ from tbuda_lab.core.errors import Cancelled, TbudaError
 from tbuda_lab.core.frames import Frame, graph_frame, problems_frame, result_frames, summary_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets.desk import Desk
 from tbuda_lab.widgets.status import StatusBoard
 
 CHUNK = 512 * 1024
@@ -39,16 +40,18 @@ class Hub:
         session.on("stage", self._stage)
         session.on("run", self._progress)
         session.on("compiled", self._compiled)
-        session.on("problem", lambda _: self._publish([problems_frame(session.problems)]))
-        self._publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
+        session.on("problem", lambda _: self.publish([problems_frame(session.problems)]))
+        self.publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
         if session.result is not None:
             self._done_already()
             self._compiled(session.result)
+        self.desk = Desk(self)
 
     def _prepare(self, board: StatusBoard) -> None:
         self.comparisons: list[Comparison] = []
         self.error: Exception | None = None
         self.board = board
+        self.desk: Desk | None = None
         self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
         self._frames: dict[str, Frame] = {}
         self._packed: dict[str, tuple[int, dict[str, Any], bytes]] = {}
@@ -98,7 +101,7 @@ class Hub:
                 self._verifying = True
                 self.comparisons = list(self.session.verify())
                 self._stage("verify", 1.0)
-                self._publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
+                self.publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
             else:
                 self.session.run()
             self.board.end()
@@ -108,7 +111,7 @@ class Hub:
         except TbudaError as error:
             self.error = error
             self.board.end(str(error))
-            self._publish([problems_frame(self.session.problems)])
+            self.publish([problems_frame(self.session.problems)])
         except Exception as error:  # shown in the stage bar and raised again by wait()
             self.error = error
             self.board.end(f"{type(error).__name__}: {error}")
@@ -130,7 +133,7 @@ class Hub:
         if name == "run" and fraction >= 1.0 and self._verifying:
             self.board.step("verify", 0.0)
         if name == "trace" and fraction >= 1.0:
-            self._publish([graph_frame(self.session.graph("traced"), "traced")])
+            self.publish([graph_frame(self.session.graph("traced"), "traced")])
         if not self.busy and fraction >= 1.0 and name in ("check", "run"):
             self.board.running = False
         self._tell(force=fraction in (0.0, 1.0))
@@ -143,7 +146,7 @@ class Hub:
 
     def _compiled(self, result: Any) -> None:
         self.comparisons = []
-        self._publish([
+        self.publish([
             *result_frames(result),
             problems_frame(self.session.problems),
             summary_frame(self.session.device, self.session.name),
@@ -189,7 +192,8 @@ class Hub:
         self._on_selected.append(listener)
         return lambda: self._on_selected.remove(listener)
 
-    def _publish(self, frames: list[Frame]) -> None:
+    def publish(self, frames: list[Frame]) -> None:
+        """Frames that are new, for every view that wants them."""
         packed = []
         with self._lock:
             self._rev += 1
@@ -203,6 +207,19 @@ class Hub:
                 if view.wants(key):
                     _send(view, rev, header, buffer)
 
+    def send_frame(self, view: Listener, frame: Frame) -> None:
+        """A frame for one view alone: an answer, which is not kept."""
+        with self._lock:
+            self._rev += 1
+            rev = self._rev
+        _send(view, rev, *frame.pack())
+
+    def edited(self) -> None:
+        """An edit is compiled: what was run before belongs to another placement."""
+        self.board.begin("run")
+        self.board.running = False
+        self._tell(force=True)
+
     def _tell(self, force: bool = False) -> None:
         now = time.monotonic()
         if not force and now - self._told < STATUS_INTERVAL:
@@ -214,7 +231,7 @@ class Hub:
 
 def _urgency(key: str) -> int:
     """Small frames first, then what is seen first."""
-    order = ("summary", "problems", "graph:lowered", "ops", "graph:traced", "graph:passed", "netlist")
+    order = ("summary", "problems", "edits", "graph:lowered", "ops", "graph:traced", "graph:passed", "netlist")
     return order.index(key) if key in order else len(order)
 
 

@@ -39,7 +39,7 @@ class FileHub(Hub):
 
     def __init__(self, frames: Sequence[Frame]) -> None:
         self._prepare(StatusBoard(()))
-        self._publish(list(frames))
+        self.publish(list(frames))
 
     def start(self, verify: bool = True) -> None:
         """A file has no work to do."""

@@ -18,6 +18,7 @@ from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import twins
+from tbuda_lab.widgets.desk import MESSAGES
 from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
@@ -109,6 +110,8 @@ class View(anywidget.AnyWidget):
             self.hub.cancel()
         elif what == "start":
             self.hub.start()
+        elif what in MESSAGES and self.hub.desk is not None:
+            self.hub.desk.receive(self, content)
 
     def _selected(self, change: Mapping[str, Any]) -> None:
         new = change["new"]
@@ -201,7 +204,7 @@ class GraphView(View):
     """The graph of any stage of a session: pan, zoom, search, groups by module path."""
 
     kind = "graph"
-    frames_shown = ("graph", "ops")
+    frames_shown = ("graph", "ops", "edits")
 
     def svg(self, stage: str = "lowered") -> str:
         """The graph of a stage as SVG. Raises `KeyError` before the stage is there."""
@@ -215,7 +218,7 @@ class EpochGrid(View):
     """The core grid of every epoch, with the film strip."""
 
     kind = "grid"
-    frames_shown = ("ops", "netlist")
+    frames_shown = ("ops", "netlist", "edits")
 
     def svg(self, epoch: int = 0) -> str:
         """The grid of an epoch as SVG. Raises `KeyError` before there is a placement."""

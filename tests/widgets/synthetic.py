@@ -228,11 +228,16 @@ class FakeSession:
         self.gate = threading.Event()
         self.gate.set()
         self.cancelled = threading.Event()
-        self.events = Events("stage", "compiled", "run", "ran", "problem")
+        self.events = Events("stage", "compiled", "run", "ran", "problem", "edited", "stale")
+        self.history = self.future = self.records = ()
         self.stages = ("trace", "passes", "lower", "balance", "place", "emit", "check", "run")
 
     def on(self, event: str, listener: Any) -> Any:
         return self.events.on(event, listener)
+
+    @property
+    def stale(self) -> bool:
+        return self.result is None
 
     def graph(self, stage: str) -> Graph:
         return self._compiled.graph if stage == "traced" else getattr(self._compiled, stage)

@@ -61,7 +61,7 @@ def test_a_run_ends_with_every_frame_and_all_stages_done() -> None:
     hub.start()
     hub.wait(30)
     graphs = {"graph:traced", "graph:passed", "graph:lowered"}
-    assert set(page.frames()) == graphs | {"summary", "problems", "ops", "netlist"}
+    assert set(page.frames()) == graphs | {"summary", "problems", "ops", "netlist", "edits"}
     last = page.statuses()[-1]
     assert not last["running"] and [s["state"] for s in last["stages"]] == ["done"] * 9
     assert page.frames()["summary"].meta["pcc"] == pytest.approx(0.9991)

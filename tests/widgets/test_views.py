@@ -55,7 +55,7 @@ def test_a_view_that_says_hello_gets_status_and_its_frames(session: Session, sen
     grid = views.EpochGrid(session)
     grid._receive(grid, {"type": "hello", "have": {}}, [])
     assert next(m["type"] for m, _ in sent) == "status"
-    assert {m["key"] for m, _ in sent if m["type"] == "frame"} == {"ops", "netlist"}
+    assert {m["key"] for m, _ in sent if m["type"] == "frame"} == {"ops", "netlist", "edits"}
     assert [m["seq"] for m, _ in sent] == list(range(1, len(sent) + 1))
     before = len(sent)
     grid._receive(grid, {"type": "resync", "have": {m["key"]: m["rev"] for m, _ in sent if m["type"] == "frame"}}, [])

@@ -1,0 +1,71 @@
+"""Frames of editing: the legal shapes of one op, and the edits with what came of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.session import LegalTable, OverrideRecord, Session
+
+_NAMES_SHOWN = 20
+
+
+def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
+    """Everything a drag of one op needs, in one frame; at most 6 KB for 10 x 12 cores.
+
+    Columns, one value per shape, row by row: `verdict` (0 legal, else a key of meta `reasons`), `cycles`,
+    `epoch_cycles` (cycles per input), `l1_bytes`, `cores`. `anchors`: for every shape one bit mask per row of the grid,
+    bit x is set where the shape may start. seq: the question's number, so that an older answer can be told.
+    """
+    shapes = table.shapes.reshape(-1)
+    masks = table.anchors.reshape(-1)
+    narrow = table.shapes.shape[1] <= 16
+    columns = {
+        "verdict": np.ascontiguousarray(shapes["verdict"]),
+        "cycles": np.ascontiguousarray(shapes["cycles"]),
+        "epoch_cycles": np.ascontiguousarray(shapes["epoch_cycles"]),
+        "l1_bytes": np.ascontiguousarray(shapes["l1_bytes"]),
+        "cores": np.ascontiguousarray(shapes["cores"]),
+        "anchors": masks.astype("<u2" if narrow else "<u4"),
+    }
+    reasons = {str(k): {"name": r.name, "meaning": r.meaning, "fix": r.fix} for k, r in table.reasons.items()}
+    meta = {
+        "op": table.op, "rev": rev, "seq": seq, "rows": table.shapes.shape[0], "cols": table.shapes.shape[1],
+        "grid": list(table.grid), "start": list(table.start), "transposed": table.transposed, "reasons": reasons,
+    }  # fmt: skip
+    return Frame("legal", meta, columns)
+
+
+def edits_frame(session: Session, busy: bool) -> Frame:
+    """Undo and redo labels, whether the picture is older than the edits, and every override with what it obtained."""
+    history, future = session.history, session.future
+    meta = {
+        "rev": session.rev, "stale": bool(session.stale), "busy": busy,
+        "undo": history[-1].label if history else "", "redo": future[0].label if future else "",
+        "overrides": [_record(r) for r in session.records],
+    }  # fmt: skip
+    return Frame("edits", meta)
+
+
+def _record(record: OverrideRecord) -> dict[str, Any]:
+    kind = record.kind
+    got = {value_text(kind, value) for value in record.obtained.values()}
+    return {
+        "target": record.target, "field": kind, "requested": value_text(kind, record.requested),
+        "obtained": ", ".join(sorted(got)), "state": record.state, "because": record.because, "python": record.python,
+        "matches": record.matches, "names": list(record.matched[:_NAMES_SHOWN]),
+        "removable": isinstance(record.override.target, str),
+    }  # fmt: skip
+
+
+def value_text(kind: str, value: Any) -> str:
+    """A requested or obtained value as a person reads it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {value_text(kind, v)}" for k, v in value.items() if v is not None)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (tuple, list)):
+        return ("x" if kind in ("op_size", "t_stream_shape") else ", ").join(str(v) for v in value)
+    return str(value)
