@@ -44,10 +44,14 @@ class OpFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Frontier:
-    """Cheapest rows for every target: cores ascending, cycles descending; `dram` cores each of them takes."""
+    """Cheapest rows for every target: cores ascending, cycles descending; `dram` cores each of them takes. `cycles` are
+    what the target is for: the limiter, or the kernel over the part of the target that it may take; both stand beside.
+    """
 
     cores: np.ndarray
     cycles: np.ndarray
+    limiter: np.ndarray
+    kernel: np.ndarray
     dram: np.ndarray
     row: np.ndarray
 
@@ -167,22 +171,34 @@ class Problem:
         total = sum(int(move.operand_cores[p][row]) for p, place in enumerate(where) if place == HOST)
         return total + (int(move.output_cores[row]) if output == HOST else 0)
 
-    def frontier(self, op: int, where: tuple[str, ...], output: str, dram_load: int) -> Frontier:
-        """Rows that are cheapest in cores for some target, given how many cores use DRAM in the epoch."""
+    def frontier(
+        self, op: int, where: tuple[str, ...], output: str, dram_load: int, kernel_part: float = 1.0
+    ) -> Frontier:
+        """Rows that are cheapest in cores for some target, given how many cores use DRAM in the epoch. `kernel_part`:
+        the kernel alone may take that part of the target (1: no more is asked of it than of the operands)."""
         table = self.tables[op]
         load = Load(dram_load, 0)
-        key = (table.signature, where, output, dram_divider(self.device, dram_load))
+        key = (table.signature, where, output, dram_divider(self.device, dram_load), kernel_part)
         found = self._frontiers.get(key)
         if found is None:
             legal = self.legal[table.signature]
-            cycles = np.ceil(self.row_limits(op, where, output, load)[legal]).astype(np.int64)
+            limiter = np.ceil(self.row_limits(op, where, output, load)[legal]).astype(np.int64)
+            kernel = table.rows["cycles"][legal].astype(np.int64)
+            cycles = np.maximum(limiter, np.ceil(kernel / kernel_part).astype(np.int64))
             dram = self.dram_cores(op, where, output)[legal]
             rows = table.rows[legal]
             by = np.lexsort((legal, -rows["buf_size_mb"].clip(max=2), rows["t"], dram, cycles, rows["cores"]))
             best = np.minimum.accumulate(cycles[by])
             keep = np.concatenate([[True], best[1:] < best[:-1]])
             pick = by[keep]
-            found = Frontier(rows["cores"][pick].astype(np.int64), cycles[pick], dram[pick], legal[pick])
+            found = Frontier(
+                rows["cores"][pick].astype(np.int64),
+                cycles[pick],
+                limiter[pick],
+                kernel[pick],
+                dram[pick],
+                legal[pick],
+            )
             self._frontiers[key] = found
         return found
 

@@ -140,15 +140,18 @@ class EdgeBook:
         return self._within(producer, EdgeCost(EdgeReason.LEGAL, fan_out, 0, phases))
 
 
-def alternatives(problem: Problem, op: int, first: int, last: int, load: int, target: float) -> np.ndarray:
-    """Legal rows of an op that meet the target, fewest cores first."""
+def alternatives(
+    problem: Problem, op: int, first: int, last: int, load: int, target: float, kernel: float = math.inf
+) -> np.ndarray:
+    """Legal rows of an op that meet the target, and one for the kernel alone, fewest cores first."""
     where, output = problem.places(op, first, last)
     table = problem.tables[op]
     legal = problem.legal[table.signature]
     cycles = problem.row_limits(op, where, output, Load(load, 0))[legal]
-    rows = legal[cycles <= target]
+    meets = (cycles <= target) & (table.rows["cycles"][legal] <= kernel)
+    rows = legal[meets]
     data = table.rows[rows]
-    cycles = cycles[cycles <= target]
+    cycles = cycles[meets]
     # one row per shape: among equal grids and streams the fastest, then the larger ublock (it comes first)
     by = np.lexsort((rows, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))
     chosen: np.ndarray = rows[by]
@@ -163,6 +166,7 @@ def choose_rows(
     load: int,
     target: float,
     outside: Mapping[int, int],
+    kernel: float = math.inf,
 ) -> tuple[dict[int, int] | None, EdgeBook]:
     """Rows for ops [first, last) with legal edges: the picked ones where they are legal, else the next best of the op,
     else of one of its producers. None if that does not suffice; the book then tells the last refusal."""
@@ -175,7 +179,7 @@ def choose_rows(
         if book.check(op, picked[op]):
             book.rows[op] = picked[op]
             continue
-        if _repair(problem, book, op, load, target):
+        if _repair(problem, book, op, load, target, kernel):
             continue
         return None, book
     return book.rows, book
@@ -202,9 +206,9 @@ def _spread(rows: np.ndarray, table: np.ndarray, limit: int) -> list[int]:
     return [int(rows[i]) for i in leading[:limit]] + [int(r) for r in rows[: limit // 2]]
 
 
-def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float) -> bool:
+def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float, kernel: float) -> bool:
     options = _spread(
-        alternatives(problem, op, book.first, book.last, load, target), problem.tables[op].rows, _ALTERNATIVES
+        alternatives(problem, op, book.first, book.last, load, target, kernel), problem.tables[op].rows, _ALTERNATIVES
     )
     for row in options:
         if book.check(op, row):
@@ -212,7 +216,7 @@ def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float)
             return True
     for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
         kept = book.rows.pop(producer)
-        others = alternatives(problem, producer, book.first, book.last, load, target)
+        others = alternatives(problem, producer, book.first, book.last, load, target, kernel)
         for other in _spread(others, problem.tables[producer].rows, _ALTERNATIVES):
             if other == kept or not book.check(producer, other):
                 continue

@@ -22,13 +22,18 @@ from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, 
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
 from tbuda_lab.core.placer.stages import divide, rules
 
+KERNEL_WEIGHT = 1.0
+"""What a cycle of the slowest kernel costs beside one of the limiter. While DRAM sets the pace of an epoch its kernels
+are free to be slow; but the limits are estimates, a larger batch lifts them, and then the kernels are what is left."""
+
+_KERNEL_PARTS = (1.0, 0.5, 0.25)
 _TARGETS = 160
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 
 
 @dataclasses.dataclass
 class _Bound:
-    cycles: int
+    cost: float
     level: int
     target: int
 
@@ -38,10 +43,12 @@ class Optimal:
 
     def __init__(self, problem: Problem, check: Callable[[float], None]) -> None:
         self.problem, self.check = problem, check
-        self.levels = divider_levels(problem)
-        self.caps = np.array([cores_at_divider(problem.device, d) for d in self.levels])
+        # a level: how many cores may use DRAM, and the part of the target that kernels may take
+        dividers = divider_levels(problem)
+        self.levels = [(d, part) for d in dividers for part in _KERNEL_PARTS]
+        self.caps = np.array([cores_at_divider(problem.device, d) for d, _ in self.levels])
         self.targets = self._targets()
-        self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
         self.bounds: list[dict[int, _Bound]] = []  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
 
@@ -59,22 +66,25 @@ class Optimal:
         high = max(high, low + 1)
         return np.unique(np.ceil(np.geomspace(max(1, low), high, _TARGETS))).astype(np.int64)
 
-    def _needs(self, op: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(levels, targets) arrays: cores, DRAM cores and cycles of the cheapest row that meets each target."""
+    def _needs(self, op: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(levels, targets) arrays: cores, DRAM cores, limiter and kernel cycles of the cheapest row that meets each
+        target."""
         problem = self.problem
         where, output = problem.places(op, first, last)
         key = (problem.tables[op].signature, where, output)
         found = self._tables.get(key)
         if found is None:
             shape = (len(self.levels), len(self.targets))
-            cores, dram, cycles = np.full(shape, BIG), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-            for i, cap in enumerate(self.caps):
-                front = problem.frontier(op, where, output, int(cap))
+            cores = np.full(shape, BIG)
+            dram, limiter, kernel = (np.zeros(shape, np.int64) for _ in range(3))
+            for i, (cap, (_, part)) in enumerate(zip(self.caps, self.levels, strict=True)):
+                front = problem.frontier(op, where, output, int(cap), part)
                 at = np.searchsorted(-front.cycles, -self.targets, side="left")
                 ok = at < len(front.cycles)
                 pick = at[ok]
-                cores[i, ok], dram[i, ok], cycles[i, ok] = front.cores[pick], front.dram[pick], front.cycles[pick]
-            found = (cores, dram, cycles)
+                cores[i, ok], dram[i, ok] = front.cores[pick], front.dram[pick]
+                limiter[i, ok], kernel[i, ok] = front.limiter[pick], front.kernel[pick]
+            found = (cores, dram, limiter, kernel)
             self._tables[key] = found
         return found
 
@@ -83,13 +93,14 @@ class Optimal:
         problem = self.problem
         n = len(problem.order)
         shape = (len(self.levels), len(self.targets))
-        cores, dram, slowest = (np.zeros(shape, np.int64) for _ in range(3))
+        cores, dram, limiter, kernel = (np.zeros(shape, np.int64) for _ in range(4))
+        levels = np.arange(len(self.levels))
         waiting = (
             {op: sum(1 for r in {r for r, _ in problem.facts[op].readers}) for op in range(first, n)}
             if first < n
             else {}
         )
-        current: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        current: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
         found: dict[int, _Bound] = {}
         chip: int | None = None
         for last in range(first + 1, n + 1):
@@ -100,7 +111,8 @@ class Optimal:
                 break
             chip = chip if wanted is None else wanted
             current[op] = self._needs(op, first, last)
-            np.maximum(slowest, current[op][2], out=slowest)
+            np.maximum(limiter, current[op][2], out=limiter)
+            np.maximum(kernel, current[op][3], out=kernel)
             cores += current[op][0]
             dram += current[op][1]
             for producer in {p for p in problem.facts[op].producers if p >= first}:
@@ -117,10 +129,10 @@ class Optimal:
                 if not (cores <= problem.cores).any():
                     break
                 continue
-            level_first = np.where(fits.any(axis=1), fits.argmax(axis=1), len(self.targets))
-            level = int(level_first.argmin())
-            target = int(level_first[level])
-            found[last] = _Bound(int(slowest[level, target]), level, target)
+            at = fits.argmax(axis=1)  # the lowest target of each level that fits
+            cost = np.where(fits[levels, at], limiter[levels, at] + KERNEL_WEIGHT * kernel[levels, at], np.inf)
+            level = int(cost.argmin())
+            found[last] = _Bound(float(cost[level]), level, int(at[level]))
         return found
 
     def _chip(self, op: int) -> int | None:
@@ -141,7 +153,7 @@ class Optimal:
             if target >= len(self.targets):
                 break
             segment = self._attempt(first, last, level, target, outside or {})
-            if segment is not None and (best is None or segment.limiter_cycles < best.limiter_cycles):
+            if segment is not None and (best is None or weighed(segment) < weighed(best)):
                 best = segment
             if best is not None:
                 break
@@ -149,16 +161,16 @@ class Optimal:
 
     def _attempt(self, first: int, last: int, level: int, target: int, outside: dict[int, int]) -> Segment | None:
         problem = self.problem
-        load, limit = int(self.caps[level]), int(self.targets[target])
+        load, limit, part = int(self.caps[level]), int(self.targets[target]), self.levels[level][1]
         picked: dict[int, int] = {}
         for op in range(first, last):
             where, output = problem.places(op, first, last)
-            front = problem.frontier(op, where, output, load)
+            front = problem.frontier(op, where, output, load, part)
             at = int(np.searchsorted(-front.cycles, -limit, side="left"))
             if at >= len(front.row):
                 return None
             picked[op] = int(front.row[at])
-        rows, book = choose_rows(problem, first, last, picked, load, limit, outside)
+        rows, book = choose_rows(problem, first, last, picked, load, limit, outside, limit * part)
         if rows is None:
             problem.refusals[first, last] = _say(problem, book.refusal)
             return None
@@ -180,11 +192,11 @@ class Optimal:
                 if segment is _UNKNOWN:
                     if real_only:
                         continue
-                    cycles.append(bound.cycles * optimism + switch)
+                    cycles.append(bound.cost * optimism + switch)
                 elif segment is None:
                     continue
                 else:
-                    cycles.append(segment.limiter_cycles + switch)
+                    cycles.append(weighed(segment) + switch)
                 lasts.append(last)
             found.append((np.array(lasts, dtype=np.int64), np.array(cycles)))
         return found
@@ -234,7 +246,7 @@ class Optimal:
                 segment = self.realise(*span)
                 self.real[span] = segment
                 if segment is not None:
-                    slack.append(segment.limiter_cycles / max(1, self.bounds[span[0]][span[1]].cycles) - 1.0)
+                    slack.append(weighed(segment) / max(1.0, self.bounds[span[0]][span[1]].cost) - 1.0)
                 budget -= 1
             self.check(0.5 + 0.4 * (1 - max(0, budget) / (60 + 3 * n)))
             if budget <= 0:
@@ -307,6 +319,11 @@ class Optimal:
                 for i in stuck
             ],
         )
+
+
+def weighed(segment: Segment) -> float:
+    """What an epoch costs the policy: cycles of its limiter, and a part of those of its slowest kernel."""
+    return segment.limiter_cycles + KERNEL_WEIGHT * segment.kernel_cycles
 
 
 def _say(problem: Problem, refusal: tuple[int, int, EdgeReason] | None) -> str:
