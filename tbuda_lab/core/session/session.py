@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,13 @@ RESULTS_KEPT = 32
 T = TypeVar("T")
 
 
+def as_sample(inputs: Any) -> Any:
+    """One sample as forward takes it: a tuple of positional inputs, or a mapping by argument name."""
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+
+
 class Session:
     """Traces, compiles, runs, verifies and edits one model on one simulated device.
 
@@ -68,7 +75,7 @@ class Session:
         journal: str | Path | None = None,
     ) -> None:
         self.model = model
-        self.sample_inputs = (sample_inputs,) if isinstance(sample_inputs, torch.Tensor) else tuple(sample_inputs)
+        self.sample_inputs = as_sample(sample_inputs)
         self.device = device if isinstance(device, DeviceSpec) else load_device(device)
         self.name = name
         self.rev = 0
@@ -268,8 +275,7 @@ class Session:
 
     def verify(self, inputs: Any = None, mode: str = "golden") -> list[Comparison]:
         """Run one sample on the device and in torch (float32, eager) and compare every output."""
-        sample = self.sample_inputs if inputs is None else inputs
-        sample = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
+        sample = self.sample_inputs if inputs is None else as_sample(inputs)
         got = self.run([sample], mode)[0]
         wanted = frontend.reference(self.model, sample)
         return [
