@@ -12,6 +12,7 @@ from tbuda_lab.core.netlist.reader.programs import read_programs
 from tbuda_lab.core.netlist.reader.queues import read_queues
 from tbuda_lab.core.netlist.schema import Netlist
 
+_MOST_LEVELS = 100
 _MOST_NODES = 20_000_000  # of a text with aliases, after following them
 
 
@@ -33,6 +34,9 @@ def read_text(text: str, path: str | None = None) -> Netlist:
 def _compose(text: str) -> Node | Finding:
     """The node graph of the first document, by libyaml; a finding if it is no YAML."""
     try:
+        deep = _too_deep(text)
+        if deep is not None:
+            return deep
         loader = yaml.CSafeLoader(text)
         try:
             root = loader.get_node() if loader.check_node() else None
@@ -51,6 +55,25 @@ def _compose(text: str) -> Node | Finding:
     if "&" in text and "*" in text and _expanded(root) > _MOST_NODES:
         return Finding("error", "Y1", (), "aliases (`*name`) expand without end", "write the values out")
     return root
+
+
+def _too_deep(text: str) -> Finding | None:
+    """A finding for a text nested beyond all netlists: libyaml composes by recursion and would crash the process.
+
+    Raises what the YAML parser raises.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MOST_LEVELS:
+                mark = event.start_mark
+                place = (mark.line + 1, mark.column + 1) if mark else (None, None)
+                return Finding("error", "Y1", (), f"nested more than {_MOST_LEVELS} levels deep",
+                               "a netlist has ten levels at most", *place)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return None
 
 
 def _expanded(root: Node) -> int:
