@@ -192,6 +192,8 @@ class Placement:
     ublock_order: dict[str, str] = dataclasses.field(default_factory=dict)  # by op: "r" | "c"
     report: PlacementReport | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
+    input_buffers: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    """By op, where short branches of a fork have to wait: least tiles per core of each input buffer (0: the usual)."""
 
     def candidate(self, op: str) -> np.void:
         """The chosen row of an op's table."""

@@ -12,6 +12,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.forkjoin import buffer
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.problem import Pin, Problem
 from tbuda_lab.core.placer.queues import QueuePlanner
@@ -62,6 +63,8 @@ def place(
     ops, epochs = _placed(problem, segments, chips)
     check_reach(graph, ops, device)
     queues = QueuePlanner(graph, models, ops, problem.orders, device, options, overrides).run()
+    waiting = [buffer(problem, segment, i) for i, segment in enumerate(segments)]
+    diagnostics += [d for one in waiting for d in one.diagnostics]
     check(0.98, "reporting")
     summary = report(problem, segments, name, blocked_reasons(problem, segments, problem.refusals))
     check(1.0, "placed")
@@ -75,6 +78,7 @@ def place(
         problem.orders,
         summary,
         tuple(diagnostics),
+        {op: tiles for one in waiting for op, tiles in one.input_tiles.items()},
     )
 
 

@@ -1,0 +1,112 @@
+"""Fork-joins: which branches hold too little, by hand-counted cases, and that larger buffers stay within L1."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.tm import broadcast
+from tbuda_lab.core.lowering.hwops import HwBinary, HwReduce, HwUnary
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.forkjoin import buffer, find, input_buffer_tiles
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.schedule import schedule
+from tbuda_lab.core.placer.segment import Segment, place_rows
+from tests.placer.graphs import Sketch
+from tests.placer.test_place import placed
+
+DEVICE = load_device("wormhole_b0")
+
+
+def diamond(tiles: int, reduce: bool) -> Graph:
+    """exp of a row of tiles, and the same times its maximum over the row (or times its gelu)."""
+    s = Sketch()
+    shape = (1, 1, 32, 32 * tiles)
+    x = s.op("fork", HwUnary("exp"), shape, s.input("x", *shape))
+    if reduce:
+        top = s.op("way", HwReduce("c"), (1, 1, 32, 32), x)
+        return s.output(s.op("join", HwBinary("multiply"), shape, x, (top, (broadcast("c", tiles),))))
+    return s.output(s.op("join", HwBinary("multiply"), shape, x, s.op("way", HwUnary("gelu"), shape, x)))
+
+
+def epoch(graph: Graph, ublock: int) -> tuple[Problem, Segment]:
+    """All ops in one epoch on a core each, unstreamed, `ublock` columns at a time, double output buffer."""
+    options = CompileOptions()
+    models = op_models(graph, DEVICE, options)
+    problem = Problem(graph, models, DEVICE, options, schedule(graph), {}, frozenset())
+    rows = {}
+    for op, table in enumerate(problem.tables):
+        data = table.rows
+        rows[op] = next(
+            int(i)
+            for i in table.legal()
+            if data["cores"][i] == 1
+            and data["t"][i] == 1
+            and int(data["ublock_c"][i]) in (1, ublock)
+            and (data["ublock_c"][i] == ublock or problem.order[op] == "way")
+        )
+    segment = place_rows(problem, 0, len(problem.order), rows)
+    assert segment is not None
+    return problem, segment
+
+
+@pytest.mark.parametrize("tiles", [8, 64])
+def test_a_branch_that_needs_all_before_its_first_result_starves_the_other_unless_it_is_held(tiles: int) -> None:
+    """The reduction needs the whole row once; the other branch holds the fork's output (two rows) or less."""
+    problem, segment = epoch(diamond(tiles, True), 8)
+    pairs = find(problem, segment)
+    fork, join = problem.number["fork"], problem.number["join"]
+    row = problem.tables[fork].rows[segment.rows[fork]]
+    held = int(row["buf_size_mb"]) * tiles + input_buffer_tiles(
+        problem.profiles[join], 0, problem.tables[join].rows[segment.rows[join]]
+    )
+    assert bool(pairs) == (held < tiles)
+
+
+def test_branches_of_equal_kind_need_no_more_than_they_hold() -> None:
+    assert not find(*epoch(diamond(64, False), 8))
+
+
+def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
+    """A streamed attention-like diamond: the fork keeps slices only, so its short branch must wait in the join."""
+    graph = diamond(64, True)
+    # slices of 4 columns: the fork's buffer holds 8 of 64 tiles, the reduction needs them all
+    p = placed(graph, DEVICE, tuple(Override("t_stream_shape", n, (1, 16)) for n in ("fork", "join")))
+    options = CompileOptions()
+    problem = Problem(graph, p.models, DEVICE, options, p.schedule, {}, frozenset())
+    if p.ops["fork"].epoch == p.ops["join"].epoch:
+        fork, join = p.candidate("fork"), p.candidate("join")
+        slice_tiles = 64 // int(fork["stream_c"])
+        held = slice_tiles * int(fork["buf_size_mb"]) + p.input_buffers["join"][0] * int(join["cores"])
+        assert held >= 64
+        assert any(d.rule == "fork-join" and "join" in d.message for d in p.diagnostics)
+    for op, tiles in p.input_buffers.items():
+        row, profile = p.candidate(op), p.models[op].profile
+        assert profile is not None
+        usual = [input_buffer_tiles(profile, i, row) for i in range(len(profile.operands))]
+        more = sum(
+            max(0, t - u) * tile_bytes(o.df, align=DEVICE.tile_align)
+            for t, u, o in zip(tiles, usual, profile.operands, strict=True)
+        )
+        assert int(row["l1_total"]) + more <= DEVICE.l1_usable
+    at = 0
+    for i, e in enumerate(p.epochs):
+        rows = tuple(p.ops[n].row for n in e.ops)
+        segment = Segment(at, at + len(rows), rows, ((0, 0, False),) * len(rows), 0, 0)
+        at += len(rows)
+        for pair in find(problem, segment):
+            said = buffer(problem, segment, i)
+            join = problem.order[pair.join]
+            assert said.input_tiles.get(join) or any(d.severity == "warning" for d in said.diagnostics)
+
+
+def test_a_chain_has_no_forks() -> None:
+    s = Sketch()
+    x = s.input("x", 1, 1, 64, 64)
+    for i in range(4):
+        x = s.op(f"n{i}", HwUnary("exp"), (1, 1, 64, 64), x)
+    p = placed(s.output(x), DEVICE)
+    assert not p.input_buffers
