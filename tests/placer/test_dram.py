@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
+from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.dram import ALGORITHMS, Request, allocate, allocate_dram, allocate_host
 from tbuda_lab.core.placer.noc import hops, sharing
+from tbuda_lab.core.placer.queues import QueuePlanner
+from tests.placer.graphs import encoder
+from tests.placer.test_place import check, placed
 
 DEVICES = ["grayskull", "wormhole_b0", "blackhole", "e300", "n300"]
 REQUESTS = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 40_000_000)), max_size=25)
@@ -177,3 +182,19 @@ def test_closest_takes_the_near_channel_and_spreads_within_an_epoch() -> None:
         [Request("a", 0, 1, 4096, hops=near, epoch=1), Request("b", 0, 1, 4096, hops=near, epoch=2)], spec, "CLOSEST"
     )
     assert other["a"][0][0] == other["b"][0][0] == 4
+
+
+def test_a_model_is_placed_with_near_channels() -> None:
+    graph, spec = encoder(2), load_device("wormhole_b0")
+    cut = (Override("epoch_break", "l1.q"),)
+    near, turns = (placed(graph, spec, cut, dram_placement_algorithm=a) for a in ("CLOSEST", "ROUND_ROBIN"))
+    check(graph, spec, near)
+
+    def way(p: Placement) -> int:
+        """Hops from the cores that use a buffer to its channel, over all queues in DRAM."""
+        planner = QueuePlanner(graph, p.models, p.ops, p.ublock_order, spec, CompileOptions(), ())
+        queues = [q for q in p.queues.values() if q.location == "dram"]
+        tables = [planner._hops(q, q.chip) for q in queues]
+        return sum(int(t[i, c]) for q, t in zip(queues, tables, strict=True) for i, (c, _) in enumerate(q.buffers))
+
+    assert near.ops == turns.ops and 0 < way(near) < way(turns)
