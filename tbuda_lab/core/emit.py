@@ -176,6 +176,7 @@ class _Emitter:
             math_fidelity=str(fidelity),
             tile_dim=(TILE, TILE),
             buf_size_mb=int(row["buf_size_mb"]),
+            input_buf_min_size_tiles=self._input_buffers(node),
             untilize_output=True if node.name in self.feeds_output else None,
             attributes=self._attributes(node, row),
         )
@@ -209,6 +210,13 @@ class _Emitter:
         edge = node.inputs[0]
         slices = apply_shapes(edge.tms, tile_shape(self.graph[edge.source].shape))[0]
         return slices * int(row["stream_c"])
+
+    def _input_buffers(self, node: Node) -> list[int] | None:
+        """Tiles of input buffers that a fork asks for, one per operand, 0 where the backend may choose."""
+        tiles = self.placement.input_buffers.get(node.name)
+        if tiles is None:
+            return None
+        return [0, *tiles, 0] if isinstance(node.op, HwSparseMatmul) else list(tiles)
 
     def _attributes(self, node: Node, row: np.void) -> dict[str, Any]:
         op = node.op
@@ -270,9 +278,14 @@ class _Emitter:
             schema.Var(True, static),
             schema.Loop("$p_loop_count"),
         ]
-        for net in graphs.values():
+        for epoch, net in zip(self.placement.epochs, graphs.values(), strict=True):
+            born, freed = (self._dynamic(end, epoch.index) for end in (0, 1))
+            if born:
+                instructions.append(schema.Allocate(born))
             if net.ops:
                 instructions.append(schema.Execute(net.name, self._settings(net, pointer)))
+            if freed:
+                instructions.append(schema.Deallocate(freed))
         for depth, i in pointer.items():
             for which in ("gptr", "lptr"):
                 name = f"${which}_q{i}"
@@ -280,8 +293,13 @@ class _Emitter:
         instructions.append(schema.EndLoop())
         return schema.Program("run_fwd_0", instructions)
 
+    def _dynamic(self, end: int, epoch: int) -> list[str]:
+        """Queues that share addresses and whose life begins (end 0) or ends (end 1) with this epoch."""
+        queues = self.placement.queues.values()
+        return [q.name for q in queues if q.lifetime is not None and q.lifetime[end] == epoch]
+
     def _streams(self, q: QueuePlacement) -> bool:
-        return q.kind in ("input", "e2e") and q.access == "queue"
+        return q.kind in ("input", "e2e") and q.access == "queue" and q.lifetime is None
 
     def _settings(self, net: schema.NetGraph, pointer: dict[int, int]) -> dict[str, schema.QueueSetting] | None:
         read = dict.fromkeys(i.source for op in net.ops.values() for i in op.inputs)
@@ -293,6 +311,9 @@ class _Emitter:
             fields: dict[str, schema.Value] = {"prologue": q.prologue, "epilogue": False, "zero": False}
             if q.access == "ram":
                 fields |= {"rd_ptr_global": "$c_zero", "wr_ptr_global": "$c_zero"}
+            elif q.lifetime is not None:
+                # Allocated anew in every pass of the loop, so its pointers start at 0 each time.
+                fields |= {"rd_ptr_local": "$c_zero", "rd_ptr_global": "$c_zero"}
             elif self._streams(q):
                 i = pointer[q.entries]
                 fields |= {"rd_ptr_local": f"$lptr_q{i}", "rd_ptr_global": f"$gptr_q{i}"}
