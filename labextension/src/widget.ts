@@ -9,6 +9,7 @@ import type { Host } from './views/host.js';
 import { Inspector } from './views/inspector.js';
 import { NetlistView } from './views/netlist.js';
 import { NetlistFile } from './views/netlistfile.js';
+import { OverridesPanel } from './views/overrides.js';
 import { ProblemsView } from './views/problems.js';
 import { makeRoot } from './views/root.js';
 import { Store } from './views/store.js';
@@ -31,6 +32,7 @@ const VIEWS: Record<string, new (store: Store) => View> = {
   table: TableView,
   netlist: NetlistView,
   netlistfile: NetlistFile,
+  overrides: OverridesPanel,
   problems: ProblemsView,
   inspector: Inspector
 };

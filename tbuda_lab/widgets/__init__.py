@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "ProblemsView", "StaticView")
+_VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView")
 _FILES = ("NetlistFile", "open_netlist")
 _REPORT = ("report_html", "write_report")
 

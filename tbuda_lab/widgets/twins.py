@@ -71,6 +71,17 @@ def problems_html(frames: Mapping[str, Frame]) -> str:
     return f"<ul>{''.join(rows)}</ul>"
 
 
+def overrides_html(frames: Mapping[str, Frame]) -> str:
+    """Every override with what it obtained."""
+    records = frames["edits"].meta["overrides"] if "edits" in frames else []
+    if not records:
+        return "<p>no overrides</p>"
+    fields = ("target", "field", "requested", "obtained", "state", "because", "python")
+    head = "".join(f"<th>{name}</th>" for name in fields)
+    rows = ("".join(f"<td>{escape(str(r[name]))}</td>" for name in fields) for r in records)
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
 def bringup_html(frames: Mapping[str, Frame]) -> str:
     """The workbench at a glance: numbers, the busiest epoch, the slowest ops; the graph where there is room."""
     parts = [metrics_html(frames)]

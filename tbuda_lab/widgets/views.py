@@ -275,6 +275,20 @@ class NetlistView(View):
         return f"<details><summary>Netlist</summary><pre>{escape(text)}</pre></details>"
 
 
+class OverridesPanel(View):
+    """Every override: what it asks, what it got and why, the Python line, a way to take it back."""
+
+    kind = "overrides"
+    frames_shown = ("edits",)
+
+    def to_python(self) -> str:
+        """All overrides as calls of PyBuda's `config` module."""
+        return self.session.to_python()
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return twins.overrides_html(frames)
+
+
 class ProblemsView(View):
     """What the stages had to say, errors first."""
 

@@ -1,10 +1,12 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
 import { h } from './dom.js';
+import { NodeMenu } from './graph/menu.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
+import { OverridesPanel } from './overrides.js';
 import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
@@ -58,6 +60,7 @@ export class Tabs implements View {
 export class BringUp implements View {
   readonly element: HTMLElement;
   private readonly views: View[];
+  private readonly menu: NodeMenu;
 
   constructor(store: Store) {
     const stages = new StageBar(store);
@@ -66,12 +69,17 @@ export class BringUp implements View {
     const grid = new GridView(store);
     const table = new TableView(store);
     const netlist = new NetlistView(store);
-    const counted: { now: number; tell: (n: number) => void } = { now: 0, tell: n => (counted.now = n) };
-    const problems = new ProblemsView(store, n => counted.tell(n));
-    const tabs = new Tabs([['ops', 'Ops', table], ['netlist', 'Netlist', netlist], ['problems', 'Problems', problems]]);
-    counted.tell = n => tabs.badge('problems', n);
-    counted.tell(counted.now);
+    const badges = new Map<string, number>();
+    let show: (id: string, count: number) => void = (id, count) => badges.set(id, count);
+    const problems = new ProblemsView(store, n => show('problems', n));
+    const overrides = new OverridesPanel(store, n => show('overrides', n));
+    const tabs = new Tabs([
+      ['ops', 'Ops', table], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides], ['problems', 'Problems', problems]
+    ]);
+    show = (id, count) => tabs.badge(id, count);
+    badges.forEach((count, id) => show(id, count));
     const inspector = new Inspector(store);
+    this.menu = new NodeMenu(store, graph.element);
     this.views = [stages, metrics, graph, grid, tabs, inspector];
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
       stages.element, metrics.element,
@@ -80,6 +88,7 @@ export class BringUp implements View {
   }
 
   dispose(): void {
+    this.menu.dispose();
     this.views.forEach(view => view.dispose());
   }
 }

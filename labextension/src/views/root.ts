@@ -1,10 +1,11 @@
 /** The element every view stands in: carries the style sheet and follows the theme. */
 import { h } from './dom.js';
+import { editStyle } from './editstyle.js';
 import { style } from './style.js';
 import { isDark, onTheme } from './theme.js';
 
 export function makeRoot(name: string, ...children: HTMLElement[]): { root: HTMLElement; dispose: () => void } {
-  const root = h('div', { class: 'tb-root', 'data-tb-root': name }, h('style', {}, style), ...children);
+  const root = h('div', { class: 'tb-root', 'data-tb-root': name }, h('style', {}, style + editStyle), ...children);
   const theme = () => {
     root.classList.toggle('tb-dark', isDark());
     root.dataset['tbTheme'] = isDark() ? 'dark' : 'light';

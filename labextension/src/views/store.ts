@@ -28,9 +28,37 @@ export interface Status {
   stages: StageState[];
 }
 
+/** What came of the last edit asked for here. */
+export interface Answer {
+  ok: boolean;
+  text: string;
+}
+
+/** Meta of the `edits` frame; there is one where edits can be made. */
+export interface Edits {
+  stale: boolean;
+  busy: boolean;
+  undo: string;
+  redo: string;
+  overrides: Overridden[];
+}
+
+export interface Overridden {
+  target: string;
+  field: string;
+  requested: string;
+  obtained: string;
+  state: 'obtained' | 'missed' | 'vetoed' | 'unmatched' | 'pending';
+  because: string;
+  python: string;
+  matches: number;
+  names: string[];
+  removable: boolean;
+}
+
 export type ColourBy = 'load' | 'family' | 'epoch';
 
-type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line';
+type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line' | 'answer' | 'asked';
 
 const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellable: false, failed: false, stages: [] };
 
@@ -41,6 +69,7 @@ export class Store {
   epoch = 0;
   colour: ColourBy = 'load';
   status: Status = IDLE;
+  answer: Answer = { ok: true, text: '' };
 
   private readonly revisions = new Map<string, number>();
   private readonly assembler = new Assembler();
@@ -111,6 +140,24 @@ export class Store {
     this.emit('colour', colour);
   }
 
+  /** Null where nothing can be edited: a file, a page without a kernel, a session before its first word. */
+  get edits(): Edits | null {
+    const frame = this.host.live ? this.frames.get('edits') : undefined;
+    return frame ? (frame.meta as unknown as Edits) : null;
+  }
+
+  /** Asks the kernel for an edit; the answer comes as the topic `answer`, the new placement as frames. */
+  ask(message: Record<string, unknown>): void {
+    this.host.send(message);
+    this.emit('asked', String(message['type']));
+  }
+
+  /** Says something about an edit that never left the page. */
+  say(ok: boolean, text: string): void {
+    this.answer = { ok, text };
+    this.emit('answer', text);
+  }
+
   private follow(): void {
     const value = this.host.get('selection') as Partial<Selection> | undefined;
     if (!value?.names || value.names.join('\n') === this.selection.names.join('\n')) return;
@@ -133,6 +180,8 @@ export class Store {
     } else if (message['type'] === 'status') {
       this.status = message['status'] as Status;
       this.emit('status', '');
+    } else if (message['type'] === 'edited') {
+      this.say(Boolean(message['ok']), String(message['text']));
     } else if (message['type'] === 'show') {
       if (typeof message['epoch'] === 'number') this.setEpoch(message['epoch']);
     }

@@ -1,11 +1,15 @@
 /** The core grid of one epoch, with the film strip of all epochs above it. */
 import { grouped, h, percent } from '../dom.js';
+import { EditBar, undoKey } from '../editbar.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
 import type { ColourBy, Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
+import { Toast } from '../toast.js';
 import { Card } from './card.js';
 import { cellWidth, drawEpoch, shortName } from './draw.js';
+import { Editor } from './edit.js';
+import { Geometry } from './geometry.js';
 import { drawStrip } from './strip.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
@@ -22,6 +26,9 @@ export class GridView {
   private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
   private readonly legend = h('div', { class: 'tb-legend' });
   private readonly card = new Card();
+  private readonly bar: EditBar;
+  private readonly toast: Toast;
+  private readonly editor: Editor;
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
   private text: NetlistText | null = null;
@@ -30,17 +37,23 @@ export class GridView {
   constructor(private readonly store: Store) {
     this.plane = h('div', {
       class: 'tb-plane', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
-      'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch.'
+      'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch. With an op selected, right and ' +
+        'left bracket choose the next larger and smaller legal shape, B breaks the epoch before it, U clears its overrides.'
     });
+    this.bar = new EditBar(store);
+    this.toast = new Toast(store);
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
-      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.modes),
-      this.strip, this.head, this.plane, this.legend, this.card.element);
+      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.modes),
+      this.strip, this.head, this.plane, this.legend, this.card.element, this.toast.element);
+    this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text));
+    this.element.append(this.editor.ghost.tag);
     this.listen();
     this.load();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    [this.bar, this.toast, this.editor].forEach(part => part.dispose());
   }
 
   private listen(): void {
@@ -48,8 +61,11 @@ export class GridView {
     this.stops.push(
       store.on('frame', key => {
         if (key === 'ops') this.load();
+        if (key === 'edits') this.age(false);
         if (key === 'netlist') this.text = new NetlistText(store.frames.get('netlist')!);
       }),
+      store.on('asked', () => this.age(true)),
+      store.on('answer', () => this.age(false)),
       store.on('epoch', () => this.render()),
       store.on('colour', () => this.render(true)),
       store.on('selection', source => this.follow(source !== 'grid')),
@@ -65,13 +81,20 @@ export class GridView {
       plane.focus({ preventScroll: true });
     });
     plane.addEventListener('pointerover', event => {
+      if (this.editor.dragging || (event.target as Element).closest('[data-tb-handle]')) {
+        this.card.hide();
+        return;
+      }
       const tile = opAt(event);
+      this.editor.offer(tile ? (this.ops?.indexOf.get(tile.dataset['tbOp']!) ?? null) : null);
       store.setHover(tile?.dataset['tbOp'] ?? '');
       const op = tile && this.ops?.indexOf.get(tile.dataset['tbOp']!);
       if (op === undefined || op === null) this.card.hide();
       else this.card.show(this.ops!, op, this.text, tile!.getBoundingClientRect(), this.element.getBoundingClientRect());
     });
+    plane.addEventListener('pointerdown', () => this.card.hide());
     plane.addEventListener('pointerleave', () => {
+      this.editor.offer(null);
       store.setHover('');
       this.card.hide();
     });
@@ -110,6 +133,7 @@ export class GridView {
       this.strip.replaceChildren();
       this.head.textContent = '';
       this.plane.replaceChildren(h('div', { class: 'tb-empty' }, 'Epochs appear here once the model is placed.'));
+      this.editor.redrawn(null, null, null);
       return;
     }
     if (all || !this.strip.childElementCount) {
@@ -139,7 +163,9 @@ export class GridView {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
       }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
-    this.plane.replaceChildren(drawEpoch(ops, epoch, store.colour, dark, (this.cell = this.room(ops))));
+    const drawing = drawEpoch(ops, epoch, store.colour, dark, (this.cell = this.room(ops)));
+    this.plane.replaceChildren(drawing);
+    this.editor.redrawn(ops, new Geometry(ops, this.cell), drawing);
     this.legend.replaceChildren(
       ...(store.colour === 'load'
         ? [h('span', {}, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
@@ -151,6 +177,12 @@ export class GridView {
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'));
     this.mark();
+  }
+
+  /** Greys the picture while there is a newer one to come. */
+  private age(asked: boolean): void {
+    const edits = this.store.edits;
+    this.plane.classList.toggle('tb-old', asked || edits?.busy === true || (edits?.stale === true && this.ops !== null));
   }
 
   /** Goes to the epoch of the selection when it was made elsewhere. */
@@ -192,10 +224,27 @@ export class GridView {
 
   private key(event: KeyboardEvent): void {
     const { ops, store } = this;
-    if (!ops || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (undoKey(event, store)) return;
+    if (!ops || event.ctrlKey || event.metaKey || event.altKey || this.editor.dragging) return;
     const go = (step: number) => store.setEpoch(Math.max(0, Math.min(ops.epochs - 1, store.epoch + step)));
     const focused = document.activeElement?.closest<SVGGElement>('.tb-tile') ?? null;
+    const chosen = focused?.dataset['tbOp'] ?? (store.selection.names.length === 1 ? store.selection.names[0]! : '');
+    const op = ops.indexOf.get(chosen);
+    const edit = (f: (op: number) => void) => {
+      if (op === undefined) store.say(false, 'Select an op first: arrows and Enter, or a click.');
+      else {
+        store.select([chosen], 'grid');
+        f(op);
+      }
+    };
+    const editing: Record<string, () => void> = {
+      ']': () => edit(i => this.editor.grow(i, 1)),
+      '[': () => edit(i => this.editor.grow(i, -1)),
+      b: () => edit(() => store.ask({ type: 'edit', do: 'break', op: chosen })),
+      u: () => edit(() => store.ask({ type: 'edit', do: 'clear', op: chosen }))
+    };
     const actions: Record<string, () => void> = {
+      ...(store.edits && !store.edits.busy ? editing : {}),
       n: () => go(1),
       p: () => go(-1),
       ArrowLeft: () => this.rove(focused, -1, 0),
@@ -207,7 +256,7 @@ export class GridView {
       },
       Escape: () => store.select([], 'grid')
     };
-    const action = actions[event.key];
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;
     event.preventDefault();
     event.stopPropagation();

@@ -1,0 +1,55 @@
+/** Undo, redo, and whether the picture is older than the edits. */
+import { h } from './dom.js';
+import type { Store } from './store.js';
+
+export class EditBar {
+  readonly element = h('span', { class: 'tb-editbar' });
+  private readonly stops: (() => void)[] = [];
+
+  constructor(private readonly store: Store) {
+    this.stops.push(
+      store.on('frame', key => {
+        if (key === 'edits') this.render();
+      }),
+      store.on('asked', () => this.element.querySelectorAll('button').forEach(b => (b.disabled = true))),
+      store.on('answer', () => this.render()));
+    this.render();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private render(): void {
+    const { store } = this;
+    const edits = store.edits;
+    if (!edits) {
+      this.element.replaceChildren();
+      return;
+    }
+    const step = (what: 'undo' | 'redo', sign: string, label: string, keys: string) =>
+      h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': what, disabled: !label || edits.busy,
+        title: label ? `${what}: ${label} (${keys})` : `nothing to ${what}`, 'aria-label': label ? `${what} ${label}` : what,
+        onclick: () => store.ask({ type: what })
+      }, sign);
+    const state = edits.busy ? 'working' : edits.stale ? 'stale' : '';
+    this.element.replaceChildren(
+      state ? h('span', {
+        class: 'tb-stale-chip', 'data-tb-stale': state,
+        title: state === 'stale' ? 'There are edits that are not compiled: press Run' : 'The last good placement stays until the new one is there'
+      }, state) : '',
+      step('undo', '↶', edits.undo, 'Ctrl+Z'), step('redo', '↷', edits.redo, 'Ctrl+Shift+Z'));
+  }
+}
+
+/** Ctrl+Z, Ctrl+Shift+Z and Ctrl+Y; true when the event was one of them. */
+export function undoKey(event: KeyboardEvent, store: Store): boolean {
+  if (!(event.ctrlKey || event.metaKey) || event.altKey || !store.edits) return false;
+  const key = event.key.toLowerCase();
+  if (key !== 'z' && key !== 'y') return false;
+  event.preventDefault();
+  event.stopPropagation();
+  if (!store.edits.busy) store.ask({ type: key === 'y' || event.shiftKey ? 'redo' : 'undo' });
+  return true;
+}

@@ -1,0 +1,99 @@
+/** What is drawn while something is dragged: where the pointer is, where the op will land, and a tag that says what it costs. */
+import { h, svg } from '../dom.js';
+import type { Cores, Geometry } from './geometry.js';
+
+const HANDLES = ['e', 's', 'se'] as const;
+export type Handle = (typeof HANDLES)[number];
+const HIT = 24; // px of the drawing: room for a finger
+const SEEN = 8;
+
+/** Handles on the right, lower and lower right side of a tile. */
+export function drawHandles(name: string, geometry: Geometry, at: Cores): SVGGElement {
+  const [x, y, w, hgt] = geometry.box(at);
+  const places: Record<Handle, [number, number, number, number]> = {
+    e: [x + w, y + hgt / 2, 0, Math.min(22, hgt * 0.4)],
+    s: [x + w / 2, y + hgt, Math.min(26, w * 0.4), 0],
+    se: [x + w, y + hgt, 0, 0]
+  };
+  return svg('g', { class: 'tb-handles', 'data-tb-handles-of': name }, ...HANDLES.map(handle => {
+    const [cx, cy, wide, high] = places[handle];
+    const [sw, sh] = [Math.max(SEEN, wide), Math.max(SEEN, high)];
+    const [hw, hh] = [Math.max(handle === 's' ? wide : 0, HIT), Math.max(handle === 'e' ? high : 0, HIT)];
+    return svg('g', { class: `tb-handle tb-handle-${handle}`, 'data-tb-handle': handle, 'aria-label': `resize ${name}`, role: 'img' },
+      svg('rect', { class: 'tb-handle-hit', x: cx - hw / 2, y: cy - hh / 2, width: hw, height: hh }),
+      svg('rect', { class: 'tb-handle-mark', x: cx - sw / 2, y: cy - sh / 2, width: sw, height: sh, rx: 3 }));
+  }));
+}
+
+export interface Picture {
+  /** Where the pointer is, and whether that would do. */
+  wanted: Cores;
+  good: boolean;
+  /** Where it will land; null where nothing will happen. */
+  lands: Cores | null;
+  /** Others must make room. */
+  crowded: boolean;
+  verdict: string;
+  title: string;
+  lines: [string, string][];
+  note: string;
+}
+
+export class Ghost {
+  readonly tag = h('div', { class: 'tb-tag', hidden: true });
+  private layer: SVGGElement | null = null;
+
+  /** Draws into the plane of the grid; `at`: the pointer, in pixels of the view. */
+  show(plane: SVGGElement, geometry: Geometry, picture: Picture, at: [number, number], room: [number, number]): void {
+    if (!this.layer || this.layer.parentNode !== plane) {
+      this.layer = svg('g', { class: 'tb-ghosts', 'aria-hidden': 'true' });
+      plane.append(this.layer);
+    }
+    const rect = (cores: Cores, kind: string) => {
+      const [x, y, width, height] = geometry.box(cores);
+      return svg('rect', { class: kind, x, y, width, height, rx: 5 });
+    };
+    const { wanted, good, lands, crowded } = picture;
+    const [x, y, w, hgt] = geometry.box(wanted);
+    this.layer.dataset['tbVerdict'] = picture.verdict;
+    this.layer.replaceChildren(
+      ...(lands ? [rect(lands, `tb-ghost${crowded ? ' tb-crowded' : ''}`)] : []),
+      rect(wanted, `tb-wanted ${good ? 'tb-good' : 'tb-bad'}`),
+      ...(good ? [] : [svg('path', { class: 'tb-struck', d: strokes(x, y, w, hgt) }),
+        svg('text', { class: 'tb-verdict-glyph', x: x + w - 12, y: y + 18, 'text-anchor': 'middle' }, '✕')]));
+    this.tag.hidden = false;
+    this.tag.dataset['tbVerdict'] = picture.verdict;
+    this.tag.classList.toggle('tb-refused', !good && !lands);
+    this.tag.replaceChildren(
+      h('b', {}, picture.title),
+      ...picture.lines.map(([term, text]) => h('span', {}, h('i', {}, term), text)),
+      picture.note ? h('em', {}, picture.note) : '');
+    const [tw, th] = [this.tag.offsetWidth, this.tag.offsetHeight];
+    const left = at[0] + 18 + tw <= room[0] ? at[0] + 18 : Math.max(0, at[0] - 18 - tw);
+    const top = at[1] + 18 + th <= room[1] ? at[1] + 18 : Math.max(0, at[1] - 12 - th);
+    this.tag.style.left = `${left}px`;
+    this.tag.style.top = `${top}px`;
+  }
+
+  /** The words of the tag, for a screen reader. */
+  static words(picture: Picture): string {
+    return [picture.title, ...picture.lines.map(([term, text]) => `${term} ${text}`), picture.note].filter(Boolean).join(', ');
+  }
+
+  hide(): void {
+    this.layer?.remove();
+    this.layer = null;
+    this.tag.hidden = true;
+  }
+}
+
+/** Diagonal strokes over a rectangle: an illegal shape is told without colour too. */
+function strokes(x: number, y: number, w: number, h: number): string {
+  const d: string[] = [];
+  for (let k = 12; k < w + h; k += 14) {
+    const [x0, y0] = k <= h ? [x, y + k] : [x + k - h, y + h];
+    const [x1, y1] = k <= w ? [x + k, y] : [x + w, y + k - w];
+    d.push(`M${x0} ${y0}L${x1} ${y1}`);
+  }
+  return d.join('');
+}

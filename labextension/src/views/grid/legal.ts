@@ -1,0 +1,139 @@
+/** The legal shapes of one op, as the kernel sent them when a drag began: everything a drag snaps to. */
+import { grouped, percent, short } from '../dom.js';
+import type { Frame } from '../frame.js';
+import type { Ops } from '../ops.js';
+
+/** Height and width of the rectangle on the grid (a transposed op's own rows and columns are the other way round). */
+export type Size = [rows: number, cols: number];
+
+export interface Reason {
+  name: string;
+  meaning: string;
+  fix: string;
+}
+
+export class Legal {
+  readonly op: string;
+  readonly seq: number;
+  readonly now: Size;
+  readonly start: [number, number];
+  private readonly rows: number;
+  private readonly cols: number;
+  private readonly transposed: boolean;
+  private readonly reasons: Record<string, Reason>;
+
+  constructor(private readonly frame: Frame) {
+    const meta = frame.meta;
+    this.op = String(meta['op']);
+    this.seq = Number(meta['seq']);
+    this.rows = Number(meta['rows']);
+    this.cols = Number(meta['cols']);
+    this.transposed = Boolean(meta['transposed']);
+    this.start = meta['start'] as [number, number];
+    this.reasons = meta['reasons'] as Record<string, Reason>;
+    this.now = this.turn(meta['grid'] as Size);
+  }
+
+  /** From rows and columns on the grid to those of the op, and back. */
+  turn([r, c]: Size): Size {
+    return this.transposed ? [c, r] : [r, c];
+  }
+
+  private index(size: Size): number {
+    const [r, c] = this.turn(size);
+    return r >= 1 && c >= 1 && r <= this.rows && c <= this.cols ? (r - 1) * this.cols + c - 1 : -1;
+  }
+
+  isLegal(size: Size): boolean {
+    const at = this.index(size);
+    return at >= 0 && this.frame.column('verdict')[at] === 0;
+  }
+
+  reason(size: Size): Reason | null {
+    const at = this.index(size);
+    if (at < 0) return { name: 'OUTSIDE', meaning: 'the device has no such grid', fix: '' };
+    return this.reasons[String(this.frame.column('verdict')[at])] ?? null;
+  }
+
+  value(column: 'cycles' | 'epoch_cycles' | 'l1_bytes' | 'cores', size: Size): number {
+    const at = this.index(size);
+    return at < 0 ? NaN : this.frame.column(column)[at]!;
+  }
+
+  /** All legal shapes, fewest cores first; equal ones by the epoch they make. */
+  all(): Size[] {
+    const found: Size[] = [];
+    for (let r = 1; r <= this.rows; r++) {
+      for (let c = 1; c <= this.cols; c++) if (this.frame.column('verdict')[(r - 1) * this.cols + c - 1] === 0) found.push(this.turn([r, c]));
+    }
+    const key = (s: Size) => [this.value('cores', s), this.value('epoch_cycles', s), this.value('cycles', s)];
+    return found.sort((a, b) => {
+      const [x, y] = [key(a), key(b)];
+      return x[0]! - y[0]! || x[1]! - y[1]! || x[2]! - y[2]! || a[0] - b[0];
+    });
+  }
+
+  /** The legal shape nearest to a wanted one, in cells; equally near ones by the epoch they make. */
+  nearest(wanted: Size, allowed: (size: Size) => boolean = () => true): Size | null {
+    let best: Size | null = null;
+    let least = Infinity;
+    let epoch = Infinity;
+    for (const size of this.all()) {
+      if (!allowed(size)) continue;
+      const off = Math.abs(size[0] - wanted[0]) + Math.abs(size[1] - wanted[1]);
+      const cycles = this.value('epoch_cycles', size);
+      if (off < least || (off === least && cycles < epoch)) [best, least, epoch] = [size, off, cycles];
+    }
+    return best;
+  }
+
+  /** The next legal shape with more (or fewer) cores, the fastest of that count; null at the end. */
+  step(direction: 1 | -1): Size | null {
+    const now = this.value('cores', this.now);
+    const others = this.all().filter(s => direction * (this.value('cores', s) - now) > 0);
+    if (!others.length) return null;
+    const counts = others.map(s => this.value('cores', s));
+    const wanted = direction > 0 ? Math.min(...counts) : Math.max(...counts);
+    return others.find(s => this.value('cores', s) === wanted)!;
+  }
+
+  /** Whether a rectangle may start there once the op's own cores are free. */
+  free([h, w]: Size, row: number, col: number): boolean {
+    if (h < 1 || w < 1 || h > this.rows || w > this.cols || row < 0 || row >= this.rows || col < 0) return false;
+    const mask = this.frame.column('anchors')[((h - 1) * this.cols + w - 1) * this.rows + row]!;
+    return ((mask >>> col) & 1) === 1;
+  }
+
+  /** The free start nearest to a wanted one, in cells; null where the rectangle fits nowhere. */
+  nearestStart(size: Size, row: number, col: number): [number, number] | null {
+    let best: [number, number] | null = null;
+    let least = Infinity;
+    for (let r = 0; r < this.rows; r++) {
+      for (let c = 0; c < this.cols; c++) {
+        const off = Math.abs(r - row) + Math.abs(c - col);
+        if (off < least && this.free(size, r, c)) [best, least] = [[r, c], off];
+      }
+    }
+    return best;
+  }
+
+  /** "2x4" in the op's own rows and columns, as overrides count them. */
+  name(size: Size): string {
+    return this.turn(size).join('×');
+  }
+
+  /** What a shape means: cycles, epoch, memory, cores, each old -> new. */
+  tag(size: Size, ops: Ops): [string, string][] {
+    const arrow = (from: number, to: number) => {
+      const change = from > 0 && to !== from ? ` (${to > from ? '+' : '−'}${percent(Math.abs(to - from) / from)})` : '';
+      return from === to ? short(to) : `${short(from)} → ${short(to)}${change}`;
+    };
+    const more = this.value('cores', size) - this.value('cores', this.now);
+    return [
+      ['cycles', arrow(this.value('cycles', this.now), this.value('cycles', size))],
+      ['epoch', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size))],
+      ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
+      ['cores', `${grouped(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
+    ];
+  }
+}
