@@ -246,17 +246,19 @@ def _announce(stage: str, fraction: float) -> None:
 
 
 def write_results(session: Session, request: Request, folder: Path, final: Path, *, parameters: bool = False) -> None:
-    """netlist.yaml, graph.<stage>.txt, compile.json and on request parameters.npz, into `folder`.
+    """netlist.yaml, netlist.cycles.csv, graph.<stage>.txt, compile.json and on request parameters.npz, into `folder`.
 
     final: where the folder will end up; the model's path is recorded relative to it, so that both can move together.
     """
     import numpy as np
 
     from tbuda_lab.core import netlist
+    from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
     from tbuda_lab.core.graph import print_graph
 
     result = session.compile()
     netlist.dump(result.netlist, folder / NETLIST)
+    write_cycles_csv(result, cycles_path(folder / NETLIST))
     for stage in ("traced", "passed", "lowered"):
         (folder / f"graph.{stage}.txt").write_text(print_graph(session.graph(stage)), encoding="utf-8")
     file, function = split_target(request.target)

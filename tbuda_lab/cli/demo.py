@@ -9,6 +9,9 @@ from pathlib import Path
 from tbuda_lab.cli.output import output_folder
 from tbuda_lab.cli.tables import epoch_table, summary
 
+TRACED_INPUTS = 4
+"""So many that an epoch is seen to fill, to run full and to drain, and few enough for any viewer."""
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `tbuda demo`."""
@@ -22,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table of epochs and the comparison with torch; write netlist, report and trace."""
     from tbuda_lab.cli import bert_encoder
     from tbuda_lab.cli.bringup import Request, compile_session, run_and_compare, write_results
-    from tbuda_lab.cli.trace import write_trace
+    from tbuda_lab.core.epochsim import simulate
     from tbuda_lab.widgets.report import write_report
 
     with output_folder(arguments.out) as folder:
@@ -36,8 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         _, passed = run_and_compare(session, session.sample_inputs, 0.99)
         ran = time.perf_counter()
         write_results(session, request, folder, arguments.out)
-        write_trace(session.compile(), folder / "trace.json")
+        modelled = simulate(session.compile(), TRACED_INPUTS)
+        modelled.trace.to_chrome_trace(folder / "trace.json")
         write_report(session, folder / "report.html", session.verify())
     print(f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s")
+    print(f"modelled in time: {modelled.cycles:,} cycles for {TRACED_INPUTS} inputs through all epochs")
     print(f"wrote {arguments.out}/netlist.yaml, report.html (open it in a browser), trace.json (chrome://tracing)")
     return 0 if passed else 1

@@ -10,6 +10,7 @@ from typing import Any
 from tbuda_lab.core import netlist
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.runtime import config
@@ -71,11 +72,13 @@ class CompileResults:
 
     @property
     def netlist_filename(self) -> str:
-        """Path of the netlist; it is written on the first read, into `backend_output_dir` or ./tbuda_build."""
+        """Path of the netlist; it is written on the first read, into `backend_output_dir` or ./tbuda_build, and what
+        its ops cost beside it (NAME.cycles.csv)."""
         folder = Path(config._get_global_compiler_config().backend_output_dir or "tbuda_build")
         path = folder / f"{self.name}_netlist.yaml"
         os.makedirs(folder, exist_ok=True)
         netlist.dump(self.result.netlist, path)
+        write_cycles_csv(self.result, cycles_path(path))
         return str(path)
 
 

@@ -1,4 +1,4 @@
-"""Tables and trace of a hand-made placement, where every number is known."""
+"""Tables of a hand-made placement, where every number is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tbuda_lab.cli.tables import epoch_table, modelled_cycles, summary
-from tbuda_lab.cli.trace import trace_events
 from tbuda_lab.core.balancer.types import CANDIDATE, Epoch, OpModels, OpPlacement, Placement
 
 
@@ -44,12 +43,3 @@ def test_epoch_table(result: SimpleNamespace) -> None:
 def test_epochs_side_by_side_count_once(result: SimpleNamespace) -> None:
     assert modelled_cycles(result) == 300 + 80
     assert "380 cycles per input, 2,631,578.9 inputs/s" in summary(result)
-
-
-def test_trace_is_in_microseconds_and_in_order(result: SimpleNamespace) -> None:
-    events = {e["name"]: e for e in trace_events(result) if e["ph"] == "X"}
-    assert set(events) == {"epoch 0", "epoch 1", "epoch 2", "a", "b", "c", "d"}
-    assert (events["b"]["ts"], events["b"]["dur"]) == (0, pytest.approx(0.3))
-    assert events["c"]["ts"] == events["d"]["ts"] == pytest.approx(0.3)
-    assert events["d"]["pid"] == 1
-    assert events["epoch 1"]["dur"] == pytest.approx(0.08)

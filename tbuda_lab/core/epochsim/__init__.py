@@ -1,0 +1,40 @@
+"""The epoch simulator: a placement in time, per op and input, with buffers and back pressure, and its trace.
+
+`simulate(result, batch)` builds a network of the placement (`build`, `walks`, `costs`), turns it into a max-plus
+recurrence (`eventgraph`, `solve`), and says what every op did and waited for (`waits`, `stalls`, `trace`).
+"""
+
+from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.costs import OpCost, op_costs
+from tbuda_lab.core.epochsim.cycles_csv import cycles_path, write_cycles_csv
+from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.pyramid import Pyramid, Spans
+from tbuda_lab.core.epochsim.run import NetworkRun, run_network
+from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, Stall, simulate
+from tbuda_lab.core.epochsim.trace import KIND_NAMES, Moment, Trace, TraceEpoch, TraceOp, WaitKind
+
+__all__ = [
+    "KIND_NAMES",
+    "EpochConstants",
+    "EpochTimes",
+    "EpochTrace",
+    "FlowEdge",
+    "FlowOp",
+    "Moment",
+    "Network",
+    "NetworkRun",
+    "OpCost",
+    "OpWaits",
+    "Pyramid",
+    "Spans",
+    "Stall",
+    "Trace",
+    "TraceEpoch",
+    "TraceOp",
+    "WaitKind",
+    "cycles_path",
+    "op_costs",
+    "run_network",
+    "simulate",
+    "write_cycles_csv",
+]

@@ -1,0 +1,288 @@
+"""A compile's placement as networks: one for all epochs, which do not influence each other within a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC
+from tbuda_lab.core.balancer.orders import read_order, ublock_orders
+from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.costs import OpCost, op_costs
+from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.walks import (
+    Flow,
+    Steps,
+    Stripes,
+    Walk,
+    edge_walk,
+    input_tiles,
+    op_steps,
+    part_flows,
+    stripes,
+)
+from tbuda_lab.core.errors import Diagnostic
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.balancer.types import OpModels
+    from tbuda_lab.core.compiler import CompileResult
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A rectangle of an op's cores that go in step: the op's index in `Built.names`, and (row, column, rows, columns)
+    on the chip's grid."""
+
+    op: int
+    cores: tuple[int, int, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """The network. Its first ops are `parts`, op by op in the order of the epochs (`names`); the rest are the host's
+    ends of queues. costs: of `names`. diagnostics: buffers too small for their one edge."""
+
+    network: Network
+    names: tuple[str, ...]
+    parts: tuple[Part, ...]
+    costs: tuple[OpCost, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def build(result: CompileResult, constants: EpochConstants) -> Built:
+    """Ops with their steps, edges with what they need, free and may hold.
+
+    An edge within an epoch holds the producer's output buffer and the reader's input buffer. An edge between chips that
+    work at the same time goes through a DRAM queue that holds the whole batch. What an earlier epoch left is there.
+    """
+    return _Builder(result, constants).run()
+
+
+class _Builder:
+    def __init__(self, result: CompileResult, constants: EpochConstants) -> None:
+        self.result, self.constants = result, constants
+        self.graph, self.placement = result.lowered, result.placement
+        self.orders = dict(self.placement.ublock_order) or ublock_orders(self.graph)
+        self.names = tuple(name for epoch in self.placement.epochs for name in epoch.ops)
+        self.number = {name: i for i, name in enumerate(self.names)}
+        self.temporal = {name: epoch.temporal for epoch in self.placement.epochs for name in epoch.ops}
+        self.factors = self._input_factors()
+        self.wanted = dict.fromkeys(self.names, constants.steps)
+        self._steps: dict[tuple[object, ...], Steps] = {}
+        self._walks: dict[tuple[object, ...], Walk] = {}
+        self._flows: dict[tuple[object, ...], list[Flow]] = {}
+        self.stripes: dict[str, Stripes] = {}
+        self.first: dict[str, int] = {}  # number of an op's first part
+        self.diagnostics: list[Diagnostic] = []
+
+    def run(self) -> Built:
+        costs = op_costs(self.result)
+        self._refine()
+        ops: list[FlowOp] = []
+        parts: list[Part] = []
+        for index, name in enumerate(self.names):
+            walks = [(self._walk(s, name, port), self._steps_of(s)) for s, port in self._feeds(name)]
+            grid = self._grid(name)
+            self.stripes[name] = stripes(walks, grid, self.constants.parts)
+            self.first[name] = len(ops)
+            ops += [self._op(name, costs[name])] * self.stripes[name].count
+            parts += [Part(index, self._on_chip(name, r)) for r in self.stripes[name].rectangles(grid)]
+        edges: list[FlowEdge] = []
+        for name in self.names:
+            for source, port in self._feeds(name):
+                edges += self._edges(source, name, port)
+        self._host(ops, edges, costs)
+        return Built(
+            Network(tuple(ops), tuple(edges)),
+            self.names,
+            tuple(parts),
+            tuple(costs[n] for n in self.names),
+            tuple(self.diagnostics),
+        )
+
+    def _refine(self) -> None:
+        """More steps for readers of which one step takes so much of a buffer that the next block would find no room:
+        they would take turns with their producer where really they work side by side."""
+        names: tuple[str, ...] = self.names
+        while names:
+            coarse = []
+            for name in names:
+                steps = self._steps_of(name)
+                if steps.count >= min(self.constants.max_steps, steps.blocks * steps.parts):
+                    continue
+                for source, port in self._feeds(name):
+                    walk, producer = self._walk(source, name, port), self._steps_of(source)
+                    largest = int(np.diff(producer.emit(), prepend=0).max())
+                    if walk.step + largest > self._held(source, name, port):
+                        self.wanted[name] = 2 * steps.count
+                        coarse.append(name)
+                        break
+            names = tuple(n for n in coarse if self._steps_of(n).count >= self.wanted[n])
+
+    def _feeds(self, name: str) -> list[tuple[str, int]]:
+        """(producer, operand) of the operands that are made while the op runs."""
+        return [
+            (source, port)
+            for port, source in enumerate(self.graph[name].sources)
+            if source in self.number and self.temporal[source] == self.temporal[name]
+        ]
+
+    def _grid(self, name: str) -> tuple[int, int]:
+        row = self._table(name)[2]
+        return int(row["grid_r"]), int(row["grid_c"])
+
+    def _on_chip(self, name: str, part: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+        row, col, rows, cols = part
+        placed = self.placement.ops[name]
+        if placed.transposed:
+            row, col, rows, cols = col, row, cols, rows
+        return placed.start[0] + row, placed.start[1] + col, rows, cols
+
+    def _input_factors(self) -> dict[tuple[str, int], int]:
+        """Multipliers of input buffers that the user asked for, by op and operand."""
+        factors: dict[tuple[str, int], int] = {}
+        for record in self.result.overrides:
+            if record.kind == "input_buffer_multiplier" and isinstance(record.value, dict):
+                for name in record.matches(self.names):
+                    factors |= {(name, int(port)): int(factor) for port, factor in record.value.items()}
+        return factors
+
+    def _table(self, name: str) -> tuple[OpModels, int, np.void]:
+        table, at = self.placement.models[name], self.placement.ops[name].row
+        return table, at, table.rows[at]
+
+    def _steps_of(self, name: str) -> Steps:
+        table, at, row = self._table(name)
+        key = (table.signature, at, self.orders[name], self.wanted[name])
+        if key not in self._steps:
+            assert table.profile is not None
+            self._steps[key] = op_steps(
+                table.profile, row, self.orders[name], self.wanted[name], self.constants.max_steps
+            )
+        return self._steps[key]
+
+    def _op(self, name: str, cost: OpCost) -> FlowOp:
+        streamed = any(place != NOC for place in cost.where)
+        ready = max(cost.preload, self.constants.dram_latency if streamed else 0)
+        return FlowOp(name, cost.cycles, self._steps_of(name).emit(), ready, cost.kernel)
+
+    def _key(self, source: str, name: str, port: int) -> tuple[object, ...]:
+        p_table, p_at, _ = self._table(source)
+        c_table, c_at, _ = self._table(name)
+        return (
+            p_table.signature,
+            p_at,
+            self.orders[source],
+            self.wanted[source],
+            c_table.signature,
+            c_at,
+            port,
+            self.orders[name],
+            self.wanted[name],
+        )
+
+    def _walk(self, source: str, name: str, port: int) -> Walk:
+        key = self._key(source, name, port)
+        if key not in self._walks:
+            p_table, _, p = self._table(source)
+            c_table, _, c = self._table(name)
+            assert p_table.profile is not None and c_table.profile is not None
+            order = read_order(self.graph, self.orders, name)
+            self._walks[key] = edge_walk(
+                p_table.profile,
+                p,
+                self.orders[source],
+                self._steps_of(source),
+                c_table.profile,
+                port,
+                c,
+                order,
+                self._steps_of(name),
+            )
+        return self._walks[key]
+
+    def _held(self, source: str, name: str, port: int) -> int:
+        """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""
+        table, _, row = self._table(name)
+        assert table.profile is not None
+        walk = self._walk(source, name, port)
+        taken = input_tiles(table.profile, port, row, self.factors.get((name, port), 2))
+        out = int(self._table(source)[2]["buf_size_mb"]) * self._steps_of(source).tiles
+        return out + taken * walk.total // max(1, walk.length)
+
+    def _edges(self, source: str, name: str, port: int) -> list[FlowEdge]:
+        walk, steps = self._walk(source, name, port), self._steps_of(source)
+        p_stripes, c_stripes = self.stripes[source], self.stripes[name]
+        key = (*self._key(source, name, port), p_stripes, c_stripes)
+        if key not in self._flows:
+            self._flows[key] = part_flows(walk, steps, self._grid(source), p_stripes, self._grid(name), c_stripes)
+        queued = self.placement.ops[source].epoch != self.placement.ops[name].epoch
+        held = self._held(source, name, port)
+        if not queued and walk.within > held:
+            self._too_small(source, name, walk.within, held)
+        edges = []
+        for flow in self._flows[key]:
+            first, second = self.first[source] + flow.producer, self.first[name] + flow.consumer
+            if queued:
+                latency, capacity = 2 * self.constants.dram_latency, None
+            else:
+                latency = self.constants.noc_latency
+                # steps are coarser than what really passes the buffer: room for what one step takes at once
+                capacity = held if walk.within > held else max(held, flow.coarse)
+            edges.append(FlowEdge(first, second, port, flow.need, flow.freed, capacity, latency))
+        return edges
+
+    def _too_small(self, source: str, name: str, needed: int, held: int) -> None:
+        self.diagnostics.append(
+            Diagnostic(
+                "error",
+                name,
+                "epoch-deadlock",
+                f"{name} goes back {needed} tiles in what {source} packs, but only {held} tiles per core fit between "
+                "them",
+                f"an output buffer of {source} that holds them, a DRAM queue between the two, or an epoch break",
+            )
+        )
+
+    def _host(self, ops: list[FlowOp], edges: list[FlowEdge], costs: dict[str, OpCost]) -> None:
+        """The host as producer of input queues and reader of output queues, where it takes time."""
+        if self.constants.host_input:
+            for node in self.graph.inputs:
+                self._pushes(node.name, ops, edges)
+        if self.constants.host_output:
+            for queue in self.placement.queues.values():
+                if queue.kind == "output":
+                    source = self.graph[queue.source].sources[0]
+                    if costs[source].output in (HOST, DRAM):
+                        self._pops(queue.name, source, queue.entries, ops, edges)
+
+    def _pushes(self, name: str, ops: list[FlowOp], edges: list[FlowEdge]) -> None:
+        """The host pushes one input after the other, ahead of the device by as many as the queue holds."""
+        readers = [(n, port) for n in self.names for port, source in enumerate(self.graph[n].sources) if source == name]
+        if not readers:
+            return
+        first = min(self.temporal[n] for n, _ in readers)
+        entries = [q.entries for q in self.placement.queues.values() if q.source == name and q.kind == "input"]
+        ops.append(FlowOp(f"host:{name}", self.constants.host_input, np.ones(1, dtype=np.int64)))
+        for reader, port in readers:
+            if self.temporal[reader] == first:
+                steps = self._steps_of(reader).count
+                freed = np.zeros(steps, dtype=np.int64)
+                freed[-1] = 1
+                need = np.ones(steps, dtype=np.int64)
+                for part in range(self.stripes[reader].count):
+                    edges.append(
+                        FlowEdge(len(ops) - 1, self.first[reader] + part, port, need, freed, max([1, *entries]))
+                    )
+
+    def _pops(self, queue: str, source: str, entries: int, ops: list[FlowOp], edges: list[FlowEdge]) -> None:
+        """The host pops one result after the other."""
+        whole = ops[self.first[source]].total
+        everything = np.full(1, whole, dtype=np.int64)
+        ops.append(FlowOp(f"host:{queue}", self.constants.host_output, np.ones(1, dtype=np.int64)))
+        for part in range(self.stripes[source].count):
+            edges.append(
+                FlowEdge(self.first[source] + part, len(ops) - 1, 0, everything, everything, entries * whole)
+            )

@@ -1,0 +1,41 @@
+"""`NAME.cycles.csv`: what each op of a netlist costs, as the compiler believes; sparse counts stand in no netlist."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tbuda_lab.core.emit import graph_name
+from tbuda_lab.core.epochsim.costs import op_costs
+from tbuda_lab.core.epochsim.files import replacing
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.compiler import CompileResult
+
+COLUMNS = ("op", "graph", "kernel_cycles", "limiter_cycles", "limiter")
+
+
+def write_cycles_csv(result: CompileResult, path: str | Path) -> None:
+    """One line per op in the netlist's order: cycles per input of the kernel, of whatever limits the op (the slowest of
+    kernel, operands and output at the compile's microbatch), and what that is: "kernel", "input 1 dram",
+    "output noc", ... Raises `OutputError`."""
+    report = result.placement.report
+    known = report.op_limiters if report is not None else {}
+    costs = {} if report is not None else op_costs(result)
+    with replacing(Path(path)) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for epoch in result.placement.epochs:
+            graph = graph_name(epoch, result.device)
+            for name in epoch.ops:
+                if name in known:
+                    kernel, limiter, what = known[name]
+                else:
+                    kernel, limiter, what = costs[name].kernel, costs[name].cycles, costs[name].limiter
+                writer.writerow((name, graph, kernel, limiter, what))
+
+
+def cycles_path(netlist: str | Path) -> Path:
+    """Where the cycles of a netlist stand: beside it, `NAME.yaml` -> `NAME.cycles.csv`."""
+    return Path(netlist).with_suffix(".cycles.csv")

@@ -1,0 +1,183 @@
+"""The steps of all ops as nodes, and what each must wait for as constraints between them.
+
+Node v of input k starts at x[v, k] = max over its constraints (u, lag, weight) of x[u, k - lag] + weight: a max-plus
+linear recurrence. Three kinds of constraint: an op's own previous step; the step that emits the tiles it needs (data);
+the step of a reader that frees the space its tiles go to (space), which may lie `lag` inputs back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import IntEnum
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.errors import Diagnostic
+
+
+class Why(IntEnum):
+    """What a constraint stands for."""
+
+    OWN = 0
+    READY = 1
+    DATA = 2
+    SPACE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class EventGraph:
+    """Constraints sorted by target node; every node has at least one. Node `nodes` is the epoch's start (time 0).
+
+    base: (ops + 1,) first node of each op; duration: (nodes,); source, target, lag, weight, why: (constraints,);
+    edge: (constraints,) index of the network's edge, -1 for OWN and READY. component: (nodes,) which of the parts that
+    do not influence each other a node belongs to.
+    """
+
+    base: np.ndarray
+    op: np.ndarray
+    duration: np.ndarray
+    source: np.ndarray
+    target: np.ndarray
+    lag: np.ndarray
+    weight: np.ndarray
+    why: np.ndarray
+    edge: np.ndarray
+    component: np.ndarray
+
+    @property
+    def nodes(self) -> int:
+        return len(self.duration)
+
+
+@dataclasses.dataclass(frozen=True)
+class Deadlock:
+    """Ops that wait for each other within one input, and the edges whose buffers are too small for it."""
+
+    ops: tuple[int, ...]
+    edges: tuple[int, ...]
+
+
+def event_graph(network: Network) -> tuple[EventGraph, list[Deadlock]]:
+    """The constraints of a network. Buffers on a deadlocked cycle are taken as if they held one whole input, so that
+    times can be given for the rest; the deadlocks say which."""
+    roomy: set[int] = set()
+    found: list[Deadlock] = []
+    while True:
+        graph = _constraints(network, roomy)
+        stuck = _deadlocks(graph)
+        if not stuck:
+            return graph, found
+        if any(not set(deadlock.edges) - roomy for deadlock in stuck):
+            raise ValueError("the ops feed each other in a circle")
+        found += stuck
+        roomy.update(e for deadlock in stuck for e in deadlock.edges)
+
+
+def _constraints(network: Network, roomy: set[int]) -> EventGraph:
+    steps = np.array([op.steps for op in network.ops], dtype=np.int64)
+    base = np.concatenate([[0], np.cumsum(steps)])
+    nodes = int(base[-1])
+    every = np.arange(nodes, dtype=np.int64)
+    durations = [op.durations() for op in network.ops]
+    duration = np.concatenate(durations) if durations else np.zeros(0, np.int64)
+    first = np.zeros(nodes, dtype=bool)
+    first[base[:-1]] = True
+    previous = every - 1
+    previous[base[:-1]] = base[1:] - 1
+    count = len(network.ops)
+    columns = [  # source, target, lag, weight, why, edge
+        (previous, every, first.astype(np.int64), duration[previous], Why.OWN, -1),
+        (np.full(count, nodes), base[:-1], 0, np.array([op.ready for op in network.ops]), Why.READY, -1),
+    ]
+    for index, edge in enumerate(network.edges):
+        producer = network.ops[edge.producer]
+        p, c = int(base[edge.producer]), int(base[edge.consumer])
+        wait, step = _data(producer, edge)
+        columns.append((p + step, c + wait, 0, durations[edge.producer][step] + edge.latency, Why.DATA, index))
+        if edge.capacity is not None:
+            capacity = max(edge.capacity, producer.total) if index in roomy else edge.capacity
+            wait, step, lag = _space(producer, edge, capacity)
+            columns.append((c + step, p + wait, lag, durations[edge.consumer][step] + edge.latency, Why.SPACE, index))
+    lengths = [len(c[0]) for c in columns]
+    source, target, lag, weight, why, edges = (
+        np.concatenate([np.broadcast_to(np.asarray(v, np.int64), n) for v, n in zip(column, lengths, strict=True)])
+        for column in zip(*columns, strict=True)
+    )
+    by = np.argsort(target, kind="stable")
+    real = source < nodes
+    links = coo_array((np.ones(int(real.sum()), bool), (source[real], target[real])), shape=(nodes, nodes))
+    component = connected_components(links, directed=False)[1].astype(np.int64) if nodes else np.zeros(0, np.int64)
+    op = np.repeat(np.arange(count, dtype=np.int64), steps)
+    return EventGraph(
+        base, op, duration, source[by], target[by], lag[by], weight[by], why[by], edges[by], component
+    )
+
+
+def _data(producer: FlowOp, edge: FlowEdge) -> tuple[np.ndarray, np.ndarray]:
+    """(steps of the consumer, step of the producer each waits for), without those implied by the step before."""
+    need = np.maximum.accumulate(edge.need)
+    step = np.searchsorted(producer.emit, need)
+    kept = need > 0
+    kept[1:] &= (step[1:] != step[:-1]) | (need[:-1] == 0)
+    wait = np.flatnonzero(kept)
+    return wait, step[wait]
+
+
+def _space(producer: FlowOp, edge: FlowEdge, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(steps of the producer, step of the consumer that frees its space, how many inputs before)."""
+    total = producer.total
+    emits = np.diff(producer.emit, prepend=0) > 0
+    behind = producer.emit - capacity  # tiles of this input that must be gone; <= 0 reaches back
+    lag = (total - behind) // total
+    step = np.searchsorted(edge.freed, behind + lag * total)
+    kept = emits.copy()
+    where = np.flatnonzero(emits)
+    kept[where[1:]] = (step[where[1:]] != step[where[:-1]]) | (lag[where[1:]] != lag[where[:-1]])
+    wait = np.flatnonzero(kept)
+    return wait, step[wait], lag[wait]
+
+
+def _deadlocks(graph: EventGraph) -> list[Deadlock]:
+    """Cycles of constraints without lag: each op on one waits for itself."""
+    same = (graph.lag == 0) & (graph.source < graph.nodes)
+    source, target = graph.source[same], graph.target[same]
+    links = coo_array((np.ones(len(source), bool), (source, target)), shape=(graph.nodes, graph.nodes))
+    count, label = connected_components(links, directed=True, connection="strong")
+    if count == graph.nodes:
+        return []
+    inside = same & (graph.edge >= 0)
+    inside[inside] = label[graph.source[inside]] == label[graph.target[inside]]
+    found = []
+    for part in np.flatnonzero(np.bincount(label) > 1):
+        mine = inside & (graph.why == Why.SPACE)
+        mine[mine] = label[graph.target[mine]] == part
+        ops = np.unique(graph.op[np.flatnonzero(label == part)])
+        found.append(Deadlock(tuple(ops.tolist()), tuple(np.unique(graph.edge[mine]).tolist())))
+    return found
+
+
+def deadlock_diagnostics(network: Network, deadlocks: list[Deadlock]) -> list[Diagnostic]:
+    """One error per deadlock; the ops by name, and for each buffer on the cycle what it holds and what would do."""
+    texts = []
+    for deadlock in deadlocks:
+        names = list(dict.fromkeys(network.ops[op].name for op in deadlock.ops))
+        buffers: dict[str, None] = {}
+        for index in deadlock.edges:
+            edge = network.edges[index]
+            producer, consumer = network.ops[edge.producer], network.ops[edge.consumer]
+            text = f"{producer.name} -> {consumer.name} holds {edge.capacity} of {producer.total} tiles per core"
+            buffers[text] = None
+        texts.append(
+            Diagnostic(
+                "error",
+                network.ops[network.edges[deadlock.edges[0]].producer].name if deadlock.edges else names[0],
+                "epoch-deadlock",
+                f"the ops {', '.join(names)} wait for each other and never finish an input: {'; '.join(buffers)}",
+                "a buffering nop or a DRAM queue on one of these edges, a larger output buffer, or an epoch break "
+                "between the ops; times are given as if the buffers held a whole input",
+            )
+        )
+    return texts

@@ -1,0 +1,87 @@
+"""A network run for a batch: start and end of every step, what it waited for, and what that says of each op."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tbuda_lab.core.epochsim.eventgraph import EventGraph, Why, deadlock_diagnostics, event_graph
+from tbuda_lab.core.epochsim.network import Network
+from tbuda_lab.core.epochsim.solve import Schedule, solve
+from tbuda_lab.core.epochsim.stalls import Chain, ForkJoinStall, critical_chain, fork_join_stalls
+from tbuda_lab.core.epochsim.trace import WaitKind
+from tbuda_lab.core.epochsim.waits import Waits, waits
+from tbuda_lab.core.errors import Diagnostic
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkRun:
+    """start, end: (ops, batch) of each op and input, cycles from the start; an input starts with its first step.
+
+    chains: for each group of ops, what decided when its last input was done.
+    """
+
+    network: Network
+    graph: EventGraph
+    schedule: Schedule
+    waits: Waits
+    stalls: tuple[ForkJoinStall, ...]
+    chains: tuple[Chain, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def start(self) -> np.ndarray:
+        start: np.ndarray = self.schedule.start[self.graph.base[:-1]]
+        return start
+
+    @property
+    def end(self) -> np.ndarray:
+        last = self.graph.base[1:] - 1
+        end: np.ndarray = self.schedule.start[last] + self.graph.duration[last][:, None]
+        return end
+
+    def kinds(self) -> np.ndarray:
+        """(nodes, batch) uint8 `WaitKind` of the wait before each step; COMPUTE where there is none."""
+        kind_of = np.full(len(self.graph.why) + 1, WaitKind.COMPUTE, dtype=np.uint8)
+        why = self.graph.why
+        kind_of[:-1][why == Why.READY] = WaitKind.DRAM
+        kind_of[:-1][why == Why.SPACE] = WaitKind.SPACE
+        data = np.flatnonzero(why == Why.DATA)
+        queued = np.array([e.capacity is None for e in self.network.edges], dtype=bool)
+        if len(data):
+            kind_of[data] = np.where(queued[self.graph.edge[data]], WaitKind.DRAM, WaitKind.INPUT)
+        kinds: np.ndarray = kind_of[self.waits.cause]
+        return kinds
+
+    def causes(self) -> np.ndarray:
+        """(nodes, batch) int32 number of the op that was waited for, -1 for none (or DRAM)."""
+        op_of = np.full(len(self.graph.why) + 1, -1, dtype=np.int32)
+        real = self.graph.edge >= 0
+        op_of[:-1][real] = self.graph.op[self.graph.source[real]]
+        causes: np.ndarray = op_of[self.waits.cause]
+        return causes
+
+
+def run_network(network: Network, batch: int, groups: Sequence[Sequence[int]] | None = None) -> NetworkRun:
+    """Solve the recurrence for `batch` inputs and explain it. Deadlocks are reported, see `event_graph`.
+
+    groups: ops whose common end matters (those of an epoch); by default all of them together.
+    """
+    graph, deadlocks = event_graph(network)
+    schedule = solve(graph, batch)
+    waiting = waits(graph, schedule)
+    last = graph.base[1:] - 1
+    done = schedule.start[last, batch - 1] + graph.duration[last]
+    chains: list[Chain] = []
+    for group in [range(len(network.ops))] if groups is None else groups:
+        members = np.asarray(group, dtype=np.int64)
+        if len(members):
+            chains.append(critical_chain(graph, waiting, int(members[done[members].argmax()])))
+        else:
+            chains.append(Chain((), frozenset()))
+    full = frozenset(edge for chain in chains for edge in chain.full)
+    stalls = tuple(fork_join_stalls(network, graph, waiting, full))
+    problems = tuple(deadlock_diagnostics(network, deadlocks))
+    return NetworkRun(network, graph, schedule, waiting, stalls, tuple(chains), problems)

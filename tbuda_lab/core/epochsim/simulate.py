@@ -1,0 +1,306 @@
+"""A compile run in time: `simulate`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
+from tbuda_lab.core.epochsim.build import Built, build
+from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.costs import OpCost
+from tbuda_lab.core.epochsim.run import NetworkRun, run_network
+from tbuda_lab.core.epochsim.spans import Columns, span_columns
+from tbuda_lab.core.epochsim.stalls import stall_diagnostics
+from tbuda_lab.core.epochsim.trace import Trace, TraceEpoch, TraceOp, WaitKind
+from tbuda_lab.core.errors import Diagnostic
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.compiler import CompileResult
+
+
+_DEFAULTS = EpochConstants()
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochTimes:
+    """One epoch in the first round of the program's loop: cycles = switch + fill + inputs * slowest + stall.
+
+    slowest: cycles per input of its slowest op, `slowest_op`; fill: until the pipeline is full, and until it is empty
+    again; stall: what buffers that are too small cost beyond that. period: cycles between inputs that leave, over the
+    later half of them (those of the slowest op where there is one input). critical: the ops whose work and waits for
+    each other decide that, last first.
+    """
+
+    index: int
+    chip: int
+    start: int
+    end: int
+    switch: int
+    fill: int
+    stall: int
+    slowest: int
+    slowest_op: str
+    period: float
+    critical: tuple[str, ...]
+
+    @property
+    def cycles(self) -> int:
+        return self.end - self.start + self.switch
+
+
+@dataclasses.dataclass(frozen=True)
+class OpWaits:
+    """What an op did in the batch, in cycles, the mean over its cores: computing, and waiting by kind. `input_from`,
+    `space_to`: the op that it waited for longest, by data and by space ("" where it did not)."""
+
+    op: str
+    compute: int
+    wait_input: int
+    wait_space: int
+    wait_dram: int
+    input_from: str
+    space_to: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Stall:
+    """A fork-join stall by name: see `ForkJoinStall`. cycles: of the whole batch; critical: it slows the epoch down."""
+
+    epoch: int
+    fork: str
+    join: str
+    short: tuple[str, ...]
+    long: tuple[str, ...]
+    cycles: int
+    critical: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochTrace:
+    """What `simulate` finds. cycles: of the whole batch, over all epochs and rounds of the loop.
+
+    ops: by epoch and schedule. start, end: (ops, inputs) int64, when each op (the first and last of its cores) began
+    and finished each input, in cycles from the start of the batch; waits: (ops, inputs, 4) float64 cycles by
+    `WaitKind`, the mean over its cores.
+    """
+
+    cycles: int
+    batch: int
+    per_run: int
+    epochs: tuple[EpochTimes, ...]
+    ops: tuple[OpWaits, ...]
+    stalls: tuple[Stall, ...]
+    start: np.ndarray
+    end: np.ndarray
+    waits: np.ndarray
+    trace: Trace
+    diagnostics: tuple[Diagnostic, ...]
+    constants: EpochConstants
+
+    @property
+    def deadlocked(self) -> bool:
+        """Whether the placement would hang; times are then as `event_graph` says."""
+        return any(d.severity == "error" for d in self.diagnostics)
+
+
+def simulate(
+    result: CompileResult,
+    batch: int = 1,
+    constants: EpochConstants = _DEFAULTS,
+    per_run: int | None = None,
+) -> EpochTrace:
+    """Times of a compiled model for `batch` inputs, from cycle counts, buffers and back pressure alone; no tensors.
+
+    per_run: how many inputs each epoch takes before the next epoch follows; by default the whole batch (queues between
+    epochs are taken to be deep enough). `result.options.microbatch` gives the program as emitted, which goes round its
+    loop of epochs once for every microbatch.
+
+    Epochs of one chip follow each other, epochs of the same temporal number run at the same time on their chips; a
+    temporal epoch starts when all of the one before have ended.
+    """
+    if batch < 1 or (per_run is not None and per_run < 1):
+        raise ValueError("a batch has one input at least")
+    per_run = min(batch, per_run or batch)
+    built = build(result, constants)
+    owner = np.array([part.op for part in built.parts], dtype=np.int64)
+    epoch_of = np.array([result.placement.ops[name].epoch for name in built.names], dtype=np.int64)[owner]
+    groups = [np.flatnonzero(epoch_of == epoch.index).tolist() for epoch in result.placement.epochs]
+    run = run_network(built.network, per_run, groups)
+    clock = _Clock(result, built, run, constants, batch, per_run)
+    kinds = np.array([_stall_kind(built.costs[op]) for op in owner], dtype=np.uint8)
+    trace = clock.trace(span_columns(run, kinds, len(built.parts)))
+    start, end = clock.inputs()
+    waits = _waits(trace, built, batch)
+    return EpochTrace(
+        clock.cycles,
+        batch,
+        per_run,
+        clock.times(),
+        _op_waits(trace, built, waits),
+        _stalls(result, built, run, batch, per_run),
+        start,
+        end,
+        waits,
+        trace,
+        (
+            *built.diagnostics,
+            *run.diagnostics,
+            *stall_diagnostics(run.network, run.graph, run.waits, run.stalls, run.chains),
+        ),
+        constants,
+    )
+
+
+def _stalls(result: CompileResult, built: Built, run: NetworkRun, batch: int, per_run: int) -> tuple[Stall, ...]:
+    def names(ops: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(built.network.ops[i].name for i in ops))
+
+    return tuple(
+        Stall(
+            result.placement.ops[built.network.ops[s.fork].name].epoch,
+            built.network.ops[s.fork].name,
+            built.network.ops[s.join].name,
+            names(s.short),
+            names(s.long),
+            s.cycles * batch // per_run,
+            s.critical,
+        )
+        for s in run.stalls
+        if s.fork < len(built.parts)
+    )
+
+
+def _stall_kind(cost: OpCost) -> WaitKind:
+    """What an op waits for whose transfers take longer than its kernel."""
+    if cost.limiter.endswith((DRAM, HOST)):
+        return WaitKind.DRAM
+    return WaitKind.SPACE if cost.limiter.startswith("output") else WaitKind.INPUT
+
+
+class _Clock:
+    """When each epoch of each round of the loop starts."""
+
+    def __init__(
+        self, result: CompileResult, built: Built, run: NetworkRun, constants: EpochConstants, batch: int, per_run: int
+    ) -> None:
+        self.result, self.built, self.run, self.constants = result, built, run, constants
+        self.batch, self.per_run = batch, per_run
+        placement = result.placement
+        self.owner = np.array([part.op for part in built.parts], dtype=np.int64)
+        self.epoch = np.array([placement.ops[n].epoch for n in built.names], dtype=np.int64)[self.owner]
+        count = len(placement.epochs)
+        temporal = np.array([e.temporal for e in placement.epochs], dtype=np.int64)
+        self.order, self.stage = np.unique(temporal, return_inverse=True)
+        # after the last step the result still has to reach its place in DRAM or host memory
+        late = np.array([constants.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
+        done = run.end[: len(built.parts)] + late[self.owner][:, None]
+        self.done = np.zeros((count, per_run), dtype=np.int64)
+        np.maximum.at(self.done, self.epoch, done)
+        self.sizes = [per_run] * (batch // per_run) + ([batch % per_run] if batch % per_run else [])
+        self.starts = np.zeros((len(self.sizes), count), dtype=np.int64)
+        now = 0
+        for index, size in enumerate(self.sizes):
+            length = np.zeros(len(self.order), dtype=np.int64)
+            np.maximum.at(length, self.stage, self.done[:, size - 1])
+            ends = now + np.cumsum(length + constants.switch)
+            self.starts[index] = (ends - length)[self.stage]
+            now = int(ends[-1]) if len(ends) else now
+        self.cycles = now
+
+    def trace(self, columns: Columns) -> Trace:
+        """The spans of every round, at their place in time."""
+        placement = self.result.placement
+        ops = tuple(
+            TraceOp(self.built.names[p.op], placed.epoch, placed.chip, p.cores)
+            for p, placed in ((p, placement.ops[self.built.names[p.op]]) for p in self.built.parts)
+        )
+        parts, runs = [], []
+        for index, size in enumerate(self.sizes):
+            part = columns if size == self.per_run else columns.where(columns.input < size)
+            shift = self.starts[index][self.epoch[part.op]]
+            first = np.int32(index * self.per_run)
+            parts.append(
+                (part.op, part.input + first, part.start + shift, part.end + shift, part.kind, part.cause)
+            )
+            for epoch in placement.epochs:
+                start = int(self.starts[index, epoch.index])
+                end = start + int(self.done[epoch.index, size - 1])
+                runs.append(TraceEpoch(epoch.index, epoch.chip, index, start, end))
+        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if len(parts) > 1:
+            by = np.argsort(joined[0], kind="stable")
+            joined = [column[by] for column in joined]
+        op, input_, start_, end_, kind, cause = joined
+        return Trace(ops, tuple(runs), self.result.device.clock_hz, op, input_, start_, end_, kind, cause)
+
+    def inputs(self) -> tuple[np.ndarray, np.ndarray]:
+        """(ops, batch) start and end of every op and input."""
+        count = len(self.built.parts)
+        run, within = np.divmod(np.arange(self.batch), self.per_run)
+        first = np.flatnonzero(np.diff(self.owner, prepend=-1))
+        shift = self.starts[run][:, self.epoch[first]].T
+        start = np.minimum.reduceat(self.run.start[:count], first, axis=0)[:, within] + shift
+        return start, np.maximum.reduceat(self.run.end[:count], first, axis=0)[:, within] + shift
+
+    def times(self) -> tuple[EpochTimes, ...]:
+        found = []
+        cycles = np.array([c.cycles for c in self.built.costs], dtype=np.int64)
+        half = (self.per_run - 1) // 2
+        for at, epoch in enumerate(self.result.placement.epochs):
+            mine = np.unique(self.owner[self.epoch == epoch.index])
+            done = self.done[epoch.index]
+            worst = int(mine[cycles[mine].argmax()]) if len(mine) else -1
+            slowest = int(cycles[worst]) if len(mine) else 0
+            total, rest = int(done[-1]), (self.per_run - 1) * slowest
+            stall = max(0, total - int(done[0]) - rest)
+            start = int(self.starts[0, epoch.index])
+            found.append(
+                EpochTimes(
+                    epoch.index,
+                    epoch.chip,
+                    start,
+                    start + total,
+                    self.constants.switch,
+                    total - rest - slowest - stall,
+                    stall,
+                    slowest,
+                    self.built.names[worst] if len(mine) else "",
+                    float(done[-1] - done[half]) / (self.per_run - 1 - half) if self.per_run > 1 else float(slowest),
+                    tuple(dict.fromkeys(self.run.network.ops[i].name for i in self.run.chains[at].ops)),
+                )
+            )
+        return tuple(found)
+
+
+def _waits(trace: Trace, built: Built, batch: int) -> np.ndarray:
+    count, kinds = len(built.parts), len(WaitKind)
+    cell = (trace.op.astype(np.int64) * batch + trace.input) * kinds + trace.kind
+    total = np.bincount(cell, trace.end - trace.start, count * batch * kinds).reshape(count, batch, kinds)
+    owner = np.array([part.op for part in built.parts], dtype=np.int64)
+    share = np.array([part.cores[2] * part.cores[3] for part in built.parts], dtype=np.float64)
+    share /= np.bincount(owner, share)[owner]
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    mean: np.ndarray = np.add.reduceat(total * share[:, None, None], first, axis=0)
+    return mean
+
+
+def _op_waits(trace: Trace, built: Built, waits: np.ndarray) -> tuple[OpWaits, ...]:
+    count = len(built.names)
+    owner = np.array([part.op for part in built.parts], dtype=np.int64)
+    totals = np.rint(waits.sum(axis=1)).astype(np.int64)
+    blamed = {}
+    for kind in (WaitKind.INPUT, WaitKind.SPACE):
+        chosen = (trace.kind == kind) & (trace.cause >= 0)
+        pairs, where = np.unique(owner[trace.op[chosen]] * count + owner[trace.cause[chosen]], return_inverse=True)
+        cycles = np.bincount(where, (trace.end - trace.start)[chosen], len(pairs))
+        names = [""] * count
+        for at in np.argsort(cycles, kind="stable").tolist():
+            names[int(pairs[at]) // count] = built.names[int(pairs[at]) % count]
+        blamed[kind] = names
+    return tuple(
+        OpWaits(name, compute, data, space, dram, blamed[WaitKind.INPUT][i], blamed[WaitKind.SPACE][i])
+        for i, (name, (compute, data, space, dram)) in enumerate(zip(built.names, totals.tolist(), strict=True))
+    )

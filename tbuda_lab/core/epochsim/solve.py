@@ -1,0 +1,162 @@
+"""The recurrence itself: start times of every step of every input.
+
+All constraints point from a lower to a higher level within an input, or to an earlier input. With a period P that is
+long enough, the nodes whose level is s modulo P can be computed together at step s, each for the input it has come to:
+one gather and one segmented maximum per step, over the ops of all epochs and several inputs at once.
+
+A max-plus recurrence becomes periodic: once all times of some inputs differ from those p inputs before by one constant
+(per part of the graph), so do all later ones. They are then written down, not computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tbuda_lab.core.epochsim.eventgraph import EventGraph
+
+NEVER = -(1 << 61)
+_MAX_PERIOD = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """start: (nodes, batch) int64 cycles from the start of the epoch; computed: inputs that were not extended."""
+
+    start: np.ndarray
+    computed: int
+
+
+def levels(graph: EventGraph) -> np.ndarray:
+    """(nodes,) longest path of constraints without lag that ends at each node. The graph must have no deadlock."""
+    nodes = graph.nodes
+    same = (graph.lag == 0) & (graph.source < nodes)
+    source, target = graph.source[same], graph.target[same]
+    by = np.argsort(source, kind="stable")
+    target = target[by]
+    starts = np.searchsorted(source[by], np.arange(nodes + 1))
+    waiting = np.bincount(target, minlength=nodes)
+    level = np.zeros(nodes, dtype=np.int64)
+    front = np.flatnonzero(waiting == 0)
+    now, done = 0, 0
+    while len(front):
+        level[front] = now
+        done += len(front)
+        counts = starts[front + 1] - starts[front]
+        reached = np.repeat(starts[front] - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+        reached = target[reached]
+        np.subtract.at(waiting, reached, 1)
+        front = np.unique(reached[waiting[reached] == 0])
+        now += 1
+    if done != nodes:
+        raise ValueError("the constraints have a cycle without lag")
+    return level
+
+
+def solve(graph: EventGraph, batch: int) -> Schedule:
+    """Start times of all steps for `batch` inputs."""
+    nodes = graph.nodes
+    if nodes == 0 or batch == 0:
+        return Schedule(np.zeros((nodes, batch), dtype=np.int64), 0)
+    kept = graph.lag < batch  # a constraint that reaches back before the first input holds nothing up
+    source, target, lag, weight = (a[kept] for a in (graph.source, graph.target, graph.lag, graph.weight))
+    level = levels(graph)
+    across = (lag > 0) & (source < nodes)
+    period = 1
+    if across.any():
+        span = level[source[across]] - level[target[across]] + 1
+        period = max(1, int((-(-span // lag[across])).max()))
+    reach = int(lag.max())
+    width = nodes + 1
+    # row reach + k holds input k; the rows before are inputs that never were; the last column is the epoch's start
+    times = np.full((reach + batch, width), NEVER, dtype=np.int64)
+    times[reach:, nodes] = 0
+    flat = times.reshape(-1)
+
+    # constraints grouped by the step at which their target is due
+    due, turn = level % period, level // period
+    order = np.lexsort((np.arange(nodes), turn, due))
+    rank = np.empty(nodes, dtype=np.int64)
+    rank[order] = np.arange(nodes)
+    by = np.argsort(rank[target], kind="stable")
+    source, target, lag, weight = source[by], target[by], lag[by], weight[by]
+    first = np.searchsorted(rank[target], np.arange(nodes + 1))
+    read = (reach - lag - turn[target]) * width + source
+    write = (reach - turn[order]) * width + order
+    group = np.searchsorted(due[order], np.arange(period + 1))
+    turns = turn[order]
+
+    deepest = int(turns.max())
+    checker = _Checker(graph, reach)
+    round_, computed = 0, batch
+    while round_ < batch + deepest:
+        for step in range(period):
+            low, high = int(group[step]), int(group[step + 1])
+            if low == high:
+                continue
+            # turns rise within a group: nodes of turn j are at input round - j
+            if round_ < deepest or round_ >= batch:
+                mine = turns[low:high]
+                high = low + int(np.searchsorted(mine, round_, side="right"))
+                low += int(np.searchsorted(mine, round_ - batch, side="right"))
+                if low >= high:
+                    continue
+            a, b = int(first[low]), int(first[high])
+            shift = round_ * width
+            values = flat[read[a:b] + shift]
+            values += weight[a:b]
+            flat[write[low:high] + shift] = np.maximum.reduceat(values, first[low:high] - a)
+        complete = round_ - deepest
+        round_ += 1
+        if complete >= 1 and complete < batch - 1:
+            found = checker.period(times, complete)
+            if found is not None:
+                gap, growth = found
+                _extend(times, reach, complete, batch, gap, growth)
+                computed = complete + 1
+                break
+    return Schedule(np.ascontiguousarray(times[reach:, :nodes].T), computed)
+
+
+class _Checker:
+    """Looks for the periodic regime after every finished input."""
+
+    def __init__(self, graph: EventGraph, reach: int) -> None:
+        self.window = max(1, reach)
+        self.by = np.argsort(graph.component, kind="stable")
+        parts = graph.component[self.by]
+        self.starts = np.flatnonzero(np.diff(parts, prepend=-1))
+        self.part = graph.component
+        self.nodes = graph.nodes
+        self.reach = reach
+
+    def period(self, times: np.ndarray, last: int) -> tuple[int, np.ndarray] | None:
+        """(inputs per period, (nodes,) growth per period) if inputs up to `last` show that the rest is periodic."""
+        for gap in range(1, _MAX_PERIOD + 1):
+            # the constraints of the input to come, and of the one a period before, must all reach real inputs
+            if last + 1 - gap - self.window < 0:
+                return None
+            new = times[self.reach + last, : self.nodes]
+            growth = new - times[self.reach + last - gap, : self.nodes]
+            ordered = growth[self.by]
+            most = np.maximum.reduceat(ordered, self.starts)
+            if (most != np.minimum.reduceat(ordered, self.starts)).any():
+                continue
+            rows = np.arange(last - self.window + 1, last)
+            if len(rows):
+                difference = (
+                    times[self.reach + rows, : self.nodes] - times[self.reach + rows - gap, : self.nodes]
+                )
+                if (difference != growth).any():
+                    continue
+            return gap, growth
+        return None
+
+
+def _extend(times: np.ndarray, reach: int, last: int, batch: int, gap: int, growth: np.ndarray) -> None:
+    nodes = len(growth)
+    rest = np.arange(last + 1, batch)
+    turns = (rest - last + gap - 1) // gap
+    origin = rest - turns * gap
+    times[reach + rest, :nodes] = times[reach + origin, :nodes] + turns[:, None] * growth

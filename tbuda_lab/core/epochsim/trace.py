@@ -1,0 +1,123 @@
+"""A trace in columns: what every op did when."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+
+from tbuda_lab.core.epochsim.chrome import write_chrome_trace
+from tbuda_lab.core.epochsim.pyramid import Pyramid, Spans
+
+
+class WaitKind(IntEnum):
+    """What an op does in a span. DRAM: it waits for a queue in DRAM or host memory, or for preloaded parameters."""
+
+    COMPUTE = 0
+    INPUT = 1
+    SPACE = 2
+    DRAM = 3
+
+
+KIND_NAMES = ("compute", "wait for input", "wait for space", "wait for DRAM")
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceOp:
+    """An op's place: epoch, chip and rectangle of cores (row, column, rows, columns). An op whose cores do not go in
+    step appears once for each rectangle of cores that do."""
+
+    name: str
+    epoch: int
+    chip: int
+    cores: tuple[int, int, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceEpoch:
+    """When an epoch ran, in cycles from the start of the batch, without the switch before it. `run`: how many times the
+    program has been round its loop."""
+
+    epoch: int
+    chip: int
+    run: int
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """What every op that is active at one cycle does; all columns are as long as there are such ops."""
+
+    cycle: int
+    op: np.ndarray  # index into Trace.ops
+    input: np.ndarray
+    kind: np.ndarray
+    cause: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Spans sorted by op and then start; the spans of one op never overlap. Times in cycles from the batch's start.
+
+    op: int32 index into `ops`; input: int32; start, end: int64; kind: uint8 `WaitKind`; cause: int32, the op that is
+    waited for, -1 where it is none but a transfer that takes longer than the kernel. The epoch of a span is its op's.
+    """
+
+    ops: tuple[TraceOp, ...]
+    epochs: tuple[TraceEpoch, ...]
+    clock_hz: float
+    op: np.ndarray
+    input: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    kind: np.ndarray
+    cause: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def cycles(self) -> int:
+        """The end of the last epoch."""
+        return max((e.end for e in self.epochs), default=0)
+
+    @property
+    def epoch(self) -> np.ndarray:
+        """int32 epoch of every span."""
+        epochs: np.ndarray = np.array([o.epoch for o in self.ops], dtype=np.int32)[self.op]
+        return epochs
+
+    @property
+    def cores(self) -> np.ndarray:
+        """(spans, 4) int32 rectangle of every span: row, column, rows, columns."""
+        cores: np.ndarray = np.array([o.cores for o in self.ops], dtype=np.int32).reshape(-1, 4)[self.op]
+        return cores
+
+    @functools.cached_property
+    def pyramid(self) -> Pyramid:
+        """For zooming: sums over time that any window can be summed up from."""
+        return Pyramid(self.op, self.input, self.start, self.end, self.kind, len(self.ops), self.cycles)
+
+    def zoom(self, start: int, end: int, limit: int = 4096) -> Spans:
+        """At most `limit` spans that show [start, end): the real ones if they are few enough, else summed up."""
+        return self.pyramid.zoom(start, end, limit)
+
+    def tile(self, level: int, index: int, limit: int = 4096) -> Spans:
+        """Tile `index` of the 2**level equal parts of the whole trace. Raises `IndexError` outside."""
+        return self.pyramid.tile(level, index, limit)
+
+    def at(self, cycle: int) -> Moment:
+        """What every op does at `cycle`: the spans with start <= cycle < end."""
+        found = self.pyramid.covering(cycle)
+        return Moment(cycle, self.op[found], self.input[found], self.kind[found], self.cause[found])
+
+    def to_chrome_trace(self, path: str | Path) -> None:
+        """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go: see `chrome.py`."""
+        write_chrome_trace(self, Path(path))

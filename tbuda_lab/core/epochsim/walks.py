@@ -1,0 +1,340 @@
+"""In which order an op reads and packs tiles, cut into steps: the numbers of `network.py` for a placed op and edge.
+
+Exact per tile: the reader's walk over its operand is followed back through the TMs to the position at which the
+producer's core packs each tile. Cores of an op go in step unless they need different blocks of a producer that streams.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tbuda_lab.core.balancer.blocks import divisors
+from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
+from tbuda_lab.core.balancer.pickers import streamed_picker
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape, to_source
+from tbuda_lab.core.graph import TILE
+from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """How the work on one input is cut. A block is the output of one t; it is made in outer * inner parts, of which
+    `bounds` says where steps end: (steps + 1,) numbers of parts done. tiles: of a block; chunk: tiles leave whenever so
+    many parts of a block are done (1: after each, all of them: with the block)."""
+
+    blocks: int
+    outer: int
+    inner: int
+    tiles: int
+    chunk: int
+    bounds: np.ndarray
+
+    @property
+    def parts(self) -> int:
+        return self.outer * self.inner
+
+    @property
+    def count(self) -> int:
+        return len(self.bounds) - 1
+
+    def emit(self) -> np.ndarray:
+        """(steps,) tiles packed after each step."""
+        block, rest = np.divmod(self.bounds[1:], self.parts)
+        packed: np.ndarray = block * self.tiles + rest // self.chunk * self.chunk * self.tiles // self.parts
+        return packed
+
+
+def op_steps(profile: OpProfile, row: np.void, order: str, steps: int, most: int) -> Steps:
+    """The parts in which an op's kernel works (place-and-route 9.3: firings), cut into at least `steps` steps where it
+    has so many, and at most `most`.
+
+    A matmul that accumulates goes through k and for each k through the rows of ublocks, and packs at the end; one that
+    does not, row by row. A reduction works through what it reduces for every output ublock. Eltwise ops go ublock by
+    ublock, splices line by line. A picker goes through the strips of its operand for every block.
+    """
+    m, n = int(row["mblock_m"]), int(row["mblock_n"])
+    k = max(1, int(row["m_k"]))
+    blocks = int(row["t"])
+    tiles = m * n * int(row["ublock_r"]) * int(row["ublock_c"])
+    op = profile.op
+    gradual = True
+    outer, inner = (m, n) if order == "r" else (n, m)
+    if isinstance(op, HwSparseMatmul):
+        outer, inner, gradual = k, 1, False
+    elif isinstance(op, HwSplice) and op.axis == "z":
+        outer = inner = 1
+    elif isinstance(op, HwSplice):
+        inner = 1
+    elif profile.kind == "depthwise":
+        outer, inner, gradual = max(1, profile.inner), m * n, False
+    elif profile.matmul_like:
+        outer, inner, gradual = profile.z_group * k, m, False
+        if outer == 1:
+            outer, inner, gradual = m, 1, order == "r"
+    elif isinstance(op, HwReduce) and op.dim == "z":
+        outer, inner, gradual = profile.z_group, m * n, False
+    elif isinstance(op, HwReduce):
+        outer, inner = (n if op.dim == "r" else m), k
+    parts = outer * inner
+    chunk = 1 if gradual else parts
+    if isinstance(op, HwReduce) and op.dim in "rc":
+        chunk = inner
+    if blocks > most:
+        bounds = np.arange(most + 1, dtype=np.int64) * blocks // most * parts
+        return Steps(blocks, outer, inner, tiles, chunk, bounds)
+    sizes = [*divisors(outer), *(outer * d for d in divisors(inner)[1:])]
+    wanted, room = -(-steps // blocks), most // blocks
+    share = next((s for s in sizes if wanted <= s <= room), max(s for s in sizes if s <= room))
+    bounds = np.arange(blocks * share + 1, dtype=np.int64) * (parts // share)
+    return Steps(blocks, outer, inner, tiles, chunk, bounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stripes:
+    """How the grid of an op falls into rectangles of cores that go in step: first row and column of each stripe."""
+
+    rows: tuple[int, ...] = (0,)
+    cols: tuple[int, ...] = (0,)
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) * len(self.cols)
+
+    def rectangles(self, grid: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+        """(first row, first column, rows, columns) of every part, in the op's own grid."""
+        down = list(zip(self.rows, (*self.rows[1:], grid[0]), strict=True))
+        along = list(zip(self.cols, (*self.cols[1:], grid[1]), strict=True))
+        return [(r, c, r_end - r, c_end - c) for r, r_end in down for c, c_end in along]
+
+    def part_of(self, grid: tuple[int, int]) -> np.ndarray:
+        """(rows, columns) number of the part of every core."""
+        row = np.searchsorted(self.rows, np.arange(grid[0]), side="right") - 1
+        col = np.searchsorted(self.cols, np.arange(grid[1]), side="right") - 1
+        part: np.ndarray = row[:, None] * len(self.cols) + col
+        return part
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """An operand followed back to its producer. core, address: (lines, length) core of the producer's grid (-1:
+    padding) and position in its packing order, for each line of readers that receive the same; line: (rows, columns)
+    number of the line that each core of the reader is on. begin, end: (steps,) stretch of the walk each step reads.
+
+    within: the most tiles of one input that a line has between the first it still needs and the last it has asked for,
+    which the buffers between the two must hold; step: the most that one of its steps reads in between.
+    """
+
+    core: np.ndarray
+    address: np.ndarray
+    line: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    total: int
+    within: int
+    step: int
+
+    @property
+    def length(self) -> int:
+        return int(self.core.shape[1])
+
+
+def edge_walk(
+    producer: OpProfile,
+    p: np.void,
+    p_order: str,
+    p_steps: Steps,
+    consumer: OpProfile,
+    port: int,
+    c: np.void,
+    c_order: str,
+    c_steps: Steps,
+) -> Walk:
+    """Where each tile comes from that the reader takes, in the order in which it takes them."""
+    shape = stored_shape(producer, p)
+    tms = edge_tms(producer, p, consumer, port, c)
+    z, r, col = to_source(tms, shape, *consumer_walk(consumer, port, c, c_order))
+    real = (z < shape[0]) & (r < shape[1]) & (col < shape[2])
+    core, address = buffer_address(p, p_order, z, r, col)
+    core, address = np.where(real, core, -1), np.where(real, address, -1)
+    total = p_steps.blocks * p_steps.tiles
+    early = np.where(real, address, total)
+    within = 0
+    if not isinstance(consumer.op, HwSparseMatmul):
+        furthest = np.maximum.accumulate(address, axis=1)
+        oldest = np.minimum.accumulate(early[:, ::-1], axis=1)[:, ::-1]
+        within = int((_packed_with(p_steps, furthest) - oldest).max())
+    begin, end = _read(consumer, port, c, c_steps, core.shape[1])
+    spread = [
+        _segments(np.maximum, last, begin, end, -1) - _segments(np.minimum, first, begin, end, total)
+        for last, first in zip(address, early, strict=True)
+    ]
+    step = max(0, int(np.max(spread)) + 1)
+    return Walk(core, address, _lines(consumer, port, c, len(core)), begin, end, total, within, step)
+
+
+def _lines(profile: OpProfile, port: int, row: np.void, count: int) -> np.ndarray:
+    """(rows, columns) which line of `consumer_walk` each core of the grid reads."""
+    gr, gc = int(row["grid_r"]), int(row["grid_c"])
+    role, op = profile.operands[port].role, profile.op
+    by_row, by_col = np.arange(gr)[:, None], np.arange(gc)[None, :]
+    if role == "in0" or (isinstance(op, HwReduce) and op.dim == "c"):
+        line = by_row + 0 * by_col
+    elif role == "in1" or (role == "bias" and count == gc) or (isinstance(op, HwReduce) and op.dim == "r"):
+        line = by_col + 0 * by_row
+    else:
+        line = by_row * gc + by_col
+    return line
+
+
+def stripes(walks: list[tuple[Walk, Steps]], grid: tuple[int, int], most: int) -> Stripes:
+    """Into which rectangles the grid of an op falls whose operands arrive by these walks (each with its producer's
+    steps): cores that need other blocks at the same step do not go in step. One rectangle if there would be more than
+    `most`."""
+    rows, cols = np.zeros(grid[0], dtype=bool), np.zeros(grid[1], dtype=bool)
+    for walk, steps in walks:
+        if steps.blocks == 1 or len(walk.core) == 1:
+            continue
+        lines = [_segments(np.maximum, line, walk.begin, walk.end, -1) // steps.tiles for line in walk.address]
+        _, label = np.unique(np.stack(lines), axis=0, return_inverse=True)
+        grid_label = label.reshape(-1)[walk.line]
+        rows[1:] |= (grid_label[1:] != grid_label[:-1]).any(axis=1)
+        cols[1:] |= (grid_label[:, 1:] != grid_label[:, :-1]).any(axis=0)
+    rows[0] = cols[0] = True
+    found = Stripes(tuple(np.flatnonzero(rows).tolist()), tuple(np.flatnonzero(cols).tolist()))
+    return found if found.count <= most else Stripes()
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """An edge between two parts in tiles of one producer core, in packing order: see `FlowEdge`. coarse: the most tiles
+    that are between the first a whole step still needs and the last it asks for."""
+
+    producer: int
+    consumer: int
+    need: np.ndarray
+    freed: np.ndarray
+    coarse: int
+
+
+def part_flows(
+    walk: Walk, p_steps: Steps, p_grid: tuple[int, int], p_stripes: Stripes, c_grid: tuple[int, int], c_stripes: Stripes
+) -> list[Flow]:
+    """What each step of each part of the reader needs of each part of the producer, and what it frees."""
+    emit = p_steps.emit()
+    made_by = np.append(p_stripes.part_of(p_grid).reshape(-1), -1)[walk.core]
+    read_by = c_stripes.part_of(c_grid)
+    flows = []
+    for consumer in range(c_stripes.count):
+        lines = np.unique(walk.line[read_by == consumer])
+        maker, address = made_by[lines], walk.address[lines]
+        for producer in range(p_stripes.count):
+            mine = maker == producer
+            if not mine.any():
+                continue
+            last = np.where(mine, address, -1).max(axis=0)
+            early = np.where(mine, address, walk.total).min(axis=0)
+            need = _segments(np.maximum, last, walk.begin, walk.end, -1) + 1
+            low = _segments(np.minimum, early, walk.begin, walk.end, walk.total)
+            freed = np.append(np.minimum.accumulate(low[::-1])[::-1][1:], walk.total)
+            need = np.maximum.accumulate(need)
+            asked = np.where(need > 0, emit[np.searchsorted(emit, need)], 0)
+            held = np.concatenate([[0], freed[:-1]])
+            flows.append(Flow(producer, consumer, need, freed, int((asked - np.minimum(held, asked)).max())))
+    return flows
+
+
+def _packed_with(steps: Steps, position: np.ndarray) -> np.ndarray:
+    """Tiles that are packed when the one at `position` is (-1: none)."""
+    unit = max(1, steps.chunk * steps.tiles // steps.parts)
+    packed: np.ndarray = (position // unit + 1) * unit
+    return packed
+
+
+def _segments(
+    operation: np.ufunc, values: np.ndarray, begin: np.ndarray, end: np.ndarray, nothing: int
+) -> np.ndarray:
+    """`operation` over values[begin[i]:end[i]] for all i; `nothing` where a range is empty."""
+    padded = np.append(values, nothing)
+    pairs = np.stack([begin, end], axis=1).reshape(-1)
+    found = operation.reduceat(padded, pairs)[::2]
+    return np.where(begin < end, found, nothing)
+
+
+def _read(profile: OpProfile, port: int, row: np.void, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """(begin, end) of the walk that each step reads."""
+    operand = profile.operands[port]
+    before, after = steps.bounds[:-1], steps.bounds[1:]
+    if isinstance(profile.op, HwSparseMatmul):
+        return _picked(profile, row, steps, length)
+    if isinstance(profile.op, HwSplice) and profile.op.axis == "z":
+        return _spliced(profile.op, port, operand.tiles[0], steps, length)
+    whole = steps.blocks * steps.parts
+    group = 1
+    if operand.role == "bias" or steps.parts == 1:
+        group = steps.parts
+    elif operand.role == "in1":
+        # kept while the rows of ublocks go by: of one k, or of the block where there is one k only
+        group = steps.parts if steps.inner == 1 and steps.chunk == 1 else steps.inner
+    before, after = before // group * group, -(-after // group) * group
+    return before * length // whole, -(-after * length // whole)
+
+
+def _picked(profile: OpProfile, row: np.void, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """A picker goes, for each t, from the first to the last strip that it picks rows of."""
+    op = profile.op
+    assert isinstance(op, HwSparseMatmul)
+    slices, rows, _ = profile.operands[0].tiles
+    coords = streamed_picker(op.picker.array, profile.out, str(row["stream"]), int(row["stream_r"]))
+    strip = coords[:, 2] // (TILE * int(row["u_kt"]))
+    first = np.full(steps.blocks, np.iinfo(np.int64).max)
+    last = np.full(steps.blocks, -1)
+    np.minimum.at(first, coords[:, 0], strip)
+    np.maximum.at(last, coords[:, 0], strip)
+    first, extent = np.where(last < 0, 0, first), np.where(last < 0, 0, last + 1 - first)
+    # (blocks, parts) first and end strip of each part, then of the parts of each step
+    part = np.arange(steps.parts)
+    low = first[:, None] + part * extent[:, None] // steps.parts
+    high = first[:, None] - (-(part + 1) * extent[:, None] // steps.parts)
+    group = steps.bounds[:-1]
+    begin = np.minimum.reduceat(np.where(extent[:, None] > 0, low, np.iinfo(np.int64).max).reshape(-1), group)
+    end = np.maximum.reduceat(np.where(extent[:, None] > 0, high, 0).reshape(-1), group)
+    unit = length // max(1, slices * rows // int(row["u_kt"]))
+    return np.minimum(begin, end) * unit, end * unit
+
+
+def _spliced(op: HwSplice, port: int, slices: int, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """A splice over z takes whole slices, from its operands in turn."""
+    order: list[tuple[int, int]] = []
+    turn = 0
+    while len(order) < steps.blocks:
+        for operand, (index, count, stride) in enumerate(op.ranges):
+            start = turn * (index + stride) + index
+            order += [(operand, s) for s in range(start, start + count)]
+        turn += 1
+    mine = np.array([s if operand == port else -1 for operand, s in order[: steps.blocks]], dtype=np.int64)
+    low = np.minimum.reduceat(np.where(mine < 0, slices, mine), steps.bounds[:-1])
+    high = np.maximum.reduceat(mine, steps.bounds[:-1])
+    none = high < 0
+    return np.where(none, 0, low) * length // slices, np.where(none, 0, high + 1) * length // slices
+
+
+def input_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) -> int:
+    """Tiles of an op's input buffer for one operand (as the balancer counts L1: place-and-route 2.3)."""
+    ur, uc, n = int(row["ublock_r"]), int(row["ublock_c"]), int(row["mblock_n"])
+    u_kt = max(1, int(row["u_kt"]))
+    factor = max(factor, 2)
+    role, depthwise = profile.operands[port].role, profile.kind == "depthwise"
+    if role == "in0":
+        return factor * ur * (uc if depthwise else u_kt)
+    if role == "in1":
+        return factor * uc * (1 if depthwise else u_kt * n)
+    if role == "bias":
+        return max(2 // u_kt, factor) * uc
+    if isinstance(profile.op, HwReduce) and profile.op.dim == "r":
+        return factor * u_kt * uc
+    if isinstance(profile.op, HwReduce) and profile.op.dim == "c":
+        return factor * u_kt * ur
+    return factor * ur * uc

@@ -1,0 +1,23 @@
+"""Placed graphs as the simulator takes them, from graphs written by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer import place
+
+
+def placed(
+    graph: Graph,
+    device: str = "wormhole_b0",
+    options: CompileOptions | None = None,
+    overrides: tuple[Override, ...] = (),
+) -> SimpleNamespace:
+    """What `simulate` reads of a CompileResult."""
+    spec, options = load_device(device), options or CompileOptions()
+    placement = place(graph, op_models(graph, spec, options, overrides), spec, options, overrides)
+    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options, overrides=overrides)

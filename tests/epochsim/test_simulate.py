@@ -1,0 +1,282 @@
+"""Whole placements in time."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.emit import graph_name
+from tbuda_lab.core.epochsim import (
+    EpochConstants,
+    WaitKind,
+    cycles_path,
+    op_costs,
+    simulate,
+    write_cycles_csv,
+)
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.hwops import HwMatmul, HwUnary
+from tbuda_lab.core.options import CompileOptions, Override
+from tests.epochsim.compiled import placed
+from tests.placer.graphs import Sketch, convolutions, encoder
+
+BARE = EpochConstants(switch=0, noc_latency=0, dram_latency=0)
+
+
+@pytest.fixture(scope="module")
+def result() -> SimpleNamespace:
+    breaks = (Override("epoch_break", ("l1.q", "l2.q")),)
+    return placed(encoder(3, seq=128, hidden=256), overrides=breaks)
+
+
+def unary_chain(length: int) -> Graph:
+    s = Sketch()
+    x = s.input("x", 1, 1, 128, 128)
+    for i in range(length):
+        x = s.op(f"e{i}", HwUnary("exp"), (1, 1, 128, 128), x)
+    return s.output(x)
+
+
+def test_a_chain_of_equal_ops_on_a_device() -> None:
+    """Ublock by ublock: the last of k equal ops with s steps is done after k + s - 1 of them, plus the way out."""
+    overrides = (Override("op_size", tuple(f"e{i}" for i in range(6)), (1, 1)),)
+    result = placed(unary_chain(6), overrides=overrides)
+    costs = op_costs(result)  # type: ignore[arg-type]
+    cycles = costs["e1"].cycles
+    assert all(costs[f"e{i}"].cycles == cycles for i in range(6))
+    found = simulate(result, 40, BARE)  # type: ignore[arg-type]
+    rows = {o.op: i for i, o in enumerate(found.ops)}
+    first, last = found.start[rows["e0"], 0], found.end[rows["e5"]]
+    row = result.placement.candidate("e1")
+    steps = int(row["mblock_m"]) * int(row["mblock_n"])
+    assert steps <= BARE.steps
+    assert first == 0
+    assert last[0] == pytest.approx(cycles * (6 + steps - 1) / steps, abs=20)
+    assert last[-1] - last[0] == pytest.approx(39 * cycles, abs=20)
+
+
+def test_costs_are_those_the_placer_reports(result: SimpleNamespace) -> None:
+    for other in (result, placed(convolutions()), placed(encoder(2), options=CompileOptions(microbatch=8))):
+        costs, report = op_costs(other), other.placement.report  # type: ignore[arg-type]
+        for name, (kernel, limiter, what) in report.op_limiters.items():
+            cost = costs[name]
+            assert cost.kernel == kernel
+            once = math.ceil(cost.preload / other.options.microbatch)
+            assert abs(max(cost.cycles, once) - limiter) <= 1
+            assert cost.limiter == what or once >= cost.cycles
+
+
+@pytest.mark.parametrize("batch", [1, 5, 64])
+def test_an_epoch_is_switch_fill_inputs_and_stall(result: SimpleNamespace, batch: int) -> None:
+    found = simulate(result, batch)
+    assert len(found.epochs) == len(result.placement.epochs)
+    costs = op_costs(result)
+    for epoch in found.epochs:
+        assert epoch.cycles == epoch.switch + epoch.fill + batch * epoch.slowest + epoch.stall
+        assert epoch.fill >= 0 and epoch.stall >= 0
+        ops = result.placement.epochs[epoch.index].ops
+        assert epoch.slowest == max(costs[name].cycles for name in ops) == costs[epoch.slowest_op].cycles
+        assert epoch.period >= epoch.slowest - 1e-9 or batch == 1
+    assert found.cycles == sum(e.cycles for e in found.epochs)
+    assert found.epochs[0].start == found.constants.switch
+
+
+def test_a_long_batch_runs_at_the_slowest_op_or_says_what_holds_it_up(result: SimpleNamespace) -> None:
+    short, long = simulate(result, 100), simulate(result, 200)
+    for a, b in zip(short.epochs, long.epochs, strict=True):
+        pace = (b.cycles - a.cycles) / 100
+        if pace > 1.01 * b.slowest:
+            ops = set(result.placement.epochs[b.index].ops)
+            assert any(d.where in ops and d.rule in ("fork-join-stall", "buffer-stall") for d in long.diagnostics)
+        else:
+            assert pace == pytest.approx(b.slowest, rel=0.01)
+
+
+def test_waits_and_work_fill_the_time_between(result: SimpleNamespace) -> None:
+    """For each op and input: from the end of the input before to the end of this one, all cycles are accounted for."""
+    found = simulate(result, 12)
+    costs = op_costs(result)
+    starts = {e.index: e.start for e in found.epochs}
+    epoch_start = np.array([starts[result.placement.ops[o.op].epoch] for o in found.ops])
+    if len(found.trace.ops) == len(found.ops):
+        spent = found.waits.sum(axis=2)
+        between = np.diff(found.end, axis=1, prepend=epoch_start[:, None])
+        assert np.allclose(spent, between)
+    for i, op in enumerate(found.ops):
+        assert op.compute == 12 * costs[op.op].kernel
+        assert (found.waits[i, :, WaitKind.COMPUTE] == costs[op.op].kernel).all()
+        assert op.wait_dram >= 12 * (costs[op.op].cycles - costs[op.op].kernel) * costs[op.op].limiter.endswith("dram")
+
+
+def test_no_input_is_taken_before_it_was_made(result: SimpleNamespace) -> None:
+    found = simulate(result, 6)
+    row = {o.op: i for i, o in enumerate(found.ops)}
+    for node in result.lowered.ops:
+        for source in node.sources:
+            if source in row:
+                # an op cannot be done with an input before its producer is, nor begin before that began
+                assert (found.end[row[node.name]] >= found.end[row[source]]).all()
+                assert (found.start[row[node.name]] >= found.start[row[source]]).all()
+    assert (np.diff(found.start, axis=1) >= 0).all()
+
+
+def test_the_program_as_emitted_goes_round_its_loop(result: SimpleNamespace) -> None:
+    once = simulate(result, 4)
+    each = simulate(result, 7, per_run=2)
+    assert once.per_run == 4 and each.per_run == 2
+    runs = [simulate(result, n).cycles for n in (2, 2, 2, 1)]
+    assert each.cycles == sum(runs)
+    assert len(each.trace.epochs) == 4 * len(result.placement.epochs)
+    assert each.start.shape == (len(each.ops), 7)
+    assert (each.start[:, 2:4] - each.start[:, :2] == runs[0]).all()
+    assert set(each.trace.input.tolist()) == set(range(7))
+
+
+def test_constants_do_what_they_say(result: SimpleNamespace) -> None:
+    base = simulate(result, 8, BARE)
+    switched = simulate(result, 8, dataclasses.replace(BARE, switch=1000))
+    assert switched.cycles - base.cycles == 1000 * len(base.epochs)
+    slow = simulate(result, 8, dataclasses.replace(BARE, noc_latency=500))
+    assert slow.cycles > base.cycles
+    late = simulate(result, 8, dataclasses.replace(BARE, dram_latency=5000))
+    assert late.cycles > base.cycles
+    with pytest.raises(ValueError, match="switch"):
+        EpochConstants(switch=-1)
+    with pytest.raises(ValueError, match="steps"):
+        EpochConstants(steps=0)
+
+
+def test_a_slow_host_sets_the_pace() -> None:
+    result = placed(unary_chain(3))
+    assert len(result.placement.epochs) == 1
+    free = simulate(result, 50, BARE)
+    pace = 3 * free.epochs[0].slowest
+    fed = simulate(result, 50, dataclasses.replace(BARE, host_input=pace))
+    assert fed.cycles == pytest.approx(50 * pace, rel=0.05)
+    popped = simulate(result, 50, dataclasses.replace(BARE, host_output=pace))
+    # the queue of outputs holds some; the device runs ahead by as many
+    entries = next(q.entries for q in result.placement.queues.values() if q.kind == "output")
+    assert popped.cycles == pytest.approx((50 - entries) * pace, rel=0.05)
+    waits = {o.op: o for o in fed.ops}
+    assert waits["e0"].wait_input > 40 * pace / 2
+
+
+def test_preloaded_parameters_delay_the_first_input() -> None:
+    s = Sketch()
+    x, w = s.input("x", 1, 1, 64, 1024), s.parameter("w", 1, 1, 1024, 1024)
+    s.op("mm", HwMatmul(), (1, 1, 64, 1024), x, w)
+    result = placed(s.output("mm"), options=CompileOptions(microbatch=32))
+    cost = op_costs(result)["mm"]  # type: ignore[arg-type]
+    assert result.placement.candidate("mm")["prologue"] and cost.preload > 0
+    found = simulate(result, 4, BARE)  # type: ignore[arg-type]
+    row = [o.op for o in found.ops].index("mm")
+    assert found.start[row, 0] >= cost.preload
+    assert found.waits[row, 0, WaitKind.DRAM] >= cost.preload
+
+
+def test_deadlocks_are_reported_not_run_into(result: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With output buffers of no size nothing can be handed on in one piece."""
+    from tbuda_lab.core.epochsim import build as module
+
+    monkeypatch.setattr(module._Builder, "_held", lambda self, source, name, port: 0)
+    found = simulate(result, 3)
+    assert found.deadlocked
+    errors = [d for d in found.diagnostics if d.severity == "error"]
+    assert errors and all(d.rule == "epoch-deadlock" for d in errors)
+    assert found.cycles > 0
+
+
+def test_nothing_deadlocks_in_what_the_placer_makes(result: SimpleNamespace) -> None:
+    for graph in (encoder(1), convolutions(), convolutions(32, 64, 2)):
+        for device in ("wormhole_b0", "grayskull"):
+            assert not simulate(placed(graph, device), 3).deadlocked  # type: ignore[arg-type]
+    assert not simulate(result, 3).deadlocked
+
+
+def test_epochs_on_several_chips_run_side_by_side(result: SimpleNamespace) -> None:
+    """The same placement, its epochs two by two in one temporal epoch on two chips."""
+    placement = result.placement
+    assert len(placement.epochs) > 1
+    epochs = tuple(dataclasses.replace(e, temporal=e.index // 2, chip=e.index % 2) for e in placement.epochs)
+    twin = SimpleNamespace(**{**vars(result), "placement": dataclasses.replace(placement, epochs=epochs)})
+    one, two = simulate(result, 32, BARE), simulate(twin, 32, BARE)
+    assert two.cycles < one.cycles
+    first, second = two.epochs[:2]
+    assert first.start == second.start and second.end >= first.end
+    row = {o.op: i for i, o in enumerate(two.ops)}
+    for node in result.lowered.ops:
+        for source in node.sources:
+            if source in row:
+                assert (two.end[row[node.name]] >= two.end[row[source]]).all()
+
+
+@pytest.mark.parametrize("batch", [0, -1])
+def test_a_batch_has_an_input(result: SimpleNamespace, batch: int) -> None:
+    with pytest.raises(ValueError, match="one input"):
+        simulate(result, batch)
+
+
+def test_the_same_again(result: SimpleNamespace) -> None:
+    a, b = simulate(result, 9), simulate(result, 9)
+    assert (a.cycles, a.epochs, a.ops, a.stalls, a.diagnostics) == (b.cycles, b.epochs, b.ops, b.stalls, b.diagnostics)
+    for column in ("op", "input", "start", "end", "kind", "cause"):
+        assert (getattr(a.trace, column) == getattr(b.trace, column)).all()
+
+
+# -- cycles beside a netlist ------------------------------------------------------------------------------------------
+def test_cycles_beside_a_netlist(result: SimpleNamespace, tmp_path: Path) -> None:
+    path = cycles_path(tmp_path / "model.yaml")
+    assert path == tmp_path / "model.cycles.csv"
+    write_cycles_csv(result, path)
+    with path.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["op", "graph", "kernel_cycles", "limiter_cycles", "limiter"]
+    assert [r["op"] for r in rows] == [n for e in result.placement.epochs for n in e.ops]
+    for row in rows:
+        kernel, limiter, what = result.placement.report.op_limiters[row["op"]]
+        assert (int(row["kernel_cycles"]), int(row["limiter_cycles"]), row["limiter"]) == (kernel, limiter, what)
+        epoch = result.placement.epochs[result.placement.ops[row["op"]].epoch]
+        assert row["graph"] == graph_name(epoch, result.device)
+        assert limiter >= kernel > 0
+    bare = SimpleNamespace(**{**vars(result), "placement": dataclasses.replace(result.placement, report=None)})
+    write_cycles_csv(bare, tmp_path / "bare.csv")  # type: ignore[arg-type]
+    assert (tmp_path / "bare.csv").read_text().count("\n") == len(rows) + 1
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_cycles_are_written_whole_or_not_at_all(result: SimpleNamespace, tmp_path: Path) -> None:
+    from tbuda_lab.core.errors import OutputError
+
+    with pytest.raises(OutputError, match="missing"):
+        write_cycles_csv(result, tmp_path / "missing" / "x.cycles.csv")
+    broken = SimpleNamespace(**{**vars(result), "device": None})
+    with pytest.raises(AttributeError):
+        write_cycles_csv(broken, tmp_path / "x.cycles.csv")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- speed ------------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
+def test_bert_base_with_a_batch_of_64_is_traced_in_well_under_a_second() -> None:
+    result = placed(encoder(12, seq=128, hidden=768, heads=12))
+    assert len(result.placement.ops) > 200
+    spent = fastest(lambda: simulate(result, 64))  # type: ignore[arg-type]
+    assert spent < 0.7
+
+
+def fastest(work: Callable[[], object]) -> float:
+    """User seconds of the fastest of three runs."""
+    times = []
+    for _ in range(3):
+        before = time.process_time()
+        work()
+        times.append(time.process_time() - before)
+    return min(times)
