@@ -31,6 +31,7 @@ export class EditBar {
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': what, disabled: !label || edits.busy,
         title: label ? `${what}: ${label} (${keys})` : `nothing to ${what}`, 'aria-label': label ? `${what} ${label}` : what,
+        onmousedown: (event: Event) => event.preventDefault(), // the focus stays in the grid
         onclick: () => store.ask({ type: what })
       }, sign);
     const state = edits.busy ? 'working' : edits.stale ? 'stale' : '';

@@ -15,11 +15,11 @@ export const editStyle = `
 .tb-wanted { fill: none; stroke: var(--tb-text); stroke-width: 1.5; stroke-dasharray: 4 3; }
 .tb-wanted.tb-bad { stroke: var(--tb-bad); stroke-width: 2; }
 .tb-struck { stroke: var(--tb-bad); stroke-width: 1.2; opacity: .55; fill: none; }
-.tb-verdict-glyph { fill: var(--tb-bad); font: 700 15px var(--tb-font); paint-order: stroke; stroke: var(--tb-surface); stroke-width: 4px; }
+.tb-verdict-glyph { fill: var(--tb-bad); font: 700 15px var(--tb-font); paint-order: stroke; stroke: var(--tb-surface); stroke-width: 2.5px; }
 .tb-tag { position: absolute; z-index: 30; pointer-events: none; width: max-content; max-width: 300px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-left: 3px solid var(--tb-accent); border-radius: 6px; box-shadow: var(--tb-shadow); padding: 7px 11px; display: grid; gap: 1px; font-size: 11.5px; font-variant-numeric: tabular-nums; }
 .tb-tag.tb-refused { border-left-color: var(--tb-bad); }
 .tb-tag b { font-size: 12.5px; margin-bottom: 2px; }
-.tb-tag i { display: inline-block; width: 48px; font-style: normal; color: var(--tb-muted); }
+.tb-tag i { display: inline-block; width: 74px; font-style: normal; color: var(--tb-muted); }
 .tb-tag em { font-style: normal; color: var(--tb-muted); margin-top: 3px; }
 .tb-tag.tb-refused em { color: var(--tb-text); margin: 0; }
 .tb-plane.tb-old .tb-tiles { opacity: .5; filter: grayscale(.8); }
@@ -41,6 +41,7 @@ export const editStyle = `
 .tb-state-missed, .tb-state-unmatched { color: var(--tb-warn); }
 .tb-state-vetoed { color: var(--tb-bad); }
 .tb-state-pending { color: var(--tb-muted); }
+.tb-root .tb-overrides .tb-list th.tb-title { padding: 5px 9px; font-weight: 600; color: var(--tb-muted); white-space: nowrap; }
 .tb-overrides code { font: 11px var(--tb-code); }
 .tb-overrides .tb-because { color: var(--tb-muted); white-space: normal; }
 .tb-menu { position: absolute; z-index: 40; min-width: 190px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 7px; box-shadow: var(--tb-shadow); padding: 4px; display: grid; }

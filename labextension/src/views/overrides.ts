@@ -34,7 +34,7 @@ export class OverridesPanel {
     }
     const titles = ['Op', 'Field', 'Requested', 'Obtained', 'State', 'Python', ''];
     this.element.replaceChildren(h('table', { class: 'tb-list' },
-      h('thead', {}, h('tr', {}, ...titles.map(t => h('th', { scope: 'col' }, h('button', { type: 'button', disabled: true }, t))))),
+      h('thead', {}, h('tr', {}, ...titles.map(t => h('th', { scope: 'col', class: 'tb-title' }, t)))),
       h('tbody', {}, ...list.map(record => this.row(record)))));
   }
 

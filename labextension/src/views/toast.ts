@@ -34,7 +34,9 @@ export class Toast {
     this.toast.classList.toggle('tb-refused', !ok);
     this.toast.replaceChildren(
       h('span', { class: 'tb-glyph', 'aria-hidden': 'true' }, ok ? '✓' : '✕'), h('span', {}, text),
-      h('button', { type: 'button', class: 'tb-close', 'aria-label': 'dismiss', 'data-tb-action': 'dismiss', onclick: () => this.hide() }, '×'));
+      h('button', { type: 'button', class: 'tb-close', 'aria-label': 'dismiss', 'data-tb-action': 'dismiss',
+        onmousedown: (event: Event) => event.preventDefault(), // the focus stays where the work is
+        onclick: () => this.hide() }, '×'));
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => this.hide(), ok ? STAYS.good : STAYS.bad);
   }

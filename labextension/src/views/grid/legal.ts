@@ -131,7 +131,7 @@ export class Legal {
     const more = this.value('cores', size) - this.value('cores', this.now);
     return [
       ['cycles', arrow(this.value('cycles', this.now), this.value('cycles', size))],
-      ['epoch', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size))],
+      ['epoch limit', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size))],
       ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
       ['cores', `${grouped(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
     ];
