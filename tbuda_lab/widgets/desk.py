@@ -116,6 +116,9 @@ class Desk:
         self._begin()
         try:
             command = command_of(content, session)
+            if _needless(command, session):
+                _answer(view, False, f"Nothing to do: {command.label}")
+                return
             effect = session.whatif(command)  # raises what compiling would raise, and changes nothing
             session.apply(command, source="page")
             self._compile()
@@ -163,6 +166,17 @@ class Desk:
     def _end(self) -> None:
         self._working = False
         self.publish()
+
+
+def _needless(command: Command, session: Session) -> bool:
+    """Whether an edit would be an undo step that changes nothing."""
+    there = {(o.kind, o.target): o.value for o in session.overrides if isinstance(o.target, str)}
+    if isinstance(command, ClearOp):
+        return not any(t == command.op and (not command.kinds or k in command.kinds) for k, t in there)
+    if isinstance(command, EpochBreak) and not command.on:
+        return (command.kind, command.op) not in there
+    wanted = command.overrides()
+    return bool(wanted) and all(there.get((o.kind, o.target)) == o.value for o in wanted)
 
 
 def refusal(error: TbudaError) -> str:

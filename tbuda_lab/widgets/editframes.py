@@ -51,9 +51,14 @@ def edits_frame(session: Session, busy: bool) -> Frame:
 
 def _record(record: OverrideRecord) -> dict[str, Any]:
     kind = record.kind
-    got = {value_text(kind, value) for value in record.obtained.values()}
+    asked = record.requested
+    got = set()
+    for value in record.obtained.values():
+        if isinstance(value, dict) and isinstance(asked, dict):  # a pin asks for parts of a place
+            value = {k: v for k, v in value.items() if k in asked}
+        got.add(value_text(kind, value))
     return {
-        "target": record.target, "field": kind, "requested": value_text(kind, record.requested),
+        "target": record.target, "field": kind, "requested": value_text(kind, asked),
         "obtained": ", ".join(sorted(got)), "state": record.state, "because": record.because, "python": record.python,
         "matches": record.matches, "names": list(record.matched[:_NAMES_SHOWN]),
         "removable": isinstance(record.override.target, str),

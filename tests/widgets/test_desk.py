@@ -10,6 +10,7 @@ import pytest
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.twins import overrides_html
 from tests.session.models import perceptron
 from tests.widgets.test_hub import Page
 
@@ -112,7 +113,19 @@ def test_move_break_and_clear(hub: Hub) -> None:
     assert len(session.result.placement.epochs) == 2
     assert answer(ask(hub, type="edit", do="clear", op="second.matmul"))[0]
     assert len(session.result.placement.epochs) == 1
-    assert [r["field"] for r in edits(hub)["overrides"]] == ["op_placement"]
+    pin = edits(hub)["overrides"]
+    assert [r["field"] for r in pin] == ["op_placement"]
+    assert pin[0]["requested"] == pin[0]["obtained"] == f"start {start[0]}, {start[1]}"
+    steps = len(session.history)
+    for needless in ({"do": "clear", "op": "second.matmul"}, {"do": "move", "op": OP, "start": list(start)}):
+        assert not answer(ask(hub, type="edit", **needless))[0]
+    assert len(session.history) == steps
+
+
+def test_what_the_static_twin_says(hub: Hub) -> None:
+    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
+    html = overrides_html(hub.frames)
+    assert "<td>2x4</td><td>2x4</td><td>obtained</td>" in html and overrides_html({}) == "<p>no overrides</p>"
 
 
 def test_an_edit_in_a_cell_is_seen_at_once(hub: Hub) -> None:

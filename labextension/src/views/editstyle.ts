@@ -15,7 +15,8 @@ export const editStyle = `
 .tb-wanted { fill: none; stroke: var(--tb-text); stroke-width: 1.5; stroke-dasharray: 4 3; }
 .tb-wanted.tb-bad { stroke: var(--tb-bad); stroke-width: 2; }
 .tb-struck { stroke: var(--tb-bad); stroke-width: 1.2; opacity: .55; fill: none; }
-.tb-verdict-glyph { fill: var(--tb-bad); font: 700 15px var(--tb-font); paint-order: stroke; stroke: var(--tb-surface); stroke-width: 2.5px; }
+.tb-verdict-ground { fill: var(--tb-surface); stroke: var(--tb-bad); stroke-width: 1.5; }
+.tb-verdict-glyph { stroke: var(--tb-bad); stroke-width: 2.2; fill: none; }
 .tb-tag { position: absolute; z-index: 30; pointer-events: none; width: max-content; max-width: 300px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-left: 3px solid var(--tb-accent); border-radius: 6px; box-shadow: var(--tb-shadow); padding: 7px 11px; display: grid; gap: 1px; font-size: 11.5px; font-variant-numeric: tabular-nums; }
 .tb-tag.tb-refused { border-left-color: var(--tb-bad); }
 .tb-tag b { font-size: 12.5px; margin-bottom: 2px; }

@@ -60,7 +60,8 @@ export class Ghost {
       ...(lands ? [rect(lands, `tb-ghost${crowded ? ' tb-crowded' : ''}`)] : []),
       rect(wanted, `tb-wanted ${good ? 'tb-good' : 'tb-bad'}`),
       ...(good ? [] : [svg('path', { class: 'tb-struck', d: strokes(x, y, w, hgt) }),
-        svg('text', { class: 'tb-verdict-glyph', x: x + w - 12, y: y + 18, 'text-anchor': 'middle' }, '✕')]));
+        svg('circle', { class: 'tb-verdict-ground', cx: x + w - 14, cy: y + 14, r: 9 }),
+        svg('path', { class: 'tb-verdict-glyph', d: `M${x + w - 18} ${y + 10}l8 8m0 -8l-8 8` })]));
     this.tag.hidden = false;
     this.tag.dataset['tbVerdict'] = picture.verdict;
     this.tag.classList.toggle('tb-refused', !good && !lands);
@@ -71,8 +72,8 @@ export class Ghost {
     const [tw, th] = [this.tag.offsetWidth, this.tag.offsetHeight];
     const left = at[0] + 18 + tw <= room[0] ? at[0] + 18 : Math.max(0, at[0] - 18 - tw);
     const top = at[1] + 18 + th <= room[1] ? at[1] + 18 : Math.max(0, at[1] - 12 - th);
-    this.tag.style.left = `${left}px`;
-    this.tag.style.top = `${top}px`;
+    this.tag.style.left = `${Math.max(0, Math.min(left, room[0] - tw))}px`;
+    this.tag.style.top = `${Math.max(0, Math.min(top, room[1] - th))}px`;
   }
 
   /** The words of the tag, for a screen reader. */
