@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,10 @@ def test_a_drag_to_a_legal_shape_is_an_override_in_the_kernel(page: Any, shots: 
     page.wait_for_selector(f"{GRID} .tb-tag[data-tb-verdict=LEGAL]")
     assert f"{now[0]}×{now[1]} → {rows}×{cols}" in page.locator(f"{GRID} .tb-tag").inner_text()
     page.screenshot(path=shots / "resize_light.png")
+    began = time.perf_counter()
     page.mouse.up()
+    page.wait_for_selector(f"{GRID} .tb-tile[data-tb-op='{OP}'][aria-label*='columns 0-{cols - 1},']")
+    print(f"let go to drawn: {1000 * (time.perf_counter() - began):.0f} ms")
     assert f"resize {OP} to {rows}x{cols}" in answer(page)
     assert size(page) == f"({rows}, {cols})"
     assert in_kernel(page, "print(session.to_python())").strip() == (

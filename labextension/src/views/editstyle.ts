@@ -23,7 +23,8 @@ export const editStyle = `
 .tb-tag i { display: inline-block; width: 74px; font-style: normal; color: var(--tb-muted); }
 .tb-tag em { font-style: normal; color: var(--tb-muted); margin-top: 3px; }
 .tb-tag.tb-refused em { color: var(--tb-text); margin: 0; }
-.tb-plane.tb-old .tb-tiles { opacity: .5; filter: grayscale(.8); }
+.tb-plane.tb-old .tb-tiles { filter: grayscale(1); }
+.tb-cores { overflow: visible; }
 .tb-editbar { display: inline-flex; align-items: center; gap: 4px; }
 .tb-stale-chip { border: 1px solid var(--tb-warn); color: var(--tb-warn); border-radius: 99px; padding: 0 8px; font-size: 11px; font-weight: 600; margin-right: 4px; }
 .tb-toasts { position: absolute; left: 10px; right: 10px; bottom: 34px; z-index: 25; display: flex; justify-content: center; pointer-events: none; }
