@@ -18,6 +18,7 @@ from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, in
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
+from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.netlist.schema import Netlist
@@ -170,9 +171,15 @@ def checked(netlist: Netlist, device: DeviceSpec) -> list[Diagnostic]:
 
 
 def host_parameters(lowered: Graph) -> dict[str, np.ndarray]:
-    """What the host writes into the queues of parameters and constants, by queue (= node) name."""
+    """What the host writes into the queues of parameters and constants, by queue (= node) name.
+
+    Numbers in plain float formats are rounded to nearest here, while they are float32. The machine's own conversion
+    cuts bits off, which would make every weight smaller by half a unit on average; it finds nothing left to cut.
+    """
     stored = {}
     for node in lowered.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
         if node.value is not None:
-            stored[node.name] = host_tensor(node.value.reshape(node.shape[1:]))
+            value = host_tensor(node.value.reshape(node.shape[1:]))
+            rounds = node.df is not None and node.df.is_float and not node.df.is_bfp
+            stored[node.name] = round_to(value, node.df) if rounds and node.df is not None else value
     return stored

@@ -22,7 +22,8 @@ class Runner:
     def __init__(self, result: CompileResult, mode: str = "golden") -> None:
         self.result = result
         self.mode = mode
-        self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch)
+        # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.
+        self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch, reread=False)
         for queue, value in result.parameters.items():
             if queue in result.netlist.queues:
                 self._write(queue, value)

@@ -40,11 +40,16 @@ _COVERED = {"LoFi": (5, 7), "HiFi2": (0, 7), "HiFi2_A": (0, 7), "HiFi2_B": (5, 0
 
 @dataclasses.dataclass(frozen=True)
 class Numerics:
-    """The rules for one run: mode "golden" or "device", the arch, and the seed of everything stochastic."""
+    """The rules for one run: mode "golden" or "device", the arch, and the seed of everything stochastic.
+
+    reread: whether golden mode rounds what ops read (small blocks, Tf32); without it only the host's conversion and
+    the packer round.
+    """
 
     mode: str
     arch: str
     seed: int = 0
+    reread: bool = True
 
     @property
     def device(self) -> bool:
@@ -57,6 +62,8 @@ class Numerics:
     def unpack(self, op: NetOp, index: int, source_df: DataFormat, tag: DataFormat) -> Convert | None:
         """What an input goes through before its TMs; `source_df` is the producer's format, `tag` the golden one."""
         if not self.device:
+            if not self.reread:
+                return None
             if tag in _SMALL_BLOCKS:
                 return lambda x: _as_format(x, tag)
             return _tf32 if tag is DataFormat.Float32 and self.arch in _TF32_ARCHS else None
