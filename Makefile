@@ -13,6 +13,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 BROWSER ?= yes
 DEMO    ?= build/demo
 PYTEST_ARGS ?=
+JOBS    ?= 2
 LAB_ARGS ?=
 
 ENV_STAMP   := $(VENV)/.tbuda-env
@@ -57,7 +58,7 @@ test-front-end: $(NPM_STAMP)  ## TypeScript: linter and unit tests
 test-python: front-end  ## pytest with the slowest tests listed (PYTEST_ARGS=... to choose)
 	@echo "== pytest"
 	if [ "$(BROWSER)" = no ]; then set -- -m "not browser"; else set --; fi
-	$(BIN)/python -m pytest --durations=25 --durations-min=1 "$$@" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 --durations-min=1 "$$@" $(PYTEST_ARGS)
 
 # -- setting up -----------------------------------------------------------------------------------------------------
 env: $(ENV_STAMP)  ## the Python environment in .venv
