@@ -89,6 +89,15 @@ def test_the_stalled_branch_is_named_when_it_has_ops_too() -> None:
     assert (stall.fork, stall.short, stall.long, stall.join) == (0, (1,), (2, 3, 4, 5), 6)
 
 
+def test_a_stall_is_found_through_a_full_buffer_on_the_long_branch() -> None:
+    """Two ops of the long branch take turns over a buffer for one result; the fork waits for the join all the same."""
+    ops = [op(name, 10) for name in ("fork", "a", "b", "c", "join")]
+    links = ((0, 1, 2), (1, 2, 1), (2, 3, 2), (3, 4, 2), (0, 4, 1))
+    network = Network(tuple(ops), tuple(edge(ops, p, c, room) for p, c, room in links))
+    stall = run_network(network, 60).stalls[0]
+    assert (stall.fork, stall.short, stall.long, stall.join, stall.critical) == (0, (), (1, 2, 3), 4, True)
+
+
 def test_a_slow_op_behind_a_fork_is_no_fork_join_stall() -> None:
     ops = [op("fork", 10), op("a", 10), op("slow", 90)]
     network = Network(tuple(ops), (edge(ops, 0, 1, 2), edge(ops, 0, 2, 2)))

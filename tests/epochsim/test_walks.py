@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -96,8 +100,7 @@ CASES = {
 def test_each_step_needs_and_frees_what_counting_tiles_says(case: str, grid: tuple[int, int]) -> None:
     """One core reads, ublock by ublock, what one or two cores have packed."""
     z, rows, cols, tms, shape = CASES[case]
-    if rows // 32 % grid[0] or cols // 32 % grid[1]:
-        pytest.skip("the producer's grid does not divide its tiles")
+    grid = (math.gcd(grid[0], rows // 32), math.gcd(grid[1], cols // 32))
     whole = tuple(Override("t_stream_dir", name, "n") for name in ("first", "second"))
     overrides = (*sized(("first", *grid), ("second", 1, 1)), *whole)
     result = placed(pair(z, rows, cols, tms, shape), overrides=overrides)
@@ -154,6 +157,18 @@ def test_a_matmul_reads_rows_as_it_goes_and_columns_whole(columns: int) -> None:
     assert set(edges[1].freed[:-1].tolist()) <= {0}
     rows = len(edges[0].need)
     assert (edges[0].need == 8 * np.arange(1, rows + 1) // rows).all()
+
+
+def test_a_bias_is_there_before_a_block_begins_and_kept_for_all_of_it() -> None:
+    s = Sketch()
+    x, w, y = s.input("x", 1, 1, 128, 64), s.parameter("w", 1, 1, 64, 128), s.input("y", 1, 1, 32, 128)
+    b = s.op("b", HwUnary("nop"), (1, 1, 32, 128), y)
+    s.op("mm", HwMatmul(bias=True), (1, 1, 128, 128), x, w, (b, (broadcast("r", 4),)))
+    overrides = (*sized(("b", 1, 1), ("mm", 1, 1)), Override("t_stream_dir", "mm", "n"))
+    (edge,) = edge_between(s.output("mm"), overrides, "mm")
+    assert edge.port == 2 and len(edge.need) > 1
+    assert set(edge.need.tolist()) == {4}
+    assert edge.freed.tolist() == [0] * (len(edge.freed) - 1) + [4]
 
 
 def test_a_matmul_that_accumulates_gives_nothing_before_the_last_k() -> None:
@@ -257,6 +272,23 @@ def test_finer_steps_do_not_change_the_pace() -> None:
         constants = EpochConstants(switch=0, steps=steps, max_steps=192)
         ends.append(simulate(result, 100, constants).cycles)  # type: ignore[arg-type]
     assert max(ends) < 1.06 * min(ends)
+
+
+def test_larger_input_buffers_hold_more() -> None:
+    """What the placer gives a short branch to wait in, or the user asks for, is room on the edge."""
+    graph = pair(1, 256, 128, (), (1, 1, 256, 128))
+    one = sized(("first", 1, 1), ("second", 1, 1))
+    (usual,) = edge_between(graph, one, "second")
+    (asked,) = edge_between(graph, (*one, Override("input_buffer_multiplier", "second", {0: 6})), "second")
+    result = placed(graph, overrides=one)
+    row = result.placement.candidate("second")
+    ublock = int(row["ublock_r"]) * int(row["ublock_c"])
+    assert usual.capacity is not None and asked.capacity == usual.capacity + 4 * ublock
+    more = dataclasses.replace(result.placement, input_buffers={"second": (2 * ublock + 24,)})
+    built = build(SimpleNamespace(**{**vars(result), "placement": more}), CONSTANTS)  # type: ignore[arg-type]
+    names = [op.name for op in built.network.ops]
+    (given,) = [e for e in built.network.edges if names[e.consumer] == "second"]
+    assert given.capacity == usual.capacity + 24
 
 
 def test_inputs_on_the_way_are_leaves_only() -> None:

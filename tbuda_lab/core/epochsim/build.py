@@ -209,6 +209,8 @@ class _Builder:
         assert table.profile is not None
         walk = self._walk(source, name, port)
         taken = input_tiles(table.profile, port, row, self.factors.get((name, port), 2))
+        if name in self.placement.input_buffers:
+            taken = max(taken, self.placement.input_buffers[name][port])
         out = int(self._table(source)[2]["buf_size_mb"]) * self._steps_of(source).tiles
         return out + taken * walk.total // max(1, walk.length)
 

@@ -54,7 +54,8 @@ def fork_join_stalls(
             lost[index] = int(total)
     found = []
     nodes, inputs = np.nonzero(full)
-    by = np.lexsort((inputs, cycles))
+    # in the later half the pipeline is full; before, waits tell more of how it filled
+    by = np.lexsort((inputs, cycles, 2 * inputs >= cause.shape[1]))
     worst = {int(e): i for i, e in zip(by.tolist(), graph.edge[cause[full]][by].tolist(), strict=True)}
     own = _previous(graph)
     for index, total in sorted(lost.items(), key=lambda item: (-item[1], item[0])):
@@ -68,7 +69,7 @@ def fork_join_stalls(
 @dataclasses.dataclass(frozen=True)
 class Chain:
     """What decided when a step of the last input ended, as far back as some inputs: the ops that worked or handed on
-    without a pause, last first, each once; and the edges whose full buffers stood in the way."""
+    without a pause, last first, each once; and the edges whose full buffers stood in the way again and again."""
 
     ops: tuple[int, ...]
     full: frozenset[int]
@@ -82,17 +83,18 @@ def critical_chain(graph: EventGraph, waiting: Waits, op: int) -> Chain:
     oldest = max(0, turn - _CHAIN_INPUTS)
     node = int(graph.base[op + 1]) - 1
     ops = {op: None}
-    full = set()
+    full: dict[int, int] = {}
     while True:
         constraint = int(waiting.cause[node, turn])
         if constraint < 0:
             constraint = int(own[node])
         elif graph.why[constraint] == Why.SPACE:
-            full.add(int(graph.edge[constraint]))
+            edge = int(graph.edge[constraint])
+            full[edge] = full.get(edge, 0) + 1
         turn -= int(graph.lag[constraint])
         node = int(graph.source[constraint])
         if turn < oldest or node == graph.nodes:
-            return Chain(tuple(ops), frozenset(full))
+            return Chain(tuple(ops), frozenset(edge for edge, times in full.items() if times > 1))
         ops[int(graph.op[node])] = None
 
 
@@ -121,9 +123,7 @@ def _follow(
         if turn < 0 or node == graph.nodes:
             return None
         op = int(graph.op[node])
-        if why == Why.SPACE:
-            if long:
-                return None  # a second full buffer: the chain belongs to another stall
+        if why == Why.SPACE and not long:
             short.append(op)
         elif why == Why.DATA:
             if not short:
@@ -133,7 +133,10 @@ def _follow(
                 break
     else:
         return None
-    join, between, around = short[-1], tuple(short[:-1]), tuple(reversed(long[:-1]))
+    # a full buffer on the long branch turns the chain forward again for a while: each op once, in the order of the data
+    join, between, around = short[-1], tuple(short[:-1]), tuple(dict.fromkeys(reversed(long[:-1])))
+    if join in around:
+        return None
     if [network.ops[i].name for i in between] == [network.ops[i].name for i in around]:
         return None
     return fork, join, between, around
