@@ -87,6 +87,10 @@ class Problem:
         self._traffic: dict[str, Traffic] = {}
         self._limits: dict[tuple[object, ...], np.ndarray] = {}
         self._frontiers: dict[tuple[object, ...], Frontier] = {}
+        self._by_cores: dict[tuple[object, ...], np.ndarray] = {}
+        self._shapes: dict[str, np.ndarray] = {}
+        self._dram_cores: dict[tuple[object, ...], np.ndarray] = {}
+        self._kinds: list[tuple[object, ...]] = []
 
     def _facts(self) -> list[OpFacts]:
         users = self.graph.users()
@@ -153,6 +157,13 @@ class Problem:
 
     def dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         """Cores that use DRAM, for every row: readers of streamed operands and writers to queues."""
+        key = (self.tables[op].signature, where, output)
+        found = self._dram_cores.get(key)
+        if found is None:
+            found = self._dram_cores[key] = self._count_dram_cores(op, where, output)
+        return found
+
+    def _count_dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         move, table = self.traffic(op), self.tables[op]
         total = np.zeros(len(table.rows), dtype=np.int64)
         for port, place in enumerate(where):
@@ -170,6 +181,58 @@ class Problem:
         move = self.traffic(op)
         total = sum(int(move.operand_cores[p][row]) for p, place in enumerate(where) if place == HOST)
         return total + (int(move.output_cores[row]) if output == HOST else 0)
+
+    def by_cores(self, op: int, where: tuple[str, ...], output: str, dram_load: int) -> np.ndarray:
+        """Legal rows of an op, fewest cores first; among equal grids and streams the fastest at that load, then the
+        larger ublock (it comes first in the table)."""
+        table = self.tables[op]
+        key = (table.signature, where, output, dram_divider(self.device, dram_load))
+        found = self._by_cores.get(key)
+        if found is None:
+            legal = self.legal[table.signature]
+            cycles = self.row_limits(op, where, output, Load(dram_load, 0))[legal]
+            data = table.rows[legal]
+            found = legal[np.lexsort((legal, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))]
+            self._by_cores[key] = found
+        return found
+
+    def shapes(self, op: int) -> np.ndarray:
+        """For every row of an op's table the number of its (grid, stream, buffer): equal numbers differ in blocking."""
+        table = self.tables[op]
+        found = self._shapes.get(table.signature)
+        if found is None:
+            data = table.rows
+            names = ("grid_r", "grid_c", "stream_r", "stream_c", "buf_size_mb")
+            columns = np.stack([*(data[n] for n in names), data["stream"] == "rz"]).astype(np.int64)
+            found = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+            self._shapes[table.signature] = found
+        return found
+
+    def structure(self, first: int, last: int) -> tuple[object, ...]:
+        """All that decides which rows and spots ops [first, last) can take as one epoch, by numbers relative to
+        `first`, as long as the rows of earlier epochs are left open: equal for runs of equal layers."""
+        if not self._kinds:
+            self._kinds = [
+                (
+                    self.tables[i].signature,
+                    self.orders[name],
+                    self.read_orders[name],
+                    self.pins.get(name),
+                    fact.queue_place,
+                    len(fact.readers),
+                    fact.host_output,
+                    fact.dram_output,
+                )
+                for i, (name, fact) in enumerate(zip(self.order, self.facts, strict=True))
+            ]
+        return tuple(
+            (
+                self._kinds[op],
+                tuple(p - first if first <= p < last else (-1 if p < 0 else -2) for p in self.facts[op].producers),
+                tuple((r - first, port) for r, port in self.facts[op].readers if first <= r < last),
+            )
+            for op in range(first, last)
+        )
 
     def frontier(
         self, op: int, where: tuple[str, ...], output: str, dram_load: int, kernel_part: float = 1.0

@@ -146,15 +146,9 @@ def alternatives(
     """Legal rows of an op that meet the target, and one for the kernel alone, fewest cores first."""
     where, output = problem.places(op, first, last)
     table = problem.tables[op]
-    legal = problem.legal[table.signature]
-    cycles = problem.row_limits(op, where, output, Load(load, 0))[legal]
-    meets = (cycles <= target) & (table.rows["cycles"][legal] <= kernel)
-    rows = legal[meets]
-    data = table.rows[rows]
-    cycles = cycles[meets]
-    # one row per shape: among equal grids and streams the fastest, then the larger ublock (it comes first)
-    by = np.lexsort((rows, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))
-    chosen: np.ndarray = rows[by]
+    rows = problem.by_cores(op, where, output, load)
+    cycles = problem.row_limits(op, where, output, Load(load, 0))[rows]
+    chosen: np.ndarray = rows[(cycles <= target) & (table.rows["cycles"][rows] <= kernel)]
     return chosen
 
 
@@ -185,31 +179,24 @@ def choose_rows(
     return book.rows, book
 
 
-def _spread(rows: np.ndarray, table: np.ndarray, limit: int) -> list[int]:
-    """At most `limit` rows, the first of every (grid, stream, buffer) before a second blocking of any."""
-    data = table[rows]
-    _, first = np.unique(
-        np.stack(
-            [
-                data["grid_r"],
-                data["grid_c"],
-                data["stream_r"],
-                data["stream_c"],
-                data["buf_size_mb"],
-                data["stream"] == "rz",
-            ]
-        ).astype(np.int64),
-        axis=1,
-        return_index=True,
-    )
-    leading = np.sort(first)
-    return [int(rows[i]) for i in leading[:limit]] + [int(r) for r in rows[: limit // 2]]
+def _spread(rows: np.ndarray, shapes: np.ndarray, limit: int) -> list[int]:
+    """At most `limit` rows, the first of every (grid, stream, buffer) before a second blocking of any. `shapes`: for
+    every row of the table the number of its (grid, stream, buffer)."""
+    if not len(rows):
+        return []
+    of = shapes[rows]
+    first = np.full(int(of.max()) + 1, len(rows))
+    np.minimum.at(first, of, np.arange(len(rows)))
+    leading = np.sort(first)[:limit]
+    leading = leading[leading < len(rows)]
+    return [int(r) for r in rows[leading]] + [int(r) for r in rows[: limit // 2]]
 
 
 def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float, kernel: float) -> bool:
     options = _spread(
-        alternatives(problem, op, book.first, book.last, load, target, kernel), problem.tables[op].rows, _ALTERNATIVES
+        alternatives(problem, op, book.first, book.last, load, target, kernel), problem.shapes(op), _ALTERNATIVES
     )
+    options = list(dict.fromkeys(options))
     for row in options:
         if book.check(op, row):
             book.rows[op] = row
@@ -217,7 +204,7 @@ def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float,
     for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
         kept = book.rows.pop(producer)
         others = alternatives(problem, producer, book.first, book.last, load, target, kernel)
-        for other in _spread(others, problem.tables[producer].rows, _ALTERNATIVES):
+        for other in dict.fromkeys(_spread(others, problem.shapes(producer), _ALTERNATIVES)):
             if other == kept or not book.check(producer, other):
                 continue
             book.rows[producer] = other
@@ -305,7 +292,7 @@ def _larger(problem: Problem, segment: Segment, outside: Mapping[int, int], by_k
     options = options[table["cores"][options] <= room]
     book = EdgeBook(problem, first, last, outside)
     book.rows = {op: row for op, row in rows.items() if op != slowest}
-    for row in _spread(options, table, _ALTERNATIVES)[:_ALTERNATIVES]:
+    for row in _spread(options, problem.shapes(slowest), _ALTERNATIVES)[:_ALTERNATIVES]:
         trial = {**rows, slowest: row}
         after = measure(problem, first, last, trial)
         gain = after[1] <= limiter and after[0] < kernel if by_kernel else after[1] < limiter

@@ -15,7 +15,6 @@ from collections.abc import Callable
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import cores_at_divider
-from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.problem import BIG, Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
@@ -38,6 +37,31 @@ class _Bound:
     target: int
 
 
+@dataclasses.dataclass(frozen=True)
+class _Why:
+    """Why a run is no epoch; `producer` and `consumer` are counted from the first op of the run."""
+
+    reason: str
+    producer: int | None = None
+    consumer: int = 0
+
+    def text(self, problem: Problem, first: int) -> str:
+        if self.producer is None:
+            return self.reason
+        return f"{problem.order[first + self.producer]} -> {problem.order[first + self.consumer]}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attempt:
+    """What came of a run at one target: it holds for every run of the same structure."""
+
+    segment: Segment | None
+    why: _Why | None
+
+    def at(self, first: int, last: int) -> Segment | None:
+        return None if self.segment is None else dataclasses.replace(self.segment, first=first, last=last)
+
+
 class Optimal:
     """One run of the policy over a problem."""
 
@@ -51,6 +75,7 @@ class Optimal:
         self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
         self.bounds: list[dict[int, _Bound]] = []  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
+        self._attempts: dict[tuple[tuple[object, ...], int, int], _Attempt] = {}
 
     # -- bounds ----------------------------------------------------------------------------------------------
     def _targets(self) -> np.ndarray:
@@ -147,19 +172,27 @@ class Optimal:
         if bound is None:
             return None
         level, target = bound.level, bound.target
+        alike = None if outside else self.problem.structure(first, last)
         best: Segment | None = None
         for step in (0, *_STEPS):
             target += step
             if target >= len(self.targets):
                 break
-            segment = self._attempt(first, last, level, target, outside or {})
+            found = self._attempts.get((alike, level, target)) if alike is not None else None
+            if found is None:
+                found = self._attempt(first, last, level, target, outside or {})
+                if alike is not None:
+                    self._attempts[alike, level, target] = found
+            segment = found.at(first, last)
+            if found.why is not None:
+                self.problem.refusals[first, last] = found.why.text(self.problem, first)
             if segment is not None and (best is None or weighed(segment) < weighed(best)):
                 best = segment
             if best is not None:
                 break
         return best
 
-    def _attempt(self, first: int, last: int, level: int, target: int, outside: dict[int, int]) -> Segment | None:
+    def _attempt(self, first: int, last: int, level: int, target: int, outside: dict[int, int]) -> _Attempt:
         problem = self.problem
         load, limit, part = int(self.caps[level]), int(self.targets[target]), self.levels[level][1]
         picked: dict[int, int] = {}
@@ -168,16 +201,16 @@ class Optimal:
             front = problem.frontier(op, where, output, load, part)
             at = int(np.searchsorted(-front.cycles, -limit, side="left"))
             if at >= len(front.row):
-                return None
+                return _Attempt(None, None)
             picked[op] = int(front.row[at])
         rows, book = choose_rows(problem, first, last, picked, load, limit, outside, limit * part)
         if rows is None:
-            problem.refusals[first, last] = _say(problem, book.refusal)
-            return None
+            if book.refusal is None:
+                return _Attempt(None, _Why("no legal combination of candidates"))
+            producer, consumer, reason = book.refusal
+            return _Attempt(None, _Why(reason.value, producer - first, consumer - first))
         segment = place_rows(problem, first, last, rows)
-        if segment is None:
-            problem.refusals[first, last] = "the rectangles do not pack into the grid"
-        return segment
+        return _Attempt(segment, None if segment else _Why("the rectangles do not pack into the grid"))
 
     # -- the path --------------------------------------------------------------------------------------------
     def _costs(self, optimism: float, real_only: bool) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -324,13 +357,6 @@ class Optimal:
 def weighed(segment: Segment) -> float:
     """What an epoch costs the policy: cycles of its limiter, and a part of those of its slowest kernel."""
     return segment.limiter_cycles + KERNEL_WEIGHT * segment.kernel_cycles
-
-
-def _say(problem: Problem, refusal: tuple[int, int, EdgeReason] | None) -> str:
-    if refusal is None:
-        return "no legal combination of candidates"
-    producer, consumer, reason = refusal
-    return f"{problem.order[producer]} -> {problem.order[consumer]}: {reason.value}"
 
 
 class _Unknown(Segment):
