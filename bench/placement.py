@@ -4,7 +4,7 @@
                               [--microbatch N] [--json FILE]
 
 Prints a Markdown table, then geometric means of `Optimal` against our own `Ribbon` and `NLP`, and against PyBuda where
-its numbers are known (`pybuda_placement.json`; issue 4 section 5). Bars: sum of limiter cycles <= 0.6 of the better of
+its numbers are known (`pybuda_placement.json`). Bars: sum of limiter cycles <= 0.6 of the better of
 our own two; <= 0.7 (kernel) and <= 0.6 (limiter) of the better of PyBuda's two.
 """
 
