@@ -42,8 +42,7 @@ def stream_tms(profile: OpProfile, port: int, row: np.void) -> tuple[TM, ...]:
     operand = profile.operands[port]
     z, rt, _ = operand.tiles
     if profile.kind == "sparse_matmul":
-        # along rows the encoding is cut instead and the activations are read whole; along columns they are cut
-        return (hslice(fc),) if fc > 1 else ()
+        return ()  # it streams along rows alone, where the encoding is cut and the activations are read whole
     tms: tuple[TM, ...] = ()
     if fr > 1:
         if operand.role == "in1" or (operand.role == "bias" and rt == 1):

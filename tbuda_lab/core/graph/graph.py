@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import heapq
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
@@ -132,8 +133,6 @@ class Graph:
         count = len(self.nodes)
         outputs = {node.name for node in self.outputs}
         position = {name: i + count * (name in outputs) for i, name in enumerate(self.nodes)}
-        import heapq
-
         ready = [position[name] for name, count in waiting.items() if count == 0]
         heapq.heapify(ready)
         names = list(self.nodes)
@@ -203,15 +202,3 @@ class Graph:
         twin = Graph(self.name)
         twin.nodes = {n.name: dataclasses.replace(n, attrs=dict(n.attrs)) for n in self}
         return twin
-
-
-def toposorted(nodes: Iterable[Node]) -> list[Node]:
-    """Topological order of nodes taken out of one graph (edges to nodes outside are ignored)."""
-    scratch = Graph("toposorted")
-    for node in nodes:
-        scratch.nodes[node.name] = node
-    inner = set(scratch.nodes)
-    pruned = Graph("toposorted")
-    for node in scratch:
-        pruned.nodes[node.name] = dataclasses.replace(node, inputs=tuple(e for e in node.inputs if e.source in inner))
-    return [scratch.nodes[n.name] for n in pruned.topological()]

@@ -7,7 +7,7 @@ import math
 
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.tm import apply_shapes
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwUnary, tile_shape
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary, tile_shape
 
 MAX_READERS = 8
 """An op feeds at most eight others (place-and-route 1, kMaxDRAMOutQueues)."""
@@ -102,7 +102,3 @@ def fix_forks(graph: Graph) -> None:
 def needs_output_nop(graph: Graph, node: Node, readers: int) -> bool:
     """The op before a host output is untilised by its packer: it must be element-wise and feed nothing else."""
     return node.kind is not NodeKind.OP or readers > 0 or not isinstance(node.op, HwUnary | HwBinary)
-
-
-def is_hardware(node: Node) -> bool:
-    return node.kind is NodeKind.OP and isinstance(node.op, HwOp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.netlist.schema import NetOp, Queue
 from tbuda_lab.core.netlist.tables import FULL_TILE, Tables
@@ -15,7 +16,7 @@ def tile_size(df: DataFormat, tile_dim: tuple[int, int] | None, align: int, *, h
     """Bytes of a tile; 0 for an unknown format or tile size."""
     try:
         return tile_bytes(df, tile_dim or FULL_TILE, align=align, header=header)
-    except Exception:  # the formats room raises its own errors for what no machine has
+    except InputError:  # a tile that no machine has
         return 0
 
 
