@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("house", deadline=None, derandomize=True, print_blob=True,
+                          suppress_health_check=[HealthCheck.too_slow])  # a loaded machine is no finding
 settings.load_profile("house")
