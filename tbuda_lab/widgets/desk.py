@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.session import ClearOp, Command, EpochBreak, PlaceOp, ResizeOp, Session
 from tbuda_lab.widgets.editframes import edits_frame, legal_frame
+from tbuda_lab.widgets.messages import answers
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.hub import Hub, Listener
 
-MESSAGES = ("probe_begin", "edit", "undo", "redo")
 BUSY = "The model is being compiled or run: edit it when that is over, or cancel."
 
 
@@ -58,7 +58,7 @@ class Desk:
         self.publish()
 
     def receive(self, view: Listener, content: Mapping[str, Any]) -> None:
-        """A message of a view, one of MESSAGES."""
+        """A message of a view that edits."""
         what = content.get("type")
         if self.hub.busy:
             _answer(view, False, BUSY)
@@ -166,6 +166,12 @@ class Desk:
     def _end(self) -> None:
         self._working = False
         self.publish()
+
+
+@answers("probe_begin", "edit", "undo", "redo")
+def _ask(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    if hub.desk is not None:
+        hub.desk.receive(view, content)
 
 
 def _needless(command: Command, session: Session) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from tbuda_lab.core.errors import Cancelled, TbudaError
@@ -17,6 +17,7 @@ from tbuda_lab.core.frames import Frame, graph_frame, problems_frame, result_fra
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.desk import Desk
+from tbuda_lab.widgets.messages import answers
 from tbuda_lab.widgets.status import StatusBoard
 
 CHUNK = 512 * 1024
@@ -242,6 +243,22 @@ def _send(view: Listener, rev: int, header: dict[str, Any], buffer: bytes) -> No
         if index == 0:
             message["header"] = header
         view.post(message, [buffer[index * CHUNK : (index + 1) * CHUNK]])
+
+
+@answers("hello", "resync")
+def _bring_up_to_date(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    have = content.get("have")
+    hub.bring_up_to_date(view, dict(have) if isinstance(have, Mapping) else {})
+
+
+@answers("start")
+def _start(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
+    hub.start()
+
+
+@answers("cancel")
+def _cancel(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
+    hub.cancel()
 
 
 _HUBS: weakref.WeakValueDictionary[int, Hub] = weakref.WeakValueDictionary()

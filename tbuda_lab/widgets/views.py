@@ -18,8 +18,8 @@ from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import twins
-from tbuda_lab.widgets.desk import MESSAGES
 from tbuda_lab.widgets.hub import Hub, hub_of
+from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
 BUNDLE = pathlib.Path(__file__).parent / "static" / "widget.js"
@@ -103,15 +103,8 @@ class View(anywidget.AnyWidget):
 
     def _receive(self, _widget: object, content: Mapping[str, Any], _buffers: object) -> None:
         what = content.get("type")
-        if what in ("hello", "resync"):
-            have = content.get("have")
-            self.hub.bring_up_to_date(self, dict(have) if isinstance(have, Mapping) else {})
-        elif what == "cancel":
-            self.hub.cancel()
-        elif what == "start":
-            self.hub.start()
-        elif what in MESSAGES and self.hub.desk is not None:
-            self.hub.desk.receive(self, content)
+        if isinstance(what, str) and what in HANDLERS:  # others may come from a newer page
+            HANDLERS[what](self.hub, self, content)
 
     def _selected(self, change: Mapping[str, Any]) -> None:
         new = change["new"]

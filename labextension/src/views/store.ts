@@ -60,6 +60,8 @@ export type ColourBy = 'load' | 'family' | 'epoch';
 
 type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line' | 'answer' | 'asked';
 
+type Hearer = (message: Record<string, unknown>, buffers: DataView[]) => void;
+
 const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellable: false, failed: false, stages: [] };
 
 export class Store {
@@ -74,6 +76,7 @@ export class Store {
   private readonly revisions = new Map<string, number>();
   private readonly assembler = new Assembler();
   private readonly listeners = new Map<Topic, Set<(detail: string) => void>>();
+  private readonly hearers = new Map<string, Set<Hearer>>();
   private readonly stops: (() => void)[] = [];
   private seq = 0;
 
@@ -87,12 +90,21 @@ export class Store {
   dispose(): void {
     this.stops.forEach(stop => stop());
     this.listeners.clear();
+    this.hearers.clear();
   }
 
   /** Calls `f` on every change of the topic; returns the way to stop it. */
   on(topic: Topic, f: (detail: string) => void): () => void {
     const set = this.listeners.get(topic) ?? new Set();
     this.listeners.set(topic, set);
+    set.add(f);
+    return () => set.delete(f);
+  }
+
+  /** Calls `f` on every message of a type that the store itself has no use for; returns the way to stop it. */
+  listen(type: string, f: Hearer): () => void {
+    const set = this.hearers.get(type) ?? new Set();
+    this.hearers.set(type, set);
     set.add(f);
     return () => set.delete(f);
   }
@@ -184,6 +196,8 @@ export class Store {
       this.say(Boolean(message['ok']), String(message['text']));
     } else if (message['type'] === 'show') {
       if (typeof message['epoch'] === 'number') this.setEpoch(message['epoch']);
+    } else {
+      this.hearers.get(String(message['type']))?.forEach(f => f(message, buffers));
     }
   }
 
