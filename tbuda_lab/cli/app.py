@@ -1,8 +1,8 @@
 """Parser and exit codes of `tbuda`.
 
 Exit codes: 0 done; 1 what was asked cannot be done (one typed error on stderr says why and what to do); 2 the command
-line itself is wrong; 130 interrupted. A sub-command is a module with `add_parser(subparsers)` that sets `handler`, a
-function from the parsed arguments to an exit code.
+line itself is wrong (for `diff` also: a side cannot be read); 130 interrupted. A sub-command is a module with
+`add_parser(subparsers)` that sets `handler`, a function from the parsed arguments to an exit code.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 
 from tbuda_lab._version import __version__
-from tbuda_lab.cli import bringup, cost, demo, doctor, netlist
+from tbuda_lab.cli import bringup, cost, demo, diff, doctor, netlist
 from tbuda_lab.core.errors import TbudaError
 
-COMMANDS = (bringup, netlist, cost, demo, doctor)
+COMMANDS = (bringup, diff, netlist, cost, demo, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.balancer.types import OpPlacement
+from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
 from tbuda_lab.core.session.placing import Placed
 
@@ -45,22 +46,6 @@ class WhatIf:
         """Cycles per input saved over all epochs, with what switching epochs costs."""
         saved = self.total_cycles[0] - self.total_cycles[1]
         return saved - self.epochs_delta * self.switch_cycles
-
-
-def same_epochs(before: dict[str, int], after: dict[str, int]) -> dict[int, int]:
-    """Epoch after -> the epoch before whose largest part it holds; epochs that are new are missing."""
-    shared: dict[tuple[int, int], int] = {}
-    for op, epoch in before.items():
-        if op in after:
-            pair = (epoch, after[op])
-            shared[pair] = shared.get(pair, 0) + 1
-    found: dict[int, int] = {}
-    taken: set[int] = set()
-    for (old, new), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
-        if old not in taken and new not in found:
-            found[new] = old
-            taken.add(old)
-    return found
 
 
 def compare_placed(before: Placed, after: Placed) -> WhatIf:

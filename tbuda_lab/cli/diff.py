@@ -1,0 +1,101 @@
+"""`tbuda diff`: what differs between two placements, and whether the second is slower than allowed."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tbuda_lab.cli.output import output_file
+from tbuda_lab.core.errors import InputError, TbudaError
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.diff import Diff
+
+EPILOG = """\
+A and B are folders of `tbuda compile` or netlist files of any origin; with --session they are checkpoints of that file
+("start": as it was opened, "now": with all its edits).
+
+exit codes: 0 done, and not slower than allowed; 1 slower than --fail-if-slower allows; 2 bad input.
+
+  tbuda diff build/main build/branch --fail-if-slower 3% > summary.md
+  tbuda diff start now --session edits.buda.json --model model.py:make_model
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register diff."""
+    parser = subparsers.add_parser("diff", help="compare two compiles or netlists; a gate for CI",
+                                   epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("a", metavar="A", help="before")
+    parser.add_argument("b", metavar="B", help="after")
+    parser.add_argument("--fail-if-slower", type=_share, default=None, metavar="PERCENT",
+                        help="exit code 1 if B takes more than this longer than A, e.g. 3%%")
+    parser.add_argument("--limit", type=_count, default=25, metavar="N", help="ops listed per class (default 25)")
+    parser.add_argument("--html", type=Path, metavar="FILE.html", help="also write a page with grids and table")
+    parser.add_argument("--session", type=Path, metavar="FILE.buda.json", help="A and B are checkpoints of this file")
+    parser.add_argument("--model", metavar="FILE.py:FUNCTION", help="with --session: the model that was edited")
+    parser.add_argument("--arch", help="arch, board or device file of netlists; default: the netlist's first arch")
+    parser.set_defaults(handler=run_diff)
+
+
+def run_diff(arguments: argparse.Namespace) -> int:
+    """Print the summary; 0, 1 if slower than allowed, 2 if a side cannot be read."""
+    try:
+        diff = _diff(arguments)
+        if arguments.fail_if_slower is not None and not diff.limiter_cycles[0]:
+            raise InputError(f"{diff.a}: no cycles are known, so nothing can be said about speed")
+        if arguments.html is not None:
+            _write_page(diff, arguments.html)
+    except TbudaError as error:
+        print(f"tbuda: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    sys.stdout.write(diff.to_markdown(arguments.limit))
+    if arguments.fail_if_slower is None or diff.slower <= arguments.fail_if_slower:
+        return 0
+    print(f"tbuda: {diff.b} is {100 * diff.slower:.2f} % slower than {diff.a}; "
+          f"{100 * arguments.fail_if_slower:g} % is allowed", file=sys.stderr)
+    return 1
+
+
+def _diff(arguments: argparse.Namespace) -> Diff:
+    if (arguments.session is None) != (arguments.model is None):
+        raise InputError("--session and --model belong together: the edits, and the model that was edited")
+    if arguments.session is None:
+        from tbuda_lab.core.diff import compare_sides, file_sides
+
+        return compare_sides(*file_sides(arguments.a, arguments.b, arch=arguments.arch))
+    from tbuda_lab.cli.target import load_target
+    from tbuda_lab.core.session import Session
+
+    target = load_target(arguments.model)
+    return Session.open(arguments.session, target.module, target.inputs).diff(arguments.a, arguments.b)
+
+
+def _write_page(diff: Diff, path: Path) -> None:
+    from tbuda_lab.widgets.diff_page import diff_html
+
+    text = diff_html(diff)
+    with output_file(path) as file:
+        file.write_text(text, encoding="utf-8")
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not math.isfinite(value) or value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; write for example 3%")
+    return value / 100
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ops")
+    return int(text)
+
+
+__all__ = ["add_parser", "run_diff"]

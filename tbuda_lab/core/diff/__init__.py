@@ -1,0 +1,22 @@
+"""Two placements compared: of two compiles, of two netlist files, or of one of each."""
+
+from tbuda_lab.core.diff.compare import Diff, OpChange, QueueChange, compare_sides, same_epochs
+from tbuda_lab.core.diff.files import file_sides
+from tbuda_lab.core.diff.markdown import to_markdown
+from tbuda_lab.core.diff.sides import EpochState, GridShape, OpState, QueueState, Side, side_of_result
+
+__all__ = [
+    "Diff",
+    "EpochState",
+    "GridShape",
+    "OpChange",
+    "OpState",
+    "QueueChange",
+    "QueueState",
+    "Side",
+    "compare_sides",
+    "file_sides",
+    "same_epochs",
+    "side_of_result",
+    "to_markdown",
+]

@@ -1,0 +1,192 @@
+"""The comparison: added, removed, moved, resized and retimed ops, queues that lie elsewhere, totals."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tbuda_lab.core.diff.sides import OpState, QueueState, Side
+
+CLASSES = ("added", "removed", "resized", "moved", "retimed")
+
+
+@dataclasses.dataclass(frozen=True)
+class OpChange:
+    """An op that differs; one side is None where it does not exist. It may be in several classes at once."""
+
+    op: str
+    before: OpState | None
+    after: OpState | None
+    moved: bool = False
+    resized: bool = False
+    retimed: bool = False
+
+    @property
+    def delta(self) -> int:
+        """Limiter cycles after less before (0 for an op that is missing on a side)."""
+        return (self.after.limiter_cycles if self.after else 0) - (self.before.limiter_cycles if self.before else 0)
+
+    @property
+    def ratio(self) -> float | None:
+        """`delta` as a share of the cycles before; None where there is nothing to compare with."""
+        if self.before is None or self.after is None or not self.before.limiter_cycles:
+            return None
+        return self.delta / self.before.limiter_cycles
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Which of `CLASSES` hold."""
+        flags = (self.before is None, self.after is None, self.resized, self.moved, self.retimed)
+        return tuple(name for name, flag in zip(CLASSES, flags, strict=True) if flag)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueChange:
+    """A queue that is new, gone, lies elsewhere or has another size."""
+
+    queue: str
+    before: QueueState | None
+    after: QueueState | None
+
+    @property
+    def what(self) -> str:
+        if self.before is None or self.after is None:
+            return "added" if self.before is None else "removed"
+        x, y = self.before, self.after
+        return "moved" if (x.chip, x.location, x.channels) != (y.chip, y.location, y.channels) else "resized"
+
+
+@dataclasses.dataclass(frozen=True)
+class Diff:
+    """What differs between `before` and `after`. Pairs are (before, after); cycles per input.
+
+    Totals count the slowest of epochs that run side by side on chips. `pairs`: epochs that hold the same ops, as
+    (before, after), None where an epoch is on one side only; in the order of `after`, lost ones last.
+    """
+
+    before: Side
+    after: Side
+    changes: tuple[OpChange, ...]
+    queues: tuple[QueueChange, ...]
+    pairs: tuple[tuple[int | None, int | None], ...]
+
+    @property
+    def a(self) -> str:
+        return self.before.name
+
+    @property
+    def b(self) -> str:
+        return self.after.name
+
+    @property
+    def added(self) -> tuple[OpChange, ...]:
+        return tuple(c for c in self.changes if c.before is None)
+
+    @property
+    def removed(self) -> tuple[OpChange, ...]:
+        return tuple(c for c in self.changes if c.after is None)
+
+    @property
+    def moved(self) -> tuple[OpChange, ...]:
+        return tuple(c for c in self.changes if c.moved)
+
+    @property
+    def resized(self) -> tuple[OpChange, ...]:
+        return tuple(c for c in self.changes if c.resized)
+
+    @property
+    def retimed(self) -> tuple[OpChange, ...]:
+        return tuple(c for c in self.changes if c.retimed)
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        return len(self.before.epochs), len(self.after.epochs)
+
+    @property
+    def epoch_cycles(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Limiter cycles of every epoch."""
+        return tuple(e.limiter_cycles for e in self.before.epochs), tuple(e.limiter_cycles for e in self.after.epochs)
+
+    @property
+    def kernel_cycles(self) -> tuple[int, int]:
+        return self.before.cycles, self.after.cycles
+
+    @property
+    def limiter_cycles(self) -> tuple[int, int]:
+        return self.before.limiter_cycles, self.after.limiter_cycles
+
+    @property
+    def slower(self) -> float:
+        """How much slower the second is, as a share of the first (negative: faster)."""
+        before, after = self.limiter_cycles
+        return 0.0 if before == after else after / max(1, before) - 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before believing the cycles."""
+        found = []
+        if self.before.grid != self.after.grid:
+            found.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
+        if "estimate" in (self.before.cycles_from, self.after.cycles_from):
+            found.append("Cycles are estimates from the netlists' own fields: kernels alone, without what limits them.")
+        unknown = sorted({*self.before.unknown, *self.after.unknown})
+        if unknown:
+            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+            found.append(f"No estimate for {', '.join(unknown[:3])}{more}; they count as 0 cycles.")
+        return tuple(found)
+
+    def to_markdown(self, limit: int = 25) -> str:
+        """A summary for a pull request: totals, then at most `limit` ops of each class, the largest change first."""
+        from tbuda_lab.core.diff.markdown import to_markdown
+
+        return to_markdown(self, limit)
+
+
+def _grid(side: Side) -> str:
+    return f"{side.grid.device}, {side.grid.rows} rows x {side.grid.cols} columns"
+
+
+def same_epochs(before: dict[str, int], after: dict[str, int]) -> dict[int, int]:
+    """Epoch after -> the epoch before whose largest part it holds; epochs that are new are missing."""
+    shared: dict[tuple[int, int], int] = {}
+    for op, epoch in before.items():
+        if op in after:
+            pair = (epoch, after[op])
+            shared[pair] = shared.get(pair, 0) + 1
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for (old, new), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
+        if old not in taken and new not in found:
+            found[new] = old
+            taken.add(old)
+    return found
+
+
+def compare_sides(before: Side, after: Side) -> Diff:
+    """Compare op by op and queue by queue, by name. An op whose epoch is only counted differently has not moved."""
+    old, new = before.ops, after.ops
+    same = same_epochs({n: s.epoch for n, s in old.items()}, {n: s.epoch for n, s in new.items()})
+    changes: list[OpChange] = []
+    for name in dict.fromkeys((*old, *new)):
+        x, y = old.get(name), new.get(name)
+        if x is None or y is None:
+            changes.append(OpChange(name, x, y))
+            continue
+        change = OpChange(
+            name,
+            x,
+            y,
+            moved=(x.start, x.transposed, x.chip, x.epoch) != (y.start, y.transposed, y.chip, same.get(y.epoch, -1)),
+            resized=x.grid != y.grid,
+            retimed=(x.cycles, x.limiter_cycles) != (y.cycles, y.limiter_cycles),
+        )
+        if change.classes:
+            changes.append(change)
+    queues = tuple(
+        QueueChange(name, before.queues.get(name), after.queues.get(name))
+        for name in dict.fromkeys((*before.queues, *after.queues))
+        if before.queues.get(name) != after.queues.get(name)
+    )
+    kept = set(same.values())
+    pairs = [(same.get(k), k) for k in range(len(after.epochs))]
+    lost: list[tuple[int | None, int | None]] = [(k, None) for k in range(len(before.epochs)) if k not in kept]
+    return Diff(before, after, tuple(changes), queues, (*pairs, *lost))

@@ -1,0 +1,150 @@
+"""Sides from files: folders of `tbuda compile`, and netlists of any origin."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.diff.sides import EpochState, GridShape, OpState, QueueState, Side, grid_of
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames.netlistfile.grid import ops_frame
+from tbuda_lab.core.netlist.check.facts import ARCHS, facts_of
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.sizes import queue_buffer_bytes
+from tbuda_lab.core.netlist.tables import Tables
+
+NETLIST, RECORD = "netlist.yaml", "compile.json"
+_LARGEST_CSV = 64 << 20
+
+Cycles = dict[str, tuple[int, int]]
+
+
+def file_sides(a: str | Path, b: str | Path, *, arch: str | None = None) -> tuple[Side, Side]:
+    """Two folders of `tbuda compile`, two netlist files, or one of each, as sides of a comparison.
+
+    Cycles are the compiler's own where both netlists have them beside them (`NAME.cycles.csv`), else both are estimated
+    from the netlists' fields: what is compared is counted alike. arch: as for `netlist.check`; default: the netlist's.
+    Raises `InputError` or `NetlistError` naming the file.
+    """
+    paths = [_netlist_path(Path(p)) for p in (a, b)]
+    loaded = [netlists.load(p) for p in paths]
+    known = [_recorded(p, n) for p, n in zip(paths, loaded, strict=True)]
+    both = all(k is not None for k in known)
+    names = _names(Path(a), Path(b))
+    first, second = (
+        netlist_side(n, name, arch=arch, cycles=k if both else None)
+        for n, name, k in zip(loaded, names, known, strict=True)
+    )
+    return first, second
+
+
+def _names(a: Path, b: Path) -> tuple[str, str]:
+    """The last part of each path, or all of it where those are equal."""
+    return (a.name, b.name) if a.name != b.name else (str(a), str(b))
+
+
+def _netlist_path(path: Path) -> Path:
+    if path.is_dir():
+        inside = path / NETLIST
+        if not inside.is_file():
+            raise InputError(f"{path} has no {NETLIST}: give a folder of `tbuda compile` or a netlist file")
+        return inside
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give a folder of `tbuda compile` or a netlist file")
+    return path
+
+
+def netlist_side(n: Netlist, name: str, *, arch: str | None = None, cycles: Cycles | None = None) -> Side:
+    """A netlist as one side. cycles: (kernel, limiter) per op; None: estimated from the netlist's fields."""
+    facts = facts_of(arch if arch is not None else next((x for x in n.archs if x in ARCHS), "wormhole_b0"))
+    shown = netlists.expand(n, facts.align)
+    frame = ops_frame(shown, facts.device)
+    c = frame.columns
+    names = frame.text("op_name")
+    kernel = c["op_cycles"].astype(np.int64)
+    limiter = kernel
+    unknown: tuple[str, ...] = ()
+    if cycles is not None:
+        kernel, limiter = np.array([cycles.get(op, (0, 0)) for op in names], np.int64).reshape(-1, 2).T
+    else:
+        unknown = tuple(op for op, k in zip(names, kernel.tolist(), strict=True) if not k)
+    turned = c["op_transposed"].astype(bool).tolist()
+    homes = c["op_epoch"].astype(np.int64)
+    rows = zip(
+        names, homes.tolist(), c["op_chip"].tolist(), c["op_row"].tolist(), c["op_col"].tolist(), c["op_rows"].tolist(),
+        c["op_cols"].tolist(), turned, kernel.tolist(), limiter.tolist(), strict=True,
+    )  # fmt: skip
+    ops = {
+        op: OpState(epoch, chip, (row, col), (wide, high) if turn else (high, wide), turn, k, limit)
+        for op, epoch, chip, row, col, high, wide, turn, k, limit in rows
+    }
+    slowest = np.zeros((2, c["epoch_temporal"].size), np.int64)
+    for at, values in enumerate((kernel, limiter)):
+        np.maximum.at(slowest[at], homes, values)
+    epochs = tuple(map(EpochState, c["epoch_temporal"].tolist(), c["epoch_chip"].tolist(), *slowest.tolist()))
+    grid = _grid(facts.device, frame.meta["rows"], frame.meta["cols"])
+    source = "estimate" if cycles is None else "cycles.csv"
+    return Side(name, ops, _queues(shown, facts.align), epochs, grid, source, unknown)
+
+
+def _grid(device: DeviceSpec, rows: int, cols: int) -> GridShape:
+    """The device's grid without harvesting (a netlist says nothing of it), as large as the ops need it."""
+    return GridShape(grid_of(device).device, rows, cols, tuple(range(rows)), ())
+
+
+def _queues(n: Netlist, align: int) -> dict[str, QueueState]:
+    tables = Tables(n)
+    return {
+        q.name: QueueState(
+            q.target_device if isinstance(q.target_device, int) else 0,
+            str(q.loc),
+            tuple(b.channel for b in q.buffers),
+            q.entries,
+            queue_buffer_bytes(tables, q, align) * len(q.buffers),
+        )
+        for q in n.queues.values()
+    }
+
+
+def _recorded(path: Path, n: Netlist) -> Cycles | None:
+    """The cycles that the compiler wrote beside a netlist; None where there are none, or the netlist was changed since.
+
+    Raises `InputError` for a file that is not what the compiler writes.
+    """
+    file = path.with_suffix(".cycles.csv")
+    if not file.is_file() or _changed(path):
+        return None
+    if file.stat().st_size > _LARGEST_CSV:
+        raise InputError(f"{file} is larger than a table of cycles can be")
+    found: Cycles = {}
+    try:
+        with file.open(newline="", encoding="utf-8") as stream:
+            reader = csv.DictReader(stream)
+            if not {"op", "kernel_cycles", "limiter_cycles"} <= set(reader.fieldnames or ()):
+                raise InputError(f"{file}: line 1: the columns op, kernel_cycles and limiter_cycles are wanted")
+            for row in reader:
+                pair = int(row["kernel_cycles"]), int(row["limiter_cycles"])
+                if min(pair) < 0:
+                    raise ValueError("cycles below 0")
+                found[row["op"]] = pair
+    except (ValueError, TypeError, csv.Error, OSError) as error:
+        raise InputError(f"{file} cannot be read: {error}; compile again, or remove it") from None
+    return found if {op.name for _, op in n.ops()} <= set(found) else None
+
+
+def _changed(path: Path) -> bool:
+    """Whether a netlist differs from the one that the record beside it describes."""
+    record = path.parent / RECORD
+    if path.name != NETLIST or not record.is_file():
+        return False
+    try:
+        digest = json.loads(record.read_text(encoding="utf-8"))["netlist_sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+    return bool(digest != hashlib.sha256(path.read_bytes()).hexdigest())

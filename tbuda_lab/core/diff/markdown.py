@@ -1,0 +1,106 @@
+"""A comparison as Markdown, for the text of a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tbuda_lab.core.diff.sides import OpState, QueueState
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.diff.compare import Diff, OpChange
+
+
+def to_markdown(diff: Diff, limit: int = 25) -> str:
+    """Totals, then at most `limit` ops of each class, the largest change of cycles first."""
+    lines = [
+        f"### {_plain(diff.a)} → {_plain(diff.b)}",
+        "",
+        verdict(diff),
+        "",
+        "| | before | after | change |",
+        "|---|---:|---:|---:|",
+        _row("cycles per input, sum over epochs", diff.limiter_cycles),
+        _row("kernels alone", diff.kernel_cycles),
+        _row("epochs", diff.epochs),
+        "",
+    ]
+    groups: tuple[tuple[str, Sequence[OpChange]], ...] = (
+        ("added", diff.added), ("removed", diff.removed), ("resized", diff.resized), ("moved", diff.moved),
+        ("retimed", diff.retimed),
+    )  # fmt: skip
+    for title, group in groups:
+        if group:
+            ranked = sorted(group, key=lambda c: -abs(c.delta))  # stable: equal changes stay in the order of the ops
+            lines += [f"**{len(group)} {title}**", "", "| op | before | after | cycles | change |"]
+            lines += ["|---|---|---|---:|---:|", *map(_op_row, ranked[:limit]), *_more(len(group) - limit), ""]
+    if diff.queues:
+        lines += [f"**{len(diff.queues)} queues differ**", "", "| queue | | before | after |", "|---|---|---|---|"]
+        lines += [
+            f"| {_code(c.queue)} | {c.what} | {queue_text(c.before)} | {queue_text(c.after)} |"
+            for c in diff.queues[:limit]
+        ]
+        lines += [*_more(len(diff.queues) - limit), ""]
+    if not diff.changes and not diff.queues:
+        lines += ["Nothing differs.", ""]
+    lines += [line for note in diff.notes for line in (f"> {note}", "")]
+    return "\n".join(lines)
+
+
+def verdict(diff: Diff) -> str:
+    """One sentence: faster, slower or the same, and by how much."""
+    before, after = diff.limiter_cycles
+    if before == after:
+        return f"As fast as before: {after:,} cycles per input."
+    if not before:
+        return f"{after:,} cycles per input; there is nothing to compare with."
+    word = "slower" if after > before else "faster"
+    return f"{100 * abs(after / before - 1):.1f} % {word}: {before:,} → {after:,} cycles per input."
+
+
+def state_text(state: OpState | None) -> str:
+    """Grid, place and epoch of an op."""
+    if state is None:
+        return ""
+    turned = " transposed" if state.transposed else ""
+    chip = f", chip {state.chip}" if state.chip else ""
+    return f"{state.grid[0]}x{state.grid[1]}{turned} at {state.start[0]},{state.start[1]}, epoch {state.epoch}{chip}"
+
+
+def queue_text(state: QueueState | None) -> str:
+    """Memory, channels, entries and bytes of a queue."""
+    if state is None:
+        return ""
+    channels = sorted(set(state.channels))
+    shown = ", ".join(map(str, channels)) if len(channels) < 5 else f"{channels[0]} to {channels[-1]}"
+    chip = f", chip {state.chip}" if state.chip else ""
+    return f"{state.location} {shown}{chip}, {state.entries} entries, {state.bytes:,} bytes"
+
+
+def percent_text(share: float | None) -> str:
+    """A signed share: "+12.5 %"."""
+    return "" if share is None else f"{100 * share:+.1f} %"
+
+
+def _row(title: str, pair: tuple[int, int]) -> str:
+    change = percent_text(pair[1] / pair[0] - 1) if pair[0] else ""
+    return f"| {title} | {pair[0]:,} | {pair[1]:,} | {change} |"
+
+
+def _op_row(change: OpChange) -> str:
+    sides = [f"{s.limiter_cycles:,}" if s is not None else "" for s in (change.before, change.after)]
+    cells = (state_text(change.before), state_text(change.after), f"{sides[0]} → {sides[1]}")
+    return f"| {_code(change.op)} | {' | '.join(cells)} | {percent_text(change.ratio)} |"
+
+
+def _more(count: int) -> Iterable[str]:
+    return (f"| and {count} more |",) if count > 0 else ()
+
+
+def _code(name: str) -> str:
+    """A name from a file in a cell of a table: no bar or backtick of it may end the cell."""
+    return "`" + name.replace("`", "'").replace("|", "\\|").replace("\n", " ") + "`"
+
+
+def _plain(text: str) -> str:
+    return text.replace("\n", " ")

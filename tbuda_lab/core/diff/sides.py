@@ -1,0 +1,141 @@
+"""One side of a comparison: where every op and queue stands and what it takes, wherever that was read from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+from tbuda_lab.core.balancer.types import OpPlacement, Placement, QueuePlacement
+from tbuda_lab.core.device import DeviceSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class OpState:
+    """How an op stands and what it takes. `grid` is (rows, columns) before any transposition; cycles per input."""
+
+    epoch: int
+    chip: int
+    start: tuple[int, int]
+    grid: tuple[int, int]
+    transposed: bool
+    cycles: int
+    limiter_cycles: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(rows, columns) of the cores it occupies."""
+        return (self.grid[1], self.grid[0]) if self.transposed else self.grid
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueState:
+    """Where a queue lies: chip, "dram" or "host", the channels of its buffers, bytes of all of them."""
+
+    chip: int
+    location: str
+    channels: tuple[int, ...]
+    entries: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochState:
+    """Cycles per input of an epoch's slowest op: by its kernel alone, and by whatever limits it."""
+
+    temporal: int
+    chip: int
+    cycles: int
+    limiter_cycles: int
+
+
+@dataclasses.dataclass(frozen=True)
+class GridShape:
+    """The grid that a side is drawn on; `physical` rows of the logical ones, `harvested` physical rows."""
+
+    device: str
+    rows: int
+    cols: int
+    physical: tuple[int, ...]
+    harvested: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A placement as far as comparisons go. `cycles_from`: "compile", "cycles.csv" or "estimate"; `unknown`: ops for
+    which there is no estimate."""
+
+    name: str
+    ops: dict[str, OpState]
+    queues: dict[str, QueueState]
+    epochs: tuple[EpochState, ...]
+    grid: GridShape
+    cycles_from: str = "compile"
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def temporal_epochs(self) -> int:
+        return len({e.temporal for e in self.epochs})
+
+    @property
+    def cycles(self) -> int:
+        """Kernel cycles per input: sum over epochs; of those that run side by side on chips the slowest counts."""
+        return _sum(self.epochs, "cycles")
+
+    @property
+    def limiter_cycles(self) -> int:
+        """As `cycles`, with whatever limits each op."""
+        return _sum(self.epochs, "limiter_cycles")
+
+
+def _sum(epochs: tuple[EpochState, ...], field: str) -> int:
+    slowest: dict[int, int] = {}
+    for epoch in epochs:
+        slowest[epoch.temporal] = max(slowest.get(epoch.temporal, 0), getattr(epoch, field))
+    return sum(slowest.values())
+
+
+class Result(Protocol):
+    """The part of a compile result that is compared."""
+
+    @property
+    def placement(self) -> Placement: ...
+    @property
+    def device(self) -> DeviceSpec: ...
+
+
+def side_of_result(result: Result, name: str) -> Side:
+    """A compile as one side."""
+    placement, device = result.placement, result.device
+    report = placement.report
+    limits = report.op_limiters if report is not None else {}
+
+    def state(op: str, spot: OpPlacement) -> OpState:
+        row = placement.candidate(op)
+        kernel = int(row["cycles"])
+        _, limiter, _ = limits.get(op, (kernel, kernel, "kernel"))
+        grid = (int(row["grid_r"]), int(row["grid_c"]))
+        return OpState(spot.epoch, spot.chip, spot.start, grid, spot.transposed, kernel, limiter)
+
+    limiters = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
+    epochs = tuple(
+        EpochState(e.temporal, e.chip, int(kernel), int(limiter))
+        for e, kernel, limiter in zip(placement.epochs, placement.epoch_cycles, limiters, strict=True)
+    )
+    return Side(
+        name,
+        {op: state(op, spot) for op, spot in placement.ops.items()},
+        {name: _queue(q) for name, q in placement.queues.items()},
+        epochs,
+        grid_of(device),
+    )
+
+
+def _queue(q: QueuePlacement) -> QueueState:
+    channels = tuple(channel for channel, _ in q.buffers)
+    return QueueState(q.chip, q.location, channels, q.entries, q.bytes_per_buffer * len(q.buffers))
+
+
+def grid_of(device: DeviceSpec) -> GridShape:
+    """The grid of a device's first chip."""
+    physical = tuple(int(device.physical_row(r)) for r in range(device.rows))
+    return GridShape(device.name, device.rows, device.cols, physical, tuple(sorted(device.harvested_rows)))
