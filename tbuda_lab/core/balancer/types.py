@@ -158,12 +158,13 @@ class Bounds:
     theoretical_matmul: int
     dram: int  # bytes that must cross DRAM / its total bandwidth
     critical_op: int  # slowest of the fastest legal candidates
+    no_packing: int  # best way to cut the schedule into epochs by area and DRAM alone
     achieved_kernel: int
     achieved_limiter: int
 
     @property
     def best(self) -> int:
-        return max(self.area, self.theoretical_matmul, self.dram, self.critical_op)
+        return max(self.area, self.theoretical_matmul, self.dram, self.critical_op, self.no_packing)
 
     @property
     def gap(self) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import cores_at_divider
 from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.placer.bounds import alike_from
 from tbuda_lab.core.placer.problem import BIG, Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
@@ -262,8 +263,13 @@ class Optimal:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
         problem = self.problem
         n = len(problem.order)
+        known: dict[tuple[object, ...], dict[int, _Bound]] = {}  # by length: equal layers are swept once
         for first in range(n):
-            self.bounds.append(self._sweep(first))
+            alike = alike_from(problem, first)
+            ends = known.get(alike)
+            if ends is None:
+                ends = known[alike] = {last - first: bound for last, bound in self._sweep(first).items()}
+            self.bounds.append({first + length: bound for length, bound in ends.items()})
             self.check(0.5 * first / max(1, n))
         budget = 60 + 3 * n
         slack: list[float] = []
