@@ -30,7 +30,7 @@ NETLIST = "netlist.yaml"
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register compile, run and report."""
     compile_ = subparsers.add_parser("compile", help="compile a model; writes the netlist and what describes it")
-    _target_arguments(compile_)
+    target_arguments(compile_)
     compile_.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     compile_.add_argument("--parameters", action="store_true",
                           help="also write parameters.npz: the contents of every parameter and constant queue, as "
@@ -38,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compile_.set_defaults(handler=run_compile)
 
     run = subparsers.add_parser("run", help="compile a model (or take a compiled folder), run it, compare with torch")
-    _target_arguments(run)
+    target_arguments(run)
     run.add_argument("--inputs", type=Path, metavar="FILE.npz",
                      help="inputs by name of the forward argument; default: the sample inputs")
     run.add_argument("--outputs", type=Path, metavar="FILE.npz", help="write the outputs here")
@@ -48,12 +48,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.set_defaults(handler=run_run)
 
     report = subparsers.add_parser("report", help="one self-contained HTML page about the compile")
-    _target_arguments(report)
+    target_arguments(report)
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
     report.set_defaults(handler=run_report)
 
 
-def _target_arguments(parser: argparse.ArgumentParser) -> None:
+def target_arguments(parser: argparse.ArgumentParser) -> None:
+    """A model's file or a compiled folder, and how it is to be compiled."""
     parser.add_argument("target", metavar="FILE.py:FUNCTION",
                         help="a function that returns (module, tuple of sample inputs), or a folder that "
                              "`tbuda compile` wrote")
@@ -107,7 +108,24 @@ class Request:
         overrides += [Override("epoch_break", name, True, source="command line") for name in self.epoch_break]
         device = load_device(self.device, harvested_rows=self.harvested_rows)
         target = load_target(self.target, seed=self.seed)
-        return Session(target.module, target.inputs, device, options=options, overrides=overrides, name=target.name)
+        session = Session(target.module, target.inputs, device, options=options, overrides=overrides, name=target.name)
+        session.source = self.words()
+        return session
+
+    def words(self) -> tuple[str, ...]:
+        """The target and the flags that say the same on a command line."""
+        words = [self.target]
+        rows = None if self.harvested_rows is None else ",".join(map(str, self.harvested_rows))
+        single = (
+            ("--device", None if self.device == "wormhole_b0" else self.device), ("--harvested-rows", rows),
+            ("--df", self.df), ("--accumulate-df", self.accumulate_df), ("--fidelity", self.fidelity),
+            ("--seed", self.seed),
+        )  # fmt: skip
+        for flag, value in single:
+            words += [] if value is None else [flag, str(value)]
+        words += [w for text in self.op_size for w in ("--op-size", text)]
+        words += [w for name in self.epoch_break for w in ("--epoch-break", name)]
+        return tuple(words)
 
 
 def read_request(arguments: argparse.Namespace) -> Request:

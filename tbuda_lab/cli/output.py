@@ -86,6 +86,19 @@ def output_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: Path) -> None:
+    """Raises `OutputError` if no file can be made there; leaves nothing behind."""
+    path = Path(os.path.abspath(path))
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder; give a file name")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise _refusal(path, error) from None
+    os.close(handle)
+    Path(name).unlink()
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -16,17 +16,20 @@ from tbuda_lab.core.session.commands import (
     StreamOp,
 )
 from tbuda_lab.core.session.diff import Diff, OpChange, diff_results
+from tbuda_lab.core.session.exports import EXPORTS, Export, Kind, Setting
 from tbuda_lab.core.session.gestures import GRAMMAR
 from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
 from tbuda_lab.core.session.records import OverrideRecord
-from tbuda_lab.core.session.session import EVENTS, GRAPH_STAGES, Session
+from tbuda_lab.core.session.session import Session
 from tbuda_lab.core.session.suggest import Suggestion
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.core.session.why import Reasons
+from tbuda_lab.core.session.working import EVENTS, GRAPH_STAGES
 
 __all__ = [
     "COMMANDS",
     "EVENTS",
+    "EXPORTS",
     "GRAMMAR",
     "GRAPH_STAGES",
     "LEGAL",
@@ -35,6 +38,8 @@ __all__ = [
     "Command",
     "Diff",
     "EpochBreak",
+    "Export",
+    "Kind",
     "LegalTable",
     "OpChange",
     "Optimise",
@@ -48,6 +53,7 @@ __all__ = [
     "SetOptions",
     "SetOverride",
     "SetUkt",
+    "Setting",
     "ShapeReason",
     "StreamOp",
     "Suggestion",

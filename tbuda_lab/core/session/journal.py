@@ -82,7 +82,7 @@ def journal_text(header: Header, log: list[Entry], resolve: Resolve) -> str:
         "harvested_rows": None if header.harvested_rows is None else list(header.harvested_rows),
         "name": header.name,
         "options": _options_data(header.options),
-        "overrides": [_override_data(o, resolve) for o in header.overrides],
+        "overrides": [override_data(o, resolve) for o in header.overrides],
     }
     lines = [_line(record) for entry in log for record in _records(entry, resolve)]
     fields = [f"{json.dumps(k)}: {_line(v)}" for k, v in head.items()]
@@ -114,7 +114,7 @@ def _records(entry: Entry, resolve: Resolve) -> Iterator[dict[str, Any]]:
 def command_data(command: Command, resolve: Resolve) -> dict[str, Any]:
     """A command as plain data; fields that have their default are left out."""
     if isinstance(command, SetOverride):
-        return {"do": command.name, **_override_data(command.override, resolve)}
+        return {"do": command.name, **override_data(command.override, resolve)}
     if isinstance(command, SetOptions):
         return {"do": command.name, "set": {k: _plain(v) for k, v in command.changes}}
     fields = {
@@ -137,7 +137,8 @@ def _options_data(options: CompileOptions) -> dict[str, Any]:
     return {n: _plain(getattr(options, n)) for n in names if getattr(options, n) != getattr(plain, n)}
 
 
-def _override_data(override: Override, resolve: Resolve) -> dict[str, Any]:
+def override_data(override: Override, resolve: Resolve) -> dict[str, Any]:
+    """An override as plain data, as `override_of` reads it."""
     target: Any = override.target
     if not isinstance(target, (str, tuple)):
         target = resolve(override)
@@ -176,7 +177,7 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
     records = head.get("overrides", [])
     if not isinstance(records, list):
         reader.fail(1, "overrides is no list", "a list of kind, target and value")
-    overrides = tuple(reader.guard(1, partial(_override, r)) for r in records)
+    overrides = tuple(reader.guard(1, partial(override_of, r)) for r in records)
     title = head.get("name", "model")
     if not isinstance(title, str):
         reader.fail(1, "name is no text", "the name of the model")
@@ -221,7 +222,7 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
     """A command from its name and plain fields. Raises `InputError` or `OverrideError` for what does not fit."""
     kind = COMMANDS[what]
     if kind is SetOverride:
-        return SetOverride(_override(fields))
+        return SetOverride(override_of(fields))
     if kind is SetOptions:
         if set(fields) != {"set"}:
             raise InputError('options has one field, "set"')
@@ -244,7 +245,8 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
     return kind(**values)
 
 
-def _override(record: Any) -> Override:
+def override_of(record: Any) -> Override:
+    """An override from plain data. Raises `InputError` for what does not fit."""
     if not isinstance(record, dict) or set(record) != {"kind", "target", "value"}:
         raise InputError("an override has kind, target and value")
     kind, target, value = record["kind"], record["target"], record["value"]

@@ -14,7 +14,7 @@ from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.whatif import WhatIf
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.questions import Questions
 
 _PER_EPOCH = 6
 _TIED = 0.95  # ops with the same candidates that take nearly as long as the slowest are resized together
@@ -41,7 +41,7 @@ class Suggestion:
         return f"resize {first.op}{more} to {first.size[0]}x{first.size[1]}: {before} -> {after} cycles"
 
 
-def suggestions(session: Session, n: int) -> list[Suggestion]:
+def suggestions(session: Questions, n: int) -> list[Suggestion]:
     """The best `n` of at most `2 n + 8` edits that are tried; only what limits its epoch is worth resizing."""
     placed = session.placed()
     promising: list[tuple[float, int, tuple[ResizeOp, ...]]] = []

@@ -1,0 +1,92 @@
+"""`tbuda export`: netlist, overrides, table, trace, report or image of a model, a compiled folder or edited session."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments
+from tbuda_lab.cli.output import check_writable
+from tbuda_lab.core.errors import ModelError
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session import Session
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Registers `export` and its kinds; flags are the settings of `core.session.EXPORTS`."""
+    parser = subparsers.add_parser("export", help="write a netlist, table, trace, picture, ... of a model")
+    kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
+
+    def kind(name: str, text: str) -> argparse.ArgumentParser:
+        command = kinds.add_parser(name, help=text)
+        target_arguments(command)
+        command.add_argument("--edits", type=Path, metavar="FILE.buda.json",
+                             help="the edits of a session; device, options and overrides are the file's")
+        command.add_argument("--out", type=Path, metavar="FILE", help="default: the model's name")
+        command.set_defaults(handler=_export, kind=name)
+        return command
+
+    def switch(command: argparse.ArgumentParser, flag: str, text: str, *, default: bool) -> None:
+        command.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=text)
+
+    command = kind("netlist", "the netlist as YAML")
+    switch(command, "--cycles", "write NAME.cycles.csv beside it", default=True)
+    switch(command, "--validate", "read the text back and check it before it is written", default=False)
+    command = kind("overrides", "the edits as PyBuda's calls, or as JSON")
+    command.add_argument("--form", choices=("python", "json", "both"), default="python")
+    kind("table", "one line per op (CSV)")
+    command = kind("trace", "Chrome trace JSON")
+    command.add_argument("--batch", type=int, default=8, help="how many inputs")
+    command = kind("report", "one HTML page that works offline")
+    switch(command, "--verify", "run one sample and compare it with torch", default=False)
+    command = kind("image", "the grid of an epoch or a graph (SVG)")
+    command.add_argument("--view", choices=("grid", "graph"), default="grid")
+    command.add_argument("--epoch", type=int, default=0, help="which epoch the grid shows")
+    command.add_argument("--stage", choices=("traced", "passed", "lowered"), default="lowered",
+                         help="which graph")
+
+
+_NOT_SETTINGS = {
+    "handler", "kind", "target", "device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size",
+    "epoch_break", "seed", "edits", "out",
+}  # fmt: skip
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    import tbuda_lab.widgets.exports  # noqa: F401  adds its kinds
+
+    settings = {name: value for name, value in vars(arguments).items() if name not in _NOT_SETTINGS}
+    session = _open(arguments)
+    export = session.export(arguments.kind, arguments.out, **settings)
+    check_writable(export.path)  # before the work
+    print(f"wrote {export.write()}")
+    return 0
+
+
+def _open(arguments: argparse.Namespace) -> Session:
+    if arguments.edits is None:
+        return compile_session(read_request(arguments))
+    return edited_session(arguments, arguments.edits)
+
+
+def edited_session(arguments: argparse.Namespace, edits: Path) -> Session:
+    """The session of a `*.buda.json` file on the model of a command line. Raises `ModelError` for flags that the file
+    decides."""
+    from tbuda_lab.cli.target import load_target
+    from tbuda_lab.core.session import Session
+
+    said: dict[str, Any] = {
+        name: getattr(arguments, name)
+        for name in ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break")
+        if getattr(arguments, name)
+    }
+    if said:
+        flags = ", ".join("--" + name.replace("_", "-") for name in said)
+        raise ModelError(f"{edits} says device, options and overrides: leave {flags} out")
+    request = read_request(arguments)
+    target = load_target(request.target, seed=request.seed)
+    session = Session.open(edits, target.module, target.inputs)
+    session.source = (arguments.target,)
+    return session

@@ -1,0 +1,164 @@
+"""The editing half of a session: commands, one undo stack, transactions, checkpoints, the journal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.session import gestures
+from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride, override_python
+from tbuda_lab.core.session.history import Step
+from tbuda_lab.core.session.journal import Journal
+from tbuda_lab.core.session.working import Working
+
+
+class Editing(Working):
+    """A session's edits. See `Session`."""
+
+    def apply(self, *edits: Command | Override, label: str = "", source: str = "code") -> None:
+        """Make edits, all of them one undo step; the next `compile` honours them. A running compile is cancelled.
+
+        An `Override` is taken as it is. Patterns and predicates are resolved to names when they are journaled.
+        """
+        commands = tuple(e if isinstance(e, Command) else SetOverride(e) for e in edits)
+        if commands:
+            self._learn_names(commands)
+            with self._edit:
+                step = self._history.do(commands, label, source)
+            self._changed(step.label)
+
+    def configure(self, **changes: Any) -> None:
+        """Change options by name (see `CompileOptions`); the next `compile` uses them."""
+        self.apply(SetOptions(**changes))
+
+    @contextlib.contextmanager
+    def transaction(self, label: str) -> Iterator[None]:
+        """All edits inside are one undo step; an exception takes them back."""
+        with self._edit:
+            depth = self._history.begin()
+        try:
+            yield
+        except BaseException:
+            with self._edit:
+                self._history.roll_back(depth)
+            self._changed(f"{label} taken back")
+            raise
+        with self._edit:
+            self._history.join(depth, label)
+        self._changed(label)
+
+    def gesture(self, text: str) -> None:
+        """Do what a sentence says: "resize matmul_14 to 4x4". Raises `InputError` listing the grammar."""
+        action = gestures.parse(text)
+        if action == "undo":
+            self.undo()
+        elif action == "redo":
+            self.redo()
+        else:
+            assert isinstance(action, Command)
+            self.apply(action, source="gesture")
+
+    def undo(self) -> str:
+        """Take the last step back; returns its label ("" when there is none). Its old result is looked up."""
+        with self._edit:
+            step = self._history.undo()
+        if step is not None:
+            self._changed(f"undo {step.label}")
+        return step.label if step is not None else ""
+
+    def redo(self) -> str:
+        """Do again what was taken back last; returns its label ("" when there is nothing)."""
+        with self._edit:
+            step = self._history.redo()
+        if step is not None:
+            self._changed(f"redo {step.label}")
+        return step.label if step is not None else ""
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """The steps done so far, oldest first."""
+        return self._history.done
+
+    @property
+    def future(self) -> tuple[Step, ...]:
+        """The steps that `redo` would do, next first."""
+        return self._history.undone
+
+    def _changed(self, label: str) -> None:
+        """After every change of the state: stop what runs, take a known result, tell."""
+        with self._edit:
+            state = self._history.state
+            self._cancel.set()
+            self.error = None
+            if self._journal is not None and not self._history.open:
+                self._journal.write(self._history, self._resolve)
+            found: CompileResult | None = self._results.get(state.key)
+            newly_stale = found is None and not self.stale
+            self.stale = self.stale or found is None
+        self._events.emit("edited", label)
+        if found is not None:
+            self._show(state, found)
+        elif newly_stale:
+            self._events.emit("stale", True)
+
+    def _learn_names(self, commands: Sequence[Command]) -> None:
+        """Patterns and predicates are journaled by the names they match; lowering may have to tell which there are."""
+        open_ended = [o for c in commands for o in c.overrides() if not isinstance(o.target, (str, tuple))]
+        if self._journal is not None and open_ended and not self._names:
+            self._cancel.set()
+            self._names = tuple(node.name for node in self.graph("lowered"))
+
+    def _resolve(self, override: Override) -> tuple[str, ...]:
+        return tuple(override.matches(self._names))
+
+    @property
+    def journal_path(self) -> Path | None:
+        """The file that every edit is written to, if there is one."""
+        return None if self._journal is None else self._journal.path
+
+    @property
+    def unedited(self) -> bool:
+        """Options and overrides are those the session was opened with."""
+        return self._history.state == self._history.first
+
+    def names_of(self, override: Override) -> tuple[str, ...]:
+        """The names an override addresses in this model, in the model's order."""
+        if isinstance(override.target, tuple):
+            return override.target
+        if isinstance(override.target, str):
+            return (override.target,)
+        return tuple(override.matches([node.name for node in self.graph("lowered")]))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the edits as a `*.buda.json` file, and go on writing every edit to it."""
+        journal = Journal(Path(path), self._header())
+        if any(not isinstance(o.target, (str, tuple)) for o in (*self._header().overrides, *self.overrides)):
+            self._names = tuple(node.name for node in self.graph("lowered"))
+        with self._edit:
+            self._journal = journal
+            self._journal.write(self._history, self._resolve)
+        return Path(path)
+
+    def to_python(self) -> str:
+        """The current overrides as calls of PyBuda's `config` module, one per line."""
+        return "".join(override_python(o) + "\n" for o in self.overrides)
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+    def checkpoint(self, name: str) -> None:
+        """Remember the current options and overrides under a name."""
+        with self._edit:
+            if not name or name == "now":
+                raise InputError("a checkpoint needs a name other than 'now'")
+            self._history.mark(name)
+            if self._journal is not None:
+                self._journal.write(self._history, self._resolve)
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Names of the checkpoints, in the order they were made."""
+        return tuple(self._history.marked)

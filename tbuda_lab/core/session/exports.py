@@ -1,0 +1,282 @@
+"""What can be taken out of a session, and how the same is said on the command line and in Python.
+
+`EXPORTS` lists every kind with its settings, so that a dialog can offer them without knowing any. An `Export` is one
+kind with its file and settings: `cli`, `python` and `note` are what a person may copy, `write()` does it. Files appear
+when they are complete. Kinds that need the views (report, image) register themselves in `tbuda_lab.widgets.exports`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.compiler import checked
+from tbuda_lab.core.device import ARCHS, BOARDS, load_device
+from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
+from tbuda_lab.core.epochsim.files import replacing
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames import ops_frame
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session.journal import override_data
+from tbuda_lab.core.session.records import records_of
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+
+OVERRIDES_FORMAT = "tbuda-overrides 1"
+MODEL = "MODEL.py:FUNCTION"
+EDITS = "SESSION.buda.json"
+TEXTS = ("name", "type", "module", "location", "df", "fidelity", "stream")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A setting of a kind of export: its default decides its type (bool, int or str); `choices` where not all go."""
+
+    name: str
+    default: bool | int | str
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+    def checked(self, value: Any) -> bool | int | str:
+        """The value, if it may be one. Raises `InputError` saying what may."""
+        fits = type(value) is type(self.default)
+        if fits and self.choices and value not in self.choices:
+            fits = False
+        if fits and isinstance(value, int) and not isinstance(value, bool) and value < 0:
+            fits = False
+        if not fits:
+            legal = f"one of {', '.join(self.choices)}" if self.choices else _TYPES[type(self.default)]
+            raise InputError(f"{self.name} is {legal}, not {value!r}")
+        return value  # type: ignore[no-any-return]
+
+
+_TYPES: dict[type, str] = {bool: "true or false", int: "a whole number from 0", str: "a text"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of export. `call`: the Python call with `{}` where the arguments go; `suffix`: of the usual file name."""
+
+    name: str
+    title: str
+    meaning: str
+    suffix: str
+    call: str
+    write: Callable[..., None]  # (session, path, **settings)
+    settings: tuple[Setting, ...] = ()
+
+
+EXPORTS: dict[str, Kind] = {}
+"""Kinds of export by name, in the order in which a dialog shows them."""
+
+
+def register(kind: Kind) -> Kind:
+    """Add a kind; a second one of the same name is an error of the program."""
+    if kind.name in EXPORTS:
+        raise ValueError(f"export {kind.name!r} is there already")
+    EXPORTS[kind.name] = kind
+    return kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """One export: what, to which file, with which settings (those not given have their defaults)."""
+
+    session: Session
+    kind: Kind
+    path: Path
+    settings: Mapping[str, bool | int | str]
+
+    @property
+    def changed(self) -> dict[str, bool | int | str]:
+        """The settings that are not at their defaults."""
+        return {s.name: self.settings[s.name] for s in self.kind.settings if self.settings[s.name] != s.default}
+
+    @property
+    def python(self) -> str:
+        """The Python call."""
+        words = [repr(str(self.path)), *(f"{k}={v!r}" for k, v in self.changed.items())]
+        return self.kind.call.format(", ".join(words))
+
+    @property
+    def cli(self) -> str:
+        """The command line; placeholders stand in capitals, `note` says what for."""
+        words = ["tbuda", "export", self.kind.name, *_origin(self.session), "--out", str(self.path)]
+        for name, value in self.changed.items():
+            flag = "--" + name.replace("_", "-")
+            words += [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, str(value)]
+        return shlex.join(words)
+
+    @property
+    def note(self) -> str:
+        """What has to be done before the command line does the same; empty where nothing has."""
+        words = _origin(self.session)
+        parts = []
+        if MODEL in words:
+            parts.append(f"{MODEL} stands for a file with a function that returns the model and its sample inputs")
+        if EDITS in words:
+            parts.append(f"the edits are in no file yet: session.save({EDITS!r}) writes them")
+        return "; ".join(parts)
+
+    def write(self) -> Path:
+        """Write the file; returns its path. Raises `OutputError`, or what compiling raises."""
+        self.kind.write(self.session, self.path, **self.settings)
+        return self.path
+
+
+def _origin(session: Session) -> list[str]:
+    """The part of a command line that leads to the same placement."""
+    model = session.source[0] if session.source else MODEL
+    if session.journal_path is not None:
+        return [model, "--edits", str(session.journal_path)]
+    if session.unedited and session.source:
+        return list(session.source)
+    if session.overrides or session.options != CompileOptions():
+        return [model, "--edits", EDITS]
+    words, device = [model], session.device
+    if device.name in (*ARCHS, *BOARDS):
+        words += ["--device", device.name] if device.name != "wormhole_b0" else []
+        if device.harvested_rows != load_device(device.name).harvested_rows:
+            words += ["--harvested-rows", ",".join(map(str, sorted(device.harvested_rows)))]
+    return words
+
+
+def plan(session: Session, what: str, path: str | Path | None = None, **settings: Any) -> Export:
+    """An export that is not written yet. path: default is the session's name with the kind's suffix.
+
+    Raises `InputError` for an unknown kind or setting, or a value that does not fit.
+    """
+    kind = EXPORTS.get(what)
+    if kind is None:
+        raise InputError(f"no export {what!r}; there are: {', '.join(EXPORTS)}")
+    known_settings = {s.name: s for s in kind.settings}
+    for name in settings:
+        if name not in known_settings:
+            names = ", ".join(known_settings) or "none"
+            raise InputError(f"{what} has no setting {name!r}; it has: {names}")
+    chosen = {s.name: s.checked(settings.get(s.name, s.default)) for s in kind.settings}
+    return Export(session, kind, Path(path if path is not None else f"{session.name}{kind.suffix}"), chosen)
+
+
+# -- the kinds ---------------------------------------------------------------------------------------------------------
+def export_netlist(session: Session, path: str | Path, *, cycles: bool = True, validate: bool = False) -> None:
+    """Write the netlist (YAML), and beside it `NAME.cycles.csv` with what each op costs.
+
+    validate: read the text back first and check it as strictly as there is. Raises `NetlistError` for a finding, and
+    then writes nothing.
+    """
+    result = session.compile()
+    text = netlists.dumps(result.netlist)
+    if validate:
+        checked(netlists.loads(text), result.device)
+    path = Path(path)
+    with replacing(path) as stream:
+        stream.write(text)
+    if cycles:
+        write_cycles_csv(result, cycles_path(path))
+
+
+def overrides_text(session: Session, form: str = "python") -> str:
+    """The current overrides as a Python script with PyBuda's calls, or as JSON that `load_overrides` reads."""
+    if form == "python":
+        body = session.to_python()
+        return "import tbuda_lab as pybuda\n\n" + (body or "# no overrides\n")
+    records = [override_data(o, session.names_of) for o in session.overrides]
+    lines = [json.dumps(r, sort_keys=True, ensure_ascii=False) for r in records]
+    body = ",\n".join(f"  {line}" for line in lines)
+    return f'{{"format": "{OVERRIDES_FORMAT}",\n"overrides": [\n{body}\n]}}\n'
+
+
+def export_overrides(session: Session, path: str | Path, *, form: str = "python") -> None:
+    """Write the overrides of the next compile. form: "python" or "json"; both: the one at `path`, the other beside it
+    with the other suffix."""
+    path = Path(path)
+    if form != "both":
+        _write(path, overrides_text(session, form))
+        return
+    other = ".json" if path.suffix != ".json" else ".py"
+    first, second = ("python", "json") if other == ".json" else ("json", "python")
+    texts = overrides_text(session, first), overrides_text(session, second)
+    _write(path, texts[0])
+    _write(path.with_suffix(other), texts[1])
+
+
+def export_table(session: Session, path: str | Path) -> None:
+    """Write one line per op in schedule order (CSV): its place, its candidate, kernel and limiter cycles per input and
+    what limits it, bytes of L1, and which of its properties were asked for by an override."""
+    result = session.compile()
+    frame = ops_frame(result.lowered, result.placement, result.device)
+    names = [c.removeprefix("op_") for c in frame.columns if c.startswith("op_")]
+    columns: list[list[Any]] = [
+        frame.text(f"op_{n}") if n in TEXTS else [_plain(v) for v in frame.columns[f"op_{n}"].tolist()] for n in names
+    ]
+    ops = frame.text("op_name")
+    report = result.placement.report
+    if report is not None and "limiter" not in names:
+        names += ["limiter_cycles", "limiter"]
+        columns += [[report.op_limiters[op][k] for op in ops] for k in (1, 2)]
+    asked: dict[str, list[str]] = {}
+    for record in records_of(session.overrides, result, pending=False):
+        for op in record.matched:
+            asked.setdefault(op, []).append(record.kind)
+    names.append("overrides")
+    columns.append([" ".join(asked.get(op, ())) for op in ops])
+    with replacing(Path(path)) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(zip(*columns, strict=True))
+
+
+def export_trace(session: Session, path: str | Path, *, batch: int = 8) -> None:
+    """Write when each op works and what it waits for over `batch` inputs, as Chrome trace JSON."""
+    if batch < 1:
+        raise InputError("a trace has one input at least")
+    simulate(session.compile(), batch).trace.to_chrome_trace(path)
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as stream:
+        stream.write(text)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+register(
+    Kind(
+        "netlist", "Netlist", "the netlist as YAML, and beside it the cycles of every op", ".netlist.yaml",
+        "session.export_netlist({})", export_netlist,
+        (
+            Setting("cycles", True, "write NAME.cycles.csv beside it"),
+            Setting("validate", False, "read the text back and check it before it is written"),
+        ),
+    )
+)  # fmt: skip
+register(
+    Kind(
+        "overrides", "Overrides", "the edits as PyBuda's calls, or as JSON", ".overrides.py",
+        "session.export_overrides({})", export_overrides,
+        (Setting("form", "python", "python, json, or both", ("python", "json", "both")),),
+    )
+)  # fmt: skip
+register(
+    Kind(
+        "table", "Table", "one line per op: place, candidate, cycles, memory (CSV)", ".ops.csv",
+        "session.export_table({})", export_table,
+    )
+)  # fmt: skip
+register(
+    Kind(
+        "trace", "Trace", "when each op works and what it waits for (Chrome trace JSON)", ".trace.json",
+        "session.export_trace({})", export_trace,
+        (Setting("batch", 8, "how many inputs"),),
+    )
+)  # fmt: skip

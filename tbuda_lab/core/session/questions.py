@@ -1,0 +1,88 @@
+"""The questions to a session: which shapes are legal, what an edit would do, why an op stands as it does."""
+
+from __future__ import annotations
+
+from tbuda_lab.core.compiler import Clock, CompileResult
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.session.commands import Command, SetOverride
+from tbuda_lab.core.session.diff import Diff, diff_results
+from tbuda_lab.core.session.editing import Editing
+from tbuda_lab.core.session.legal import LegalTable, legal_table
+from tbuda_lab.core.session.placing import Placed
+from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
+from tbuda_lab.core.session.state import State
+from tbuda_lab.core.session.suggest import Suggestion, suggestions
+from tbuda_lab.core.session.whatif import WhatIf, compare_placed
+from tbuda_lab.core.session.why import Reasons, reasons_of
+
+
+class Questions(Editing):
+    """What can be asked of a session without changing it. See `Session`."""
+
+    @property
+    def records(self) -> tuple[OverrideRecord, ...]:
+        """For every override: what it asked, for how many ops, and what they got; after a failed compile, why not."""
+        with self._edit:
+            if self.error is not None:
+                return vetoed(self.overrides, self.error)
+            return records_of(self.overrides, self.result, pending=self.stale)
+
+    def placed(self, state: State | None = None) -> Placed:
+        """The placement of a state without queues; may place what is not placed yet."""
+        with self._work:
+            clock = Clock(None, None)
+            return self._stages.placed(self.trace(), state or self._history.state, clock)[1]
+
+    def legal(self, op: str) -> LegalTable:
+        """Every shape an op could have: verdict, cycles, memory, and where it could stand. Raises `InputError`."""
+        placed = self.placed()
+        self._known(op, placed)
+        state = self._history.state
+        rest = tuple(o for o in state.overrides if not (o.kind == "op_size" and o.matches([op])))
+        front = self._front(state)
+        table = self._stages.free_table(front, state.options, rest, op)
+        return legal_table(placed, op, table)
+
+    def whatif(self, *edits: Command | Override) -> WhatIf:
+        """What edits would do, without doing them. Raises what compiling them would raise."""
+        state = self._history.state
+        before = self.placed(state)
+        for edit in edits:
+            state = (edit if isinstance(edit, Command) else SetOverride(edit)).apply(state)
+        return compare_placed(before, self.placed(state))
+
+    def suggest(self, n: int = 10) -> list[Suggestion]:
+        """The best single edits there are, by cycles saved over all epochs, each one checked by `whatif`."""
+        return suggestions(self, n)
+
+    def why(self, op: str) -> Reasons:
+        """Why an op stands as it does. Raises `InputError` for a name that is not placed."""
+        table = self.legal(op)
+        return reasons_of(self.placed(), op, table)
+
+    def _known(self, op: str, placed: Placed) -> None:
+        if op not in placed.problem.number:
+            raise InputError(f"{op!r} is not an op of the placed graph")
+
+    def diff(self, a: str, b: str = "now") -> Diff:
+        """What differs between two checkpoints; compiles what is not compiled yet.
+
+        "now" is the current state, "previous" the one before the last step, "start" the one the session was opened
+        with; a checkpoint of that name comes first.
+        """
+        with self._work:
+            return diff_results(self._result_of(a), self._result_of(b), a, b)
+
+    def _result_of(self, name: str) -> CompileResult:
+        if name == "now":
+            return self.compile()
+        state = self._history.marked.get(name)
+        if state is None and name == "start":
+            state = self._history.first
+        elif state is None and name == "previous":
+            state = self._history.done[-1].before if self._history.done else self._history.state
+        if state is None:
+            known = ", ".join((*self._history.marked, "start", "previous", "now"))
+            raise InputError(f"no checkpoint {name!r}; there are: {known}")
+        return self._results.get_or(state.key, lambda: self._stages.compile(self.trace(), state, Clock(None, None)))

@@ -1,0 +1,251 @@
+"""The compiling half of a session: stages, events, the background compile, runs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler import STAGES, Clock, CompileResult
+from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.errors import Cancelled, Diagnostic, TbudaError
+from tbuda_lab.core.events import Events
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session.history import History
+from tbuda_lab.core.session.journal import Header, Journal
+from tbuda_lab.core.session.stages import Front, Kept, Stages
+from tbuda_lab.core.session.state import State
+from tbuda_lab.core.verification import Comparison, compare
+
+GRAPH_STAGES = ("traced", "passed", "lowered")
+EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale")
+RESULTS_KEPT = 32
+
+T = TypeVar("T")
+
+
+def as_sample(inputs: Any) -> Any:
+    """One sample as forward takes it: a tuple of positional inputs, or a mapping by argument name."""
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+
+
+class Working:
+    """One model on one device, its state, and the compile of that state. See `Session`."""
+
+    def __init__(
+        self,
+        model: Any,
+        sample_inputs: Any,
+        device: str | DeviceSpec = "wormhole_b0",
+        options: CompileOptions | None = None,
+        overrides: Sequence[Override] = (),
+        name: str = "model",
+        *,
+        keep_epochs: bool = True,
+        journal: str | Path | None = None,
+    ) -> None:
+        self.model = model
+        self.sample_inputs = as_sample(sample_inputs)
+        self.device = device if isinstance(device, DeviceSpec) else load_device(device)
+        self.name = name
+        self.source: tuple[str, ...] = ()  # words of a command line that open the same session, if there is one
+        self.rev = 0
+        self.result: CompileResult | None = None
+        self.stale = True
+        self.timings: dict[str, float] = {}
+        self.problems: list[Diagnostic] = []
+        self.error: TbudaError | None = None
+        first = tuple(overrides)
+        self._history = History(State(options or CompileOptions(), first, first))
+        self._stages = Stages(self.device, keep_epochs)
+        self._results = Kept(RESULTS_KEPT)
+        self._traced: Graph | None = None
+        self._runner: Runner | None = None
+        self._events = Events(*EVENTS)
+        self._cancel = threading.Event()
+        self._work = threading.RLock()  # held while stages run
+        self._edit = threading.RLock()  # held for moments only
+        self._worker: threading.Thread | None = None
+        self._names: tuple[str, ...] = ()
+        self._journal = None if journal is None else Journal(Path(journal), self._header())
+
+    def _header(self) -> Header:
+        first = self._history.first
+        rows = tuple(sorted(self.device.harvested_rows))
+        return Header(self.name, self.device.name, rows, first.options, first.overrides)
+
+    # -- events and control ------------------------------------------------------------------------------------
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages in the order in which "stage" events report them."""
+        return ("trace", *STAGES, "run")
+
+    @property
+    def options(self) -> CompileOptions:
+        """The options of the next compile."""
+        return self._history.state.options
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        """The overrides of the next compile, in the order they were made."""
+        return self._history.state.overrides
+
+    def on(self, event: str, listener: Callable[..., None]) -> Callable[[], None]:
+        """Add a listener; returns a function that removes it."""
+        return self._events.on(event, listener)
+
+    def cancel(self) -> None:
+        """Stop a running compile or run at the next safe point; it raises `Cancelled`, the last result stays."""
+        self._cancel.set()
+
+    # -- stages ------------------------------------------------------------------------------------------------
+    def trace(self) -> Graph:
+        """The nD graph of the model; traced once."""
+        with self._work:
+            if self._traced is None:
+                self._events.emit("stage", "trace", 0.0)
+                start = time.perf_counter()
+                self._traced = frontend.from_any(self.model, self.sample_inputs, name=self.name)
+                self.timings["trace"] = time.perf_counter() - start
+                self._events.emit("stage", "trace", 1.0)
+            return self._traced
+
+    def compile(self) -> CompileResult:
+        """Compile with the current options and overrides, unless done already. Raises the stages' typed errors.
+
+        Only what depends on what changed is done again. An edit made meanwhile by another thread stops it with
+        `Cancelled`.
+        """
+        with self._work:
+            with self._edit:
+                if self.result is not None and not self.stale:
+                    return self.result
+                state = self._history.state
+                self._cancel = cancel = threading.Event()
+            return self._compile(state, cancel)
+
+    def _compile(self, state: State, cancel: threading.Event) -> CompileResult:
+        with self._work:
+            graph = self._guarded(self.trace)
+            clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), cancel)
+            result: CompileResult | None = self._results.get(state.key)
+            if result is None:
+                result = self._guarded(lambda: self._stages.compile(graph, state, clock))
+                self._results.store(state.key, result)
+            if not self._show(state, result):
+                raise Cancelled("another edit came while this one was compiled")
+            return result
+
+    def _show(self, state: State, result: CompileResult) -> bool:
+        """Make a result the current one, unless the state has moved on."""
+        with self._edit:
+            if state != self._history.state:
+                return False
+            self.timings = {k: v for k, v in self.timings.items() if k == "trace"} | result.timings
+            self.result, self.stale, self.error = result, False, None
+            self._runner = None
+            self.rev += 1
+            self.problems = list(result.diagnostics)
+        self._events.emit("compiled", result)
+        self._events.emit("stale", False)
+        return True
+
+    def compile_async(self) -> threading.Thread:
+        """Compile in a thread and return it at once. A running one is cancelled; `result` stays until it is done.
+
+        What it raises ends in `error` and `problems`, and is told by "problem" events.
+        """
+        with self._edit:
+            self._cancel.set()
+            self._cancel = cancel = threading.Event()
+            self.error = None
+            state = self._history.state
+
+            def work() -> None:
+                with contextlib.suppress(TbudaError):
+                    self._compile(state, cancel)
+
+            self._worker = threading.Thread(target=work, name="tbuda-compile", daemon=True)
+            self._worker.start()
+            return self._worker
+
+    def wait(self, timeout: float | None = None) -> CompileResult:
+        """Until the background compile is over; raises what it raised, or `TimeoutError` after `timeout` seconds."""
+        worker = self._worker
+        if worker is not None:
+            worker.join(timeout)
+            if worker.is_alive():
+                raise TimeoutError(f"still at work after {timeout} s")
+        if self.error is not None:
+            raise self.error
+        if self.result is None or self.stale:
+            raise Cancelled("the compile was cancelled")
+        return self.result
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except Cancelled:
+            raise
+        except TbudaError as error:
+            self.error = error
+            self.problems = list(error.diagnostics) or [
+                Diagnostic("error", self.name, type(error).__name__, str(error))
+            ]
+            for problem in self.problems:
+                self._events.emit("problem", problem)
+            raise
+
+    def graph(self, stage: str = "lowered") -> Graph:
+        """The graph after a stage: "traced", "passed" or "lowered"."""
+        if stage == "traced":
+            return self.trace()
+        if stage not in GRAPH_STAGES:
+            raise KeyError(f"no stage {stage!r}; known: {', '.join(GRAPH_STAGES)}")
+        with self._work:
+            front = self._guarded(lambda: self._front(self._history.state))
+        return front.passed if stage == "passed" else front.lowered
+
+    def _front(self, state: State) -> Front:
+        clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), None)
+        return self._stages.front(self.trace(), state.options, clock)
+
+    def run(self, inputs: Sequence[Any] | None = None, mode: str = "golden") -> list[list[torch.Tensor]]:
+        """Run samples on the simulated device (default: the sample inputs); outputs per sample, in order."""
+        with self._work:
+            result = self.compile()
+            if self._runner is None or self._runner.mode != mode:
+                self._runner = Runner(result, mode)
+            runner, cancel = self._runner, self._cancel
+            samples = [self.sample_inputs] if inputs is None else list(inputs)
+            self._events.emit("stage", "run", 0.0)
+            start = time.perf_counter()
+            outputs = self._guarded(
+                lambda: runner.run(
+                    samples, progress=lambda done, total: self._events.emit("run", done, total), cancel=cancel
+                )
+            )
+            self.timings["run"] = time.perf_counter() - start
+            self._events.emit("stage", "run", 1.0)
+            self._events.emit("ran", outputs)
+            return list(outputs)
+
+    def verify(self, inputs: Any = None, mode: str = "golden") -> list[Comparison]:
+        """Run one sample on the device and in torch (float32, eager) and compare every output."""
+        sample = self.sample_inputs if inputs is None else as_sample(inputs)
+        got = self.run([sample], mode)[0]
+        wanted = frontend.reference(self.model, sample)
+        return [
+            compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())
+            for i, (w, g) in enumerate(zip(wanted, got, strict=True))
+        ]
