@@ -77,25 +77,29 @@ class Pyramid:
         at = at[at >= 0]
         return np.unique(at[(self.start[at] <= cycle) & (cycle < self.end[at])])
 
-    def tile(self, level: int, index: int, limit: int = 4096) -> Spans:
+    def tile(self, level: int, index: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
         """Part `index` of the 2**level equal parts of the trace. Raises `IndexError` outside."""
         if not (0 <= level < 63 and 0 <= index < 1 << level):
             raise IndexError(f"there is no tile {index} on level {level}")
-        return self.zoom(self.cycles * index >> level, self.cycles * (index + 1) >> level, limit)
+        return self.zoom(self.cycles * index >> level, self.cycles * (index + 1) >> level, limit, ops)
 
-    def zoom(self, start: int, end: int, limit: int = 4096) -> Spans:
-        """At most `limit` rows for [start, end), clipped to the trace."""
+    def zoom(self, start: int, end: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
+        """At most `limit` rows for [start, end), clipped to the trace. ops: only those from the first number up to,
+        but without, the second; `IndexError` where there are none such."""
         if limit < 1:
             raise ValueError("a window has room for one span at least")
+        low, high = (0, self.ops) if ops is None else ops
+        if not 0 <= low <= high <= self.ops:
+            raise IndexError(f"there are no ops {low} to {high}, only {self.ops}")
         start, end = max(0, int(start)), min(self.far - 1, int(end))
         end = max(start, end)
-        lane = np.arange(self.ops, dtype=np.int64) * self.far
+        lane = np.arange(low, high, dtype=np.int64) * self.far
         first = np.searchsorted(self.ends, lane + start, side="right")
         last = np.maximum(first, np.searchsorted(self.starts, lane + end, side="left"))
         counts = last - first
         if int(counts.sum()) <= limit:
             return self._exact(start, end, first, counts)
-        return self._summed(start, end, np.flatnonzero(counts), limit)
+        return self._summed(start, end, low + np.flatnonzero(counts), limit)
 
     def _exact(self, start: int, end: int, first: np.ndarray, counts: np.ndarray) -> Spans:
         rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))

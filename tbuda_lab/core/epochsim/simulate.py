@@ -11,6 +11,7 @@ from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.epochsim.build import Built, build
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost
+from tbuda_lab.core.epochsim.fills import Fill, Levels
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.spans import Columns, span_columns
 from tbuda_lab.core.epochsim.stalls import stall_diagnostics
@@ -99,6 +100,12 @@ class EpochTrace:
     trace: Trace
     diagnostics: tuple[Diagnostic, ...]
     constants: EpochConstants
+    levels: Levels
+
+    def fills(self, op: str, start: int = 0, end: int | None = None, points: int = 512) -> list[Fill]:
+        """How full the buffers and queues around an op are, from cycle `start` to `end` (default: the whole batch).
+        Raises `KeyError` for an op that is not placed."""
+        return self.levels.of(op, start, self.cycles if end is None else end, points)
 
     @property
     def deadlocked(self) -> bool:
@@ -151,6 +158,7 @@ def simulate(
             *stall_diagnostics(run.network, run.graph, run.waits, run.stalls, run.chains),
         ),
         constants,
+        clock.levels(start, end),
     )
 
 
@@ -244,6 +252,19 @@ class _Clock:
         shift = self.starts[run][:, self.epoch[first]].T
         start = np.minimum.reduceat(self.run.start[:count], first, axis=0)[:, within] + shift
         return start, np.maximum.reduceat(self.run.end[:count], first, axis=0)[:, within] + shift
+
+    def levels(self, start: np.ndarray, end: np.ndarray) -> Levels:
+        """What fills of buffers are computed from, on demand."""
+        names, temporal = self.built.names, {n: e.temporal for e in self.result.placement.epochs for n in e.ops}
+        number = {name: i for i, name in enumerate(names)}
+        feeds = tuple(
+            (number[source], number[name], port)
+            for name in names
+            for port, source in enumerate(self.result.lowered[name].sources)
+            if source in number and temporal[source] != temporal[name]
+        )
+        sizes = tuple(self.sizes)
+        return Levels(self.run, names, self.owner, self.epoch, self.starts, sizes, start, end, feeds)
 
     def times(self) -> tuple[EpochTimes, ...]:
         found = []

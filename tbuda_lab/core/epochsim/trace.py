@@ -105,13 +105,14 @@ class Trace:
         """For zooming: sums over time that any window can be summed up from."""
         return Pyramid(self.op, self.input, self.start, self.end, self.kind, len(self.ops), self.cycles)
 
-    def zoom(self, start: int, end: int, limit: int = 4096) -> Spans:
-        """At most `limit` spans that show [start, end): the real ones if they are few enough, else summed up."""
-        return self.pyramid.zoom(start, end, limit)
+    def zoom(self, start: int, end: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
+        """At most `limit` spans that show [start, end), of all ops or those numbered from..to: the real ones if they
+        are few enough, else summed up."""
+        return self.pyramid.zoom(start, end, limit, ops)
 
-    def tile(self, level: int, index: int, limit: int = 4096) -> Spans:
+    def tile(self, level: int, index: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
         """Tile `index` of the 2**level equal parts of the whole trace. Raises `IndexError` outside."""
-        return self.pyramid.tile(level, index, limit)
+        return self.pyramid.tile(level, index, limit, ops)
 
     def at(self, cycle: int) -> Moment:
         """What every op does at `cycle`: the spans with start <= cycle < end."""

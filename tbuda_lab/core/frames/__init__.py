@@ -13,8 +13,10 @@ from tbuda_lab.core.frames.snapshot import (
     summary_frame,
 )
 from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
+from tbuda_lab.core.frames.traceframe import fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
 
 __all__ = [
-    "PCC_WANTED", "Frame", "Layout", "Result", "Strings", "device_text", "graph_frame", "netlist_frame", "ops_frame",
-    "place", "problems_frame", "result_frames", "session_frames", "summary_frame", "total_cycles",
+    "PCC_WANTED", "Frame", "Layout", "Result", "Strings", "device_text", "fills_frame", "graph_frame", "moment_frame",
+    "netlist_frame", "ops_frame", "place", "problems_frame", "result_frames", "session_frames", "static_tiles",
+    "summary_frame", "tile_frame", "total_cycles", "trace_frame",
 ]

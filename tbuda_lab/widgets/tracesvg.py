@@ -1,0 +1,126 @@
+"""Static twin of the timeline: the epochs, and the ops of the longest one, as SVG without any script."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace
+from tbuda_lab.widgets.svg import short, short_name
+
+WIDTH, LABEL, ROW, BAR = 900, 190, 17, 13
+LANES = 44
+SPANS = 2400
+FONT = "font-family='system-ui,sans-serif'"
+PAINTS = (("#5b93d6", "#2f66ab"), ("#fbe9c6", "#b97a08"), ("#fadbd5", "#bb3a2c"), ("#e8def6", "#7446b0"))
+"""(ground, ink) of compute, input, space, DRAM: the light palette of `views/trace/paint.ts`."""
+
+
+def trace_html(found: EpochTrace) -> str:
+    """The picture, what it leaves out, and the fork-join stalls in words."""
+    trace = found.trace
+    if not trace.epochs:
+        return "<p>nothing runs</p>"
+    longest = max(trace.epochs, key=lambda e: (e.end - e.start, -e.epoch))
+    per_input = f", {short(found.cycles / found.batch)} per input" if found.batch > 1 else ""
+    head = (
+        f"<p>{found.batch} input{'s' if found.batch > 1 else ''} in {short(found.cycles)} cycles{per_input}; "
+        f"{len(trace):,} events. Below: all epochs, and the ops of epoch {longest.epoch}, the longest.</p>"
+    )
+    return head + trace_svg(found, longest.epoch) + _stalls(found)
+
+
+def trace_svg(found: EpochTrace, epoch: int) -> str:
+    """All epochs on one line, and below them what each op of `epoch` does. Raises `KeyError` for an epoch there is not.
+
+    Where several spans fall together, the bar shows what most of the time goes to.
+    """
+    trace = found.trace
+    runs = [e for e in trace.epochs if e.epoch == epoch]
+    if not runs:
+        raise KeyError(f"no epoch {epoch}")
+    lanes = [i for i, op in enumerate(trace.ops) if op.epoch == epoch]
+    shown = lanes[:LANES]
+    start, end = runs[0].start, runs[0].end
+    parts = [f"<g {FONT} font-size='10.5' fill='#17202e'>", *_overview(found, epoch)]
+    top = 3 * ROW
+    if shown:
+        spans = trace.zoom(start, end, SPANS, (shown[0], shown[-1] + 1))
+        scale = (WIDTH - LABEL - 8) / max(1, end - start)
+        low = LABEL + (np.maximum(0, spans.start.astype(np.int64) + spans.origin - start)) * scale
+        high = LABEL + (np.minimum(end, spans.end.astype(np.int64) + spans.origin) - start) * scale
+        for kind, (ground, ink) in enumerate(PAINTS):
+            mine = spans.kind == kind
+            d = "".join(
+                f"M{x:.1f} {top + (lane - shown[0]) * ROW + 2}h{max(0.4, w):.1f}v{BAR}h{-max(0.4, w):.1f}z"
+                for x, w, lane in zip(low[mine], (high - low)[mine], spans.op[mine].tolist(), strict=True)
+            )
+            fill = ground if kind == 0 else f"url(#tk{kind})"
+            parts.append(f"<path d='{d}' fill='{fill}' stroke='{ink}' stroke-width='.4'/>")
+    for row, lane in enumerate(shown):
+        op = trace.ops[lane]
+        name = short_name(op.name)
+        name = name if len(name) <= 30 else f"…{name[-29:]}"
+        parts.append(
+            f"<text x='{LABEL - 6}' y='{top + row * ROW + 12}' text-anchor='end'><title>{escape(op.name)}</title>"
+            f"{escape(name)}</text>"
+        )
+    if len(lanes) > len(shown):
+        y = top + len(shown) * ROW + 12
+        parts.append(f"<text x='{LABEL}' y='{y}' fill='#566376'>and {len(lanes) - len(shown)} more</text>")
+    height = top + (len(shown) + (len(lanes) > len(shown))) * ROW + 26
+    parts += [*_legend(height - 14), "</g>"]
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' "
+        "style='max-width:100%;height:auto;background:#fff' role='img' "
+        f"aria-label='Timeline of epoch {epoch}'>{_PATTERNS}{''.join(parts)}</svg>"
+    )
+
+
+def _overview(found: EpochTrace, epoch: int) -> list[str]:
+    scale = (WIDTH - LABEL - 8) / max(1, found.cycles)
+    parts = [f"<text x='{LABEL - 6}' y='17' text-anchor='end' fill='#566376'>epochs</text>"]
+    for run in found.trace.epochs[:600]:
+        x, width = LABEL + run.start * scale, max(0.6, (run.end - run.start) * scale)
+        fill = "#5b93d6" if run.epoch == epoch else "#c9d6e6"
+        parts.append(f"<path d='M{x:.1f} 6h{width:.1f}v14h{-width:.1f}z' fill='{fill}' stroke='#8296b0'/>")
+        if width > 18:
+            parts.append(f"<text x='{x + width / 2:.1f}' y='17' text-anchor='middle'>{run.epoch}</text>")
+    first = next(r for r in found.trace.epochs if r.epoch == epoch)
+    parts.append(
+        f"<text x='{LABEL}' y='38' fill='#566376'>epoch {epoch}: cycle {short(first.start)} to {short(first.end)}"
+        "</text>"
+    )
+    return parts
+
+
+def _legend(y: int) -> list[str]:
+    parts = []
+    for kind, (ground, ink) in enumerate(PAINTS):
+        x = LABEL + kind * 140
+        fill = ground if kind == 0 else f"url(#tk{kind})"
+        parts.append(f"<rect x='{x}' y='{y - 9}' width='16' height='11' fill='{fill}' stroke='{ink}'/>")
+        parts.append(f"<text x='{x + 21}' y='{y}'>{KIND_NAMES[kind]}</text>")
+    return parts
+
+
+_MARKS = ((1, "M0 6L6 0"), (2, "M0 0L6 6M0 6L6 0"), (3, "M3 2v2"))
+_PATTERNS = "<defs>" + "".join(
+    f"<pattern id='tk{k}' width='6' height='6' patternUnits='userSpaceOnUse'><rect width='6' height='6' "
+    f"fill='{PAINTS[k][0]}'/><path d='{d}' stroke='{PAINTS[k][1]}' fill='none' stroke-width='1.2'/></pattern>"
+    for k, d in _MARKS
+) + "</defs>"
+
+
+def _stalls(found: EpochTrace) -> str:
+    stalls = [s for s in found.stalls if s.critical] or list(found.stalls)
+    if not stalls:
+        return ""
+    rows = "".join(
+        f"<li>epoch {s.epoch}: {escape(s.fork)} waits for space, because {escape(s.join)} joins a short branch with a "
+        f"slower one ({short(s.cycles)} cycles{', slows the epoch down' if s.critical else ''}); "
+        f"a buffering nop from {escape(s.fork)} to {escape(s.short[0] if s.short else s.join)} would help</li>"
+        for s in stalls[:12]
+    )
+    return f"<p>Fork-join stalls:</p><ul>{rows}</ul>"

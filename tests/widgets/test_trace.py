@@ -1,0 +1,229 @@
+"""The timeline's frames and messages, without a page: what is sent, how much, and that it tells the truth."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace, WaitKind
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
+from tbuda_lab.core.frames.traceframe import blocks
+from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
+from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.messages import HANDLERS
+from tbuda_lab.widgets.timekeeper import keeper_of
+from tbuda_lab.widgets.tracesvg import trace_html, trace_svg
+from tests.epochsim.test_trace import made_up
+from tests.session.models import encoder
+from tests.widgets.test_hub import Page
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    session = Session(*encoder(1), "n150", name="encoder")
+    ops = [node.name for node in session.graph("lowered").ops]
+    session.apply(EpochBreak(ops[len(ops) // 2]))
+    assert len(session.compile().placement.epochs) > 1
+    return session
+
+
+@pytest.fixture(scope="module")
+def found(session: Session) -> EpochTrace:
+    return session.timeline(4)
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+def test_the_head_names_every_lane_and_every_lane_is_in_one_block(found: EpochTrace) -> None:
+    frame = Frame.unpack(*trace_frame(found, 3, (1, 8)).pack())
+    assert frame.text("lane_name") == [op.name for op in found.trace.ops]
+    covered = [i for a, b in zip(frame.columns["block_first"], frame.columns["block_end"], strict=True)
+               for i in range(a, b)]
+    assert covered == list(range(len(found.trace.ops)))
+    for low, high in blocks(found.trace):
+        assert len({op.epoch for op in found.trace.ops[low:high]}) == 1 and high - low <= 32
+    assert frame.meta["events"] == len(found.trace) and frame.meta["rev"] == 3
+    assert frame.columns["run_end"].max() == found.trace.cycles
+
+
+def test_tiles_of_a_level_together_show_all_time_spent() -> None:
+    trace = made_up(5, 70, 30_000)
+    spent = np.zeros(4)
+    for block in range(len(blocks(trace))):
+        for index in range(4):
+            header, buffer = tile_frame(trace, 2, index, block).pack()
+            assert len(buffer) <= 100 * 1024
+            tile = Frame.unpack(header, buffer)
+            low, high = blocks(trace)[block]
+            lanes = tile.columns["lane"]
+            assert ((lanes >= low) & (lanes < high)).all()
+            first, last = trace.cycles * index >> 2, trace.cycles * (index + 1) >> 2
+            start = tile.columns["start"].astype(np.int64) + tile.meta["origin"]
+            end = tile.columns["end"].astype(np.int64) + tile.meta["origin"]
+            width = np.minimum(end, last) - np.maximum(start, first)
+            if tile.meta["exact"]:
+                spent += np.bincount(tile.columns["kind"], width, 4)
+            else:
+                spent += (tile.columns["share"].reshape(-1, 4) * width[:, None] / 255).sum(axis=0)
+    truth = np.bincount(trace.kind, trace.end - trace.start, 4)
+    # shares are rounded down to 1/255 of a row's time
+    assert (spent <= truth + 1).all() and (spent >= truth - trace.cycles * 70 / 255).all()
+
+
+def test_there_is_no_tile_outside() -> None:
+    trace = made_up(1, 9, 100)
+    for bad in ((0, 0, 99), (0, 1, 0), (1, 2, 0), (0, 0, -1)):
+        with pytest.raises(IndexError):
+            tile_frame(trace, *bad)
+
+
+def test_a_moment_says_what_a_search_finds(found: EpochTrace) -> None:
+    trace = found.trace
+    cycle = int(trace.end.max()) // 2
+    frame = moment_frame(trace, cycle)
+    inside = np.flatnonzero((trace.start <= cycle) & (cycle < trace.end))
+    assert frame.columns["lane"].tolist() == trace.op[inside].tolist()
+    assert frame.columns["kind"].tolist() == trace.kind[inside].tolist()
+
+
+def test_static_tiles_are_few_and_cover_every_block(found: EpochTrace) -> None:
+    tiles = static_tiles(made_up(7, 200, 60_000), 5_000)
+    assert sum(len(t.columns["lane"]) for t in tiles) <= 5_000
+    assert sorted(t.meta["block"] for t in tiles) == list(range(len(tiles)))
+    assert len({t.key for t in tiles}) == len(tiles)
+    assert len(static_tiles(found.trace)) == len(blocks(found.trace))
+
+
+# -- levels of buffers ------------------------------------------------------------------------------------------------
+def test_a_buffer_never_holds_more_than_fits_and_is_empty_at_the_end(found: EpochTrace) -> None:
+    seen = 0
+    for op in found.levels.names:
+        for fill in found.fills(op, points=10**6):
+            seen += 1
+            assert op in (fill.producer, fill.consumer)
+            assert (np.diff(fill.time) > 0).all() and (fill.level >= 0).all()
+            assert fill.level[-1] == 0
+            if fill.capacity is not None:
+                assert fill.level.max() <= fill.capacity
+    assert seen > len(found.levels.names)
+
+
+def test_queues_between_epochs_count_the_inputs_in_between(found: EpochTrace) -> None:
+    number = {name: i for i, name in enumerate(found.levels.names)}
+    checked = 0
+    for op in found.levels.names:
+        for fill in found.fills(op, points=10**6):
+            if fill.unit == "inputs":
+                checked += 1
+                made, read = found.end[number[fill.producer]], found.end[number[fill.consumer]]
+                for time, level in zip(fill.time.tolist(), fill.level.tolist(), strict=True):
+                    assert level == (made <= time).sum() - (read <= time).sum()
+    assert checked
+
+
+def test_few_points_keep_the_highest_levels(found: EpochTrace) -> None:
+    op = max(found.levels.names, key=lambda n: max((len(f.time) for f in found.fills(n, points=10**6)), default=0))
+    for whole, few in zip(found.fills(op, points=10**6), found.fills(op, points=20), strict=True):
+        assert len(few.time) <= 21 and few.level.max() == whole.level.max()
+    frame = fills_frame(op, found.fills(op), (0, found.cycles))
+    assert frame.columns["fill_points"].sum() == len(frame.columns["point_time"])
+    with pytest.raises(KeyError):
+        found.fills("nobody")
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+def asked(session: Session) -> tuple[Hub, Page]:
+    hub, page = Hub(session), Page("ops")
+    hub.attach(page)
+    return hub, page
+
+
+def say(hub: Hub, page: Page, content: dict[str, Any]) -> None:
+    HANDLERS[content["type"]](hub, page, content)
+
+
+def test_a_page_asks_for_the_trace_and_then_for_tiles(session: Session) -> None:
+    hub, page = asked(session)
+    say(hub, page, {"type": "need_trace", "batch": 2})
+    keeper_of(hub).wait(120)
+    assert page.frames()["trace"].meta["batch"] == 2
+    assert [m["state"] for m, _ in page.messages if m["type"] == "trace_state"] == ["working"]
+    page.messages.clear()
+    say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0], [3, 99, 0], ["x"], [1, 1, 0]]})
+    tiles = [m for m, _ in page.messages if m["type"] == "frame"]
+    assert [(m["header"]["meta"]["level"], m["header"]["meta"]["index"]) for m in tiles] == [(0, 0), (1, 1)]
+    assert all(len(b[0]) <= 100 * 1024 for _, b in page.messages)
+    say(hub, page, {"type": "need_moment", "cycle": 30_000.0})
+    assert page.frames()["moment"].meta["cycle"] == 30_000
+    op = session.timeline(2).levels.names[1]
+    say(hub, page, {"type": "need_fills", "op": op, "start": 0, "end": 50_000})
+    assert page.frames()["fills"].meta["op"] == op
+    say(hub, page, {"type": "need_fills", "op": "nobody", "start": 0, "end": 50_000})
+    say(hub, page, {"type": "need_fills", "op": op, "start": "0", "end": None})
+    assert sum(m.get("key") == "fills" for m, _ in page.messages) == 1
+
+
+def test_tiles_without_a_trace_are_no_answer(session: Session) -> None:
+    hub, page = asked(session)
+    say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0]]})
+    say(hub, page, {"type": "need_moment", "cycle": 1})
+    assert page.messages == []
+
+
+def test_after_an_edit_the_page_gets_the_new_trace() -> None:
+    from tests.session.models import perceptron
+
+    session = Session(*perceptron(), "n150")
+    session.compile()
+    hub, page = asked(session)
+    say(hub, page, {"type": "need_trace", "batch": 8})
+    keeper_of(hub).wait(60)
+    first = page.frames()["trace"]
+    op = "first.matmul"
+    shape = next(s for s in session.legal(op).legal if s != session.result.placement.ops[op].size)
+    session.apply(ResizeOp(op, shape))
+    session.compile()
+    keeper_of(hub).wait(60)
+    second = page.frames()["trace"]
+    assert second.meta["rev"] > first.meta["rev"]
+    at = [second.text("lane_name").index(op), first.text("lane_name").index(op)]
+    assert (second.columns["lane_rows"][at[0]], second.columns["lane_cols"][at[0]]) != (
+        first.columns["lane_rows"][at[1]], first.columns["lane_cols"][at[1]]
+    )
+
+
+# -- the view ---------------------------------------------------------------------------------------------------------
+def test_the_view_says_what_happens_at_a_cycle_and_exports(session: Session, tmp_path: Path) -> None:
+    widgets = pytest.importorskip("tbuda_lab.widgets")
+    from tbuda_lab.widgets.views import BUNDLE
+
+    if not BUNDLE.is_file():
+        pytest.skip("the front end is not built: make front-end")
+    view = widgets.RunTrace(session, batch=4)
+    trace = view.trace.trace
+    cycle = int(trace.start[len(trace) // 2])
+    moment = view.at(cycle)
+    assert {m["doing"] for m in moment} <= set(KIND_NAMES) and len(moment) == len(trace.at(cycle))
+    path = view.to_chrome_trace(tmp_path / "t.json")
+    assert sum(e["ph"] == "X" for e in json.loads(path.read_text())["traceEvents"]) == len(trace) + len(trace.epochs)
+    assert "<svg" in view.static().html and len(view.static().html) < 190_000
+    with pytest.raises(InputError):
+        widgets.RunTrace(session, batch=0)
+
+
+def test_the_twin_draws_every_op_of_the_epoch(found: EpochTrace) -> None:
+    epoch = max(found.trace.epochs, key=lambda e: e.end - e.start).epoch
+    root = ElementTree.fromstring(trace_svg(found, epoch).replace("&nbsp;", " "))
+    titles = [t.text for t in root.iter("{http://www.w3.org/2000/svg}title")]
+    names = [op.name for op in found.trace.ops if op.epoch == epoch]
+    assert titles == names[: len(titles)] and titles
+    html = trace_html(found)
+    assert len(html) < 120_000
+    for stall in found.stalls:
+        assert not stall.critical or stall.fork in html
+    assert int(WaitKind.DRAM) == 3
