@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
-from tbuda_lab.core.session import ClearOp, Command, EpochBreak, PlaceOp, ResizeOp, Session
+from tbuda_lab.core.diff import same_epochs
+from tbuda_lab.core.errors import Cancelled, TbudaError
+from tbuda_lab.core.session.temporal import state_after
+from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.widgets.editframes import edits_frame, legal_frame
+from tbuda_lab.widgets.edits import commands_of, label_of, needless
 from tbuda_lab.widgets.messages import answers
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.hub import Hub, Listener
 
+SHOWN = 400
+"""Displaced ops that an answer names at most."""
+
 BUSY = "The model is being compiled or run: edit it when that is over, or cancel."
-
-
-def command_of(content: Mapping[str, Any], session: Session) -> Command:
-    """The edit that a message asks for. Raises `InputError` or `OverrideError` for one that makes no sense."""
-    do, op = content.get("do"), content.get("op")
-    if not isinstance(op, str) or not op:
-        raise InputError("an edit names its op")
-    if do == "resize":
-        return ResizeOp(op, _pair(content.get("size")))
-    if do == "move":
-        pin = next((o.value for o in session.overrides if o.kind == "op_placement" and o.target == op), {})
-        turned = content.get("transposed") or pin.get("transpose")
-        return PlaceOp(op, _pair(content.get("start")), True if turned else None, pin.get("chip"))
-    if do == "break":
-        return EpochBreak(op, content.get("on") is not False)
-    if do == "clear":
-        kinds = content.get("kinds") or ()
-        return ClearOp(op, tuple(str(k) for k in kinds))
-    raise InputError(f"unknown edit {do!r}")
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(type(v) is int for v in value):
-        raise InputError(f"two whole numbers are wanted, not {value!r}")
-    return value[0], value[1]
 
 
 class Desk:
@@ -53,6 +35,7 @@ class Desk:
         self._thread: threading.Thread | None = None
         self._working = False
         self._last: dict[str, Any] | None = None
+        self._exact: weakref.WeakKeyDictionary[Listener, int] = weakref.WeakKeyDictionary()
         for event in ("edited", "compiled", "stale"):
             hub.session.on(event, lambda _: self.publish())
         self.publish()
@@ -60,14 +43,28 @@ class Desk:
     def receive(self, view: Listener, content: Mapping[str, Any]) -> None:
         """A message of a view that edits."""
         what = content.get("type")
+        if what in ("probe_exact", "probe_end"):
+            seq = content.get("seq")
+            self._exact[view] = seq if isinstance(seq, int) and what == "probe_exact" else -1  # older ones are void
+            if what == "probe_exact" and not self.hub.busy:
+                self.submit(lambda: self._try(view, content))
+            return
         if self.hub.busy:
-            _answer(view, False, BUSY)
+            answer(view, False, BUSY)
         elif what == "probe_begin":
-            self._submit(lambda: self._probe(view, content))
+            self.submit(lambda: self._probe(view, content))
         elif what == "edit":
-            self._submit(lambda: self._edit(view, content))
+            self._exact[view] = -1
+            self.submit(lambda: self._edit(view, content))
         elif what in ("undo", "redo"):
-            self._submit(lambda: self._step(view, str(what)))
+            self.submit(lambda: self._step(view, str(what)))
+        elif what == "recompile":
+            self.submit(lambda: self._again(view))
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether something else was asked: a long answer ends early then."""
+        return bool(self._tasks) or self.hub.busy
 
     def wait(self, timeout: float | None = None) -> None:
         """Until nothing is asked any more; raises `TimeoutError` after `timeout` seconds."""
@@ -85,7 +82,8 @@ class Desk:
             self.hub.publish([frame])
 
     # -- the thread --------------------------------------------------------------------------------------------
-    def _submit(self, task: Callable[[], None]) -> None:
+    def submit(self, task: Callable[[], None]) -> None:
+        """Do something after what was asked before, in the desk's thread."""
         with self._lock:
             self._tasks.append(task)
             if self._thread is None:
@@ -107,26 +105,63 @@ class Desk:
         try:
             table = session.legal(str(content.get("op")))
         except TbudaError as error:
-            _answer(view, False, refusal(error))
+            answer(view, False, refusal(error))
             return
         self.hub.send_frame(view, legal_frame(table, session.rev, seq if isinstance(seq, int) else 0))
+
+    def _try(self, view: Listener, content: Mapping[str, Any]) -> None:
+        """What an edit would do, exactly; nothing is said once a newer question is there."""
+        seq = content.get("seq")
+        if self._exact.get(view) != seq:
+            return
+        session = self.hub.session
+        edit = content.get("edit")
+        try:
+            commands = commands_of(edit if isinstance(edit, Mapping) else {}, session)
+            effect = session.whatif(*commands)
+            before, after = session.placed(), session.placed(state_after(session, *commands))
+        except TbudaError as error:
+            said: dict[str, Any] = {"ok": False, "text": refusal(error)}
+        else:
+            was, now = before.ops(), after.ops()
+            same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
+            said = {"ok": True, **effect_data(effect, same)}
+        if self._exact.get(view) == seq:
+            view.post({"type": "exact", "seq": seq, **said}, [])
+
+    def _again(self, view: Listener) -> None:
+        session = self.hub.session
+        if session.result is not None and not session.stale:
+            answer(view, False, "Nothing to compile: the picture is as new as the edits.")
+            return
+        self._begin()
+        try:
+            result = session.compile()
+            self.hub.edited()
+        except TbudaError as error:
+            answer(view, False, refusal(error))
+        else:
+            answer(view, True, f"compiled: {len(result.placement.epochs)} epochs")
+        finally:
+            self._end()
 
     def _edit(self, view: Listener, content: Mapping[str, Any]) -> None:
         session = self.hub.session
         self._begin()
         try:
-            command = command_of(content, session)
-            if _needless(command, session):
-                _answer(view, False, f"Nothing to do: {command.label}")
+            commands = commands_of(content, session)
+            label = label_of(content, commands)
+            if needless(commands, session):
+                answer(view, False, f"Nothing to do: {label}")
                 return
-            effect = session.whatif(command)  # raises what compiling would raise, and changes nothing
-            session.apply(command, source="page")
+            effect = session.whatif(*commands)  # raises what compiling would raise, and changes nothing
+            session.apply(*commands, label=label, source="page")
             self._compile()
         except TbudaError as error:
-            _answer(view, False, refusal(error))
+            answer(view, False, refusal(error))
         else:
             before, after = effect.total_cycles
-            _answer(view, True, f"{command.label}: {before:,} → {after:,} cycles over all epochs")
+            answer(view, True, f"{label}: {before:,} → {after:,} cycles over all epochs")
         finally:
             self._end()
 
@@ -139,9 +174,9 @@ class Desk:
                 session.compile()
                 self.hub.edited()
         except TbudaError as error:
-            _answer(view, False, refusal(error))
+            answer(view, False, refusal(error))
         else:
-            _answer(view, bool(label), f"{what} {label}" if label else f"There is nothing to {what}.")
+            answer(view, bool(label), f"{what} {label}" if label else f"There is nothing to {what}.")
         finally:
             self._end()
 
@@ -168,21 +203,23 @@ class Desk:
         self.publish()
 
 
-@answers("probe_begin", "edit", "undo", "redo")
+@answers("probe_begin", "probe_exact", "probe_end", "edit", "undo", "redo", "recompile")
 def _ask(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     if hub.desk is not None:
         hub.desk.receive(view, content)
 
 
-def _needless(command: Command, session: Session) -> bool:
-    """Whether an edit would be an undo step that changes nothing."""
-    there = {(o.kind, o.target): o.value for o in session.overrides if isinstance(o.target, str)}
-    if isinstance(command, ClearOp):
-        return not any(t == command.op and (not command.kinds or k in command.kinds) for k, t in there)
-    if isinstance(command, EpochBreak) and not command.on:
-        return (command.kind, command.op) not in there
-    wanted = command.overrides()
-    return bool(wanted) and all(there.get((o.kind, o.target)) == o.value for o in wanted)
+def effect_data(effect: WhatIf, same: Mapping[int, int]) -> dict[str, Any]:
+    """An effect for a page. same: epoch afterwards -> its number now; new epochs have -1. displaced: [op, epoch now,
+    epoch afterwards, row, column, rows, columns]."""
+    displaced = [
+        [d.op, d.before.epoch, same.get(d.after.epoch, -1), *d.after.start, *d.after.size]
+        for d in effect.displaced[:SHOWN]
+    ]
+    return {
+        "epoch_cycles": list(effect.epoch_cycles), "total_cycles": list(effect.total_cycles),
+        "epochs": list(effect.epochs), "gain": effect.gain, "moved": len(effect.displaced), "displaced": displaced,
+    }  # fmt: skip
 
 
 def refusal(error: TbudaError) -> str:
@@ -193,5 +230,6 @@ def refusal(error: TbudaError) -> str:
     return f"{first.where}: {first.message}" + (f"; {first.fix}" if first.fix else "")
 
 
-def _answer(view: Listener, ok: bool, text: str) -> None:
+def answer(view: Listener, ok: bool, text: str) -> None:
+    """Say what came of an edit."""
     view.post({"type": "edited", "ok": ok, "text": text}, [])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import LegalTable, OverrideRecord, Session
+from tbuda_lab.core.session.commands import override_python
+from tbuda_lab.core.session.switches import disabled, sources
 
 _NAMES_SHOWN = 20
 
@@ -41,15 +45,35 @@ def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
 def edits_frame(session: Session, busy: bool) -> Frame:
     """Undo and redo labels, whether the picture is older than the edits, and every override with what it obtained."""
     history, future = session.history, session.future
+    by = sources(history)
     meta = {
         "rev": session.rev, "stale": bool(session.stale), "busy": busy,
         "undo": history[-1].label if history else "", "redo": future[0].label if future else "",
-        "overrides": [_record(r) for r in session.records],
+        "overrides": [_record(r, by) for r in session.records] + [_off(o, by) for o in disabled(history)],
     }  # fmt: skip
     return Frame("edits", meta)
 
 
-def _record(record: OverrideRecord) -> dict[str, Any]:
+_BY = {"page": "drag", "gesture": "gesture"}
+
+
+def _source(override: Override, by: Mapping[tuple[str, str], str]) -> str:
+    """Who asked: drag, gesture, code, file, or what the step's source says ("cell [12]")."""
+    said = by.get((override.kind, override.target), override.source) if isinstance(override.target, str) else "code"
+    return _BY.get(said, said)
+
+
+def _off(override: Override, by: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    """An override that is switched off."""
+    target = str(override.target)
+    return {
+        "target": target, "field": override.kind, "requested": value_text(override.kind, override.value),
+        "obtained": "", "state": "off", "because": "", "python": override_python(override), "matches": 0,
+        "names": [target], "removable": True, "enabled": False, "source": _source(override, by),
+    }  # fmt: skip
+
+
+def _record(record: OverrideRecord, by: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     kind = record.kind
     asked = record.requested
     got = set()
@@ -61,7 +85,8 @@ def _record(record: OverrideRecord) -> dict[str, Any]:
         "target": record.target, "field": kind, "requested": value_text(kind, asked),
         "obtained": ", ".join(sorted(got)), "state": record.state, "because": record.because, "python": record.python,
         "matches": record.matches, "names": list(record.matched[:_NAMES_SHOWN]),
-        "removable": isinstance(record.override.target, str),
+        "removable": isinstance(record.override.target, str), "enabled": True,
+        "source": _source(record.override, by),
     }  # fmt: skip
 
 

@@ -17,11 +17,13 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
-from tbuda_lab.widgets import twins
+from tbuda_lab.widgets import asking, exporting, makers, timekeeper, twins
 from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
+ROOMS = (asking, exporting, timekeeper)
+"""Imported for the messages that they answer."""
 BUNDLE = pathlib.Path(__file__).parent / "static" / "widget.js"
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.core.session import ClearOp, EpochBreak, ResizeOp, Session, SetUkt
+from tbuda_lab.core.session.temporal import state_after
+from tbuda_lab.widgets import asking, exporting
 from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.twins import overrides_html
 from tests.session.models import perceptron
 from tests.widgets.test_hub import Page
 
 OP = "first.matmul"
+ROOMS = (asking, exporting)  # importing them registers who answers
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +144,203 @@ def test_an_edit_in_a_cell_is_seen_at_once(hub: Hub) -> None:
     hub.session.compile()
     assert not edits(hub)["stale"] and edits(hub)["overrides"][0]["state"] == "obtained"
     assert 2 <= sum(m["type"] == "frame" for m, _ in page.messages) <= 3
+
+
+def said(page: Page, kind: str) -> dict[str, Any]:
+    found = [m for m, _ in page.messages if m["type"] == kind]
+    assert len(found) == 1
+    return found[0]
+
+
+def tell(hub: Hub, **content: Any) -> Page:
+    """Like `ask`, by the way that messages of a page take."""
+    page = Page("none")
+    hub.attach(page)
+    HANDLERS[content["type"]](hub, page, content)
+    assert hub.desk is not None
+    hub.desk.wait(60)
+    return page
+
+
+def test_an_exact_probe_says_what_whatif_says_and_changes_nothing(hub: Hub) -> None:
+    session = hub.session
+    edit = {"do": "resize", "op": OP, "size": [2, 4]}
+    effect = session.whatif(ResizeOp(OP, (2, 4)))
+    got = said(tell(hub, type="probe_exact", seq=3, edit=edit), "exact")
+    assert got["ok"] and got["seq"] == 3
+    assert (tuple(got["total_cycles"]), tuple(got["epochs"])) == (effect.total_cycles, effect.epochs)
+    assert {d[0]: (tuple(d[3:5]), tuple(d[5:7])) for d in got["displaced"]} == {
+        d.op: (d.after.start, d.after.size) for d in effect.displaced
+    }
+    assert not session.stale and session.overrides == ()
+    refused = said(tell(hub, type="probe_exact", seq=4, edit={**edit, "size": [3, 5]}), "exact")
+    assert not refused["ok"] and OP in refused["text"]
+
+
+def test_a_newer_probe_silences_an_older_one(hub: Hub) -> None:
+    page = Page("none")
+    hub.attach(page)
+    gate = threading.Event()
+    assert hub.desk is not None
+    hub.desk.submit(lambda: gate.wait(30) and None)
+    for seq, cols in ((1, 2), (2, 4), (3, 8)):
+        hub.desk.receive(
+            page, {"type": "probe_exact", "seq": seq, "edit": {"do": "resize", "op": OP, "size": [2, cols]}}
+        )
+    gate.set()
+    hub.desk.wait(60)
+    assert [m["seq"] for m, _ in page.messages if m["type"] == "exact"] == [3]
+    hub.desk.submit(lambda: gate.wait(30) and None)
+    gate.clear()
+    hub.desk.receive(page, {"type": "probe_exact", "seq": 4, "edit": {"do": "resize", "op": OP, "size": [2, 4]}})
+    hub.desk.receive(page, {"type": "probe_end"})
+    gate.set()
+    hub.desk.wait(60)
+    assert [m["seq"] for m, _ in page.messages if m["type"] == "exact"] == [3], "the drag is over"
+
+
+def test_a_gesture_of_many_edits_is_one_undo_step(hub: Hub) -> None:
+    session = hub.session
+    table = session.legal(OP)
+    start = next(s for s in reversed(table.starts(*table.grid)) if s != table.start)
+    edits_ = [{"do": "move", "op": OP, "start": list(start)}, {"do": "u_kt", "op": OP, "value": 1}]
+    steps = len(session.history)
+    ok, text = answer(ask(hub, type="edit", do="many", edits=edits_, label="move 2 things"))
+    assert ok and text.startswith("move 2 things:")
+    assert len(session.history) == steps + 1 and edits(hub)["undo"] == "move 2 things"
+    assert {o.kind for o in session.overrides} == {"op_placement", "u_kt"}
+    assert answer(ask(hub, type="undo"))[0]
+    assert session.overrides == ()
+    for wrong in ([], [{"do": "many", "edits": edits_}], [{"do": "move", "op": OP}], "x", [1]):
+        assert not answer(ask(hub, type="edit", do="many", edits=wrong))[0]
+    assert session.overrides == () and session.future != ()
+
+
+def test_an_op_goes_to_another_epoch_and_back(hub: Hub) -> None:
+    session = hub.session
+    order = session.placed().problem.order
+    assert answer(ask(hub, type="edit", do="break", op=order[-1]))[0]
+    assert [len(e.ops) for e in session.result.placement.epochs] == [len(order) - 1, 1]
+    assert answer(ask(hub, type="edit", do="epoch", op=order[-2], epoch=1))[0]
+    assert [len(e.ops) for e in session.result.placement.epochs] == [len(order) - 2, 2]
+    assert [o.target for o in session.overrides] == [order[-2]]
+    assert answer(ask(hub, type="edit", do="epoch", op=order[-2], epoch=0))[0]
+    assert [len(e.ops) for e in session.result.placement.epochs] == [len(order) - 1, 1]
+    ok, text = answer(ask(hub, type="edit", do="epoch", op=OP, epoch=7))
+    assert not ok and "epoch 7" in text
+
+
+def test_where_a_break_could_stand(hub: Hub) -> None:
+    session = hub.session
+    order = session.placed().problem.order
+    assert answer(ask(hub, type="edit", do="break", op=order[1]))[0]
+    page = tell(hub, type="break_stops", op=order[1], seq=5)
+    parts = [m for m, _ in page.messages if m["type"] == "break_stops"]
+    assert parts[-1]["done"] and all(p["seq"] == 5 for p in parts)
+    found = {s[0]: s[1:] for p in parts for s in p["stops"]}
+    assert next(iter(found)) == order[1] and set(found) == set(order[1:])
+    for name in order[1:]:
+        twin = Session(session.trace(), session.sample_inputs, session.device, overrides=[])
+        twin.compile()
+        twin.apply(EpochBreak(name))
+        cycles = twin.placed().limiter_cycles
+        assert found[name] == [len(cycles), max(cycles), sum(cycles), ""]
+    assert answer(ask(hub, type="edit", do="shift_break", op=order[1], to=order[-1]))[0]
+    assert session.result.placement.epochs[1].ops == (order[-1],)
+
+
+def test_an_override_is_switched_off_and_on(hub: Hub) -> None:
+    session = hub.session
+    before = session.result.placement.ops[OP].size
+    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
+    assert edits(hub)["overrides"][0]["source"] == "drag" and edits(hub)["overrides"][0]["enabled"]
+    assert answer(ask(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=False))[0]
+    assert session.overrides == () and session.result.placement.ops[OP].size == before
+    off = edits(hub)["overrides"]
+    assert [(r["state"], r["requested"], r["enabled"], r["source"]) for r in off] == [("off", "2x4", False, "drag")]
+    assert answer(ask(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
+    assert session.result.placement.ops[OP].size == (2, 4) and [r["enabled"] for r in edits(hub)["overrides"]] == [True]
+    assert answer(ask(hub, type="undo"))[0]
+    assert [r["state"] for r in edits(hub)["overrides"]] == ["off"]
+    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[2, 2]))[0]
+    assert [r["requested"] for r in edits(hub)["overrides"]] == ["2x2"], "a new one takes the place of the old"
+    assert not answer(ask(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
+
+
+def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) -> None:
+    session = hub.session
+    why = said(tell(hub, type="why", op=OP), "why")
+    reasons = session.why(OP)
+    assert why["ok"] and (why["grid"], why["cycles"], why["text"]) == (list(reasons.grid), reasons.cycles, reasons.text)
+    assert [a["grid"] for a in why["next_best"]] == [list(a.grid) for a in reasons.next_best]
+    assert why["next_best"][0]["edit"]["do"] == "resize" and why["policy"]
+    assert not said(tell(hub, type="why", op="nobody"), "why")["ok"]
+    choices = said(tell(hub, type="choices", op=OP), "choices")
+    assert choices["ok"] and choices["now"]["u_kt"] in [v for v, _ in choices["u_kt"]]
+    for value, cycles in choices["u_kt"]:
+        row = (
+            session.placed(state_after(session, SetUkt(OP, value), ResizeOp(OP, reasons.grid)))
+            .placement()
+            .candidate(OP)
+        )
+        assert (int(row["u_kt"]), int(row["cycles"])) == (value, cycles)
+    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[1, 1]))[0]
+    gains = said(tell(hub, type="gains"), "gains")["gains"]
+    assert gains == [["op_size", OP, -session.whatif(ClearOp(OP, ("op_size",))).gain]] and gains[0][2] < 0
+    hints = said(tell(hub, type="suggest", n=3), "suggest")["list"]
+    wanted = session.suggest(3)
+    assert [h["gain"] for h in hints] == [s.gain for s in wanted] and hints[0]["gain"] > 0
+    total = hints[0]["total_cycles"]
+    assert answer(ask(hub, type="edit", do="many", edits=hints[0]["edits"], label=hints[0]["label"]))[0]
+    assert sum(session.placed().limiter_cycles) == total[1]
+    code = said(tell(hub, type="code"), "code")
+    assert session.to_python() in code["python"] and json.loads(code["json"])["overrides"]
+
+
+def test_exports_are_planned_written_and_not_written_over(hub: Hub, tmp_path: Path) -> None:
+    kinds = said(tell(hub, type="exports"), "exports")["kinds"]
+    assert {"netlist", "overrides", "table", "trace", "report", "image"} <= {k["name"] for k in kinds}
+    path = tmp_path / "a.py"
+    asked = {"kind": "overrides", "path": str(path), "settings": {}}
+    plan = said(tell(hub, type="export_plan", seq=1, **asked), "export_plan")
+    assert plan["ok"] and "tbuda export overrides" in plan["cli"] and repr(str(path)) in plan["python"]
+    assert not path.exists()
+    assert said(tell(hub, type="export", **asked), "exported")["ok"]
+    first = path.read_text()
+    again = said(tell(hub, type="export", **asked), "exported")
+    assert not again["ok"] and again["exists"] and path.read_text() == first
+    assert said(tell(hub, type="export", replace=True, **asked), "exported")["ok"]
+    for wrong in (
+        {"kind": "rocket"},
+        {"kind": "overrides", "settings": {"form": "xml"}},
+        {"kind": "table", "path": " "},
+    ):
+        assert not said(tell(hub, type="export_plan", **wrong), "export_plan")["ok"]
+    nowhere = {"kind": "overrides", "path": str(tmp_path / "no" / "a.py"), "settings": {}}
+    assert not said(tell(hub, type="export", **nowhere), "exported")["ok"]
+
+
+def test_a_picture_of_the_page_is_put_together_and_checked(hub: Hub, tmp_path: Path) -> None:
+    data = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3
+    path = tmp_path / "a.png"
+    page = Page("none")
+    hub.attach(page)
+
+    def send(content: bytes, to: Path) -> None:
+        halves = [content[:300], content[300:]]
+        for i, half in enumerate(halves):
+            text = base64.b64encode(half).decode()
+            HANDLERS["export_picture"](
+                hub, page, {"type": "export_picture", "path": str(to), "part": [i, 2], "data": text}
+            )
+
+    send(data, path)
+    assert page.messages[-1][0]["ok"] and path.read_bytes() == data
+    send(data, path)
+    assert page.messages[-1][0]["exists"]
+    send(b"GIF89a" + data, tmp_path / "b.png")
+    assert not page.messages[-1][0]["ok"] and not (tmp_path / "b.png").exists()
+    for part, text in (([0, 0], "AA=="), ([5, 2], "AA=="), ("x", "AA=="), ([0, 1], "%%")):
+        HANDLERS["export_picture"](hub, page, {"type": "export_picture", "path": str(path), "part": part, "data": text})
+        assert not page.messages[-1][0]["ok"]
+    assert list(tmp_path.iterdir()) == [path]

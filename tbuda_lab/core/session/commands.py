@@ -27,6 +27,13 @@ def _pair(op: str, what: str, value: object, least: int) -> tuple[int, int]:
     raise refuse(op, f"{what} is (rows, columns), not {value!r}", f"two whole numbers from {least}")
 
 
+def _readers(op: str, names: object) -> tuple[str, ...]:
+    found = (names,) if isinstance(names, str) else names
+    if isinstance(found, (tuple, list)) and all(isinstance(n, str) and n for n in found):
+        return tuple(found)
+    raise refuse(op, f"readers are names, not {names!r}", "a name, several, or none for all readers")
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
     """An edit. Values are checked when it is made (`OverrideError`); names are checked by the compile."""
@@ -253,6 +260,71 @@ class QueueChannel(Command):
 
 
 @dataclasses.dataclass(frozen=True)
+class InsertQueue(Command):
+    """Cut the edges from an op to some of its readers (all of them by default): they go through a DRAM queue."""
+
+    op: str
+    to: tuple[str, ...] = ()
+    port: int | None = None
+    name: ClassVar[str] = "insert-queue"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", _readers(self.op, self.to))
+        if self.port is not None and not _whole(self.port, 0):
+            raise refuse(self.op, f"an operand is a number, not {self.port!r}", "operands count from 0")
+
+    @property
+    def label(self) -> str:
+        return f"queue between {self.op} and {', '.join(self.to) or 'its readers'}"
+
+    def overrides(self) -> tuple[Override, ...]:
+        value: dict[str, Any] = {"dest": self.to or None}
+        if self.port is not None:
+            value["port"] = self.port
+        return (Override("insert_queue", self.op, value, "edit"),)
+
+    def python(self) -> str:
+        return override_python(self.overrides()[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class InsertNop(Command):
+    """Put nops between an op and some of its readers (all of them by default); see `lowering.edits`."""
+
+    op: str
+    to: tuple[str, ...] = ()
+    count: int = 1
+    hoist_tms: bool = True
+    daisy_chain: bool = False
+    name: ClassVar[str] = "insert-nop"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", _readers(self.op, self.to))
+        if not _whole(self.count, 1):
+            raise refuse(self.op, f"a number of nops, not {self.count!r}", "a whole number from 1")
+        for what in ("hoist_tms", "daisy_chain"):
+            if not isinstance(getattr(self, what), bool):
+                raise refuse(self.op, f"{what} is true or false, not {getattr(self, what)!r}", "leave it out")
+
+    @property
+    def label(self) -> str:
+        nops = "nop" if self.count == 1 else f"{self.count} nops"
+        return f"{nops} between {self.op} and {', '.join(self.to) or 'its readers'}"
+
+    def overrides(self) -> tuple[Override, ...]:
+        value = {
+            "dest": self.to or None,
+            "hoist_tms": self.hoist_tms,
+            "nop_count": self.count,
+            "daisy_chain": self.daisy_chain,
+        }
+        return (Override("insert_nop", self.op, value, "edit"),)
+
+    def python(self) -> str:
+        return override_python(self.overrides()[0])
+
+
+@dataclasses.dataclass(frozen=True)
 class ClearOp(Command):
     """Take away what was fixed for an op or a queue by its name (all of it, or these kinds of override)."""
 
@@ -269,6 +341,17 @@ class ClearOp(Command):
 
     def python(self) -> str:
         return f"# without the overrides of {self.op!r}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Disable(ClearOp):
+    """Switch overrides off for now: taken away like `ClearOp`, and remembered (see `switches.disabled`)."""
+
+    name: ClassVar[str] = "disable"
+
+    @property
+    def label(self) -> str:
+        return f"switch off {', '.join(self.kinds) or 'the overrides'} of {self.op}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,8 +423,8 @@ class SetOptions(Command):
 COMMANDS: dict[str, type[Command]] = {
     c.name: c
     for c in (
-        ResizeOp, PlaceOp, EpochBreak, ChipBreak, StreamOp, SetUkt, QueueChannel, ClearOp, SetOverride, Optimise,
-        SetOptions,
+        ResizeOp, PlaceOp, EpochBreak, ChipBreak, StreamOp, SetUkt, QueueChannel, InsertNop, InsertQueue, ClearOp,
+        Disable, SetOverride, Optimise, SetOptions,
     )
 }  # fmt: skip
 """Edits that a journal may hold, by name."""
@@ -362,6 +445,8 @@ def override_python(override: Override) -> str:
     if isinstance(target, tuple):
         if kind in ("epoch_break", "chip_break"):
             return f"pybuda.config.set_{kind}({list(target)!r})"
+        if kind == "schedule_constraint":
+            return f"pybuda.config.add_schedule_constraint({list(target)!r})"
         return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target)
     if not isinstance(target, str):
         return f"# {kind} of {target_text(target)}: {value!r}"
@@ -373,9 +458,25 @@ def override_python(override: Override) -> str:
         names = {"chip": "chip_id", "channel": "channel"}
         words = ", ".join(f"{names[k]}={v!r}" for k, v in sorted(value.items()))
         return f"pybuda.config.override_dram_queue_placement({target!r}, {words})"
+    if kind == "insert_nop" or kind == "insert_queue":
+        return _edit_python(kind, target, dict(value))
     if kind == "input_buffer_multiplier":
         call = "pybuda.config.override_input_buffer_multiplier"
         return "\n".join(f"{call}({target!r}, {k}, multiplier={v})" for k, v in sorted(value.items()))
     if kind == "output_buffer_multiplier":
         return f"pybuda.config.internal_override_output_buffer_multiplier({target!r}, multiplier={value!r})"
     return f"pybuda.config.override_{kind}({target!r}, {value!r})"
+
+
+def _edit_python(kind: str, source: str, value: dict[str, Any]) -> str:
+    dest = value.get("dest")
+    if dest is None:
+        return f"# {kind} between {source!r} and all its readers"
+    names = [dest] if isinstance(dest, str) else list(dest)
+    if kind == "insert_nop":
+        plain = {"hoist_tms": True, "nop_count": 1, "daisy_chain": False}
+        words = "".join(f", {k}={value[k]!r}" for k, v in plain.items() if value.get(k, v) != v)
+        return f"pybuda.config.insert_nop({source!r}, {(names[0] if len(names) == 1 else names)!r}{words})"
+    port = value.get("port")
+    call = "pybuda.config._get_global_compiler_config().insert_queues.append"
+    return "\n".join(f"{call}(({source!r}, {name!r}, {port!r}))" for name in names)

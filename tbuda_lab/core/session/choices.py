@@ -1,0 +1,103 @@
+"""What else an op could be told, at the shape it has: inner steps, t-streaming, buffers. Legal values only."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tbuda_lab.core.balancer.types import OpModels, Reason
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.options import Override
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+
+FACTORS = (1, 2, 3, 4, 6, 8)
+"""Buffer multipliers that are offered."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """Each list holds (value, kernel cycles per input of the best candidate with it), values ascending.
+
+    `u_kt`: empty for ops without an inner dimension. `streams`: ((direction, rows, columns), cycles), "n" for none.
+    `buffers[operand]`: multipliers. `now`: what the op has: "u_kt", "stream", "buffers" (only those that are set).
+    """
+
+    op: str
+    u_kt: tuple[tuple[int, int], ...]
+    streams: tuple[tuple[tuple[str, int, int], int], ...]
+    buffers: tuple[tuple[tuple[int, int], ...], ...]
+    now: dict[str, object]
+
+
+def choices_of(session: Session, op: str) -> Choices:
+    """What an op could be told at the shape it has. Raises `InputError` for a name that is not placed."""
+    placed = session.placed()
+    if op not in placed.problem.number:
+        raise InputError(f"{op!r} is not an op of the placed graph")
+    spot = placed.ops()[op]
+    row = placed.problem.models[op].rows[spot.row]
+    grid = (int(row["grid_r"]), int(row["grid_c"]))
+
+    steps = _at(_table(session, op, ("op_size", "u_kt")), grid)
+    u_kt = _best(steps["u_kt"], steps["cycles"]) if int(row["u_kt"]) else ()
+    flows = _at(_table(session, op, ("op_size", "t_stream_dir", "t_stream_shape")), grid)
+    streams: dict[tuple[str, int, int], int] = {}
+    for way, r, c, cycles in zip(
+        flows["stream"].tolist(), flows["stream_r"].tolist(), flows["stream_c"].tolist(), flows["cycles"].tolist(),
+        strict=True,
+    ):  # fmt: skip
+        key = (way or "n", r, c)
+        streams[key] = min(cycles, streams.get(key, cycles))
+
+    profile = placed.problem.profiles[placed.problem.number[op]]
+    buffers = []
+    for operand in range(len(profile.operands)):
+        found = []
+        for factor in FACTORS:
+            extra = Override("input_buffer_multiplier", op, {operand: factor})
+            try:
+                rows = _at(_table(session, op, ("op_size",), extra), grid)
+            except TbudaError:
+                continue
+            if len(rows):
+                found.append((factor, int(rows["cycles"].min())))
+        buffers.append(tuple(found))
+    asked = {o.kind: o.value for o in session.overrides if o.matches([op])}
+    return Choices(
+        op,
+        u_kt,
+        tuple(sorted(streams.items(), key=lambda s: (s[0][1] * s[0][2], s[0]))),
+        tuple(buffers),
+        {
+            "u_kt": int(row["u_kt"]),
+            "stream": (str(row["stream"]) or "n", int(row["stream_r"]), int(row["stream_c"])),
+            "buffers": dict(asked.get("input_buffer_multiplier", {})),
+        },
+    )
+
+
+def _table(session: Session, op: str, kinds: tuple[str, ...], *extra: Override) -> OpModels:
+    """The op's candidates without overrides of these kinds, and with others."""
+    state = session._history.state
+    rest = tuple(o for o in state.overrides if not (o.kind in kinds and o.matches([op])))
+    found: OpModels = session._stages.free_table(session._front(state), state.options, (*rest, *extra), op)
+    return found
+
+
+def _at(table: OpModels, grid: tuple[int, int]) -> np.ndarray:
+    """The legal candidates of a shape."""
+    rows = table.rows
+    same = (rows["reason"] == Reason.LEGAL) & (rows["grid_r"] == grid[0]) & (rows["grid_c"] == grid[1])
+    found: np.ndarray = rows[same]
+    return found
+
+
+def _best(values: np.ndarray, cycles: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """(value, fewest cycles) for every value, ascending."""
+    order = np.lexsort((cycles, values))
+    kept, first = np.unique(values[order], return_index=True)
+    return tuple(zip(kept.tolist(), cycles[order][first].tolist(), strict=True))

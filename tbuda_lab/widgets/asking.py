@@ -1,0 +1,194 @@
+"""Questions that views ask about an op or the whole placement; each is answered once, to the view that asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.core.diff import same_epochs
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.session import ClearOp, Session
+from tbuda_lab.core.session.choices import choices_of
+from tbuda_lab.core.session.exports import overrides_text
+from tbuda_lab.core.session.temporal import state_after, stops
+from tbuda_lab.widgets.desk import BUSY, effect_data, refusal
+from tbuda_lab.widgets.edits import offered
+from tbuda_lab.widgets.messages import answers
+
+if TYPE_CHECKING:
+    from tbuda_lab.widgets.hub import Hub, Listener
+
+_TOLD = 0.25  # s between two parts of a long answer
+_STOPS = 160  # places of a break that are tried
+_GAINS = 40  # overrides whose gain is worked out
+
+Answer = Callable[[Session, Mapping[str, Any]], dict[str, Any]]
+
+
+def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -> None:
+    """Answer in the desk's thread: the same `type`, `op` and `seq` as the question, `ok`, and what `make` says."""
+    head = {k: content.get(k) for k in ("type", "op", "seq") if k in content}
+
+    def work() -> None:
+        try:
+            said = {"ok": True, "rev": hub.session.rev, **make(hub.session, content)}
+        except TbudaError as error:
+            said = {"ok": False, "text": refusal(error)}
+        view.post({**head, **said}, [])
+
+    if hub.desk is None:
+        return
+    if hub.busy:
+        view.post({**head, "ok": False, "text": BUSY}, [])
+    else:
+        hub.desk.submit(work)
+
+
+@answers("suggest")
+def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    _asked(hub, view, content, suggestion_data)
+
+
+def suggestion_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The best single edits: what each does, what it gains, and where the ops would stand."""
+    count = content.get("n")
+    found = []
+    before = session.placed().ops()
+    epochs = {n: p.epoch for n, p in before.items()}
+    for hint in session.suggest(count if isinstance(count, int) and 0 < count <= 50 else 10):
+        after = session.placed(state_after(session, *hint.commands)).ops()
+        same = same_epochs(epochs, {n: p.epoch for n, p in after.items()})
+        ops = [c.op for c in hint.commands]
+        edits = [{"do": "resize", "op": c.op, "size": list(c.size)} for c in hint.commands]
+        spots = [[op, same.get(after[op].epoch, -1), *after[op].start, *after[op].size] for op in ops]
+        label = hint.text.split(":")[0]
+        found.append(
+            {
+                "label": label,
+                "epoch": hint.epoch,
+                "ops": ops,
+                "edits": edits,
+                "spots": spots,
+                "gain": float(hint.gain),
+                **{k: v for k, v in effect_data(hint.effect, same).items() if k != "gain"},
+            }
+        )
+    return {"list": found}
+
+
+@answers("why")
+def _why(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    _asked(hub, view, content, why_data)
+
+
+def why_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Why an op stands as it does, with every field that `Session.why` has; edits as messages that ask for them."""
+    reasons = session.why(str(content.get("op")))
+    said: dict[str, Any] = {}
+    for field in dataclasses.fields(reasons):
+        value = getattr(reasons, field.name)
+        if field.name == "refused":
+            said["refused"] = [[r.name, int(n), meaning, remedy] for r, n, meaning, remedy in value]
+        elif field.name == "next_best":
+            said["next_best"] = [_alternative(a) for a in value]
+        elif isinstance(value, (str, int, float, bool)):
+            said[field.name] = value
+        elif isinstance(value, tuple) and all(isinstance(v, (str, int, float)) for v in value):
+            said[field.name] = list(value)
+    report = session.placed().placement().report
+    said["policy"] = report.policy if report is not None else session.options.balancer_policy
+    fixed = [o for o in session.overrides if o.matches([reasons.op])]
+    said["overrides"] = [o.kind for o in fixed]
+    return said
+
+
+def _alternative(choice: Any) -> dict[str, Any]:
+    said = {
+        f.name: getattr(choice, f.name)
+        for f in dataclasses.fields(choice)
+        if isinstance(getattr(choice, f.name), (str, int, float, bool))
+    }
+    said["grid"] = list(choice.grid)
+    said["edit"] = {"do": "resize", "op": choice.command.op, "size": list(choice.command.size)}
+    return said
+
+
+@answers("choices")
+def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
+        found = choices_of(session, str(asked.get("op")))
+        now = dict(found.now)
+        now["buffers"] = {str(k): v for k, v in dict(now["buffers"]).items()}  # type: ignore[call-overload]
+        return {
+            "u_kt": [list(c) for c in found.u_kt],
+            "streams": [[*s, cycles] for s, cycles in found.streams],
+            "buffers": [[list(f) for f in operand] for operand in found.buffers],
+            "now": now,
+        }
+
+    _asked(hub, view, content, make)
+
+
+@answers("code")
+def _code(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    def make(session: Session, _: Mapping[str, Any]) -> dict[str, Any]:
+        return {"python": overrides_text(session, "python"), "json": overrides_text(session, "json")}
+
+    _asked(hub, view, content, make)
+
+
+@answers("gains")
+def _gains(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    _asked(hub, view, content, gains_data)
+
+
+def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
+    """For every override made for one name: cycles per input over all epochs that it saves, against without it (null
+    where the placement without it is refused)."""
+    gains: list[list[Any]] = []
+    for override in session.overrides[:_GAINS]:
+        if not isinstance(override.target, str):
+            continue
+        try:
+            gain: float | None = -session.whatif(ClearOp(override.target, (override.kind,))).gain
+        except TbudaError:
+            gain = None
+        gains.append([override.kind, override.target, gain])
+    return {"gains": gains}
+
+
+@answers("offers")
+def _offers(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    view.post({"type": "offers", "missing": {k: v for k, v in offered().items() if v}}, [])
+
+
+@answers("break_stops")
+def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """Where a break could stand, nearest first, told in parts until something else is asked: `stops` holds
+    [op, epochs, slowest, total, against]."""
+    desk = hub.desk
+    if desk is None or hub.busy:
+        return
+    head = {"type": "break_stops", "op": content.get("op"), "seq": content.get("seq")}
+
+    def work() -> None:
+        found: list[list[Any]] = []
+        told = time.monotonic()
+        try:
+            kind = str(content.get("kind") or "epoch_break")
+            for count, stop in enumerate(stops(hub.session, str(content.get("op")), kind)):
+                found.append(list(stop))
+                now = time.monotonic()
+                if now - told >= _TOLD:
+                    view.post({**head, "stops": found, "done": False}, [])
+                    found, told = [], now
+                if desk.waited_for or count >= _STOPS:
+                    break
+        except TbudaError as error:
+            view.post({**head, "stops": [], "done": True, "text": refusal(error)}, [])
+            return
+        view.post({**head, "stops": found, "done": True}, [])
+
+    desk.submit(work)
