@@ -11,10 +11,10 @@ from tbuda_lab.core.errors import InputError
 
 _PROFILES = """\
 profiles:
-  backend   what the backend's own parser refuses is an error
-  default   also what could not run: shapes that do not fit, undeclared variables, missing cores and channels
-  strict    also what ought not to be: queues that overlap in memory, loops without end
-What a higher profile refuses is a warning in a lower one.
+  backend   what the backend refuses, in its parser or when a program runs, is an error (the default)
+  strict    also what it ought to refuse: shapes that do not fit, cores and channels that do not exist, queues that
+            overlap in memory, buffers beyond L1, loops without end
+What only `strict` refuses is a warning in `backend`.
 """
 
 
@@ -26,8 +26,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = commands.add_parser("check", help="is it valid? one line per error on stderr, exit code 1",
                                   epilog=_PROFILES, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("file", type=Path)
-    command.add_argument("--arch", help="arch, board or device descriptor; default: the first arch of the netlist")
-    command.add_argument("--profile", choices=("backend", "default", "strict"), default="default")
+    command.add_argument("--arch", help="arch, board or device descriptor; default: the first that the netlist names")
+    command.add_argument("--profile", choices=("backend", "strict"), default="backend")
     command.set_defaults(handler=_check)
 
     command = commands.add_parser("run", help="run all its programs on arrays")

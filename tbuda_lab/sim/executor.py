@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from tbuda_lab.core.errors import Cancelled, InputError, QueueError
+from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
 from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.schema import Blocking, Netlist
 from tbuda_lab.sim import io as io_module
@@ -37,19 +38,21 @@ class Executor:
     """Runs a netlist.
 
     mode: "golden" (float32 arithmetic on rounded inputs) or "device" (rounding at every pack; see `numerics`).
-    arch: needed when the netlist lists several; decides the details in which they differ. seed: of dropout and
+    arch: an arch, board or device descriptor, by default the netlist's own; decides the details in which archs differ
+    (Tf32, what runs together). seed: of dropout and
     stochastic rounding. keep: names of ops whose outputs `kept` holds after a run, or "all". on_op: called with
     the name and output (n, z, R, C) of every op; the array is only valid during the call. reread: False leaves out
     golden mode's rounding of what ops read (Tf32 on wormhole, small block formats), as PyBuda's own verification does.
 
-    Raises `NetlistError` for a netlist that cannot run and `QueueError` when a queue over- or underflows.
+    Raises `NetlistError` for a netlist that cannot run, `UnknownDevice`, and `QueueError` when a queue over- or
+    underflows.
     """
 
     def __init__(self, netlist: Netlist, *, mode: str = "golden", arch: str | None = None, seed: int = 0,
                  keep: Collection[str] | str = (), on_op: OnOp | None = None, reread: bool = True) -> None:
         if mode not in ("golden", "device"):
             raise InputError(f"unknown mode {mode!r}: golden or device")
-        self.arch = (arch or (netlist.arch[0] if netlist.arch else "wormhole_b0")).lower()
+        self.arch = facts_of(arch).arch if arch else leading_arch(netlist)
         self.original = netlist
         self.netlist = expand(netlist)
         self.numerics = Numerics(mode, self.arch, seed, reread)

@@ -24,7 +24,7 @@ ROWS = 60       # of a table of the static twin
 PICTURES = 24   # grids of the static twin
 
 
-def open_netlist(path: str | pathlib.Path, *, arch: str | None = None, profile: str = "default",
+def open_netlist(path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend",
                  height: int = 0) -> NetlistFile:
     """A view of a netlist file: op graph, core grids, ops, queues, programs, text, and what `check` finds.
 
@@ -41,7 +41,7 @@ class FileHub(Hub):
         self._prepare(StatusBoard(()))
         self.publish(list(frames))
 
-    def start(self, verify: bool = True) -> None:
+    def start(self, verify: bool = True, *, run: bool = True) -> None:
         """A file has no work to do."""
 
     def cancel(self) -> None:
@@ -53,7 +53,7 @@ class NetlistFile(View):
 
     kind = "netlistfile"
 
-    def __init__(self, path: str | pathlib.Path, *, arch: str | None = None, profile: str = "default",
+    def __init__(self, path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend",
                  height: int = 0) -> None:
         self.netlist: Netlist = netlists.load(path, lenient=True)
         self.path = pathlib.Path(path)

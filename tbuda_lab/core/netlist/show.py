@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of
+from tbuda_lab.core.netlist.check.facts import Facts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.dump import program_lines
 from tbuda_lab.core.netlist.epochs import linked_graphs
@@ -25,8 +25,7 @@ def show(n: Netlist, graph: str | None = None, arch: str | None = None) -> str:
     """
     if graph is not None and graph not in n.graphs:
         raise InputError(f"no graph {graph!r}; there are {', '.join(n.graphs) or 'none'}")
-    known = [a for a in n.archs if a in ARCHS]
-    facts = facts_of(arch or (known[0] if known else "wormhole_b0"))
+    facts = facts_of(arch or leading_arch(n))
     tables = Tables(n)
     lines: list[str] = []
     if graph is None:

@@ -85,6 +85,7 @@ case(
     "graphs/g/op0/in_df",
 )
 case("O16.matmul", int_matmul(), with_df(0, D.Int32), "graphs/g/mm/in_df")
+case("O16.right", int_matmul(), with_df(1, D.Int32), "graphs/g/mm/in_df")
 case("O16.matmul", int_matmul(), on_op(attributes={"l1_acc": True}), "graphs/g/mm/attributes/l1_acc")
 case("O16.matmul", int_matmul(), on_op(attributes={"requant": True, "dequant": True}), "graphs/g/mm/attributes/dequant")
 case("O16.unsigned", lambda: b.unary("nop"), with_df(0, D.UInt16), "graphs/g/op0/in_df")

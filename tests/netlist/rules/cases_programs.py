@@ -11,7 +11,9 @@ from tbuda_lab.core.netlist.schema import (
     EndLoop,
     Execute,
     Loop,
+    Netlist,
     Param,
+    Program,
     Var,
     VarInst,
 )
@@ -83,9 +85,21 @@ case(
     lambda: b.build(
         {"g0": [op("a", "nop", ["x"])], "g1": [op("c", "add", ["a", "x"])]}, {"x": (1, 2, 2)}, chips={"g1": 1}
     ),
-    lambda n: execute(n, 1).settings["x"].fields.update(rd_ptr_local="$c_zero"),
+    lambda n: execute(n, 1).settings["x"].fields.update(prologue=True),
     "queue_settings/x",
 )
+
+
+def side_by_side() -> Netlist:
+    """Two graphs on two chips that share no tensor."""
+    return b.build({"g0": [op("a", "nop", ["x"])], "g1": [op("c", "nop", ["y"])]},
+                   {"x": (1, 2, 2), "y": (1, 2, 2)}, chips={"g1": 1})
+
+
+case("P12.merged", side_by_side, lambda n: n.programs.append(
+    Program("more", [i for i in n.programs[0].instructions if not isinstance(i, Execute) or i.graph == "g0"])),
+    "programs/more")
+case("G5.merged", side_by_side, lambda n: setattr(n.graphs["g1"], "input_count", 2), "graphs/g1/input_count")
 case("G1.zero", b.unary, setting(zero=True), "programs/run/3/queue_settings/x/zero")
 case("G2.wrptr", b.gradient, setting("acc", global_wrptr_autoinc=1), "queue_settings/acc/prologue")
 case("G3.stream", b.unary, lambda n: setattr(n.graphs["g"], "input_count", 3), "programs/run/3/queue_settings/x")

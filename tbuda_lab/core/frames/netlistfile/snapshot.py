@@ -12,11 +12,11 @@ from tbuda_lab.core.frames.netlistfile.grid import ops_frame
 from tbuda_lab.core.frames.netlistfile.opgraph import op_graph
 from tbuda_lab.core.frames.netlistfile.tables import findings_frame, programs_frame, queues_frame, text_frame
 from tbuda_lab.core.frames.snapshot import device_text
-from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of
+from tbuda_lab.core.netlist.check.facts import Facts, facts_of, leading_arch
 from tbuda_lab.core.netlist.schema import Netlist
 
 
-def netlist_frames(n: Netlist, text: str, *, arch: str | None = None, profile: str = "default") -> list[Frame]:
+def netlist_frames(n: Netlist, text: str, *, arch: str | None = None, profile: str = "backend") -> list[Frame]:
     """What a view of the file shows: summary, findings of `check`, op graph, grids, queues, programs, text.
 
     A netlist without ops has no graph and no grids.
@@ -43,7 +43,7 @@ def netlist_frames(n: Netlist, text: str, *, arch: str | None = None, profile: s
 def _facts(n: Netlist, arch: str | None) -> Facts:
     if arch is not None:
         return facts_of(arch)
-    return facts_of(next((a for a in n.archs if a in ARCHS), "wormhole_b0"))
+    return facts_of(leading_arch(n))
 
 
 def _summary(n: Netlist, facts: Facts) -> Frame:

@@ -64,9 +64,17 @@ def reduce_attributes(c: Context, op: NetOp) -> Issues:
     if word(op, "dim") not in ("r", "c", "rc", "z"):
         yield "attributes", f"dim {word(op, 'dim')!r}" if "dim" in op.attributes else "no dim", \
             "dims are r, c, rc and z"
-    if word(op, "type") != "max":
+    if word(op, "type") not in ("max", "sum"):
         yield "attributes", f"type {word(op, 'type')!r}" if "type" in op.attributes else "no type", \
-            "the machine reduces by max; sums are matmuls with ones"
+            "write `type: max`"
+
+
+@rule("O7.sum", "op", "verify", "note")
+def reduced_by_sum(c: Context, op: NetOp) -> Issues:
+    """The machine reduces by max only; a sum runs in the simulator alone."""
+    if op.type == "reduce" and word(op, "type") == "sum":
+        yield ("attributes", "type"), "a reduce of type sum runs in the simulator only", \
+            "on the machine sums are matmuls with ones"
 
 
 @rule("O7.reduce_df", "op")
@@ -85,7 +93,7 @@ def vector(c: Context, op: NetOp) -> Issues:
 
 @rule("O7.splice", "op")
 def splice_values(c: Context, op: NetOp) -> Issues:
-    """A splice has one triple for each input: index >= 0, length > 0, stride > 0."""
+    """A splice has one triple for each input: index >= 0, length > 0, stride >= length."""
     if op.type != "splice":
         return
     for n in range(len(op.inputs)):
@@ -100,6 +108,9 @@ def splice_values(c: Context, op: NetOp) -> Issues:
             yield ("attributes", name), f"{name} is {list(value)}", "index is 0 or more, length and stride 1 or more"
         elif name[5:].isdigit() and int(name[5:]) >= len(op.inputs):
             yield ("attributes", name), f"{name} of an op with {len(op.inputs)} inputs", "drop it"
+        elif value[2] < value[1]:
+            yield ("attributes", name), f"{name} is {list(value)}: stride {value[2]} is less than length {value[1]}", \
+                f"index stays, length {value[1]}, stride {value[1]} or more"
     if "granularity" in op.attributes and word(op, "granularity") not in ("ublock", "t"):
         yield ("attributes", "granularity"), f"granularity {word(op, 'granularity')!r}", "write ublock or t"
 

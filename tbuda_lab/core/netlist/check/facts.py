@@ -7,6 +7,7 @@ import functools
 
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.netlist.schema import Netlist
 
 ARCHS = ("grayskull", "wormhole", "wormhole_b0", "blackhole")
 _PIPEGEN_BYTES = 256 * 1024  # of L1, kept by compilers for routing tables; buffers may grow into it by hand
@@ -37,6 +38,15 @@ class Facts:
     def dst_limit(self, acc_df: DataFormat | None) -> int:
         """Tiles of one ublock at most."""
         return self.device.dst_tiles(acc_df) * (_A0_DST if self.arch == "wormhole" else 1)
+
+
+def leading_arch(n: Netlist) -> str:
+    """The arch that decides where none is asked for: the first that the netlist names, wormhole_b0 before `wormhole`
+    (no machine of that early stepping is left); wormhole_b0 if it names none that exists."""
+    known = [a for a in n.archs if a in ARCHS]
+    if not known or (known[0] == "wormhole" and "wormhole_b0" in known):
+        return "wormhole_b0"
+    return known[0]
 
 
 @functools.cache

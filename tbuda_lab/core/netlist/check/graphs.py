@@ -57,7 +57,7 @@ def linked_graphs(c: Context, op: NetOp) -> Issues:
                 "put a queue between the graphs, or the ops into one graph"
 
 
-@rule("G3.cycle", "graph", "verify", "default")
+@rule("G3.cycle", "graph", "verify")
 def acyclic(c: Context, g: NetGraph) -> Issues:
     """Ops do not wait for each other in a circle."""
     waiting = {op.name: {i.source for i in op.inputs if i.source in g.ops} for op in g.ops.values()}
@@ -96,21 +96,35 @@ def attributes_known(c: Context, op: NetOp) -> Issues:
                 f"legal here: {', '.join(attributes_of(op.type))}"
 
 
-@rule("O4.arity", "op", "verify", "default")
+@rule("O4.arity", "op", "verify")
 def arity(c: Context, op: NetOp) -> Issues:
     """An op has as many inputs as its type and attributes ask for."""
     count = len(op.inputs)
-    if op.type == "matmul":
-        wanted = 2 + flag(op, "identity") + flag(op, "bias") + (flag(op, "requant") or flag(op, "dequant"))
-        least, most = wanted, wanted
-    elif op.type == "depthwise":
-        least, most = 2 + flag(op, "bias"), 2 + flag(op, "bias")
-    else:
-        bounds = ARITY.get(op.type, (0, None))
-        least, most = bounds[0], bounds[1] if bounds[1] is not None else count
+    least, most = _arity(op)
+    if op.type in ("matmul", "depthwise"):
+        most = count  # those beyond are never read: O4.unread
     if not least <= count <= most:
         yield "inputs", f"{count} inputs for {op.type}", \
             f"it takes {least}" if least == most else f"it takes {least} to {most}"
+
+
+@rule("O4.unread", "op", "verify", "strict")
+def unread_inputs(c: Context, op: NetOp) -> Issues:
+    """A matmul or depthwise has no input that its attributes do not call for (bias, identity, requant, dequant)."""
+    if op.type in ("matmul", "depthwise") and len(op.inputs) > _arity(op)[1]:
+        yield "inputs", f"{len(op.inputs)} inputs, of which {_arity(op)[1]} are read", \
+            "drop the rest, or write the attribute that uses it, such as `bias: true`"
+
+
+def _arity(op: NetOp) -> tuple[int, int]:
+    """Inputs that an op takes, (least, most)."""
+    if op.type == "matmul":
+        wanted = 2 + flag(op, "identity") + flag(op, "bias") + (flag(op, "requant") or flag(op, "dequant"))
+        return wanted, wanted
+    if op.type == "depthwise":
+        return 2 + flag(op, "bias"), 2 + flag(op, "bias")
+    least, most = ARITY.get(op.type, (0, None))
+    return least, most if most is not None else len(op.inputs)
 
 
 @rule("O4.formats", "op")

@@ -71,7 +71,7 @@ def quantisation(c: Context, op: NetOp) -> Issues:
 
 @rule("O16.matmul", "op")
 def integer_matmul(c: Context, op: NetOp) -> Issues:
-    """An integer matmul: Int8 or UInt8 operands, Int32 bias, Float32 scale, no l1_acc, min_buffer_input 0."""
+    """An integer matmul: Int8 or UInt8 on the left, Int32 bias, Float32 scale, no l1_acc; a sparse one three inputs."""
     requant, dequant = flag(op, "requant"), flag(op, "dequant")
     if op.type == "matmul" and (requant or dequant):
         if requant and dequant:
@@ -84,17 +84,24 @@ def integer_matmul(c: Context, op: NetOp) -> Issues:
     if op.type != "matmul" or not _integer(op) or len(op.inputs) < 2:
         return
     dense = not flag(op, "identity")
-    for n, i in enumerate(op.inputs[:2]):
-        if i.df not in BYTES and (dense or n == 0):
-            yield "in_df", f"input {n} of an integer matmul is {i.df}", "use Int8 or UInt8"
+    if op.inputs[0].df not in BYTES:
+        yield "in_df", f"input 0 of an integer matmul is {op.inputs[0].df}", "use Int8 or UInt8"
     if dense and flag(op, "bias") and len(op.inputs) > 2 and op.inputs[2].df is not DataFormat.Int32:
         yield "in_df", f"the bias of an integer matmul is {op.inputs[2].df}", "use Int32"
     if not dense and len(op.inputs) != 3:
         yield "inputs", f"an integer identity matmul with {len(op.inputs)} inputs", "it takes three"
     if flag(op, "l1_acc"):
         yield ("attributes", "l1_acc"), "l1_acc on an integer matmul", "leave it out"
-    if whole(op, "min_buffer_input") == 1:
-        yield ("attributes", "min_buffer_input"), "min_buffer_input 1 on an integer matmul", "write 0"
+    if not dense and whole(op, "min_buffer_input") == 1:
+        yield ("attributes", "min_buffer_input"), "min_buffer_input 1 on an integer identity matmul", "write 0"
+
+
+@rule("O16.right", "op", "verify", "strict")
+def integer_right_operand(c: Context, op: NetOp) -> Issues:
+    """The right operand of an integer matmul is Int8 or UInt8 as well (the backend looks at the left one twice)."""
+    if op.type == "matmul" and _integer(op) and not flag(op, "identity") and len(op.inputs) > 1 \
+            and op.inputs[1].df not in BYTES:
+        yield "in_df", f"input 1 of an integer matmul is {op.inputs[1].df}", "use Int8 or UInt8"
 
 
 @rule("O16.unsigned", "op")

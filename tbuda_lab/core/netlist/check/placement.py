@@ -11,7 +11,7 @@ from tbuda_lab.core.netlist.schema import Allocate, Deallocate, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import L1Use, l1_use, queue_buffer_bytes
 
 
-@rule("R4", "op", "placement", "default")
+@rule("R4", "op", "placement", "strict")
 def on_grid(c: Context, op: NetOp) -> Issues:
     """Every core of an op is a worker core of the device."""
     box = rectangle(op)
@@ -24,7 +24,7 @@ def on_grid(c: Context, op: NetOp) -> Issues:
             f"{c.facts.arch}, {c.facts.device.rows}x{c.facts.device.cols}", "move the op or make its grid smaller"
 
 
-@rule("R3.channel", "queue", "placement", "default")
+@rule("R3.channel", "queue", "placement", "strict")
 def channel(c: Context, q: Queue) -> Issues:
     """DRAM channels exist."""
     if q.loc != "dram":
@@ -50,7 +50,7 @@ def capacity(c: Context, q: Queue) -> Issues:
 
 @rule("R3.reserved", "queue", "placement", "note")
 def reserved(c: Context, q: Queue) -> Issues:
-    """Buffers start above the reserved bottom of their DRAM channel, aligned as the NoC wants it."""
+    """Buffers start above the reserved bottom of their DRAM channel."""
     if q.loc != "dram":
         return
     for b in q.buffers:
@@ -61,6 +61,14 @@ def reserved(c: Context, q: Queue) -> Issues:
             yield "dram", f"address {b.address:#x} lies in the reserved part of channel {b.channel}", \
                 f"start at {start:#x}"
             return
+
+
+@rule("R3.aligned", "queue", "placement", "strict")
+def aligned(c: Context, q: Queue) -> Issues:
+    """DRAM addresses are aligned as the NoC of the arch wants it."""
+    if q.loc != "dram":
+        return
+    for b in q.buffers:
         if b.address % c.facts.align:
             yield "dram", f"address {b.address:#x} is not aligned to {c.facts.align} bytes", \
                 f"{b.address // c.facts.align * c.facts.align:#x} is"
@@ -92,6 +100,22 @@ def local_inputs(c: Context, op: NetOp) -> Issues:
         if queue is not None and queue.loc == "dram" and queue.target_device != chip:
             yield "inputs", f"queue {queue.name!r} is on chip {queue.target_device}, the op on chip {chip}", \
                 "grayskull chips have no links: put them on one chip"
+
+
+_REMOTE_BASE = 0x30000000  # grayskull's ops reach other chips through this window of channel 0
+
+
+@rule("R1.output", "queue", "placement", "strict")
+def remote_output(c: Context, q: Queue) -> Issues:
+    """On grayskull an op writes queues of another chip only in channel 0 from 0x30000000 on."""
+    graph = c.graph_of.get(q.input)
+    if not c.facts.grayskull or graph is None or q.loc != "dram" or q.target_device == graph.target_device:
+        return
+    for b in q.buffers:
+        if b.channel != 0 or b.address < _REMOTE_BASE:
+            yield "dram", f"buffer [{b.channel}, {b.address:#x}] on chip {q.target_device} is written by op " \
+                f"{q.input!r} of chip {graph.target_device}", f"use channel 0, from {_REMOTE_BASE:#x} on"
+            return
 
 
 _MOST_AT_ONCE = 64  # buffers compared with each one; only netlists that overlap everywhere have more
@@ -192,7 +216,7 @@ def _parts(use: L1Use) -> str:
     return ", ".join(f"{name} {size}" for name, size in parts.items() if size)
 
 
-@rule("R6", "op", "placement", "default")
+@rule("R6", "op", "placement", "strict")
 def l1_fits(c: Context, op: NetOp) -> Issues:
     """The buffers of an op fit the L1 of a core."""
     if op.type == "ethernet_datacopy":

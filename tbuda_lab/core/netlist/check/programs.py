@@ -141,7 +141,7 @@ def param_first(c: Context, p: Program) -> Issues:
                 yield str(k), f"parameter {name!r} is declared twice", "declare each once"
 
 
-@rule("P13", "program", "programs", "default")
+@rule("P13", "program", "programs")
 def loops(c: Context, p: Program) -> Issues:
     """Loops run at least once and are closed by an endloop each."""
     open_loops: list[int] = []
@@ -170,7 +170,7 @@ def loops_closed(c: Context, p: Program) -> Issues:
         yield str(k), "loop without endloop", "write `- endloop`"
 
 
-@rule("P15", "program", "programs", "default")
+@rule("P15", "program", "programs")
 def variables(c: Context, p: Program) -> Issues:
     """Variables are declared before they are used, and only once."""
     declared: dict[str, str] = {}
@@ -183,7 +183,7 @@ def variables(c: Context, p: Program) -> Issues:
                 kind = "staticvar" if static else "var"
                 for name, value in values.items():
                     old = declared.get(name)
-                    if old is not None and not (static and old == "staticvar"):
+                    if old is not None and not static:
                         yield str(k), f"{kind} {name!r} hides the {old} of that name", "give it another name"
                     elif not static and any(isinstance(n, int) and n > 1 for n in loop_counts):
                         yield str(k), f"var {name!r} is declared again in every round of the loop", \

@@ -11,7 +11,7 @@ Issue = tuple["str | tuple[str, ...]", str, str]
 the whole netlist gives full paths."""
 Issues = Iterator[Issue]
 
-PROFILES = ("backend", "default", "strict")
+PROFILES = ("backend", "strict")
 STAGES = ("parse", "verify", "fused", "programs", "workload", "golden", "shapes", "placement")
 FILES = ("devices", "queues", "graphs", "attributes", "tms", "tiles", "formats", "integers", "special", "fused",
          "fused_buffers", "programs", "workload", "shapes", "placement")
@@ -20,14 +20,14 @@ SCOPES = ("netlist", "queue", "graph", "op", "fused_op", "program", "setting")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One rule. `profile` is the first profile in which breaking it is an error; before that, and for "note" always, it
-    is a warning. Scopes hand the function: netlist (context), queue (context, queue), graph (context, graph),
-    op (context, op), fused_op (context, fused op), program (context, program), setting (context, Setting)."""
+    """One rule. `profile` is the first profile in which breaking it is an error: a "strict" rule only warns in
+    "backend", a "note" always. Scopes hand the function: netlist (context), queue (context, queue), graph (context,
+    graph), op (context, op), fused_op (context, fused op), program (context, program), setting (context, Setting)."""
 
     id: str
     scope: str
     stage: str
-    profile: str  # "backend" | "default" | "strict" | "note"
+    profile: str  # "backend" | "strict" | "note"
     doc: str
     check: Callable[..., Issues]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.netlist.check.context import Context
-from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of
+from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.fused import base_ops
 from tbuda_lab.core.netlist.check.registry import PROFILES, Rule, ordered
 from tbuda_lab.core.netlist.expand import expand
@@ -19,16 +19,16 @@ from tbuda_lab.core.netlist.tables import Tables
 Where = tuple[str, ...]
 
 
-def check(n: Netlist, arch: str | None = None, profile: str = "default") -> list[Finding]:
+def check(n: Netlist, arch: str | None = None, profile: str = "backend") -> list[Finding]:
     """All findings, errors of reading first, then rule by rule as the backend works.
 
-    `profile` decides what is an error: "backend" what the backend's parser refuses; "default" also what could not run
-    (shapes that do not fit, undeclared variables, cores and channels that do not exist); "strict" also what ought not
-    to be (queues that overlap, loops without end). What a higher profile refuses is a warning in a lower one.
+    `profile` decides what is an error: "backend" what the backend refuses, in its parser or when a program is run;
+    "strict" also what it ought to refuse (shapes that do not fit, cores and channels that do not exist, queues that
+    overlap, buffers beyond L1, loops without end). What only "strict" refuses is a warning in "backend".
 
-    `arch` (an arch, a board or a device descriptor file) chooses among the archs of the netlist; without it the first
-    one decides, and what only the others refuse is a warning. Raises ValueError for an unknown profile; no netlist
-    makes it raise.
+    `arch` (an arch, a board or a device descriptor file) chooses among the archs of the netlist. Without it the first
+    one decides, but wormhole_b0 where the list has it beside its early stepping `wormhole`; what only the others
+    refuse is a warning. Raises ValueError for an unknown profile; no netlist makes it raise.
     """
     if profile not in PROFILES:
         raise ValueError(f"unknown profile {profile!r}; one of {', '.join(PROFILES)}")
@@ -49,10 +49,9 @@ def check(n: Netlist, arch: str | None = None, profile: str = "default") -> list
 
 def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Facts, list[Facts]]:
     """The device that decides, and the others that are listed."""
-    listed = [facts_of(a) for a in dict.fromkeys(n.archs) if a in ARCHS]
-    default = listed[0] if listed else facts_of("wormhole_b0")
+    default = facts_of(leading_arch(n))
     if arch is None:
-        return default, listed[1:]
+        return default, [facts_of(a) for a in dict.fromkeys(n.archs) if a in ARCHS and a != default.arch]
     span = n.span(("devices", "arch"))
     place = (span.line, span.column) if span else (None, None)
     try:

@@ -43,7 +43,7 @@ def operands(c: Context, op: NetOp) -> list[Shape | None]:
     return out
 
 
-@rule("S1", "op", "shapes", "default")
+@rule("S1", "op", "shapes", "strict")
 def tms_apply(c: Context, op: NetOp) -> Issues:
     """Every TM can be applied to the shape that reaches it."""
     for n, i in enumerate(op.inputs):
@@ -57,7 +57,7 @@ def tms_apply(c: Context, op: NetOp) -> Issues:
                 f"{error} (input {i.source!r} is {text(source)})", error.fix
 
 
-@rule("S2", "op", "shapes", "default")
+@rule("S2", "op", "shapes", "strict")
 def operands_fit(c: Context, op: NetOp) -> Issues:
     """Operands, after their TMs, have the sizes that the op's own blocking asks for."""
     wanted = _wanted(op) if _sized(op) else []
@@ -121,7 +121,7 @@ def longer_right_operand(c: Context, op: NetOp) -> Issues:
             "slice it, or make them equal"
 
 
-@rule("S4", "queue", "shapes", "default")
+@rule("S4", "queue", "shapes", "strict")
 def queue_holds_output(c: Context, q: Queue) -> Issues:
     """A queue holds exactly what the op that feeds it makes, after its own input TMs."""
     op = c.ops.get(q.input)
@@ -138,7 +138,7 @@ def queue_holds_output(c: Context, q: Queue) -> Issues:
             "make grid_size x mblock x ublock and t agree"
 
 
-@rule("S5", "op", "shapes", "default")
+@rule("S5", "op", "shapes", "strict")
 def reduced_to_one(c: Context, op: NetOp) -> Issues:
     """A reduce over rows makes one row of tiles, one over columns one column."""
     if op.type == "reduce" and _sized(op):
@@ -148,27 +148,39 @@ def reduced_to_one(c: Context, op: NetOp) -> Issues:
                 yield "mblock", f"a reduce over {dim} makes {size} tiles along {dim}", "it makes one"
 
 
-@rule("S6", "op", "shapes", "default")
+@rule("S6", "op", "shapes", "strict")
 def splice_shapes(c: Context, op: NetOp) -> Issues:
-    """Windows of a splice lie inside its inputs."""
-    if op.type == "splice" and _sized(op):
-        for n, got in enumerate(operands(c, op)):
-            value = op.attributes.get(f"input{n}")
-            if got is not None and isinstance(value, (list, tuple)) and len(value) == 3 \
-                    and all(isinstance(v, int) for v in value):
-                yield from _window(op, n, got, [int(v) for v in value])
+    """A splice uses up all its inputs in the same number of turns, and its turns fill the output."""
+    if op.type != "splice" or not _sized(op):
+        return
+    by_slice = word(op, "granularity") == "t"
+    (rows, cols), (rt, ct) = op.grid_size, op.blocking.ublock
+    turns: dict[int, int] = {}
+    made = 0
+    for n, got in enumerate(operands(c, op)):
+        value = op.attributes.get(f"input{n}")
+        if got is None or not isinstance(value, (list, tuple)) or len(value) != 3 \
+                or not all(isinstance(v, int) for v in value) or min(value[1:]) < 1 or value[0] < 0:
+            return  # other rules say so
+        limit = got[0] if by_slice else got[1] * got[2] // (rows * cols * rt * ct)
+        yield from _window(n, limit, [int(v) for v in value], "slices of t" if by_slice else "ublocks of a core")
+        turns[n] = limit // (value[0] + value[2])
+        made += turns[n] * value[1]
+    z, m, k = output_shape(op)
+    wanted = z if by_slice else m * k // (rows * cols * rt * ct)
+    if len(set(turns.values())) > 1:
+        yield "attributes", f"its inputs last for {', '.join(map(str, turns.values()))} turns", \
+            "every input must last equally long"
+    elif made != wanted:
+        yield "attributes", f"its inputs give {made} {'slices' if by_slice else 'ublocks per core'}, the output has " \
+            f"{wanted}", "lengths times turns must fill the output"
 
 
-def _window(op: NetOp, n: int, got: Shape, triple: list[int]) -> Iterator[Issue]:
+def _window(n: int, limit: int, triple: list[int], unit: str) -> Iterator[Issue]:
     index, length, stride = triple
-    if word(op, "granularity") == "t":
-        limit, unit = got[0], "slices of t"
-    else:
-        (rows, cols), (rt, ct) = op.grid_size, op.blocking.ublock
-        limit, unit = got[0] * got[1] * got[2] // (rows * cols * rt * ct), "ublocks of a core"
-    if index + length > limit or stride < length:
+    if index + max(length, stride) > limit or limit % (index + stride):
         yield ("attributes", f"input{n}"), f"index {index}, length {length}, stride {stride} of {limit} {unit}", \
-            "index + length stays within them, stride is at least length"
+            "index + length and index + stride stay within them, and index + stride divides them"
 
 
 @rule("S7", "queue", "shapes", "note")

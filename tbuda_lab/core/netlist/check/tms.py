@@ -47,7 +47,7 @@ def tm_names(c: Context, op: NetOp) -> Issues:
             yield where, "pad on a fused op", "put a nop with the pad before it"
 
 
-@rule("O9.pad", "op", "parse", "default")
+@rule("O9.pad", "op", "parse")
 def pad_values(c: Context, op: NetOp) -> Issues:
     """Padding adds or drops whole tiles, none negative."""
     for n, i in enumerate(op.inputs):

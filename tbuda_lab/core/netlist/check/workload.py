@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbuda_lab.core.netlist.check.context import Context, Setting
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.epochs import linked_graphs
+from tbuda_lab.core.netlist.epochs import linked_graphs, merged_graphs
 from tbuda_lab.core.netlist.schema import (
     Allocate,
     Deallocate,
@@ -14,13 +14,12 @@ from tbuda_lab.core.netlist.schema import (
     Param,
     Program,
     QueueSetting,
-    Value,
     Var,
     VarInst,
 )
 
 
-@rule("P11", "program", "workload", "default")
+@rule("P11", "program", "workload")
 def constants(c: Context, p: Program) -> Issues:
     """Constants (`$c_...`) do not change inside loops; a static one is only ever set."""
     depth, statics = 0, set[str]()
@@ -51,10 +50,29 @@ def _links(c: Context) -> dict[str, tuple[str, ...]]:
     return {g: group for group in linked_graphs(c.n) if len(group) > 1 for g in group}
 
 
-@rule("P12", "program", "workload", "default")
+def _merged(c: Context) -> list[tuple[str, ...]]:
+    """The groups that only follow from the order of executes, on archs where that merges graphs."""
+    if c.facts.grayskull:
+        return []
+    linked = set(linked_graphs(c.n))
+    return [group for group in merged_graphs(c.n) if group not in linked]
+
+
+@rule("P12", "program", "workload")
 def epochs_whole(c: Context, p: Program) -> Issues:
     """Graphs linked op to op are executed together: all of them before anything else, none twice."""
-    links = _links(c)
+    yield from _whole(p, _links(c), "linked")
+
+
+@rule("P12.merged", "program", "workload", "strict")
+def merged_whole(c: Context, p: Program) -> Issues:
+    """Graphs that one program runs side by side (neighbours on different chips) run together in every program."""
+    groups = {g: group for group in _merged(c) for g in group}
+    if any(isinstance(item, Execute) and item.graph in groups for item in p.instructions):
+        yield from _whole(p, groups, "merged")
+
+
+def _whole(p: Program, links: dict[str, tuple[str, ...]], how: str) -> Issues:
     pending: list[str] = []
     for k, item in enumerate(p.instructions):
         if not isinstance(item, Execute):
@@ -63,21 +81,21 @@ def epochs_whole(c: Context, p: Program) -> Issues:
         if pending and pending[0] not in group:
             missing = [g for g in links[pending[0]] if g not in pending]
             yield str(k), f"graph {item.graph!r} is executed before {', '.join(map(repr, missing))}, which run " \
-                f"together with {pending[0]!r}", "execute linked graphs one after the other"
+                f"together with {pending[0]!r}", f"execute {how} graphs one after the other"
             pending = []
         elif item.graph in pending:
-            yield str(k), f"graph {item.graph!r} is executed again before the graphs linked to it", \
-                "execute linked graphs once each"
+            yield str(k), f"graph {item.graph!r} is executed again before the graphs {how} with it", \
+                f"execute {how} graphs once each"
             continue
         pending.append(item.graph)
         if len(pending) == len(group):
             pending = []
     if pending:
         missing = [g for g in links[pending[0]] if g not in pending]
-        yield "", f"{', '.join(map(repr, missing))} never run, but are linked to {pending[0]!r}", "execute them too"
+        yield "", f"{', '.join(map(repr, missing))} never run, but are {how} with {pending[0]!r}", "execute them too"
 
 
-@rule("G5.group", "netlist", "workload", "default")
+@rule("G5.group", "netlist", "workload")
 def epoch_members(c: Context) -> Issues:
     """Graphs linked op to op have one input_count and a chip of their own each."""
     for group in linked_graphs(c.n):
@@ -93,12 +111,30 @@ def epoch_members(c: Context) -> Issues:
                     f"{g.target_device}", "put a queue between them, or move one"
 
 
-def _plain(setting: QueueSetting) -> dict[str, Value]:
-    """Settings without those that only repeat the default."""
-    return {key: value for key, value in setting.fields.items() if value is not False}
+@rule("G5.merged", "netlist", "workload", "strict")
+def merged_members(c: Context) -> Issues:
+    """Graphs that run side by side, as neighbours in a program on different chips, have one input_count."""
+    for group in _merged(c):
+        graphs = [c.n.graphs[g] for g in group]
+        odd = next((g for g in graphs if g.input_count != graphs[0].input_count), None)
+        if odd is not None:
+            yield ("graphs", odd.name, "input_count"), f"input_count {odd.input_count}, but " \
+                f"{graphs[0].input_count} in graph {graphs[0].name!r}, which runs at the same time", \
+                "make them equal, or execute a graph of the same chips in between"
 
 
-@rule("G5.settings", "program", "workload", "default")
+def _differ(one: QueueSetting, other: QueueSetting) -> bool:
+    """Whether two settings surely differ; a variable may hold what the other setting says."""
+    for key in {**one.fields, **other.fields}:
+        if key == "rd_ptr_autoinc" and not (key in one.fields and key in other.fields):
+            continue  # its default depends on the kind of queue
+        a, b = one.fields.get(key, 0), other.fields.get(key, 0)
+        if a != b and not isinstance(a, str) and not isinstance(b, str):
+            return True
+    return False
+
+
+@rule("G5.settings", "program", "workload")
 def same_settings(c: Context, p: Program) -> Issues:
     """Settings of one queue in graphs that run together are equal."""
     links = _links(c)
@@ -113,20 +149,20 @@ def same_settings(c: Context, p: Program) -> Issues:
             seen, current, done = {}, group, set()
         done.add(item.graph)
         for name, setting in (item.settings or {}).items():
-            if name in seen and _plain(seen[name]) != _plain(setting):
+            if name in seen and _differ(seen[name], setting):
                 yield (str(k), "queue_settings", name), f"queue {name!r} is set otherwise for a graph that runs " \
                     f"together with {item.graph!r}", "make the settings equal"
             seen[name] = setting
 
 
-@rule("G1.zero", "setting", "golden", "default")
+@rule("G1.zero", "setting", "golden")
 def zero_needs_prologue(c: Context, s: Setting) -> Issues:
     """zero clears what a prologue loads: it needs one."""
     if s.setting.fields.get("zero") is True and s.setting.fields.get("prologue", False) is False:
         yield "zero", "zero without prologue", "write `prologue: true`"
 
 
-@rule("G2.wrptr", "setting", "golden", "default")
+@rule("G2.wrptr", "setting", "golden")
 def ram_autoinc(c: Context, s: Setting) -> Issues:
     """A ram whose write pointer advances has no prologue, epilogue or zero."""
     queue, fields = c.n.queues.get(s.queue), s.setting.fields
@@ -138,7 +174,7 @@ def ram_autoinc(c: Context, s: Setting) -> Issues:
                 "drop one of the two"
 
 
-@rule("G3.stream", "setting", "golden", "default")
+@rule("G3.stream", "setting", "golden", "strict")
 def streaming(c: Context, s: Setting) -> Issues:
     """A streamed queue holds a whole number of executes: entries a multiple of input_count."""
     queue, graph, fields = c.n.queues.get(s.queue), c.n.graphs.get(s.graph), s.setting.fields
@@ -154,7 +190,7 @@ def streaming(c: Context, s: Setting) -> Issues:
             f"{graph.input_count}", "make entries a multiple of input_count"
 
 
-@rule("G4.bound", "setting", "golden", "default")
+@rule("G4.bound", "setting", "golden")
 def bound_to_param(c: Context, s: Setting) -> Issues:
     """prologue and epilogue do not depend on a parameter of the program."""
     params = {name for item in s.program.instructions if isinstance(item, Param) for name in item.names}
@@ -163,7 +199,7 @@ def bound_to_param(c: Context, s: Setting) -> Issues:
             yield key, f"{key} is bound to parameter {s.setting.fields[key]!r}", "write true or false"
 
 
-@rule("G7.lifetime", "netlist", "golden", "default")
+@rule("G7.lifetime", "netlist", "golden")
 def lifetimes(c: Context) -> Issues:
     """A dynamic queue is allocated before it is deallocated, and not twice."""
     alive: set[str] = set()
