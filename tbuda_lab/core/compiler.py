@@ -21,6 +21,7 @@ from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
 from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place
@@ -97,7 +98,8 @@ def compile_graph(
     with clock.stage("passes"):
         passed = passes.run(graph, options)
     with clock.stage("lower"):
-        lowered = lower(passed.graph, spec, options)
+        edited = edit(lower(passed.graph, spec, options), spec, options, overrides)
+    lowered = edited.graph
     with clock.stage("balance"):
         models = op_models(lowered, spec, options, overrides)
     with clock.stage("place"):
@@ -110,7 +112,7 @@ def compile_graph(
             cancel=cancel,
             on_progress=lambda fraction, *_: clock.report("place", fraction),
         )
-    return finish(graph, passed.graph, lowered, placement, spec, options, overrides, clock)
+    return finish(graph, passed.graph, lowered, placement, spec, options, overrides, clock, edited.notes)
 
 
 def finish(
@@ -122,8 +124,10 @@ def finish(
     options: CompileOptions,
     overrides: Sequence[Override],
     clock: Clock,
+    notes: Sequence[Diagnostic] = (),
 ) -> CompileResult:
-    """The stages after placing: emission, the check of the netlist, and the bindings of the host."""
+    """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
+    before."""
     with clock.stage("emit"):
         emission = emit(lowered, placement, spec, options.microbatch)
     with clock.stage("check"):
@@ -147,7 +151,7 @@ def finish(
         device=spec,
         options=options,
         overrides=tuple(overrides),
-        diagnostics=(*placement.diagnostics, *findings),
+        diagnostics=(*notes, *placement.diagnostics, *findings),
         timings=clock.timings,
     )
 

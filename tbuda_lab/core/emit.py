@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.balancer.names import graph_name as graph_name
 from tbuda_lab.core.balancer.pickers import encode_row
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement
@@ -14,6 +15,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
+from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import (
     HwDepthwise,
     HwMatmul,
@@ -60,11 +62,6 @@ _KIND_ORDER = ("input", "output", "parameter", "constant", *SPARSE_KINDS, "e2e")
 def sorted_queues(placement: Placement) -> list[QueuePlacement]:
     """Queues in the writer's groups: inputs, outputs, parameters, constants, epoch to epoch; stable within each."""
     return sorted(placement.queues.values(), key=lambda q: _KIND_ORDER.index(q.kind))
-
-
-def graph_name(epoch: Epoch, device: DeviceSpec) -> str:
-    name = f"{epoch.direction}_0_{epoch.index}"
-    return name if device.arch == "grayskull" else f"{name}_temporal_epoch_{epoch.temporal}"
 
 
 def net_tms(tms: tuple[TM, ...]) -> list[schema.Tm] | None:
@@ -192,7 +189,7 @@ class _Emitter:
             if source not in self.host_fed:
                 producer = self.placement.models[source].profile
                 producer_row = self.placement.candidate(source)
-                if self.placement.ops[source].epoch != epoch.index:
+                if self.placement.ops[source].epoch != epoch.index or port in queued_ports(node):
                     source = self.queue_of_source["e2e", edge.source]
             tms = edge_tms(producer, producer_row, consumer, port, row)
             inputs.append(schema.OpInput(source, df, net_tms(tms)))

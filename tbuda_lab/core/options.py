@@ -44,6 +44,9 @@ class CompileOptions:
         return self.default_df_override or DataFormat.Float16_b
 
 
+FIRST = "first"
+"""Value of a break: before whichever of the ops it addresses is scheduled first, instead of before each."""
+
 Target = str | tuple[str, ...] | re.Pattern[str] | Callable[[Any], bool]
 
 
@@ -52,8 +55,12 @@ class Override:
     """One request of the user: `kind` is one of OVERRIDE_KINDS, `target` a name, names, a regex or a predicate.
 
     values by kind: op_size -> (rows, columns); t_stream_dir -> "n"|"r"|"c"|"rz"|"cz"; t_stream_shape -> (r, c);
-    u_kt -> int; op_placement -> {"start": (r, c), "transpose": bool, "chip": int}; epoch_break, chip_break -> True;
-    queue_channel -> {"chip": int, "channel": int}; input_buffer_multiplier -> {operand: factor}.
+    u_kt -> int; op_placement -> {"start": (r, c), "transpose": bool, "chip": int}; epoch_break, chip_break -> True
+    (a list of names: before whichever is scheduled first; a pattern or predicate: before each match) or FIRST;
+    queue_channel -> {"chip": int, "channel": int}; input_buffer_multiplier -> {operand: factor};
+    insert_nop (target: the op before) -> {"dest": reader, readers or None for all, "hoist_tms": bool, "nop_count": int,
+    "daisy_chain": bool}; insert_queue -> {"dest": as before, "port": operand or None};
+    schedule_constraint (target: ops in the order they are to run) -> True.
     """
 
     kind: str
@@ -75,7 +82,14 @@ class Override:
         return [n for n in names if predicate(n)]
 
 
+def broken(record: Override, order: Iterable[str]) -> list[str]:
+    """The ops of a schedule before which an epoch or chip break stands."""
+    found = record.matches(order) if record.value else []
+    return found[:1] if isinstance(record.target, tuple) or record.value == FIRST else found
+
+
 OVERRIDE_KINDS = (
     "op_size", "t_stream_dir", "t_stream_shape", "u_kt", "input_buffer_multiplier", "output_buffer_multiplier",
-    "dram_parameters", "op_placement", "epoch_break", "chip_break", "queue_channel",
+    "dram_parameters", "op_placement", "epoch_break", "chip_break", "queue_channel", "insert_nop", "insert_queue",
+    "schedule_constraint",
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_format
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override, Target
+from tbuda_lab.core.options import FIRST, CompileOptions, Override, Target
 from tbuda_lab.runtime.enums import CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.query import NodePredicateBuilder
@@ -53,9 +53,11 @@ class OverrideRecord:
             target: Target = self.target if isinstance(self.target, str) else tuple(str(p) for p in parts)
             return Override(self.kind, target, self.value, source="pybuda")
         names = [n for p in parts for n in ((p,) if isinstance(p, str) else p.names(graph))]
+        listed = isinstance(self.target, tuple) and self.kind in ("epoch_break", "chip_break")
         patterns = [re.escape(name) + r"(\.dc\..*|\.lc\d+)?" for name in names]
         patterns += [p.text for p in parts if isinstance(p, NodePredicateBuilder) and p.kind == "name"]
-        return Override(self.kind, re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)"), self.value, "pybuda")
+        value = FIRST if listed else self.value
+        return Override(self.kind, re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)"), value, "pybuda")
 
 
 @dataclasses.dataclass
@@ -182,7 +184,11 @@ class CompilerConfig:
 
     def resolved(self, graph: Graph) -> tuple[Override, ...]:
         """All override records for one traced graph."""
-        return tuple(record.resolve(graph) for record in self.overrides)
+        queues = tuple(
+            Override("insert_queue", producer, {"dest": consumer, "port": port}, source="pybuda")
+            for producer, consumer, port in self.insert_queues
+        )
+        return (*(record.resolve(graph) for record in self.overrides), *queues)
 
 
 def _flag(text: str) -> bool:
@@ -375,6 +381,52 @@ def override_op_placement(
         config.add("chip_break", op_name)
 
 
+def insert_nop(
+    src_op: str | NodePredicateBuilder,
+    dest_ops: str | Sequence[str],
+    *,
+    hoist_tms: bool = True,
+    nop_count: int = 1,
+    daisy_chain: bool = False,
+) -> None:
+    """Put `nop_count` nops between an op and one or several of its readers, called `buffer_<i>_<src>_<dest>`.
+
+    Several readers share the nops, or follow each other along them in a daisy chain. hoist_tms: the edge's TMs are
+    applied before the nops (they then copy what the reader reads), else behind them.
+    """
+    dests = (dest_ops,) if isinstance(dest_ops, str) else tuple(dest_ops)
+    if not isinstance(src_op, str | NodePredicateBuilder) or not dests or not all(isinstance(d, str) for d in dests):
+        raise PipelineError(f"insert_nop takes the names of an op and of its readers, not {src_op!r} and {dest_ops!r}")
+    for what, flag in (("hoist_tms", hoist_tms), ("daisy_chain", daisy_chain)):
+        if not isinstance(flag, bool):
+            raise PipelineError(f"insert_nop: {what} is True or False, not {flag!r}")
+    value = {"dest": dests, "hoist_tms": hoist_tms, "nop_count": nop_count, "daisy_chain": daisy_chain}
+    _get_global_compiler_config().add("insert_nop", src_op, value)
+
+
+def insert_buffering_nop(
+    src_op: str, dest_ops: str | Sequence[str], *, hoist_tms: bool = True, nop_count: int = 1, daisy_chain: bool = False
+) -> None:
+    """The old name of `insert_nop`."""
+    warnings.warn("insert_buffering_nop is called insert_nop now", DeprecationWarning, stacklevel=2)
+    insert_nop(src_op, dest_ops, hoist_tms=hoist_tms, nop_count=nop_count, daisy_chain=daisy_chain)
+
+
+def _internal_insert_fj_buffering_nop(
+    src_op: str, dest_ops: str | Sequence[str], *, hoist_tms: bool = True, nop_count: int = 1, daisy_chain: bool = False
+) -> None:
+    """`insert_nop`: nops that buffer for a fork are nops like any other here."""
+    insert_nop(src_op, dest_ops, hoist_tms=hoist_tms, nop_count=nop_count, daisy_chain=daisy_chain)
+
+
+def add_schedule_constraint(partial_ordering: Sequence[str]) -> None:
+    """These ops run in this order, whatever the scheduler policy would do."""
+    names = () if isinstance(partial_ordering, str) else tuple(partial_ordering)
+    if len(names) < 2 or not all(isinstance(n, str) for n in names):
+        raise PipelineError(f"add_schedule_constraint takes a list of op names, not {partial_ordering!r}")
+    _get_global_compiler_config().add("schedule_constraint", names)
+
+
 def add_cpu_fallback_ops(op_types: str | list[str]) -> None:
     """Op types that run on the host."""
     _get_global_compiler_config().cpu_fallback_ops.update([op_types] if isinstance(op_types, str) else op_types)
@@ -401,14 +453,8 @@ def _refused(name: str, instead: str) -> Callable[..., None]:
     return refuse
 
 
-insert_nop = _refused("insert_nop", "give the ops sizes with override_op_size, or break the epoch between them")
-insert_buffering_nop = _refused("insert_buffering_nop", "use override_input_buffer_multiplier")
-_internal_insert_fj_buffering_nop = _refused(
-    "_internal_insert_fj_buffering_nop", "use override_input_buffer_multiplier"
-)
 insert_fracture_group = _refused("insert_fracture_group", "split the op in the model")
 override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")
-add_schedule_constraint = _refused("add_schedule_constraint", "order ops with set_epoch_break")
 configure_mixed_precision = _refused("configure_mixed_precision", "set one format for all with default_df_override")
 set_num_repeated_patterns = _refused("set_num_repeated_patterns", "identical ops share their tables without it")
 

@@ -24,10 +24,11 @@ from tbuda_lab.core.epochsim.walks import (
     stripes,
 )
 from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.lowering.edits import queued_ports
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import OpModels
-    from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.epochsim.compiled import Compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Built:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def build(result: CompileResult, constants: EpochConstants) -> Built:
+def build(result: Compiled, constants: EpochConstants) -> Built:
     """Ops with their steps, edges with what they need, free and may hold.
 
     An edge within an epoch holds the producer's output buffer and the reader's input buffer. An edge between chips that
@@ -61,7 +62,7 @@ def build(result: CompileResult, constants: EpochConstants) -> Built:
 
 
 class _Builder:
-    def __init__(self, result: CompileResult, constants: EpochConstants) -> None:
+    def __init__(self, result: Compiled, constants: EpochConstants) -> None:
         self.result, self.constants = result, constants
         self.graph, self.placement = result.lowered, result.placement
         self.orders = dict(self.placement.ublock_order) or ublock_orders(self.graph)
@@ -113,6 +114,8 @@ class _Builder:
                 if steps.count >= min(self.constants.max_steps, steps.blocks * steps.parts):
                     continue
                 for source, port in self._feeds(name):
+                    if self._queued(source, name, port):
+                        continue
                     walk, producer = self._walk(source, name, port), self._steps_of(source)
                     largest = int(np.diff(producer.emit(), prepend=0).max())
                     if walk.step + largest > self._held(source, name, port):
@@ -128,6 +131,11 @@ class _Builder:
             for port, source in enumerate(self.graph[name].sources)
             if source in self.number and self.temporal[source] == self.temporal[name]
         ]
+
+    def _queued(self, source: str, name: str, port: int) -> bool:
+        """Whether an operand comes through a DRAM queue, which holds the whole batch."""
+        apart = self.placement.ops[source].epoch != self.placement.ops[name].epoch
+        return apart or port in queued_ports(self.graph[name])
 
     def _grid(self, name: str) -> tuple[int, int]:
         row = self._table(name)[2]
@@ -220,7 +228,7 @@ class _Builder:
         key = (*self._key(source, name, port), p_stripes, c_stripes)
         if key not in self._flows:
             self._flows[key] = part_flows(walk, steps, self._grid(source), p_stripes, self._grid(name), c_stripes)
-        queued = self.placement.ops[source].epoch != self.placement.ops[name].epoch
+        queued = self._queued(source, name, port)
         held = self._held(source, name, port)
         if not queued and walk.within > held:
             self._too_small(source, name, walk.within, held)

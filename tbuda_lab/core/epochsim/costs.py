@@ -11,9 +11,10 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, limiter_name, limits, traffic
 from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.graph import NodeKind
+from tbuda_lab.core.lowering.edits import queued_ports
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.epochsim.compiled import Compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class OpCost:
     output: str
 
 
-def op_costs(result: CompileResult) -> dict[str, OpCost]:
+def op_costs(result: Compiled) -> dict[str, OpCost]:
     """By op. The balancer's own bandwidth model, with the cores that use DRAM and the host link counted per epoch."""
     graph, placement = result.lowered, result.placement
     users = graph.users()
@@ -80,20 +81,24 @@ def op_costs(result: CompileResult) -> dict[str, OpCost]:
 
 
 def _moves(
-    result: CompileResult, outer: dict[str, str], users: list[tuple[str, int]], name: str
+    result: Compiled, outer: dict[str, str], users: list[tuple[str, int]], name: str
 ) -> tuple[tuple[str, ...], str]:
     """Over what each operand and the output move; `outer`: where the queues of the graph's leaves and outputs lie."""
     graph, placement = result.lowered, result.placement
     epoch = placement.ops[name].epoch
 
-    def between(other: str) -> str:
-        return NOC if placement.ops[other].epoch == epoch else DRAM
+    def between(other: str, reader: str, port: int) -> str:
+        queued = placement.ops[other].epoch != epoch or port in queued_ports(graph[reader])
+        return DRAM if queued else NOC
 
-    where = tuple(between(s) if s in placement.ops else outer.get(s, DRAM) for s in graph[name].sources)
+    where = tuple(
+        between(s, name, port) if s in placement.ops else outer.get(s, DRAM)
+        for port, s in enumerate(graph[name].sources)
+    )
     output = ""
-    for user, _ in users:
+    for user, port in users:
         if user in placement.ops:
-            place = between(user)
+            place = between(user, user, port)
         else:
             place = outer.get(user, DRAM) if graph[user].kind is NodeKind.OUTPUT else ""
         output = max(output, place, key=("", NOC, HOST, DRAM).index)

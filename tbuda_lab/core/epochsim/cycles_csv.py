@@ -6,17 +6,17 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.core.emit import graph_name
+from tbuda_lab.core.balancer.names import graph_name
 from tbuda_lab.core.epochsim.costs import op_costs
 from tbuda_lab.core.epochsim.files import replacing
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.epochsim.compiled import Compiled
 
 COLUMNS = ("op", "graph", "kernel_cycles", "limiter_cycles", "limiter")
 
 
-def write_cycles_csv(result: CompileResult, path: str | Path) -> None:
+def write_cycles_csv(result: Compiled, path: str | Path) -> None:
     """One line per op in the netlist's order: cycles per input of the kernel, of whatever limits the op (the slowest of
     kernel, operands and output at the compile's microbatch), and what that is: "kernel", "input 1 dram",
     "output noc", ... Raises `OutputError`."""

@@ -19,7 +19,7 @@ from tbuda_lab.core.epochsim.trace import Trace, TraceEpoch, TraceOp, WaitKind
 from tbuda_lab.core.errors import Diagnostic
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.epochsim.compiled import Compiled
 
 
 _DEFAULTS = EpochConstants()
@@ -114,7 +114,7 @@ class EpochTrace:
 
 
 def simulate(
-    result: CompileResult,
+    result: Compiled,
     batch: int = 1,
     constants: EpochConstants = _DEFAULTS,
     per_run: int | None = None,
@@ -162,7 +162,7 @@ def simulate(
     )
 
 
-def _stalls(result: CompileResult, built: Built, run: NetworkRun, batch: int, per_run: int) -> tuple[Stall, ...]:
+def _stalls(result: Compiled, built: Built, run: NetworkRun, batch: int, per_run: int) -> tuple[Stall, ...]:
     def names(ops: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(built.network.ops[i].name for i in ops))
 
@@ -192,7 +192,7 @@ class _Clock:
     """When each epoch of each round of the loop starts."""
 
     def __init__(
-        self, result: CompileResult, built: Built, run: NetworkRun, constants: EpochConstants, batch: int, per_run: int
+        self, result: Compiled, built: Built, run: NetworkRun, constants: EpochConstants, batch: int, per_run: int
     ) -> None:
         self.result, self.built, self.run, self.constants = result, built, run, constants
         self.batch, self.per_run = batch, per_run

@@ -18,14 +18,15 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
             # Masks and selections mix large and small numbers in one block: not for a shared exponent.
             node.df = wide if node.kind is NodeKind.CONSTANT else default
         if node.kind is NodeKind.OP:
-            _assign_op(graph, node, device, options)
+            assign_op(graph, node, device, options)
     for output in graph.outputs:
         producer = graph[output.inputs[0].source]
         producer.df = sixteen_bit(producer.df or default)  # untilised results are plain numbers
         output.df = producer.df
 
 
-def _assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOptions) -> None:
+def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOptions) -> None:
+    """Set the formats and the fidelity of one op whose operands have theirs."""
     assert node.df is not None
     if isinstance(node.op, HwSplice):
         formats = [graph[s].df for s in node.sources]

@@ -123,7 +123,9 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
     inside = range(segment.first, segment.last)
     found: dict[tuple[int, int, int], ForkJoin] = {}
     for fork in inside:
-        branches = [(r, p) for r, p in problem.facts[fork].readers if r in inside]
+        branches = [
+            (r, p) for r, p in problem.facts[fork].readers if r in inside and p not in problem.facts[r].queued
+        ]
         if len(branches) < 2:
             continue
         volume = epoch.volume(fork)
@@ -132,6 +134,8 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
         for op in range(fork + 1, segment.last):
             arriving: dict[int, list[tuple[int, Branch, Branch]]] = {}
             for port, producer in enumerate(problem.facts[op].producers):
+                if port in problem.facts[op].queued:
+                    continue  # a DRAM queue holds whatever has to wait there
                 if producer == fork:
                     start = Branch((), port, 0.0, epoch.output_tiles(fork) / volume)
                     arriving.setdefault(branches.index((op, port)), []).append((port, start, start))

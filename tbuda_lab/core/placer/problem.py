@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.options import CompileOptions
 
 BIG = 1 << 30
@@ -32,7 +34,8 @@ class Pin:
 @dataclasses.dataclass(frozen=True)
 class OpFacts:
     """One op of the schedule. `producers[p]`: number of the op that feeds operand p, or -1 for a queue, whose place is
-    `queue_place[p]`. `readers`: (number, operand) of the ops that read it."""
+    `queue_place[p]`. `readers`: (number, operand) of the ops that read it. `queued`: operands that come through a DRAM
+    queue although their producer may run beside the op; `queued_out`: whether a reader takes it from such a queue."""
 
     name: str
     producers: tuple[int, ...]
@@ -40,6 +43,12 @@ class OpFacts:
     readers: tuple[tuple[int, int], ...]
     host_output: bool
     dram_output: bool
+    queued: tuple[int, ...] = ()
+    queued_out: bool = False
+
+    def by_noc(self, port: int, first: int, last: int) -> bool:
+        """Whether an operand comes straight from an op when [first, last) is one epoch."""
+        return first <= self.producers[port] < last and port not in self.queued
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +101,29 @@ class Problem:
         self._dram_cores: dict[tuple[object, ...], np.ndarray] = {}
         self._kinds: list[tuple[object, ...]] = []
 
+    def twin(
+        self, models: Mapping[str, OpModels], pins: Mapping[str, Pin], breaks: frozenset[str]
+    ) -> Problem:
+        """The same graph in the same order with other candidates, pins and epoch breaks. All that is kept by signature
+        is shared, so what was computed for one serves the other."""
+        made = copy.copy(self)
+        made.models = models
+        made.pins, made.breaks = dict(pins), breaks
+        made.tables = [models[name] for name in self.order]
+        made.profiles = [_profile(t) for t in made.tables]
+        for table in made.tables:
+            if table.signature not in made.legal:
+                made.legal[table.signature] = table.legal()
+        made.refusals = {}
+        made._kinds = []
+        return made
+
+    def with_table(self, op: int, table: OpModels) -> Problem:
+        """The same with other candidates for one op."""
+        if table.signature == self.tables[op].signature:
+            return self
+        return self.twin({**self.models, self.order[op]: table}, self.pins, self.breaks)
+
     def _facts(self) -> list[OpFacts]:
         users = self.graph.users()
         input_place = HOST if inputs_on_host(self.device, self.options) else DRAM
@@ -110,6 +142,8 @@ class Problem:
                     tuple(sorted(readers)),
                     outputs and output_place == HOST,
                     outputs and output_place == DRAM,
+                    queued_ports(node),
+                    any(p in queued_ports(self.graph[u]) for u, p in users[name]),
                 )
             )
         return facts
@@ -119,10 +153,10 @@ class Problem:
         """Over what each operand and the output of `op` moves when [first, last) is one epoch."""
         fact = self.facts[op]
         where = tuple(
-            place if p < 0 else (NOC if first <= p < last else DRAM)
-            for p, place in zip(fact.producers, fact.queue_place, strict=True)
+            place if p < 0 else (NOC if fact.by_noc(port, first, last) else DRAM)
+            for port, (p, place) in enumerate(zip(fact.producers, fact.queue_place, strict=True))
         )
-        if fact.dram_output or any(not first <= r < last for r, _ in fact.readers):
+        if fact.dram_output or fact.queued_out or any(not first <= r < last for r, _ in fact.readers):
             return where, DRAM
         if fact.host_output:
             return where, HOST
@@ -222,6 +256,7 @@ class Problem:
                     len(fact.readers),
                     fact.host_output,
                     fact.dram_output,
+                    fact.queued,
                 )
                 for i, (name, fact) in enumerate(zip(self.order, self.facts, strict=True))
             ]

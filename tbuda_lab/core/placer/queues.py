@@ -17,6 +17,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
+from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.dram import Request, align, allocate, allocate_host
@@ -272,7 +273,11 @@ class QueuePlanner:
         assert profile is not None
         grid = (int(row["grid_r"]), int(row["grid_c"]))
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
-        later = [r for r, _ in self._readers(node.name) if self.placed[r].epoch != spot.epoch]
+        later = [
+            r
+            for r, port in self._readers(node.name)
+            if self.placed[r].epoch != spot.epoch or port in queued_ports(self.graph[r])
+        ]
         # every stage between the writer and its last reader works on a batch of its own
         stages = [self.stage[spot.chip], *(self.stage[self.placed[r].chip] for r in later)]
         if later:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import heapq
+import itertools
 from collections import deque
+from collections.abc import Sequence
 
-from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul
+from tbuda_lab.core.options import Override
 
 POLICIES = ("ModuleInputsBFS", "Topological", "LongestPath")
 
@@ -53,6 +58,76 @@ def outputs_last(graph: Graph, order: tuple[str, ...]) -> tuple[str, ...]:
     users = graph.users()
     ends = {n for n in order if users[n] and all(graph[u].kind is NodeKind.OUTPUT for u, _ in users[n])}
     return (*(n for n in order if n not in ends), *(n for n in order if n in ends))
+
+
+def constrained(graph: Graph, order: tuple[str, ...], overrides: Sequence[Override]) -> tuple[str, ...]:
+    """The order with the user's constraints kept: `schedule_constraint` names ops that are to run in the order given.
+
+    Every other op stays as early as it was, as far as producers and constraints allow. Raises `OverrideError` for names
+    that are no ops and for an order that no schedule can have.
+    """
+    pairs: list[tuple[str, str]] = []
+    wrong: list[Diagnostic] = []
+    for record in overrides:
+        if record.kind != "schedule_constraint":
+            continue
+        names = record.target if isinstance(record.target, tuple) else tuple(record.matches(order))
+        missing = [n for n in names if n not in order]
+        if missing or len(set(names)) < 2 or len(set(names)) < len(names):
+            near = difflib.get_close_matches(missing[0], order, n=1, cutoff=0.5) if missing else []
+            text = f"{', '.join(missing)} is no op of this graph" if missing else "an order takes two ops or more, once"
+            fix = f"did you mean {near[0]!r}?" if near else "names of ops, in the order they are to run"
+            where = missing[0] if missing else ", ".join(names)
+            wrong.append(Diagnostic("error", where, "override-schedule_constraint", text, fix))
+            continue
+        pairs += itertools.pairwise(names)
+    if wrong:
+        raise OverrideError("schedule constraints that cannot be honoured", wrong)
+    return _reordered(graph, order, pairs) if pairs else order
+
+
+def _reordered(graph: Graph, order: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, ...]:
+    number = {name: i for i, name in enumerate(order)}
+    before: dict[str, set[str]] = {n: {s for s in graph[n].sources if s in number} for n in order}
+    for first, second in pairs:
+        before[second].add(first)
+    after: dict[str, list[str]] = {n: [] for n in order}
+    for name, sources in before.items():
+        for source in sources:
+            after[source].append(name)
+    waiting = {n: len(s) for n, s in before.items()}
+    ready = [number[n] for n, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    result: list[str] = []
+    while ready:
+        name = order[heapq.heappop(ready)]
+        result.append(name)
+        for other in after[name]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                heapq.heappush(ready, number[other])
+    if len(result) == len(order):
+        return tuple(result)
+    stuck = set(order) - set(result)
+    first, second = next((a, b) for a, b in pairs if a in stuck and b in stuck and _leads(before, b, a))
+    text = f"{first} cannot run before {second}: its operands, or another constraint, wait for {second}"
+    raise OverrideError(
+        "schedule constraints that cannot be honoured",
+        [Diagnostic("error", first, "override-schedule_constraint", text, f"put {second} before {first}")],
+    )
+
+
+def _leads(before: dict[str, set[str]], first: str, last: str) -> bool:
+    """Whether `last` waits for `first`, directly or not."""
+    stack, seen = [last], {last}
+    while stack:
+        for source in before[stack.pop()]:
+            if source == first:
+                return True
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return False
 
 
 def _breadth_first(graph: Graph, topological: list[str]) -> list[str]:

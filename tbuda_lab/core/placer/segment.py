@@ -73,11 +73,15 @@ class EdgeBook:
             problem.edge_costs[key] = found
         return found
 
+    def joined(self, reader: int, port: int) -> bool:
+        """Whether an operand of an op of this epoch comes straight from another one."""
+        return self.first <= reader < self.last and self.problem.facts[reader].by_noc(port, self.first, self.last)
+
     def users_ok(self) -> int | None:
         """The first op with more readers than an op may have, if any: readers here, and one queue for the rest."""
         for op in range(self.first, self.last):
             fact = self.problem.facts[op]
-            inside = sum(self.first <= r < self.last for r, _ in fact.readers)
+            inside = sum(self.joined(r, p) for r, p in fact.readers)
             queues = int(inside < len(fact.readers)) + int(fact.host_output or fact.dram_output)
             if inside + queues > MAX_USERS:
                 return op
@@ -91,7 +95,7 @@ class EdgeBook:
         for port, producer in enumerate(fact.producers):
             if producer < 0:
                 use.dram_in += 1
-            elif producer in self.rows:
+            elif producer in self.rows and self.joined(op, port):
                 cost = self.edge(producer, self.rows[producer], op, port, row)
                 if cost.reason is not EdgeReason.LEGAL:
                     self.refusal = (producer, op, cost.reason)
@@ -99,8 +103,8 @@ class EdgeBook:
                 use.consumer_phases += cost.consumer_phases
                 if not self._room(producer, self.rows[producer], (op, port), cost):
                     return False
-            elif producer < self.first and producer in self.outside:
-                cost = self.edge(producer, self.outside[producer], op, port, row, queue=True)
+            elif (p_row := self.rows.get(producer, self.outside.get(producer))) is not None:
+                cost = self.edge(producer, p_row, op, port, row, queue=True)
                 use.dram_in += cost.fan_in
                 if use.dram_in > MAX_DRAM_IN_QUEUES:
                     self.refusal = (producer, op, EdgeReason.DRAM_QUEUES)
@@ -110,7 +114,13 @@ class EdgeBook:
             return False
         out = EdgeCost(EdgeReason.LEGAL)
         for reader, port in fact.readers:
-            if reader in self.rows and self.first <= reader < self.last:
+            if reader not in self.rows or not self.first <= reader < self.last:
+                continue
+            if not self.joined(reader, port):
+                if self._buffers(reader, {op: row}) > MAX_DRAM_IN_QUEUES:
+                    self.refusal = (op, reader, EdgeReason.DRAM_QUEUES)
+                    return False
+            else:
                 cost = self.edge(op, row, reader, port, self.rows[reader])
                 if cost.reason is not EdgeReason.LEGAL:
                     self.refusal = (op, reader, cost.reason)
@@ -119,6 +129,17 @@ class EdgeBook:
                     EdgeReason.LEGAL, out.fan_out + cost.fan_out, 0, out.producer_phases + cost.producer_phases
                 )
         return self._within(op, out)
+
+    def _buffers(self, op: int, new: Mapping[int, int]) -> int:
+        """DRAM buffers that a core of an op with a row reads, with the rows of `new` beside those chosen."""
+        fact, total = self.problem.facts[op], 0
+        for port, producer in enumerate(fact.producers):
+            row = new.get(producer, self.rows.get(producer, self.outside.get(producer)))
+            if producer < 0:
+                total += 1
+            elif row is not None and not self.joined(op, port):
+                total += self.edge(producer, row, op, port, self.rows[op], queue=True).fan_in
+        return total
 
     def _within(self, op: int, cost: EdgeCost) -> bool:
         if cost.fan_out > MAX_FAN_OUT_STREAMS:
@@ -133,7 +154,7 @@ class EdgeBook:
         """Streams and phases of a producer over all its readers, with one more."""
         fan_out, phases = cost.fan_out, cost.producer_phases
         for reader, port in self.problem.facts[producer].readers:
-            if (reader, port) != new and reader in self.rows:
+            if (reader, port) != new and reader in self.rows and self.joined(reader, port):
                 other = self.edge(producer, p_row, reader, port, self.rows[reader])
                 fan_out += other.fan_out
                 phases += other.producer_phases

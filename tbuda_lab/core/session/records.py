@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.lowering.edits import cut_edges, is_edit, nops_between
+from tbuda_lab.core.options import Override, broken
 from tbuda_lab.core.session.commands import override_python, target_text
 
 
@@ -46,14 +46,19 @@ def records_of(
 
 def _judged(override: Override, result: CompileResult) -> OverrideRecord:
     placement = result.placement
-    names = placement.queues if override.kind == "queue_channel" else placement.ops
+    names = list(placement.queues if override.kind == "queue_channel" else placement.ops)
+    if is_edit(override):
+        names = list(result.lowered.nodes)
+    elif override.kind in ("epoch_break", "chip_break"):
+        names = list(placement.schedule)
     matched = tuple(override.matches(names))
-    obtained = {name: _obtained(override, name, placement) for name in matched}
+    obtained = {name: _obtained(override, name, result) for name in matched}
     said = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
     if not matched:
         because = "; ".join(f"{d.message}; {d.fix}" for d in said) or "no op or queue of that name"
         return _record(override, matched, obtained, "unmatched", because)
-    wrong = [name for name in matched if not _as_asked(override, obtained[name])]
+    asked = broken(override, matched) if override.kind in ("epoch_break", "chip_break") else matched
+    wrong = [name for name in asked if not _as_asked(override, obtained[name])]
     state = "missed" if wrong else "obtained"
     if wrong:
         parts = [f"{name} has {obtained[name]!r}" for name in wrong[:3]]
@@ -96,9 +101,17 @@ def _addresses(override: Override, where: str) -> bool:
     return bool(override.matches([where]))
 
 
-def _obtained(override: Override, name: str, placement: Placement) -> Any:
-    """What an op or queue has of what the override asks."""
-    kind = override.kind
+def _obtained(override: Override, name: str, result: CompileResult) -> Any:
+    """What an op or queue has of what the override asks: for a nop or queue on an edge, the names of the nops or of the
+    reading ops and their operands; for a schedule constraint, when the op runs."""
+    kind, placement = override.kind, result.placement
+    if is_edit(override):
+        dest = override.value.get("dest") if isinstance(override.value, dict) else None
+        readers = (dest,) if isinstance(dest, str) else dest
+        found = nops_between if kind == "insert_nop" else cut_edges
+        return found(result.lowered, name, readers)
+    if kind == "schedule_constraint":
+        return placement.schedule.index(name)
     if kind == "queue_channel":
         queue = placement.queues[name]
         channels = sorted({channel for channel, _ in queue.buffers})
@@ -125,6 +138,12 @@ def _obtained(override: Override, name: str, placement: Placement) -> Any:
 
 def _as_asked(override: Override, got: Any) -> bool:
     wanted = override.value
+    if is_edit(override):
+        return bool(got)
+    if override.kind == "schedule_constraint":
+        return True  # an order that cannot be had stops the compile
+    if override.kind in ("epoch_break", "chip_break"):
+        return bool(got) or not wanted
     if isinstance(wanted, dict) and isinstance(got, dict):
         return {k: got.get(k) for k in wanted} == {k: tuple(v) if isinstance(v, list) else v for k, v in wanted.items()}
     if isinstance(wanted, list):

@@ -19,12 +19,14 @@ from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler import Clock, CompileResult, finish
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.edits import edit, edits_of, is_edit
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place
 from tbuda_lab.core.session.placing import Placed, Placing
-from tbuda_lab.core.session.state import State
+from tbuda_lab.core.session.state import State, frozen
 
 BACK_END = (
     "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
@@ -65,6 +67,7 @@ class Front:
     key: Hashable
     passed: Graph
     lowered: Graph
+    notes: tuple[Diagnostic, ...] = ()
 
 
 class Stages:
@@ -83,8 +86,10 @@ class Stages:
         self.runs[stage] = self.runs.get(stage, 0) + 1
 
     # -- stage by stage --------------------------------------------------------------------------------------
-    def front(self, graph: Graph, options: CompileOptions, clock: Clock) -> Front:
-        """Passes and lowering."""
+    def front(
+        self, graph: Graph, options: CompileOptions, clock: Clock, overrides: Sequence[Override] = ()
+    ) -> Front:
+        """Passes and lowering, with the nops and queues that the overrides ask for."""
         plain = CompileOptions()
         key = dataclasses.replace(options, **{name: getattr(plain, name) for name in BACK_END})
 
@@ -97,7 +102,16 @@ class Stages:
                 lowered = lower(passed.graph, self.device, options)
             return Front(key, passed.graph, lowered)
 
-        return self._fronts.get_or(key, make)
+        front: Front = self._fronts.get_or(key, make)
+        edits = edits_of(overrides)
+        if not edits:
+            return front
+
+        def edited() -> Front:
+            found = edit(front.lowered, self.device, options, edits)
+            return Front((key, frozen(edits)), front.passed, found.graph, found.notes)
+
+        return self._fronts.get_or((key, frozen(edits)), edited)
 
     def profiles(self, front: Front, options: CompileOptions) -> dict[str, OpProfile]:
         """What of every op decides its candidates."""
@@ -163,10 +177,11 @@ class Stages:
 
     def placed(self, graph: Graph, state: State, clock: Clock) -> tuple[Front, Placed]:
         """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
-        front = self.front(graph, state.options, clock)
+        front = self.front(graph, state.options, clock, state.overrides)
 
         def make() -> Placed:
-            if not self.keep_epochs and state.overrides != state.base:
+            anew = not self.keep_epochs or _graph_edits(state.overrides) != _graph_edits(state.base)
+            if anew and state.overrides != state.base:
                 return self.anchor(front, dataclasses.replace(state, base=state.overrides), clock).whole()
             anchor = self.anchor(front, state, clock)
             if state.overrides == state.base:
@@ -187,4 +202,20 @@ class Stages:
         front, placed = self.placed(graph, state, clock)
         with clock.stage("place"):
             placement = placed.placement()
-        return finish(graph, front.passed, front.lowered, placement, self.device, state.options, state.overrides, clock)
+        return finish(
+            graph,
+            front.passed,
+            front.lowered,
+            placement,
+            self.device,
+            state.options,
+            state.overrides,
+            clock,
+            front.notes,
+        )
+
+
+def _graph_edits(overrides: Sequence[Override]) -> Hashable:
+    """What changes the ops or their order: epochs chosen for another graph cannot be kept."""
+    found: Hashable = frozen([o for o in overrides if is_edit(o) or o.kind == "schedule_constraint"])
+    return found

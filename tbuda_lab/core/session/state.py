@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tbuda_lab.core.lowering.edits import edit_key, is_edit
 from tbuda_lab.core.options import CompileOptions, Override
 
 
@@ -31,10 +32,11 @@ class State:
         return next((o for o in self.overrides if o.kind == kind and o.target == target), None)
 
     def put(self, override: Override) -> State:
-        """With `override`, in the place of an earlier one of the same kind and target."""
+        """With `override`, in the place of an earlier one of the same kind and target (for nops and queues: edge)."""
         found = list(self.overrides)
         for i, old in enumerate(found):
-            if old.kind == override.kind and old.target == override.target:
+            same = edit_key(old) == edit_key(override) if is_edit(override) else old.target == override.target
+            if old.kind == override.kind and same:
                 found[i] = override
                 return dataclasses.replace(self, overrides=tuple(found))
         return dataclasses.replace(self, overrides=(*self.overrides, override))

@@ -55,7 +55,8 @@ def compare_placed(before: Placed, after: Placed) -> WhatIf:
     displaced = tuple(
         Displaced(name, was[name], spot)
         for name, spot in now.items()
-        if (was[name].start, was[name].size, was[name].transposed, was[name].chip, was[name].epoch)
+        if name in was
+        and (was[name].start, was[name].size, was[name].transposed, was[name].chip, was[name].epoch)
         != (spot.start, spot.size, spot.transposed, spot.chip, same.get(spot.epoch, -1))
     )
     old, new = _costs(before), _costs(after)

@@ -218,7 +218,7 @@ class Working:
 
     def _front(self, state: State) -> Front:
         clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), None)
-        return self._stages.front(self.trace(), state.options, clock)
+        return self._stages.front(self.trace(), state.options, clock, state.overrides)
 
     def run(self, inputs: Sequence[Any] | None = None, mode: str = "golden") -> list[list[torch.Tensor]]:
         """Run samples on the simulated device (default: the sample inputs); outputs per sample, in order."""

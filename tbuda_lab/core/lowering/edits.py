@@ -1,0 +1,237 @@
+"""Edits of a lowered graph that the user (or the placer) asks for: nops on edges, and edges cut to DRAM queues.
+
+They come before the balancer, so that everything after it sees one graph: an inserted nop is an op like any other, and
+an edge through a queue is marked on its reader. Nops first, then queues, each in the order they were asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.graph import TM, Graph, Node, NodeKind
+from tbuda_lab.core.lowering.dataformats import assign_op
+from tbuda_lab.core.lowering.legalise import MAX_READERS, insert_nop
+from tbuda_lab.core.options import CompileOptions, Override
+
+EDIT_KINDS = ("insert_nop", "insert_queue")
+"""Kinds of override that change the graph."""
+
+QUEUED = "queued"
+"""Attribute of an op: the operands that it reads from a DRAM queue although their producers are ops."""
+
+BETWEEN = "between"
+"""Attribute of an inserted nop: the op before the first nop of its chain, and then the ops behind the last."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Edited:
+    """The graph after the edits (the very same one when there are none), and what was done otherwise than asked."""
+
+    graph: Graph
+    notes: tuple[Diagnostic, ...] = ()
+
+
+def is_edit(override: Override) -> bool:
+    """Whether an override changes the graph."""
+    return override.kind in EDIT_KINDS
+
+
+def edits_of(overrides: Sequence[Override]) -> tuple[Override, ...]:
+    """Those that change the graph, in their order."""
+    return tuple(o for o in overrides if is_edit(o))
+
+
+def queued_ports(node: Node) -> tuple[int, ...]:
+    """Operands that a cut edge brings to an op: read from a DRAM queue, whatever epoch their producer is in."""
+    return tuple(node.attrs.get(QUEUED, ()))
+
+
+def nops_between(graph: Graph, source: str, readers: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Inserted nops between an op and (some of) its readers, in graph order."""
+    found = []
+    for node in graph.ops:
+        ends = node.attrs.get(BETWEEN)
+        if ends and ends[0] == source and (readers is None or set(ends[1:]) & set(readers)):
+            found.append(node.name)
+    return tuple(found)
+
+
+def cut_edges(graph: Graph, source: str, readers: Sequence[str] | None = None) -> tuple[tuple[str, int], ...]:
+    """(reader, operand) of the edges from an op (or the nops behind it) that go through a queue."""
+    return tuple(
+        (node.name, port)
+        for node in graph.ops
+        if readers is None or node.name in readers
+        for port in queued_ports(node)
+        if source in (node.inputs[port].source, _origin(graph, node.inputs[port].source))
+    )
+
+
+def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> Edited:
+    """A copy of a lowered graph with the nops and queues that the overrides ask for.
+
+    insert_nop on src -> dst: `buffer_<i>_<src>_<dst>` for the i-th of its nops; several readers of one override share
+    them, named by the first reader, or follow each other in a daisy chain. With `hoist_tms` the TMs of the edge stand
+    before the first nop, else behind the last.
+
+    Raises `OverrideError` naming every request that cannot be met, before anything else is computed.
+    """
+    wanted = _latest(edits_of(overrides))
+    if not wanted:
+        return Edited(graph)
+    editor = _Editor(graph.clone(), device, options)
+    for kind in EDIT_KINDS:
+        for record in wanted:
+            if record.kind == kind:
+                editor.run(record)
+    if editor.errors:
+        raise OverrideError(f"{len(editor.errors)} edit(s) of the graph are impossible", editor.errors)
+    editor.graph.resort()
+    return Edited(editor.graph, tuple(editor.notes))
+
+
+def _latest(records: Sequence[Override]) -> list[Override]:
+    """Of several requests for the same edge the last one counts."""
+    kept: list[Override] = []
+    for record in records:
+        kept = [k for k in kept if edit_key(k) != edit_key(record)]
+        kept.append(record)
+    return kept
+
+
+def edit_key(record: Override) -> tuple[Any, ...]:
+    """What tells two edits apart: kind, source, reader and operand."""
+    value = record.value if isinstance(record.value, Mapping) else {}
+    return record.kind, record.target, _names(value.get("dest")), value.get("port")
+
+
+def _names(dest: Any) -> tuple[str, ...] | None:
+    if dest is None:
+        return None
+    return (dest,) if isinstance(dest, str) else tuple(dest)
+
+
+def _origin(graph: Graph, name: str) -> str:
+    """The op before a chain of inserted nops; the op itself where it is none of them."""
+    ends = graph[name].attrs.get(BETWEEN)
+    return str(ends[0]) if ends else name
+
+
+class _Editor:
+    def __init__(self, graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
+        self.graph, self.device, self.options = graph, device, options
+        self.errors: list[Diagnostic] = []
+        self.notes: list[Diagnostic] = []
+        self.known = list(graph.nodes)
+
+    def run(self, record: Override) -> None:
+        value = record.value if isinstance(record.value, Mapping) else {}
+        # names may be those of nops inserted before; patterns and predicates mean the model's own ops
+        named = isinstance(record.target, (str, tuple))
+        for source in record.matches(list(self.graph.nodes) if named else self.known):
+            fault = self._nops(source, value) if record.kind == "insert_nop" else self._queues(source, value)
+            if fault:
+                self.errors.append(Diagnostic("error", source, f"override-{record.kind}", *fault))
+
+    # -- nops ------------------------------------------------------------------------------------------------
+    def _nops(self, source: str, value: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Inserts the nops behind one op; (what is wrong, what would work) if that is impossible."""
+        count = value.get("nop_count", 1)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            return f"nop_count is a whole number from 1, not {count!r}", "nop_count=1"
+        edges = self._edges(source, value)
+        if isinstance(edges, tuple):
+            return edges
+        readers = list(dict.fromkeys(name for name, _ in edges))
+        if (
+            len({self.graph[r].kind for r in readers}) > 1
+            or sum(self.graph[r].kind is NodeKind.OUTPUT for r in readers) > 1
+        ):
+            return "a nop before a host output can feed nothing else", "one insert_nop for each reader"
+        tms = [self.graph[name].inputs[port].tms for name, port in edges]
+        hoist = bool(value.get("hoist_tms", True))
+        if hoist and len(set(tms)) > 1:
+            hoist = False
+            text = f"the TMs on the way to {', '.join(readers)} differ, so they stay behind the nops"
+            self.notes.append(Diagnostic("note", source, "insert-nop", text, "one insert_nop for each reader"))
+        groups = [[r] for r in readers] if value.get("daisy_chain") else [readers]
+        if max(len([e for e in edges if e[0] in group]) for group in groups) > MAX_READERS:
+            return f"a nop feeds at most {MAX_READERS} operands", "name fewer readers in one insert_nop"
+        at, before = source, tms[0] if hoist else ()
+        for group in groups:
+            for i in range(count):
+                at = self._nop(f"buffer_{i}_{source}_{group[0]}", at, before, (source, *group))
+                before = ()
+            for name, port in edges:
+                if name in group:
+                    self._rewire(name, port, at, () if hoist else self.graph[name].inputs[port].tms)
+        return None
+
+    def _nop(self, name: str, source: str, tms: tuple[TM, ...], ends: tuple[str, ...]) -> str:
+        made = self.graph[insert_nop(self.graph, name, source, tms)]
+        made.attrs[BETWEEN] = ends
+        assign_op(self.graph, made, self.device, self.options)
+        return made.name
+
+    def _rewire(self, name: str, port: int, source: str, tms: tuple[TM, ...]) -> None:
+        node = self.graph[name]
+        edges = list(node.inputs)
+        edges[port] = dataclasses.replace(edges[port], source=source, tms=tms)
+        node.inputs = tuple(edges)
+
+    # -- queues ----------------------------------------------------------------------------------------------
+    def _queues(self, source: str, value: Mapping[str, Any]) -> tuple[str, str] | None:
+        if self.graph[source].kind is not NodeKind.OP:
+            return "this is a queue already", "cut an edge that starts at an op"
+        edges = self._edges(source, value, through_nops=True)
+        if isinstance(edges, tuple):
+            return edges
+        port = value.get("port")
+        if port is not None:
+            chosen = [e for e in edges if e[1] == port]
+            if not chosen:
+                ports = ", ".join(str(p) for _, p in edges)
+                return f"operand {port!r} of {edges[0][0]} does not come from it", f"operands that do: {ports}"
+            edges = chosen
+        for name, operand in edges:
+            node = self.graph[name]
+            if node.kind is NodeKind.OUTPUT:
+                if value.get("dest") is not None:
+                    return f"{name} is a host output, a queue already", "cut an edge between two ops"
+                continue
+            node.attrs[QUEUED] = tuple(sorted({*queued_ports(node), operand}))
+        return None
+
+    # -- edges -----------------------------------------------------------------------------------------------
+    def _edges(
+        self, source: str, value: Mapping[str, Any], *, through_nops: bool = False
+    ) -> list[tuple[str, int]] | tuple[str, str]:
+        """(reader, operand) of the edges meant, in the order of the readers asked for; or what is wrong with them."""
+        starts = {source}
+        if through_nops:
+            starts |= set(nops_between(self.graph, source))
+        users = self.graph.users()
+        found = [e for s in self.graph.nodes if s in starts for e in users[s] if e[0] not in starts]
+        readers = list(dict.fromkeys(name for name, _ in found))
+        dest = _names(value.get("dest"))
+        if dest is None:
+            return found or ("nothing reads it", "choose an op that feeds another")
+        for name in dest:
+            if name in readers:
+                continue
+            if name not in self.graph:
+                near = difflib.get_close_matches(name, list(self.graph.nodes), n=1, cutoff=0.5)
+                return f"there is no {name!r} in the graph", f"did you mean {near[0]!r}?" if near else "check the name"
+            nops = nops_between(self.graph, source, [name])
+            if nops:
+                return (
+                    f"an earlier override put {', '.join(nops)} between it and {name}",
+                    f"more of them with nop_count, or name {nops[-1]} as the source",
+                )
+            return f"{name} does not read it", f"its readers: {', '.join(readers) or 'none'}"
+        return [e for name in dest for e in found if e[0] == name]
