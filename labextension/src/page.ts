@@ -1,4 +1,5 @@
 /** Entry for static pages: frames stand in the page as base64; nothing is fetched, no kernel is asked. */
+import { DiffPage } from './views/diff/page.js';
 import { NetlistFile } from './views/netlistfile.js';
 import { ReportPage } from './views/page.js';
 import { Frame, type FrameHeader } from './views/frame.js';
@@ -21,7 +22,10 @@ export function mount(el: HTMLElement, embedded: Embedded): void {
   const store = new Store(new StaticHost());
   store.status = embedded.status;
   for (const { header, data } of embedded.frames) store.put(new Frame(header, decode(data)));
-  const page = store.frames.has('findings') ? new NetlistFile(store) : new ReportPage(store, embedded.title);
+  const alone = store.frames.has('diff') && !store.frames.has('ops');
+  const page = store.frames.has('findings')
+    ? new NetlistFile(store)
+    : alone ? new DiffPage(store, embedded.title) : new ReportPage(store, embedded.title);
   el.append(makeRoot('page', page.element).root);
   el.dataset['tbReady'] = 'true';
 }

@@ -33,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("b", metavar="B", help="after")
     parser.add_argument("--fail-if-slower", type=_share, default=None, metavar="PERCENT",
                         help="exit code 1 if B takes more than this longer than A, e.g. 3%%")
-    parser.add_argument("--limit", type=_count, default=25, metavar="N", help="ops listed per class (default 25)")
+    parser.add_argument("--limit", type=_count, default=25, metavar="N", help="ops and queues listed (default 25)")
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="also write a page with grids and table")
     parser.add_argument("--session", type=Path, metavar="FILE.buda.json", help="A and B are checkpoints of this file")
     parser.add_argument("--model", metavar="FILE.py:FUNCTION", help="with --session: the model that was edited")

@@ -22,7 +22,7 @@ from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
-ROOMS = (asking, exporting, timekeeper)
+ROOMS = (asking, exporting, makers, timekeeper)
 """Imported for the messages that they answer."""
 BUNDLE = pathlib.Path(__file__).parent / "static" / "widget.js"
 

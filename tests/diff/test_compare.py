@@ -114,7 +114,8 @@ def test_markdown() -> None:
         "|---|---:|---:|---:|", "| cycles per input, sum over epochs | 1,000 | 1,250 | +25.0 % |",
         "| kernels alone | 1,000 | 1,250 | +25.0 % |",
     ]  # fmt: skip
-    assert "| `a` | 1x1 at 0,0, epoch 0 | 1x1 at 0,0, epoch 0 | 1,000 → 1,250 | +25.0 % |" in text
+    assert "| `a` | retimed | 1x1 at 0,0, epoch 0 | 1x1 at 0,0, epoch 0 | 1,000 → 1,250 | +25.0 % |" in text
+    assert "**2 ops differ**: 1 moved, 1 retimed" in text
     assert "| `b\\|''c''`" not in text and "`b\\|'c'`" in text  # a name cannot leave its cell
 
 
@@ -124,4 +125,4 @@ def test_markdown_is_cut_where_it_gets_long() -> None:
     text = compare_sides(before, after).to_markdown(5)
     rows = [line for line in text.splitlines() if line.startswith("| `op")]
     assert [r.split("`")[1] for r in rows] == ["op39", "op38", "op37", "op36", "op35"]
-    assert "| and 35 more |" in text and "**40 retimed**" in text
+    assert "| and 35 more |" in text and "**40 ops differ**: 40 retimed" in text

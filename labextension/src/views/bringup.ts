@@ -1,4 +1,5 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
+import { DiffView } from './diff/view.js';
 import { h } from './dom.js';
 import { NodeMenu } from './graph/menu.js';
 import { GraphView } from './graph/view.js';
@@ -11,6 +12,7 @@ import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
+import { TraceView } from './trace/view.js';
 
 export interface View {
   readonly element: HTMLElement;
@@ -74,7 +76,8 @@ export class BringUp implements View {
     const problems = new ProblemsView(store, n => show('problems', n));
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides], ['problems', 'Problems', problems]
+      ['ops', 'Ops', table], ['trace', 'Trace', new TraceView(store)], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
+      ['diff', 'Diff', new DiffView(store)], ['problems', 'Problems', problems]
     ]);
     show = (id, count) => tabs.badge(id, count);
     badges.forEach((count, id) => show(id, count));

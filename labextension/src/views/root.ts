@@ -1,11 +1,13 @@
 /** The element every view stands in: carries the style sheet and follows the theme. */
 import { h } from './dom.js';
 import { editStyle } from './editstyle.js';
+import { lookStyle } from './lookstyle.js';
 import { style } from './style.js';
 import { isDark, onTheme } from './theme.js';
+import { traceStyle } from './trace/style.js';
 
 export function makeRoot(name: string, ...children: HTMLElement[]): { root: HTMLElement; dispose: () => void } {
-  const root = h('div', { class: 'tb-root', 'data-tb-root': name }, h('style', {}, style + editStyle), ...children);
+  const root = h('div', { class: 'tb-root', 'data-tb-root': name }, h('style', {}, style + editStyle + lookStyle + traceStyle), ...children);
   const theme = () => {
     root.classList.toggle('tb-dark', isDark());
     root.dataset['tbTheme'] = isDark() ? 'dark' : 'light';

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tbuda_lab.core.diff.sides import OpState, QueueState, Side
-
-CLASSES = ("added", "removed", "resized", "moved", "retimed")
+from tbuda_lab.core.diff.sides import CLASSES, OpState, QueueState, Side
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +133,7 @@ class Diff:
         return tuple(found)
 
     def to_markdown(self, limit: int = 25) -> str:
-        """A summary for a pull request: totals, then at most `limit` ops of each class, the largest change first."""
+        """A summary for a pull request: totals, then at most `limit` ops that differ, the largest change first."""
         from tbuda_lab.core.diff.markdown import to_markdown
 
         return to_markdown(self, limit)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tbuda_lab.core.diff.sides import OpState, QueueState
+from tbuda_lab.core.diff.sides import CLASSES, OpState, QueueState
 
 if TYPE_CHECKING:
     from tbuda_lab.core.diff.compare import Diff, OpChange
 
 
 def to_markdown(diff: Diff, limit: int = 25) -> str:
-    """Totals, then at most `limit` ops of each class, the largest change of cycles first."""
+    """Totals, then at most `limit` ops and queues that differ, the largest change of cycles first."""
     lines = [
         f"### {_plain(diff.a)} → {_plain(diff.b)}",
         "",
@@ -25,15 +25,12 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         _row("epochs", diff.epochs),
         "",
     ]
-    groups: tuple[tuple[str, Sequence[OpChange]], ...] = (
-        ("added", diff.added), ("removed", diff.removed), ("resized", diff.resized), ("moved", diff.moved),
-        ("retimed", diff.retimed),
-    )  # fmt: skip
-    for title, group in groups:
-        if group:
-            ranked = sorted(group, key=lambda c: -abs(c.delta))  # stable: equal changes stay in the order of the ops
-            lines += [f"**{len(group)} {title}**", "", "| op | before | after | cycles | change |"]
-            lines += ["|---|---|---|---:|---:|", *map(_op_row, ranked[:limit]), *_more(len(group) - limit), ""]
+    if diff.changes:
+        counts = ((len(getattr(diff, name)), name) for name in CLASSES)
+        lines += [f"**{len(diff.changes)} ops differ**: {', '.join(f'{n} {name}' for n, name in counts if n)}", ""]
+        ranked = sorted(diff.changes, key=lambda c: -abs(c.delta))  # stable: equal changes stay in the order of the ops
+        lines += ["| op | | before | after | cycles | change |", "|---|---|---|---|---:|---:|"]
+        lines += [*map(_op_row, ranked[:limit]), *_more(len(ranked) - limit), ""]
     if diff.queues:
         lines += [f"**{len(diff.queues)} queues differ**", "", "| queue | | before | after |", "|---|---|---|---|"]
         lines += [
@@ -89,7 +86,7 @@ def _row(title: str, pair: tuple[int, int]) -> str:
 
 def _op_row(change: OpChange) -> str:
     sides = [f"{s.limiter_cycles:,}" if s is not None else "" for s in (change.before, change.after)]
-    cells = (state_text(change.before), state_text(change.after), f"{sides[0]} → {sides[1]}")
+    cells = (", ".join(change.classes), state_text(change.before), state_text(change.after), f"{sides[0]} → {sides[1]}")
     return f"| {_code(change.op)} | {' | '.join(cells)} | {percent_text(change.ratio)} |"
 
 

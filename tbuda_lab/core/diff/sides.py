@@ -8,6 +8,9 @@ from typing import Protocol
 from tbuda_lab.core.balancer.types import OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 
+CLASSES = ("added", "removed", "resized", "moved", "retimed")
+"""In which ways an op may differ."""
+
 
 @dataclasses.dataclass(frozen=True)
 class OpState:

@@ -1,0 +1,254 @@
+/** Two placements compared: grids side by side, blinking or by change of cycles; a table of all that differs. */
+import { grouped, h } from '../dom.js';
+import type { Store } from '../store.js';
+import { isDark, onTheme } from '../theme.js';
+import { type Class, CLASSES, DiffData, GLYPHS, type Side, signed } from './data.js';
+import { drawSide } from './grid.js';
+import { head, queues, ranked, row, type Sorting } from './table.js';
+
+type Mode = 'split' | 'blink' | 'delta';
+
+const MODES: [Mode, string, string][] = [
+  ['split', 'Split', 'both sides next to each other'],
+  ['blink', 'Blink', 'one after the other in the same place'],
+  ['delta', 'Δ cycles', 'the second side coloured by change of cycles; outlines show where ops stood before']
+];
+const BLINK = 900; // ms per side
+const ROWS = 400; // of the table at once
+
+export class DiffView {
+  readonly element: HTMLElement;
+  private readonly bar = h('header', { class: 'tb-bar tb-diff-bar' });
+  private readonly summary = h('div', { class: 'tb-diff-summary', 'aria-live': 'polite' });
+  private readonly grids = h('div', { class: 'tb-diff-grids' });
+  private readonly list = h('div', { class: 'tb-scroll tb-diff-list', tabindex: 0 });
+  private readonly stops: (() => void)[] = [];
+  private data: DiffData | null = null;
+  private mode: Mode = 'split';
+  private pair = 0;
+  private side: Side = 'b';
+  private playing = !still();
+  private timer = 0;
+  private wanted = new Set<Class>(CLASSES);
+  private sorting: Sorting = { by: 'delta', down: true };
+  private asked = { a: 'start', b: 'now' };
+  private stale = true;
+  private refused = '';
+
+  constructor(private readonly store: Store) {
+    this.element = h('section', { class: 'tb-view tb-diff', 'data-tb-view': 'diff', 'aria-label': 'Comparison' },
+      this.bar, this.summary, h('div', { class: 'tb-diff-body' }, this.grids, this.list));
+    this.stops.push(
+      store.on('frame', key => {
+        if (key === 'diff') this.load();
+        if (key === 'ops') {
+          this.stale = true;
+          this.ask();
+        }
+      }),
+      store.listen('refused', message => {
+        if (message['key'] !== 'diff') return;
+        this.refused = String(message['text']);
+        this.render();
+      }),
+      store.on('selection', source => this.follow(source !== 'diff')),
+      onTheme(() => this.draw()));
+    const seen = new ResizeObserver(() => this.ask());
+    seen.observe(this.element);
+    this.stops.push(() => seen.disconnect());
+    this.element.addEventListener('click', event => {
+      const target = (event.target as Element).closest<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]');
+      const name = target?.dataset['tbOp'] ?? target?.dataset['tbQueue'];
+      if (name) store.click(name, (event as MouseEvent).ctrlKey || (event as MouseEvent).metaKey, 'diff');
+    });
+    this.load();
+    this.ask();
+  }
+
+  dispose(): void {
+    clearInterval(this.timer);
+    this.stops.forEach(stop => stop());
+  }
+
+  /** Asks for the comparison while somebody looks and there is something newer to compare. */
+  private ask(again = false): void {
+    if (!this.store.host.live || !this.store.frames.has('ops')) return;
+    if (!again && (!this.stale || !this.element.clientWidth)) return;
+    this.stale = false;
+    this.refused = '';
+    this.store.host.send({ type: 'want', key: 'diff', ...this.asked });
+  }
+
+  private load(): void {
+    const frame = this.store.frames.get('diff');
+    if (frame) {
+      this.data = new DiffData(frame);
+      this.asked = { a: this.data.name('a'), b: this.data.name('b') };
+      this.refused = '';
+      const first = this.data.changed[0];
+      if (this.pair >= this.data.pairs.length || !this.differs(this.pair)) this.pair = first === undefined ? 0 : Math.max(0, this.data.pairOf(first));
+    }
+    this.render();
+    this.follow(true);
+  }
+
+  private differs(pair: number): boolean {
+    const [a, b] = this.data!.pairs[pair] ?? [-1, -1];
+    return this.data!.changed.some(op => this.data!.get('a', 'epoch', op) === a || this.data!.get('b', 'epoch', op) === b);
+  }
+
+  private render(): void {
+    const { data } = this;
+    this.element.dataset['tbMode'] = this.mode;
+    this.header();
+    this.summary.replaceChildren();
+    if (!data || this.refused) {
+      this.grids.replaceChildren();
+      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.refused ||
+        (this.store.host.live ? 'Once the model is placed, edits are compared here with what was there before.' : 'Nothing was compared.')));
+      return;
+    }
+    const totals = data.frame.meta['totals'] as [string, number, number][];
+    this.summary.append(h('b', { 'data-tb-metric': 'verdict' }, String(data.frame.meta['verdict'])),
+      ...totals.slice(1).map(([label, a, b]) => h('span', {}, `${label} ${grouped(a)} → ${grouped(b)} ${a && a !== b ? signed(b / a - 1) : ''}`)),
+      ...(data.frame.meta['notes'] as string[]).map(note => h('span', { class: 'tb-note' }, note)));
+    this.draw();
+    this.fill();
+  }
+
+  private header(): void {
+    const { data } = this;
+    const choose = (side: Side, label: string) => {
+      const known = data?.known ?? [];
+      if (!known.length) return h('b', {}, data?.name(side) ?? '');
+      const select = h('select', {
+        class: 'tb-select', 'aria-label': label, 'data-tb-action': `diff-${side}`,
+        onchange: (event: Event) => {
+          this.asked[side] = (event.target as HTMLSelectElement).value;
+          this.ask(true);
+        }
+      }, ...known.map(name => h('option', { value: name, selected: name === this.asked[side] }, name)));
+      return select;
+    };
+    const button = (action: string, pressed: boolean, label: string, title: string, f: () => void) =>
+      h('button', { type: 'button', 'data-tb-action': action, 'aria-pressed': String(pressed), title, onclick: f }, label);
+    const live = this.store.edits !== null;
+    this.bar.replaceChildren(
+      h('h3', {}, 'Compare'), choose('a', 'before'), h('span', { 'aria-hidden': 'true' }, '→'), choose('b', 'after'),
+      live ? h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'checkpoint', title: 'remember this placement under a name, to compare with later',
+        onclick: () => this.store.host.send({ type: 'checkpoint' })
+      }, 'Checkpoint') : '',
+      data ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Grid' }, ...MODES.map(([mode, label, title]) =>
+        button(`diff-mode-${mode}`, this.mode === mode, label, title, () => {
+          this.mode = mode;
+          this.render();
+        }))) : '',
+      data ? this.epochs(data) : '',
+      data && this.mode === 'blink' ? h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'diff-play', 'aria-pressed': String(this.playing),
+        onclick: () => {
+          this.playing = !this.playing;
+          if (!this.playing) this.side = this.side === 'a' ? 'b' : 'a';
+          this.render();
+        }
+      }, this.playing ? 'Pause' : 'Other side') : '',
+      h('span', { class: 'tb-spring' }),
+      data ? h('div', { class: 'tb-classes', role: 'group', 'aria-label': 'Classes shown' }, ...CLASSES.filter(c => data.count(c)).map(c =>
+        h('button', {
+          type: 'button', class: `tb-class tb-d-${c}`, 'data-tb-action': `diff-class-${c}`, 'aria-pressed': String(this.wanted.has(c)),
+          onclick: () => {
+            if (!this.wanted.delete(c)) this.wanted.add(c);
+            this.render();
+          }
+        }, `${GLYPHS[c]} ${data.count(c)} ${c}`))) : '');
+  }
+
+  private epochs(data: DiffData): HTMLElement {
+    const label = ([a, b]: [number, number]) => (a < 0 ? `new epoch ${b}` : b < 0 ? `epoch ${a} is gone` : a === b ? `epoch ${a}` : `epoch ${a} → ${b}`);
+    return h('select', {
+      class: 'tb-select', 'aria-label': 'Epoch', 'data-tb-action': 'diff-epoch',
+      onchange: (event: Event) => {
+        this.pair = Number((event.target as HTMLSelectElement).value);
+        this.draw();
+      }
+    }, ...data.pairs.map((pair, k) =>
+      h('option', { value: String(k), selected: k === this.pair }, `${label(pair)}${this.differs(k) ? ' ●' : ''}`)));
+  }
+
+  /** The grids of the chosen pair of epochs. */
+  private draw(): void {
+    const { data } = this;
+    clearInterval(this.timer);
+    if (!data || this.refused) return;
+    const [a, b] = data.pairs[this.pair] ?? [-1, -1];
+    const one = (side: Side, delta = false) => {
+      const epoch = side === 'a' ? a : b;
+      const title = `${data.name(side)} · ${epoch < 0 ? 'no such epoch' : `epoch ${epoch} · ${grouped(data.frame.column(`${side}_epoch_cycles`)[epoch]!)} cycles`}`;
+      return h('figure', { 'data-tb-side': side }, h('figcaption', {}, title),
+        epoch < 0 ? h('div', { class: 'tb-diff-none' }, side === 'a' ? 'added' : 'removed') : drawSide(data, { side, epoch, delta, dark: isDark() }));
+    };
+    if (this.mode === 'split') this.grids.replaceChildren(one('a'), one('b'));
+    else if (this.mode === 'delta') this.grids.replaceChildren(one(b < 0 ? 'a' : 'b', true));
+    else {
+      this.grids.replaceChildren(one(this.side));
+      if (this.playing) {
+        this.timer = window.setInterval(() => {
+          if (!this.element.isConnected || !this.element.clientWidth) return;
+          this.side = this.side === 'a' ? 'b' : 'a';
+          this.grids.replaceChildren(one(this.side));
+          this.mark(false);
+        }, BLINK);
+      }
+    }
+    this.mark(false);
+  }
+
+  private fill(): void {
+    const { data } = this;
+    if (!data) return;
+    const ops = ranked(data, this.wanted, this.sorting);
+    const sort = (by: string) => {
+      this.sorting = { by, down: this.sorting.by === by ? !this.sorting.down : by !== 'op' };
+      this.fill();
+    };
+    const none = h('p', { class: 'tb-diff-same' }, data.changed.length ? 'No op of the classes shown differs.' : 'No op differs.');
+    this.list.replaceChildren(
+      ops.length ? h('table', { class: 'tb-list' }, h('thead', {}, head(this.sorting, sort)), h('tbody', {}, ...ops.slice(0, ROWS).map(op => row(data, op)))) : none,
+      ops.length > ROWS ? h('p', { class: 'tb-diff-same' }, `and ${ops.length - ROWS} more`) : '',
+      queues(data) ?? '');
+    this.mark(false);
+  }
+
+  /** Goes to the epoch of what was selected elsewhere. */
+  private follow(travel: boolean): void {
+    const { data } = this;
+    const op = data?.indexOf.get(this.store.selection.names[0] ?? '');
+    if (data && op !== undefined) {
+      const pair = data.pairOf(op);
+      if (pair >= 0 && pair !== this.pair) {
+        this.pair = pair;
+        this.header();
+        this.draw();
+      }
+    }
+    this.mark(travel);
+  }
+
+  private mark(scroll: boolean): void {
+    const chosen = new Set(this.store.selection.names);
+    for (const item of this.element.querySelectorAll<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]')) {
+      const on = chosen.has(item.dataset['tbOp'] ?? item.dataset['tbQueue']!);
+      item.classList.toggle('tb-selected', on);
+      item.setAttribute('aria-selected', String(on));
+      if (on && scroll && item instanceof HTMLElement && this.list.clientHeight) {
+        this.list.scrollTop = Math.max(0, item.offsetTop - this.list.clientHeight / 2);
+        scroll = false;
+      }
+    }
+  }
+}
+
+function still(): boolean {
+  return typeof matchMedia === 'function' && matchMedia('(prefers-reduced-motion: reduce)').matches;
+}
