@@ -267,6 +267,12 @@ NN = [
         stored=(1, 2),
     ),
     Case(
+        "patches_rows", o.PatchesRows((5, 6), (3, 2), (3, 4), (2, 3), (1, 1)), ((1, 1, 30, 2),),
+        lambda x: F.unfold(
+            F.pad(x.mT.reshape(1, 2, 5, 6), (1, 0, 1, 1)), (3, 4), stride=(2, 3)
+        ).transpose(1, 2)[:, None],
+    ),
+    Case(
         "max_pool2d_rows", o.MaxPoolRows((4, 6), (2, 3), (2, 3)), ((1, 1, 24, 4),),
         lambda x: F.max_pool2d(x.transpose(2, 3).reshape(1, 4, 4, 6), (2, 3)).flatten(2).transpose(1, 2)[None],
     ),

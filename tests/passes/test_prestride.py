@@ -20,6 +20,11 @@ from tbuda_lab.core.options import CompileOptions
         ((32, 32), 3, 8, 8, 0),
         ((30, 31), 3, 4, 3, 0),
         ((17, 16), 5, 5, 2, 0),
+        ((24, 21), 3, 3, 1, 1),  # one patch holds the kernel
+        ((20, 20), 1, 5, 1, 2),
+        ((28, 30), 3, 6, 2, 2),
+        ((25, 18), 3, 7, 3, 2),
+        ((19, 23), 10, 5, 1, 1),  # two taps of a row in a patch
     ],
 )
 def test_the_image_sorted_by_phase_gives_the_same_convolution(size, channels, kernel, stride, padding):
@@ -28,10 +33,12 @@ def test_the_image_sorted_by_phase_gives_the_same_convolution(size, channels, ke
     x = torch.randn(1, channels, *size)
     graph = frontend.from_torch(model, (x,))
     results = {}
+    plain = ConvRows(size, (kernel, kernel), (stride, stride), (padding,) * 4)
     for on in (True, False):
         passed = passes.run(graph, CompileOptions(enable_conv_prestride=on)).graph
         convs = [n.op for n in passed.ops if isinstance(n.op, ConvRows)]
-        assert [c.stride == (1, 1) for c in convs] == [on]
+        assert [c == plain for c in convs] == [not on]
+        assert not on or convs[0].stride == (1, 1)
         results[on] = next(iter(evaluate(passed, {graph.inputs[0].name: x}).values()))
     want = model(x)
     for got in results.values():
@@ -43,3 +50,20 @@ def test_a_convolution_deeper_in_the_model_keeps_its_stride():
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 1, 1), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3, 2, 1)).eval()
     passed = passes.run(frontend.from_torch(model, (torch.randn(1, 3, 16, 16),))).graph
     assert [n.op.stride for n in passed.ops if isinstance(n.op, ConvRows)] == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "positions"),
+    [(3, 7, 2, 8), (3, 3, 2, 1), (3, 3, 1, 1), (3, 6, 2, 6), (3, 16, 16, 1), (1, 5, 1, 1), (3, 5, 1, 3)],
+)
+def test_patches_fill_the_columns_of_a_tile(channels, kernel, stride, positions):
+    model = torch.nn.Conv2d(channels, 8, kernel, stride).eval()
+    passed = passes.run(frontend.from_torch(model, (torch.randn(1, channels, 64, 64),))).graph
+    (conv,) = [n.op for n in passed.ops if isinstance(n.op, ConvRows)]
+    assert conv.kernel[0] * conv.kernel[1] == positions
+
+
+def test_a_convolution_that_patches_do_not_help_stays():
+    model = torch.nn.Sequential(torch.nn.Conv2d(32, 8, 3, 1, 1)).eval()
+    passed = passes.run(frontend.from_torch(model, (torch.randn(1, 32, 16, 16),))).graph
+    assert [(n.op.kernel, n.op.padding) for n in passed.ops if isinstance(n.op, ConvRows)] == [((3, 3), (1, 1, 1, 1))]

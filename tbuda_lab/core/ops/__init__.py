@@ -19,7 +19,7 @@ from tbuda_lab.core.ops.binary import (
     Subtract,
     Where,
 )
-from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, ToRows
+from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
 from tbuda_lab.core.ops.embedding import Embedding
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.matmul import Matmul
@@ -68,7 +68,8 @@ __all__ = [
     "Exp", "FromRows", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside",
     "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
     "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual",
-    "Pad", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Repeat",
+    "Pad", "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu",
+    "Repeat",
     "Reshape", "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh",
     "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

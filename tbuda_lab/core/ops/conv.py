@@ -184,6 +184,49 @@ class ConvRows(NdOp):
         return nchw_to_rows(functional.conv2d(img, w, bias, self.stride, 0, self.dilation, self.groups))
 
 
+@op("patches_rows")
+class PatchesRows(NdOp):
+    """Patches of an image in rows layout: (1, 1, H*W, C) -> (1, 1, GH*GW, C*ph*pw), one row per patch in row-major
+    order, its columns ordered (channel, row, column) as a weight (out, C, ph, pw) is.
+
+    Patch (y, x) begins at pixel (y, x) * stride - (top, left); pixels outside the image are zero. It comes after the
+    canonical forms, behind an input, and moves into its recipe: the host cuts the patches.
+    """
+
+    in_hw: Pair
+    grid: Pair
+    patch: Pair
+    stride: Pair
+    top_left: Pair = (0, 0)
+
+    def infer(self, x: Shape) -> Shape:
+        check_rows(x, self.in_hw, "patches_rows")
+        if min(*self.grid, *self.patch, *self.stride) < 1 or x[0] != 1:
+            raise ShapeError(f"patches_rows of {x}: grid, patch and stride are positive, and there is one image")
+        return (1, 1, self.grid[0] * self.grid[1], x[3] * self.patch[0] * self.patch[1])
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        (h, w), (top, left) = self.in_hw, self.top_left
+        height, width = ((g - 1) * s + p for g, s, p in zip(self.grid, self.stride, self.patch, strict=True))
+        sides = (left, width - w - left, top, height - h - top)  # below zero: pixels that no patch holds
+        img = functional.pad(rows_to_nchw(x, self.in_hw), sides)
+        return functional.unfold(img, self.patch, stride=self.stride).transpose(1, 2)[:, None]
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Every pixel of every patch by a gather, then the pixels of a patch side by side."""
+        (h, w), channels = self.in_hw, b.shape(x)[3]
+        at = [
+            np.arange(g)[:, None] * s + np.arange(p)[None, :] - first
+            for g, s, p, first in zip(self.grid, self.stride, self.patch, self.top_left, strict=True)
+        ]
+        rows, cols = at[0][:, None, :, None], at[1][None, :, None, :]
+        inside = (rows >= 0) & (rows < h) & (cols >= 0) & (cols < w)
+        pixels = b.op(GatherRows(Payload(np.where(inside, rows * w + cols, -1).reshape(-1))), x)
+        count, size = self.grid[0] * self.grid[1], self.patch[0] * self.patch[1]
+        apart = b.op(Transpose(2, 3), b.reshape(pixels, (1, count, size, channels)))
+        return b.reshape(apart, (1, 1, count, channels * size))
+
+
 def check_rows(x: Shape, hw: Pair, what: str) -> None:
     need_rank(x, 4, what)
     if x[1] != 1 or x[2] != hw[0] * hw[1]:

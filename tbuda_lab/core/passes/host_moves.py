@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.ops import GatherRows, HSlice, HStack, Index, Pad, Reshape, Transpose, VSlice, VStack
+from tbuda_lab.core.ops import GatherRows, HSlice, HStack, Index, Pad, PatchesRows, Reshape, Transpose, VSlice, VStack
 from tbuda_lab.core.passes import recipe
 from tbuda_lab.core.passes.base import Pass, Report
 
-MOVES = (Transpose, Reshape, HSlice, HStack, VSlice, VStack, GatherRows, Pad, Index)
+MOVES = (Transpose, Reshape, HSlice, HStack, VSlice, VStack, GatherRows, Pad, Index, PatchesRows)
 MAX_GROWTH = 1.25
 """A pad that makes an input larger by more than this is the device's: the host would send the zeros."""
 FREE = (HSlice, HStack, VSlice, VStack, Transpose)
@@ -34,8 +34,11 @@ class HostMoves(Pass):
                 continue
             source = graph[node.sources[0]]
             alone = len(users[source.name]) == 1
-            enlarges = isinstance(node.op, (GatherRows, Pad)) and _size(node) > MAX_GROWTH * _size(source)
-            if source.kind is NodeKind.INPUT and (alone or not isinstance(node.op, FREE)) and not enlarges:
+            if (
+                source.kind is NodeKind.INPUT
+                and (alone or not isinstance(node.op, FREE))
+                and not enlarges(node, source)
+            ):
                 self._to_input(graph, users, node, source, alone)
                 notes.append(node.name)
         for node in graph.outputs:
@@ -66,6 +69,11 @@ class HostMoves(Pass):
             target.inputs = tuple(inputs)
 
 
+def enlarges(node: Node, source: Node) -> bool:
+    """Whether a move would make the host send far more than it has."""
+    return isinstance(node.op, (GatherRows, Pad)) and _size(node) > MAX_GROWTH * _size(source)
+
+
 def _size(node: Node) -> int:
     count = 1
     for n in node.shape:
@@ -79,7 +87,7 @@ def _from_output(graph: Graph, users: dict[str, list[tuple[str, int]]], output: 
     while True:
         node = graph[output.sources[0]]
         shrinks = isinstance(node.op, Index)
-        if not isinstance(node.op, MOVES) or shrinks or isinstance(node.op, (GatherRows, Pad)):
+        if not isinstance(node.op, MOVES) or shrinks or isinstance(node.op, (GatherRows, Pad, PatchesRows)):
             return moved
         if len(users[node.name]) != 1:
             return moved
