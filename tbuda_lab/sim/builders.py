@@ -136,7 +136,7 @@ def _quantization(context: OpContext) -> Kernel:
 
 def _matmul(context: OpContext) -> Kernel:
     if context.flag("identity"):
-        return build_sparse(context)
+        return _sparse(context)
     op = context.op
     m_k, u_kt = context.whole("m_k"), context.whole("u_kt")
     inner = m_k * u_kt * context.input_tiles[0][1]
@@ -160,15 +160,17 @@ def _matmul(context: OpContext) -> Kernel:
     return run
 
 
+def _sparse(context: OpContext) -> Kernel:
+    kernel, sfpu = build_sparse(context), _sfpu(context)
+    return kernel if sfpu is None else lambda args, free: sfpu(kernel(args, free), None)
+
+
 def _epilogue(context: OpContext) -> Callable[[Array, Sequence[Array]], Array]:
-    """What follows a product: bias, gelu, requantisation or dequantisation."""
+    """What follows a product: bias, an sfpu function, requantisation or dequantisation."""
     op = context.op
-    bias, gelu = context.flag("bias"), context.text("sfpu_op", "") == "gelu"
+    bias, sfpu = context.flag("bias"), _sfpu(context)
     requant, dequant = context.flag("requant"), context.flag("dequant")
     zero_point = context.number("zero_point", 0.0)
-    unknown = context.text("sfpu_op", "gelu").lower()
-    if unknown not in ("gelu", "", "none", "invalid"):
-        raise context.error("O8", f"sfpu_op {unknown!r} is not run after a matmul", "only gelu is")
     integer = op.acc_df is DataFormat.Int32
     expected = bias + (requant or dequant)
 
@@ -182,8 +184,8 @@ def _epilogue(context: OpContext) -> Callable[[Array, Sequence[Array]], Array]:
                 raise context.error("G8", f"the bias is (z, R, C) = {shape_text(row)}",
                                     f"after its TMs it must be {shape_text(out)}")
             out = out + row if integer else mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
-        if gelu:
-            out = eltwise.gelu(out, out)
+        if sfpu is not None:
+            out = sfpu(out, out)
         if requant:
             out = eltwise.quantization(out, rest[-1], zero_point)
         elif dequant:
@@ -191,6 +193,17 @@ def _epilogue(context: OpContext) -> Callable[[Array, Sequence[Array]], Array]:
         return out
 
     return run
+
+
+def _sfpu(context: OpContext) -> eltwise.Unary | None:
+    """The function that `sfpu_op` names; the golden model runs gelu only, the machine any that needs no parameter."""
+    name = context.text("sfpu_op", "").strip().lower()
+    if name in ("", "none", "invalid", *MOVES):
+        return None
+    if name not in eltwise.UNARY:
+        raise context.error("O8", f"sfpu_op {name!r} is not run after a {context.op.type}",
+                            f"one of {', '.join(sorted(eltwise.UNARY))}")
+    return eltwise.UNARY[name]
 
 
 def _depthwise(context: OpContext) -> Kernel:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.schema import Netlist, NetOp
 from tbuda_lab.sim import builders, tms
 from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, as_number, misfit, op_shape, shape_text
@@ -15,6 +16,7 @@ from tbuda_lab.sim.context import History, Kernel, OpContext
 from tbuda_lab.sim.io import Io, QueueIo, RamIo
 from tbuda_lab.sim.numerics import Convert, Numerics
 
+ELTWISE = BINARY | SFPU | UNARY
 _PIECE = 1 << 19
 """Elements of the largest tensor up to which several inputs go through the graph side by side."""
 
@@ -171,23 +173,43 @@ def _tags(order: list[NetOp], ops: dict[str, NetOp], netlist: Netlist) -> dict[s
 
 def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, QueueIo | RamIo],
           numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat]) -> Step:
-    ports, source_dfs, tiles = [], [], []
-    for i, port in enumerate(op.inputs):
+    ports, source_dfs = [], []
+    made = [_source_tile(port.source, ops, netlist) for port in op.inputs]
+    turned = [t[::-1] if sum(tm.name == "transpose" for tm in port.tms or ()) % 2 else t
+              for t, port in zip(made, op.inputs, strict=True)]
+    tiles = computed_tiles(op, turned)
+    for i, (port, tile) in enumerate(zip(op.inputs, made, strict=True)):
         producer = ops.get(port.source)
         df = producer.out_df if producer is not None else netlist.queues[port.source].df
-        written = producer.tile_dim if producer is not None else netlist.queues[port.source].tile_dim
-        tile: TileDim = written or FULL_TILE
         prepare = numerics.unpack(op, i, df, tags[port.source])
         if op.type not in builders.KEEPS_INTEGERS and not df.is_raw and (prepare is None or df.is_integer):
             prepare = as_number if df.is_integer else prepare
-        move = tms.compile_input(op.name, i, port, tile)
-        turned = sum(tm.name == "transpose" for tm in port.tms or ()) % 2
-        tiles.append((tile[1], tile[0]) if turned else tile)
+        move = tms.compile_input(op.name, i, port, tile, tiles[i])
         ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move))
         source_dfs.append(df)
     history = History() if op.gradient_op else None
     context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))
     return Step(op, builders.build(context, history), ports, numbers[op.name], history)
+
+
+def _source_tile(source: str, ops: dict[str, NetOp], netlist: Netlist) -> TileDim:
+    producer = ops.get(source)
+    return (producer.tile_dim if producer is not None else netlist.queues[source].tile_dim) or FULL_TILE
+
+
+def computed_tiles(op: NetOp, tiles: Sequence[TileDim]) -> list[TileDim]:
+    """The tile sizes that an op computes in, given those of its inputs after TMs.
+
+    An eltwise op works in tiles of its output's size. A matmul takes rows from its left operand and columns from its
+    right one; inside, the narrower of both counts: what a smaller tile does not have is zero.
+    """
+    out = op.tile_dim or FULL_TILE
+    if op.type in ELTWISE:
+        return [out] * len(tiles)
+    if op.type == "matmul" and len(tiles) > 1 and not op.attributes.get("identity"):
+        inner = min(tiles[0][1], tiles[1][0])
+        return [(out[0], inner), (inner, out[1]), *((t[0], out[1]) for t in tiles[2:])]
+    return list(tiles)
 
 
 def _mark_last_uses(steps: list[Step], writes: list[Write], keep: Callable[[str], bool], from_io: set[int]) -> None:

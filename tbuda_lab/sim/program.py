@@ -285,7 +285,7 @@ class ProgramRun:
             return
         streaming = not prologue and not epilogue and not values.get("global_rdptr_autoinc", 0) and values.get(
             "rd_ptr_autoinc", 1)
-        if streaming and (input_count > io.entries or io.entries % input_count):
+        if io.readers and streaming and (input_count > io.entries or io.entries % input_count):
             raise self._error("G3", f"{io.describe()} has {io.entries} entries for {input_count} inputs at a time",
                               f"a multiple of {input_count} entries")
 

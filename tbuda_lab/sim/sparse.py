@@ -42,6 +42,11 @@ def build_sparse(context: OpContext) -> Kernel:
     grid_r = op.grid_size[0]
     fracture = context.whole("fracture_factor", 1)
     t, rows, columns = context.shape
+    if "sparse_tile_ptr_bits" not in op.attributes and {"indices_len", "num_columns", "starting_row"} & set(
+            op.attributes):
+        raise context.error("sparse-encoding", "its encodings are in the retired form of indices_len, num_columns and "
+                            "starting_row, of which no description is left", "encode the picker again, with "
+                            "sparse_tile_ptr_bits and sparse_ublock_idx_bits")
     pointer_bits = context.whole("sparse_tile_ptr_bits")
     index_bits = context.whole("sparse_ublock_idx_bits", -1)
     u_kt = context.whole("u_kt")

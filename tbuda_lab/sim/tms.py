@@ -73,11 +73,23 @@ def tile_broadcast(x: Array, dim: str, tile_dim: TileDim) -> Array:
     return np.broadcast_to(tiles, (n, z, rows // h, h, columns // w, w)).reshape(x.shape)
 
 
-def compile_input(op_name: str, index: int, port: OpInput, tile_dim: TileDim) -> Move | None:
+def retile(x: Array, old: TileDim, new: TileDim) -> Array:
+    """Tiles of another size, each with what it had at the top left: rows and columns beyond `new` are cut off, missing
+    ones are 0."""
+    n, z, rows, columns = x.shape
+    tiles = x.reshape(n, z, rows // old[0], old[0], columns // old[1], old[1])[:, :, :, :new[0], :, :new[1]]
+    below, right = max(new[0] - old[0], 0), max(new[1] - old[1], 0)
+    if below or right:
+        tiles = np.pad(tiles, ((0, 0), (0, 0), (0, 0), (0, below), (0, 0), (0, right)))
+    return tiles.reshape(n, z, rows // old[0] * new[0], columns // old[1] * new[1])
+
+
+def compile_input(op_name: str, index: int, port: OpInput, tile_dim: TileDim,
+                  goal: TileDim | None = None) -> Move | None:
     """What stands between a source and an op's port: unpad, the TM list in order, pad; None if nothing does.
 
-    tile_dim: (height, width) of the source's tiles, the unit of pads. The result raises `NetlistError` naming op,
-    input and TM when a tensor does not fit.
+    tile_dim: (height, width) of the source's tiles, the unit of pads. goal: of the tiles that the op computes in, after
+    the TMs. The result raises `NetlistError` naming op, input and TM when a tensor does not fit.
     """
     where = f"op {op_name!r}, input {index} ({port.source!r})"
     moves: list[tuple[str, Move]] = []
@@ -90,6 +102,8 @@ def compile_input(op_name: str, index: int, port: OpInput, tile_dim: TileDim) ->
     if port.pad:
         rows, columns = int(port.pad.get("rt", 0)) * h, int(port.pad.get("ct", 0)) * w
         moves.append(("pad", _pad(rows, columns, float(port.pad.get("pad_value", 0)))))
+    if goal is not None and goal != (h, w):
+        moves.append((f"tiles of {h}x{w} as {goal[0]}x{goal[1]}", _retile((h, w), goal)))
     return _chain(moves, where)
 
 
@@ -150,6 +164,10 @@ def _chain(moves: list[tuple[str, Move]], where: str) -> Move | None:
 
 def _transpose(x: Array) -> Array:
     return x.swapaxes(2, 3)
+
+
+def _retile(old: TileDim, new: TileDim) -> Move:
+    return lambda x: retile(x, old, new)
 
 
 def _broadcast(dim: str, k: int) -> Move:

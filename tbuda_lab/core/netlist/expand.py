@@ -5,7 +5,18 @@ from __future__ import annotations
 import copy
 import dataclasses
 
-from tbuda_lab.core.netlist.schema import Buffer, Execute, NetGraph, Netlist, NetOp, Program, Queue, QueueSetting
+from tbuda_lab.core.netlist.schema import (
+    Allocate,
+    Buffer,
+    Deallocate,
+    Execute,
+    NetGraph,
+    Netlist,
+    NetOp,
+    Program,
+    Queue,
+    QueueSetting,
+)
 from tbuda_lab.core.netlist.sizes import queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables
 
@@ -40,8 +51,8 @@ def expand(n: Netlist, align: int = 32) -> Netlist:
             _copy_source(out, ("graphs", graph.name), ("graphs", new.name))
             for old_op, new_op in zip(graph.ops, new.ops, strict=True):
                 _copy_source(out, ("graphs", new.name, old_op), ("graphs", new.name, new_op))
-    out.programs = [_program(p, {g: len(chips) for g, chips in many_graphs.items()}, set(many_queues))
-                    for p in n.programs]
+    copies = {g: len(chips) for g, chips in many_graphs.items()}
+    out.programs = [_program(p, copies, {q: len(chips) for q, chips in many_queues.items()}) for p in n.programs]
     return out
 
 
@@ -74,15 +85,23 @@ def _op(op: NetOp, suffix: str, names: set[str]) -> NetOp:
                                attributes=copy.copy(op.attributes))
 
 
-def _program(program: Program, copies: dict[str, int], queues: set[str]) -> Program:
+def _copies(name: str, queues: dict[str, int]) -> list[str]:
+    return [f"{name}.{k}" for k in range(queues[name])] if name in queues else [name]
+
+
+def _program(program: Program, copies: dict[str, int], queues: dict[str, int]) -> Program:
     out = Program(program.name)
     for item in program.instructions:
+        if isinstance(item, (Allocate, Deallocate)):
+            names = [each for name in item.queues for each in _copies(name, queues)]
+            out.instructions.append(dataclasses.replace(item, queues=names))
+            continue
         if not isinstance(item, Execute) or item.graph not in copies:
             out.instructions.append(item)
             continue
         for k in range(copies[item.graph]):
             settings = None if item.settings is None else {
-                _suffixed(name, str(k), queues): QueueSetting(dict(s.fields)) for name, s in item.settings.items()}
+                _suffixed(name, str(k), set(queues)): QueueSetting(dict(s.fields)) for name, s in item.settings.items()}
             out.instructions.append(Execute(f"{item.graph}.{k}", settings))
     return out
 

@@ -67,6 +67,7 @@ case("O7.k", b.matmul, on_op(attributes={"m_k": 0}), "graphs/g/mm/attributes/m_k
 case("O7.accumulate", b.identity, on_op(attributes={"accumulate": True}), "graphs/g/mm/attributes/accumulate")
 case("O7.reduce", b.reduce, lambda n: the_op(n).attributes.pop("dim"), "graphs/g/red/attributes")
 case("O7.reduce", b.reduce, on_op(attributes={"type": "mean"}), "graphs/g/red/attributes")
+case("O8.sfpu", b.matmul, on_op(attributes={"sfpu_op": "gelo"}), "graphs/g/mm/attributes/sfpu_op")
 case("O7.sum", b.reduce, on_op(attributes={"type": "sum"}), "graphs/g/red/attributes/type")
 case("O7.reduce_df", lambda: b.reduce(acc_df=D.Float32), with_df(0, D.Float16), "graphs/g/red/in_df")
 case("O7.vector", b.unary, on_op(attributes={"vector": "x"}), "graphs/g/op0/attributes/vector")

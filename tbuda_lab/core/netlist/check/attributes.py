@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.context import Context, flag, number, whole, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.opspec import NOP
+from tbuda_lab.core.netlist.opspec import NOP, SFPU
 from tbuda_lab.core.netlist.schema import NetOp
 
 _UNTILIZED = (DataFormat.Float16, DataFormat.Float16_b, DataFormat.Float32)
@@ -179,6 +179,14 @@ def dropout(c: Context, op: NetOp) -> Issues:
     """The probability of a dropout lies in [0, 1]."""
     if "p" in op.attributes and not 0 <= number(op, "p", -1.0) <= 1:
         yield ("attributes", "p"), f"p {op.attributes['p']}", "write a number from 0 to 1"
+
+
+@rule("O8.sfpu", "op", "parse")
+def sfpu_op(c: Context, op: NetOp) -> Issues:
+    """sfpu_op names an sfpu op."""
+    name = word(op, "sfpu_op").lower()
+    if name and name not in SFPU | NOP | {"none", "invalid"}:
+        yield ("attributes", "sfpu_op"), f"sfpu_op {word(op, 'sfpu_op')!r}", f"one of {', '.join(sorted(SFPU))}"
 
 
 @rule("O8.thread", "op", "parse")

@@ -57,8 +57,10 @@ def binary_tiles(c: Context, op: NetOp) -> Issues:
 
 @rule("O11.narrow", "op")
 def narrow_tiles(c: Context, op: NetOp) -> Issues:
-    """32x16 tiles stay 32x16: through unary and binary ops, and from matmul input 1 to its output."""
-    dims, out = c.input_tiles(op), op.tile_dim or _FULL
+    """32x16 tiles (as transposed) stay 32x16: through unary and binary ops, and from matmul input 1 to its output."""
+    out = op.tile_dim or _FULL
+    dims = [dim[::-1] if sum(tm.name == "transpose" for tm in i.tms or ()) % 2 else dim
+            for i, dim in zip(op.inputs, c.input_tiles(op), strict=True)]
     watched = dims if op.type in UNARY | SFPU | BINARY else dims[1:2] if op.type == "matmul" else []
     for dim in watched:
         if (dim == (32, 16)) != (out == (32, 16)):

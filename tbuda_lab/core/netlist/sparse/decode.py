@@ -110,20 +110,25 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
 
     sparse_tiles (grid_r, fracture, tiles, 32, 32); encodings (grid_r, fracture, words); act_rows in elements.
     index_bits None (not written): the width of the tile pointer, or, where the stream contradicts that, the least
-    width that serves mblock_m. Raises `NetlistError` for an inconsistent stream.
+    width that serves mblock_m, or else the first that it doesn't contradict. Raises `NetlistError` for an inconsistent
+    stream.
     """
     grid_r, groups, count = sparse_tiles.shape[:3]
-    widths = [index_bits] if index_bits is not None else list(dict.fromkeys([pointer_bits, max(1, bits_for(mblock_m))]))
-    for attempt, width in enumerate(widths):
+    widths = [index_bits] if index_bits is not None else list(
+        dict.fromkeys([pointer_bits, max(1, bits_for(mblock_m)), *range(1, 16)]))
+    first: NetlistError | None = None
+    for width in widths:
         try:
             found = decode_stream(
                 encodings.reshape(grid_r * groups, -1), t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt,
                 strips=-(-act_rows // (u_kt * TILE)), pointer_bits=pointer_bits, index_bits=width,
                 num_sparse_tiles=count, where=where)
             break
-        except NetlistError:
-            if attempt == len(widths) - 1:
-                raise
+        except NetlistError as error:
+            first = first or error
+    else:
+        assert first is not None
+        raise first
     # ones of every sparse tile, then of every use of it
     tiles = sparse_tiles.reshape(grid_r * groups * count, TILE, TILE)
     which, row, column = np.nonzero(tiles)

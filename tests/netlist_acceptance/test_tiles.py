@@ -1,0 +1,85 @@
+"""Ops whose inputs and outputs have tiles of different sizes: a small tile is a full one of which the rest is zero."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.netlist import builders as b
+from tests.netlist_acceptance.harness import agree, noise
+
+Tile = tuple[int, int]
+
+
+def values(shape: b.Shape, tile: Tile, seed: int) -> np.ndarray:
+    return noise((1, shape[0], shape[1] * tile[0], shape[2] * tile[1]), seed)
+
+
+def full(x: np.ndarray, tile: Tile) -> np.ndarray:
+    """(.., rt, ct, 32, 32) float64, what a tile does not have is zero."""
+    h, w = tile
+    *lead, rows, cols = x.shape
+    tiles = x.astype(float).reshape(*lead, rows // h, h, cols // w, w).swapaxes(-3, -2)
+    return np.pad(tiles, [(0, 0)] * (tiles.ndim - 2) + [(0, 32 - h), (0, 32 - w)])
+
+
+def crop(tiles: np.ndarray, tile: Tile) -> np.ndarray:
+    """Back to (.., R, C), the top left of each tile."""
+    kept = tiles[..., :tile[0], :tile[1]].swapaxes(-3, -2)
+    return kept.reshape(*kept.shape[:-4], kept.shape[-4] * tile[0], kept.shape[-2] * tile[1])
+
+
+@pytest.mark.parametrize("left,right,out", [
+    ((16, 32), (32, 32), (16, 32)), ((1, 32), (32, 32), (1, 32)), ((32, 32), (32, 16), (32, 16)),
+    ((32, 32), (32, 32), (8, 32)), ((4, 32), (32, 32), (32, 32)), ((32, 32), (16, 32), (32, 32)),
+    ((32, 16), (16, 32), (32, 32)), ((2, 32), (32, 16), (2, 16)), ((32, 32), (1, 32), (32, 32)),
+])
+def test_matmul(left: Tile, right: Tile, out: Tile, tmp_path: Path) -> None:
+    if out == (2, 16):
+        out = (32, 16)
+    queues = [b.queue("x", (2, 2, 4), tile_dim=left), b.queue("w", (2, 4, 2), tile_dim=right)]
+    n = b.build([b.op("o", "matmul", ["x", "w"], (2, 2, 2), tile_dim=out, attributes={"m_k": 2, "u_kt": 2})], None,
+                queues)
+    x, w = values((2, 2, 4), left, 0), values((2, 4, 2), right, 1)
+    product = np.einsum("nzrkij,nzkcjl->nzrcil", full(x, left), full(w, right))
+    agree(tmp_path, n, {"x": x, "w": w}, {"o.out": crop(product, out)})
+
+
+def test_matmul_of_a_transposed_small_tile(tmp_path: Path) -> None:
+    queues = [b.queue("x", (1, 2, 2)), b.queue("w", (1, 2, 2), tile_dim=(16, 32))]
+    n = b.build([b.op("o", "matmul", ["x", "w"], (1, 2, 2), tile_dim=(32, 16), tms={1: [b.tm("transpose")]},
+                      attributes={"m_k": 1, "u_kt": 2})], None, queues)
+    x, w = values((1, 2, 2), (32, 32), 0), values((1, 2, 2), (16, 32), 1)
+    agree(tmp_path, n, {"x": x, "w": w}, {"o.out": x.astype(float) @ w.astype(float).swapaxes(2, 3)})
+
+
+@pytest.mark.parametrize("source,made", [((32, 32), (16, 32)), ((32, 32), (1, 32)), ((8, 32), (32, 32)),
+                                         ((4, 32), (2, 32)), ((2, 32), (16, 32))])
+@pytest.mark.parametrize("kind,f", [("nop", lambda x: x), ("tanh", np.tanh), ("add", lambda x: 2 * x)])
+def test_eltwise(source: Tile, made: Tile, kind: str, f: Any, tmp_path: Path) -> None:
+    n = b.build([b.op("o", kind, ["x"] * (2 if kind == "add" else 1), (1, 2, 2), tile_dim=made)], None,
+                [b.queue("x", (1, 2, 2), tile_dim=source)])
+    x = values((1, 2, 2), source, 3)
+    agree(tmp_path, n, {"x": x}, {"o.out": crop(f(full(x, source)), made)})
+
+
+@pytest.mark.parametrize("tile", [(1, 32), (16, 32), (32, 32)])
+def test_bias_row(tile: Tile, tmp_path: Path) -> None:
+    queues = [b.queue("x", (1, 2, 2)), b.queue("w", (1, 2, 2)), b.queue("bias", (1, 1, 2), tile_dim=(1, 32))]
+    n = b.build([b.op("o", "matmul", ["x", "w", "bias"], (1, 2, 2), tile_dim=tile, tms={2: [b.tm("broadcast", r=2)]},
+                      attributes={"m_k": 1, "u_kt": 2, "bias": True})], None, queues)
+    x, w, bias = values((1, 2, 2), (32, 32), 0), values((1, 2, 2), (32, 32), 1), values((1, 1, 2), (1, 32), 2)
+    whole = x.astype(float) @ w.astype(float) + bias
+    agree(tmp_path, n, {"x": x, "w": w, "bias": bias}, {"o.out": crop(full(whole, (32, 32)), tile)})
+
+
+@pytest.mark.parametrize("name,f", [("tanh", np.tanh), ("exp", np.exp), ("square", np.square), ("Invalid", None)])
+def test_other_functions_after_a_matmul(name: str, f: Any, tmp_path: Path) -> None:
+    n = b.build([b.op("o", "matmul", ["x", "w"], (1, 2, 2), attributes={"m_k": 1, "u_kt": 2, "sfpu_op": name})],
+                {"x": (1, 2, 2), "w": (1, 2, 2)})
+    x, w = values((1, 2, 2), (32, 32), 0) / 8, values((1, 2, 2), (32, 32), 1)
+    product = x.astype(float) @ w.astype(float)
+    agree(tmp_path, n, {"x": x, "w": w}, {"o.out": product if f is None else f(product)})
