@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tbuda_lab.core.emit import emit
 from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
 from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering import lower_for
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
@@ -98,7 +98,7 @@ def compile_graph(
     with clock.stage("passes"):
         passed = passes.run(graph, options)
     with clock.stage("lower"):
-        edited = edit(lower(passed.graph, spec, options), spec, options, overrides)
+        edited = edit(lower_for(passed.graph, spec, options, overrides), spec, options, overrides)
     lowered = edited.graph
     with clock.stage("balance"):
         models = op_models(lowered, spec, options, overrides)
@@ -125,14 +125,15 @@ def finish(
     overrides: Sequence[Override],
     clock: Clock,
     notes: Sequence[Diagnostic] = (),
+    parameters: Mapping[str, np.ndarray] | None = None,
 ) -> CompileResult:
     """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
-    before."""
+    before; parameters: `host_parameters(lowered)` where it is known."""
     with clock.stage("emit"):
         emission = emit(lowered, placement, spec, options.microbatch)
     with clock.stage("check"):
         findings = checked(emission.netlist, spec)
-    parameters = host_parameters(lowered) | emission.contents
+    contents = {**(host_parameters(lowered) if parameters is None else parameters), **emission.contents}
     outputs = [
         output_binding(_output_node(lowered, q.source), q.name, q.tms)
         for q in placement.queues.values()
@@ -147,7 +148,7 @@ def finish(
         netlist=emission.netlist,
         inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in emission.netlist.queues),
         outputs=tuple(sorted(outputs, key=lambda o: in_order[o.name])),
-        parameters=parameters,
+        parameters=contents,
         device=spec,
         options=options,
         overrides=tuple(overrides),

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import tbuda_lab.widgets
+import tbuda_lab.widgets.exports  # adds report and image
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.session import EXPORTS, ResizeOp, Session
-import tbuda_lab.widgets.exports  # adds report and image
 
 
 def _resized(session: Session) -> str:

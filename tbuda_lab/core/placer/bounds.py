@@ -14,18 +14,19 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, Load, cores_at_divider, dram_divider
 from tbuda_lab.core.balancer.parameters import preloads
-from tbuda_lab.core.balancer.types import Bounds, EpochReport
+from tbuda_lab.core.balancer.types import Bounds
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.report import EpochCost
 
 _TARGETS = 384
 _DIVIDER_STEP = 1.25
 _NEVER = 1 << 40
 
 
-def bounds(problem: Problem, epochs: Sequence[EpochReport]) -> Bounds:
+def bounds(problem: Problem, epochs: Sequence[EpochCost] = ()) -> Bounds:
     """All bounds over all legal candidates, beside what `epochs` reach."""
     area = critical = theoretical = 0.0
     for op, table in enumerate(problem.tables):

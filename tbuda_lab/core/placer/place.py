@@ -7,19 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.models import op_models
 from tbuda_lab.core.balancer.overrides import unmatched
-from tbuda_lab.core.balancer.types import Epoch, OpModels, OpPlacement, Placement
+from tbuda_lab.core.balancer.types import OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.forkjoin import buffer
+from tbuda_lab.core.options import CompileOptions, Override, broken
+from tbuda_lab.core.placer.assemble import assemble
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.problem import Pin, Problem
-from tbuda_lab.core.placer.queues import QueuePlanner
-from tbuda_lab.core.placer.report import blocked_reasons, report
-from tbuda_lab.core.placer.schedule import outputs_last, schedule
-from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import check_reach, chips_of, pipeline_note, temporal_epochs
+from tbuda_lab.core.placer.schedule import constrained, outputs_last, schedule
 
 Progress = Callable[[float, str], None]
 
@@ -50,55 +46,20 @@ def place(
             on_progress(min(1.0, fraction), what)
 
     check(0.0, "scheduling")
+    diagnostics = unmatched_targets(graph, overrides)
     order = schedule(graph, options.scheduler_policy)
     if len(device.chips) > 1 and device.arch != "grayskull":
         order = outputs_last(graph, order)
-    diagnostics = _names(graph, overrides)
-    pins, breaks = _pins(graph, models, device, overrides)
-    problem = Problem(graph, models, device, options, order, pins, breaks, _chip_breaks(graph, device, overrides))
+    order = constrained(graph, order, overrides)
+    pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
+    problem = Problem(graph, models, device, options, order, pins, breaks, _chip_breaks(order, device, overrides))
     segments = run(problem, lambda fraction: check(0.05 + 0.85 * fraction))
-    check(0.92, "placing queues")
-    chips = chips_of(problem, segments)
-    diagnostics += pipeline_note(problem, segments, chips)
-    ops, epochs = _placed(problem, segments, chips)
-    check_reach(graph, ops, device)
-    queues = QueuePlanner(graph, models, ops, problem.orders, device, options, overrides).run()
-    waiting = [buffer(problem, segment, i) for i, segment in enumerate(segments)]
-    diagnostics += [d for one in waiting for d in one.diagnostics]
-    check(0.98, "reporting")
-    summary = report(problem, segments, name, blocked_reasons(problem, segments, problem.refusals))
+    placement = assemble(problem, segments, name, overrides, diagnostics, check=check)
     check(1.0, "placed")
-    return Placement(
-        ops,
-        epochs,
-        queues,
-        dict(models),
-        order,
-        tuple(e.kernel_cycles for e in summary.epochs),
-        problem.orders,
-        summary,
-        tuple(diagnostics),
-        {op: tiles for one in waiting for op, tiles in one.input_tiles.items()},
-    )
+    return placement
 
 
-def _placed(
-    problem: Problem, segments: Sequence[Segment], chips: Sequence[int]
-) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
-    ops: dict[str, OpPlacement] = {}
-    epochs: list[Epoch] = []
-    temporal = temporal_epochs(chips, problem.device.arch)
-    for index, (segment, chip) in enumerate(zip(segments, chips, strict=True)):
-        names = problem.order[segment.first : segment.last]
-        for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
-            candidate = problem.models[name].rows[row]
-            size = (int(candidate["grid_r"]), int(candidate["grid_c"]))
-            ops[name] = OpPlacement(name, index, chip, (top, left), size[::-1] if turned else size, turned, row)
-        epochs.append(Epoch(index, temporal[index], chip, tuple(names)))
-    return ops, tuple(epochs)
-
-
-def _names(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
+def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
     """Warnings for overrides that address nothing; unknown kinds raise `OverrideError`."""
     ops = [n.name for n in graph.ops]
     names = [
@@ -114,10 +75,9 @@ def _names(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
     return found
 
 
-def _chip_breaks(graph: Graph, device: DeviceSpec, overrides: Sequence[Override]) -> frozenset[str]:
+def _chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Override]) -> frozenset[str]:
     """Ops that begin a stage. Raises `OverrideError` for more breaks than there are chips to break to."""
-    names = [n.name for n in graph.ops]
-    found = frozenset(n for o in overrides if o.kind == "chip_break" and o.value for n in o.matches(names))
+    found = frozenset(n for o in overrides if o.kind == "chip_break" for n in broken(o, order))
     if len(found) >= len(device.chips) > 1:
         text = f"{len(found)} chip breaks need {len(found) + 1} chips; {device.name} has {len(device.chips)}"
         raise OverrideError(
@@ -127,17 +87,21 @@ def _chip_breaks(graph: Graph, device: DeviceSpec, overrides: Sequence[Override]
     return found
 
 
-def _pins(
-    graph: Graph, models: Mapping[str, OpModels], device: DeviceSpec, overrides: Sequence[Override]
+def pins_and_breaks(
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    overrides: Sequence[Override],
+    order: Sequence[str] = (),
 ) -> tuple[dict[str, Pin], frozenset[str]]:
-    """Pinned places and epoch breaks. A list of names breaks before each op it addresses."""
+    """Pinned places and epoch breaks. order: the schedule, which tells the first op of a list (else the graph's)."""
     names = [n.name for n in graph.ops]
     pins: dict[str, Pin] = {}
     breaks: set[str] = set()
     wrong: list[Diagnostic] = []
     for record in overrides:
-        if record.kind in ("epoch_break", "chip_break") and record.value:
-            breaks.update(record.matches(names))
+        if record.kind in ("epoch_break", "chip_break"):
+            breaks.update(broken(record, order or names))
         if record.kind != "op_placement":
             continue
         value = record.value if isinstance(record.value, Mapping) else {}

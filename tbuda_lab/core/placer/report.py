@@ -1,61 +1,91 @@
-"""What a placement costs and how far it is from what no placement can beat (place-and-route 11.3)."""
+"""What a placement costs, epoch by epoch and op by op."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import limiter_name, limits
-from tbuda_lab.core.balancer.types import EpochReport, PlacementReport
-from tbuda_lab.core.placer.bounds import bounds
+from tbuda_lab.core.balancer.types import Bounds, EpochReport, PlacementReport
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, measure
 
 
-def report(problem: Problem, segments: Sequence[Segment], policy: str, blocked: Sequence[str]) -> PlacementReport:
-    """Cycles of every epoch and op, and the lower bounds. `blocked[i]`: why epoch i ends where it does."""
-    epochs: list[EpochReport] = []
+@dataclasses.dataclass(frozen=True)
+class EpochCost:
+    """What an epoch costs, whatever its number: see `EpochReport`. ops: op -> (kernel cycles, limiter cycles, what
+    limits it)."""
+
+    cores: int
+    kernel_cycles: int
+    limiter_cycles: int
+    kernel_op: str
+    limiter_op: str
+    dram_cores: int
+    balance: float
+    ops: dict[str, tuple[int, int, str]]
+
+
+def epoch_cost(problem: Problem, segment: Segment) -> EpochCost:
+    """Cycles of an epoch and its ops."""
+    rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+    kernel, limiter, load = measure(problem, segment.first, segment.last, rows)
     ops: dict[str, tuple[int, int, str]] = {}
-    for index, segment in enumerate(segments):
-        rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-        kernel, limiter, load = measure(problem, segment.first, segment.last, rows)
-        work = cores = 0
-        worst_kernel = worst_limiter = segment.first
-        for op, row in rows.items():
-            where, output = problem.places(op, segment.first, segment.last)
-            table = problem.tables[op].rows[row : row + 1]
-            column = limits(
-                problem.profiles[op], table, problem.device, where, output, load, problem.options.microbatch
-            )[:, 0]
-            slowest = int(column.argmax())
-            ops[problem.order[op]] = (
-                int(column[0]),
-                int(np.ceil(column[slowest])),
-                limiter_name(slowest, where, output),
-            )
-            work += int(column[0]) * int(table["cores"][0])
-            cores += int(table["cores"][0])
-            if int(column[0]) > ops[problem.order[worst_kernel]][0]:
-                worst_kernel = op
-            if ops[problem.order[op]][1] > ops[problem.order[worst_limiter]][1]:
-                worst_limiter = op
-        epochs.append(
-            EpochReport(
-                index,
-                len(rows),
-                cores,
-                kernel,
-                limiter,
-                problem.order[worst_kernel],
-                problem.order[worst_limiter],
-                ops[problem.order[worst_limiter]][2],
-                load.dram_cores,
-                work / max(1, limiter * problem.cores),
-                blocked[index],
-            )
+    work = cores = 0
+    worst_kernel = worst_limiter = segment.first
+    for op, row in rows.items():
+        where, output = problem.places(op, segment.first, segment.last)
+        table = problem.tables[op].rows[row : row + 1]
+        column = limits(problem.profiles[op], table, problem.device, where, output, load, problem.options.microbatch)
+        cycles = column[:, 0]
+        slowest = int(cycles.argmax())
+        ops[problem.order[op]] = (int(cycles[0]), int(np.ceil(cycles[slowest])), limiter_name(slowest, where, output))
+        work += int(cycles[0]) * int(table["cores"][0])
+        cores += int(table["cores"][0])
+        if int(cycles[0]) > ops[problem.order[worst_kernel]][0]:
+            worst_kernel = op
+        if ops[problem.order[op]][1] > ops[problem.order[worst_limiter]][1]:
+            worst_limiter = op
+    return EpochCost(
+        cores,
+        kernel,
+        limiter,
+        problem.order[worst_kernel],
+        problem.order[worst_limiter],
+        load.dram_cores,
+        work / max(1, limiter * problem.cores),
+        ops,
+    )
+
+
+def report(
+    problem: Problem, epochs: Sequence[EpochCost], policy: str, blocked: Sequence[str], limits: Bounds
+) -> PlacementReport:
+    """Cycles of every epoch and op, beside lower bounds. `blocked[i]`: why epoch i ends where it does."""
+    reports = tuple(
+        EpochReport(
+            index,
+            len(epoch.ops),
+            epoch.cores,
+            epoch.kernel_cycles,
+            epoch.limiter_cycles,
+            epoch.kernel_op,
+            epoch.limiter_op,
+            epoch.ops[epoch.limiter_op][2],
+            epoch.dram_cores,
+            epoch.balance,
+            blocked[index],
         )
-    return PlacementReport(policy, tuple(epochs), bounds(problem, epochs), ops)
+        for index, epoch in enumerate(epochs)
+    )
+    reached = dataclasses.replace(
+        limits,
+        achieved_kernel=sum(e.kernel_cycles for e in epochs),
+        achieved_limiter=sum(e.limiter_cycles for e in epochs),
+    )
+    return PlacementReport(policy, reports, reached, {op: cost for epoch in epochs for op, cost in epoch.ops.items()})
 
 
 def blocked_reasons(problem: Problem, segments: Sequence[Segment], refusals: dict[tuple[int, int], str]) -> list[str]:

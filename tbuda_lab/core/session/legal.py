@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from enum import IntEnum
@@ -101,7 +100,7 @@ def free_starts(busy: np.ndarray) -> np.ndarray:
 def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     """The table of a placed op. table: its candidates without a size override."""
     number = placed.problem.number[op]
-    problem = _with_table(placed.problem, number, table)
+    problem = placed.problem.with_table(number, table)
     index = next(i for i, s in enumerate(placed.segments) if s.first <= number < s.last)
     segment = placed.segments[index]
     rows_of = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
@@ -136,17 +135,6 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
         {v: _text(v, parallel_tiles(profile)) for v in used},
         table,
     )
-
-
-def _with_table(problem: Problem, op: int, table: OpModels) -> Problem:
-    """The problem with other candidates for one op; what is kept by signature is shared."""
-    if table.signature == problem.tables[op].signature:
-        return problem
-    twin = copy.copy(problem)
-    twin.tables = list(problem.tables)
-    twin.tables[op] = table
-    twin.legal = {**problem.legal, table.signature: table.legal()}
-    return twin
 
 
 def _epoch(

@@ -10,20 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 
-from tbuda_lab.core.balancer.types import Epoch, OpModels, OpPlacement, Placement
+from tbuda_lab.core.balancer.types import Bounds, OpModels, OpPlacement, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.place import _names as unmatched_names
-from tbuda_lab.core.placer.place import _pins as pins_and_breaks
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.queues import QueuePlanner
-from tbuda_lab.core.placer.report import blocked_reasons, report
+from tbuda_lab.core.placer import Parts, Problem, assemble, pins_and_breaks, rectangles, unmatched_targets
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
 from tbuda_lab.core.session.rework import Rework
-
-_SHARED = ("edges", "edge_costs", "_traffic", "_limits", "_frontiers")
+from tbuda_lab.core.session.state import frozen
 
 
 class Placed:
@@ -37,10 +32,12 @@ class Placed:
         overrides: tuple[Override, ...],
         policy: str,
         placement: Placement | None = None,
+        parts: Parts | None = None,
+        limits: Bounds | None = None,
     ) -> None:
         self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
         self.overrides, self.policy = overrides, policy
-        self._placement = placement
+        self._placement, self._parts, self._limits = placement, parts, limits
 
     @property
     def complete(self) -> bool:
@@ -60,39 +57,20 @@ class Placed:
         """Where every op lies."""
         if self._placement is not None:
             return self._placement.ops
-        found: dict[str, OpPlacement] = {}
-        for index, (segment, chip) in enumerate(zip(self.segments, self.chips, strict=True)):
-            names = self.problem.order[segment.first : segment.last]
-            for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
-                candidate = self.problem.models[name].rows[row]
-                size = (int(candidate["grid_r"]), int(candidate["grid_c"]))
-                found[name] = OpPlacement(name, index, chip, (top, left), size[::-1] if turned else size, turned, row)
-        return found
+        return rectangles(self.problem, self.segments, self.chips)[0]
 
     def placement(self) -> Placement:
         """Raises `PlacementError` when queues do not fit DRAM, `OverrideError` for one that cannot go where asked."""
         if self._placement is None:
-            problem = self.problem
-            ops = self.ops()
-            epochs = tuple(
-                Epoch(i, i, chip, problem.order[s.first : s.last])
-                for i, (s, chip) in enumerate(zip(self.segments, self.chips, strict=True))
-            )
-            queues = QueuePlanner(
-                problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, self.overrides
-            ).run()
-            blocked = blocked_reasons(problem, self.segments, problem.refusals)
-            summary = report(problem, self.segments, self.policy, blocked)
-            self._placement = Placement(
-                ops,
-                epochs,
-                queues,
-                dict(problem.models),
-                problem.order,
-                tuple(e.kernel_cycles for e in summary.epochs),
-                problem.orders,
-                summary,
-                tuple(unmatched_names(problem.graph, self.overrides)),
+            self._placement = assemble(
+                self.problem,
+                self.segments,
+                self.policy,
+                self.overrides,
+                unmatched_targets(self.problem.graph, self.overrides),
+                chips=self.chips,
+                parts=self._parts,
+                limits=self._limits,
             )
         return self._placement
 
@@ -111,13 +89,16 @@ class Placing:
         self.graph, self.device, self.options, self.overrides = graph, device, options, overrides
         self.placement = placement
         self._whole: Placed | None = None
-        self._parts: dict[Hashable, list[Segment]] = {}
+        self._reworked: dict[Hashable, list[Segment]] = {}
+        self._parts = Parts()
 
     def whole(self) -> Placed:
         """The placement itself."""
         if self._whole is None:
             placement = self.placement
-            problem = self._problem(placement.models, self.overrides)
+            order = [name for epoch in placement.epochs for name in epoch.ops]
+            pins, breaks = pins_and_breaks(self.graph, placement.models, self.device, self.overrides, order)
+            problem = Problem(self.graph, placement.models, self.device, self.options, order, pins, breaks)
             segments = []
             at = 0
             for epoch in placement.epochs:
@@ -128,19 +109,15 @@ class Placing:
                 places = tuple((s.start[0], s.start[1], s.transposed) for s in spots)
                 segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
                 at = last
-            policy = placement.report.policy if placement.report is not None else ""
+            policy = ""
+            if placement.report is not None:
+                policy = placement.report.policy
+                for part, said in zip(segments, placement.report.epochs, strict=True):
+                    if said.blocked and order[part.last] not in breaks:
+                        problem.refusals[part.first, part.last + 1] = said.blocked
             chips = [e.chip for e in placement.epochs]
             self._whole = Placed(problem, segments, chips, self.overrides, policy, placement)
         return self._whole
-
-    def _problem(self, models: Mapping[str, OpModels], overrides: tuple[Override, ...]) -> Problem:
-        pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides)
-        order = [name for epoch in self.placement.epochs for name in epoch.ops]
-        problem = Problem(self.graph, models, self.device, self.options, order, pins, breaks)
-        if self._whole is not None:
-            for name in _SHARED:  # all by signature: what was computed for one edit serves the next
-                setattr(problem, name, getattr(self._whole.problem, name))
-        return problem
 
     def edited(
         self, models: Mapping[str, OpModels], overrides: tuple[Override, ...], cancel: threading.Event | None = None
@@ -149,14 +126,18 @@ class Placing:
         ops between chips, or an op fits nowhere near). Raises `OverrideError` for a pin that cannot be honoured."""
         whole = self.whole()
         base = whole.problem
-        unmatched_names(self.graph, overrides)
-        problem = self._problem(models, overrides)
+        unmatched_targets(self.graph, overrides)
+        pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides, base.order)
+        problem = base.twin(models, pins, breaks)
         if any(e.temporal != e.index for e in self.placement.epochs) or _other_chips(base, problem):
             return None
         ops = range(len(problem.order))
         retabled = {op for op in ops if base.tables[op].signature != problem.tables[op].signature}
         changed = retabled | {
             op for op, name in enumerate(problem.order) if base.pins.get(name) != problem.pins.get(name)
+        }
+        problem.refusals = {
+            run: said for run, said in base.refusals.items() if not any(op in changed for op in range(*run))
         }
         added = {problem.number[n] for n in problem.breaks - base.breaks}
         removed = {problem.number[n] for n in base.breaks - problem.breaks}
@@ -189,7 +170,16 @@ class Placing:
                 moved |= {op for op, row in rows.items() if op in changed or row != before[op]}
                 outside.update(rows)
             index += len(old)
-        return Placed(problem, segments, chips, overrides, whole.policy)
+        return Placed(
+            problem, segments, chips, overrides, whole.policy, parts=self._parts, limits=self._limits(overrides)
+        )
+
+    def _limits(self, overrides: tuple[Override, ...]) -> Bounds | None:
+        """Bounds of the whole placement: what is added to its overrides only takes candidates away, and no placement
+        becomes faster by that. None where some of its overrides are gone."""
+        report = self.placement.report
+        kept = set(frozen(self.overrides)) <= set(frozen(overrides))
+        return report.bounds if report is not None and kept else None
 
     def _still_legal(self, problem: Problem, segment: Segment, outside: Mapping[int, int], moved: set[int]) -> bool:
         """Whether an untouched epoch may read the queues of ops that changed."""
@@ -219,10 +209,10 @@ class Placing:
             tuple(problem.order[op] in problem.breaks for op in span),
             tuple(outside.get(p) for op in span for p in problem.facts[op].producers if 0 <= p < first),
         )
-        found = self._parts.get(key)
+        found = self._reworked.get(key)
         if found is None:
             found = Rework(problem, old, changed, retabled, outside).run()
-            self._parts[key] = found
+            self._reworked[key] = found
         return found
 
 

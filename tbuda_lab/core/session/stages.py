@@ -7,9 +7,12 @@ the placement of the whole model per options and base overrides (`State.base`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
@@ -17,7 +20,7 @@ from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.compiler import Clock, CompileResult, finish
+from tbuda_lab.core.compiler import Clock, CompileResult, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Graph
@@ -62,12 +65,18 @@ class Kept(OrderedDict[Hashable, Any]):
 
 @dataclasses.dataclass(frozen=True)
 class Front:
-    """What comes before the balancer."""
+    """What comes before the balancer. plain: the same without nops and queues on edges, if there are any."""
 
     key: Hashable
     passed: Graph
     lowered: Graph
     notes: tuple[Diagnostic, ...] = ()
+    plain: Front | None = None
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """What the host writes once; all results of this graph share the arrays."""
+        return self.plain.parameters if self.plain is not None else host_parameters(self.lowered)
 
 
 class Stages:
@@ -76,8 +85,8 @@ class Stages:
     def __init__(self, device: DeviceSpec, keep_epochs: bool = True) -> None:
         self.device, self.keep_epochs = device, keep_epochs
         self.runs: dict[str, int] = {}
-        self._fronts = Kept(4)
-        self._profiles = Kept(4)
+        self._fronts = Kept(8)
+        self._profiles = Kept(16)
         self._tables = Kept(4096)
         self._anchors = Kept(6)
         self._placed = Kept(64)
@@ -109,7 +118,7 @@ class Stages:
 
         def edited() -> Front:
             found = edit(front.lowered, self.device, options, edits)
-            return Front((key, frozen(edits)), front.passed, found.graph, found.notes)
+            return Front((key, frozen(edits)), front.passed, found.graph, found.notes, front)
 
         return self._fronts.get_or((key, frozen(edits)), edited)
 
@@ -212,6 +221,7 @@ class Stages:
             state.overrides,
             clock,
             front.notes,
+            front.parameters,
         )
 
 

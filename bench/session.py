@@ -1,0 +1,170 @@
+"""How long a session takes to answer: the legal table, what-if, recompile after one edit, undo, suggestions.
+
+    python bench/session.py [--models NAME ...] [--samples N] [--device NAME] [--json FILE]
+
+"bert_large" has 24 layers (912 ops): the whole encoder of BERT-large at sequence 384, all layers with the same weights,
+which no placement depends on. Samples are random ops and random legal sizes of them (seeded). Times are CPU
+milliseconds of one thread: p50, p95 and the longest. "drawn" is the kernel's part of it: recompile, frames, messages.
+Bars: legal 5, what-if 100, recompile 500, drawn 500 (of 700 in the browser), undo 100, suggest 1000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from machine import describe, one_thread
+
+BARS = {"legal": 5, "what-if": 100, "recompile": 500, "drawn": 500, "undo": 100, "suggest": 1000, "frames": 150}
+
+
+def bert_large(layers: int = 24, sequence: int = 384) -> tuple[Any, tuple[Any, ...]]:
+    """The encoder of BERT-large; every layer uses the first one's storage, so that it fits small machines."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 32}
+    first = BertModel(BertConfig(num_hidden_layers=1, **config)).encoder.layer[0]
+    with torch.device("meta"):
+        encoder = BertModel(BertConfig(num_hidden_layers=layers, **config)).encoder
+    for layer in encoder.layer:
+        values = {name: torch.nn.Parameter(value.detach()) for name, value in first.named_parameters()}
+        layer.load_state_dict(values, assign=True)
+    return encoder.eval().requires_grad_(False), (torch.randn(1, sequence, 1024),)
+
+
+def session_of(name: str, device: str) -> Any:
+    from bench.models import make
+    from tbuda_lab.core.session import Session
+
+    model, inputs = bert_large() if name == "bert_large" else make(name)
+    return Session(model, inputs, device, name=name)
+
+
+class Page:
+    """What stands for a browser: it takes every message."""
+
+    def __init__(self) -> None:
+        self.bytes = self.messages = 0
+
+    def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+        self.bytes += len(json.dumps(message)) + sum(map(len, buffers))
+        self.messages += 1
+
+    def selection_changed(self, selection: dict[str, Any]) -> None:
+        pass
+
+    def wants(self, key: str) -> bool:
+        return True
+
+
+class Times:
+    """Samples of CPU seconds by name."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, list[float]] = {}
+
+    def take(self, name: str, work: Callable[[], Any]) -> Any:
+        start = time.process_time()
+        result = work()
+        self.samples.setdefault(name, []).append(time.process_time() - start)
+        return result
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = []
+        for name, values in self.samples.items():
+            values = sorted(values)
+            p50, p95 = (values[min(len(values) - 1, int(len(values) * q))] for q in (0.5, 0.95))
+            row = {"what": name, "n": len(values), "p50": p50, "p95": p95, "most": values[-1]}
+            found.append({k: round(1000 * v, 1) if isinstance(v, float) else v for k, v in row.items()})
+        return found
+
+
+def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(facts about the model, one row per question)."""
+    from tbuda_lab.core.errors import TbudaError
+    from tbuda_lab.core.session import ResizeOp
+    from tbuda_lab.widgets.hub import hub_of
+
+    session = session_of(name, device)
+    times = Times()
+    times.take("trace", session.trace)
+    times.take("passes, lower", lambda: session.graph("lowered"))
+    times.take("balance, place", session.placed)
+    result = times.take("rest of the compile", session.compile)
+    ops = list(result.placement.ops)
+    rng = random.Random(seed)
+    hub, page = hub_of(session), Page()
+    hub.attach(page)
+    refused = 0
+    for _ in range(samples):
+        op = rng.choice(ops)
+        table = times.take("legal", lambda op=op: session.legal(op))
+        sizes = [size for size in table.legal if size != table.grid]
+        if not sizes:
+            continue
+        edit = ResizeOp(op, rng.choice(sizes))
+        try:
+            times.take("what-if", lambda edit=edit: session.whatif(edit))
+        except TbudaError:
+            refused += 1
+            continue
+        times.take("legal after", lambda op=op: session.legal(op))
+        session.apply(edit)
+        before = page.bytes, page.messages
+        times.take("recompile after what-if, drawn", session.compile)
+        sent = page.bytes - before[0], page.messages - before[1]
+        times.take("undo", session.undo)
+    for _ in range(samples):
+        op = rng.choice(ops)
+        sizes = [size for size in session.legal(op).legal if size != session.legal(op).grid]
+        if sizes:
+            session.apply(ResizeOp(op, rng.choice(sizes)))
+            try:
+                times.take("recompile, drawn", session.compile)
+            except TbudaError:
+                refused += 1
+            session.undo()
+    session.compile()
+    times.take("suggest", session.suggest)
+    times.take("suggest again", session.suggest)
+    facts = {
+        "model": name, "ops": len(ops), "epochs": len(result.placement.epochs), "refused": refused,
+        "bytes of a commit": sent[0], "messages": sent[1],
+    }  # fmt: skip
+    return facts, times.rows()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["bert", "bert_large"], metavar="NAME")
+    parser.add_argument("--device", default="wormhole_b0")
+    parser.add_argument("--samples", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    one_thread()
+    print(f"## Sessions, CPU ms ({arguments.device})\n\n{describe()}\n", flush=True)
+    everything = []
+    for name in arguments.models:
+        facts, rows = measure(name, arguments.device, arguments.samples)
+        print(", ".join(f"{k} {v}" for k, v in facts.items()) + "\n")
+        print("| what | samples | p50 | p95 | most | bar |\n|---|---:|---:|---:|---:|---:|")
+        for row in rows:
+            bar = next((b for k, b in BARS.items() if row["what"].startswith(k)), "")
+            print(f"| {row['what']} | {row['n']} | {row['p50']} | {row['p95']} | {row['most']} | {bar} |")
+        print(flush=True)
+        everything.append({**facts, "times": rows})
+    if arguments.json is not None:
+        temporary = arguments.json.with_name(arguments.json.name + ".tmp")
+        temporary.write_text(json.dumps(everything, indent=1) + "\n")
+        temporary.replace(arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""From epochs that are chosen to a placement: places, queues with addresses, buffers of forks, report.
+
+What an epoch contributes depends on its ops, their rows and nothing outside it, so `Parts` keeps it: after an edit only
+the epochs that changed are worked out again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement
+from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer.bounds import bounds
+from tbuda_lab.core.placer.forkjoin import Buffering, buffer
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.queues import QueuePlanner
+from tbuda_lab.core.placer.report import EpochCost, blocked_reasons, epoch_cost, report
+from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.stages import check_reach, chips_of, pipeline_note, temporal_epochs
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What an epoch contributes wherever it stands in the program."""
+
+    cost: EpochCost
+    buffering: Buffering
+
+
+class Parts:
+    """Parts of epochs by what they are made of, for one graph, device and set of options."""
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._known: dict[tuple[object, ...], Part] = {}
+        self._limit = limit
+
+    def of(self, problem: Problem, segment: Segment) -> Part:
+        tables = tuple(problem.tables[op].signature for op in range(segment.first, segment.last))
+        key = (segment.first, segment.rows, tables)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            found = self._known[key] = Part(epoch_cost(problem, segment), buffer(problem, segment, 0))
+        return found
+
+
+def rectangles(
+    problem: Problem, segments: Sequence[Segment], chips: Sequence[int]
+) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
+    """Where every op lies, and the epochs."""
+    ops: dict[str, OpPlacement] = {}
+    epochs: list[Epoch] = []
+    temporal = temporal_epochs(chips, problem.device.arch)
+    for index, (segment, chip) in enumerate(zip(segments, chips, strict=True)):
+        names = problem.order[segment.first : segment.last]
+        for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
+            candidate = problem.models[name].rows[row]
+            size = (int(candidate["grid_r"]), int(candidate["grid_c"]))
+            ops[name] = OpPlacement(name, index, chip, (top, left), size[::-1] if turned else size, turned, row)
+        epochs.append(Epoch(index, temporal[index], chip, tuple(names)))
+    return ops, tuple(epochs)
+
+
+def assemble(
+    problem: Problem,
+    segments: Sequence[Segment],
+    policy: str,
+    overrides: Sequence[Override],
+    diagnostics: Sequence[Diagnostic] = (),
+    *,
+    chips: Sequence[int] | None = None,
+    parts: Parts | None = None,
+    limits: Bounds | None = None,
+    check: Callable[[float, str], None] = lambda fraction, what: None,
+) -> Placement:
+    """The placement of chosen epochs.
+
+    chips: of each epoch, chosen here by default. limits: bounds that hold for the problem, worked out by default.
+    check: called with (fraction, what is going on).
+
+    Raises `PlacementError` when queues do not fit DRAM or a link, `OverrideError` for one that cannot go where asked.
+    """
+    parts = parts if parts is not None else Parts()
+    check(0.92, "placing queues")
+    chips = chips_of(problem, segments) if chips is None else chips
+    said = [*diagnostics, *pipeline_note(problem, segments, chips)]
+    ops, epochs = rectangles(problem, segments, chips)
+    check_reach(problem.graph, ops, problem.device)
+    queues = QueuePlanner(
+        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides
+    ).run()
+    check(0.98, "reporting")
+    found = [parts.of(problem, segment) for segment in segments]
+    for index, part in enumerate(found):
+        said += [dataclasses.replace(d, where=f"epoch {index}") for d in part.buffering.diagnostics]
+    blocked = blocked_reasons(problem, segments, problem.refusals)
+    costs = [part.cost for part in found]
+    summary = report(problem, costs, policy, blocked, bounds(problem, costs) if limits is None else limits)
+    return Placement(
+        ops,
+        epochs,
+        queues,
+        dict(problem.models),
+        problem.order,
+        tuple(e.kernel_cycles for e in summary.epochs),
+        problem.orders,
+        summary,
+        tuple(said),
+        {op: tiles for part in found for op, tiles in part.buffering.input_tiles.items()},
+    )
