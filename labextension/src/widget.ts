@@ -3,17 +3,21 @@
  * share its frames and selection.
  */
 import { BringUp, type View } from './views/bringup.js';
+import { DiffView } from './views/diff/view.js';
 import { GraphView } from './views/graph/view.js';
 import { GridView } from './views/grid/view.js';
 import type { Host } from './views/host.js';
+import { ImageFile } from './views/imagefile.js';
 import { Inspector } from './views/inspector.js';
 import { NetlistView } from './views/netlist.js';
 import { NetlistFile } from './views/netlistfile.js';
+import { Overlays } from './views/overlays.js';
 import { OverridesPanel } from './views/overrides.js';
 import { ProblemsView } from './views/problems.js';
 import { makeRoot } from './views/root.js';
 import { Store } from './views/store.js';
 import { TableView } from './views/table/view.js';
+import { TraceView } from './views/trace/view.js';
 
 /** The part of anywidget's model that is used here. */
 export interface Model {
@@ -25,16 +29,20 @@ export interface Model {
   off(event: string, f: (...args: never[]) => void): void;
 }
 
-const VIEWS: Record<string, new (store: Store) => View> = {
+/** Every view by the name that its Python class gives it. */
+export const VIEWS: Record<string, new (store: Store) => View> = {
   bringup: BringUp,
   graph: GraphView,
   grid: GridView,
   table: TableView,
   netlist: NetlistView,
   netlistfile: NetlistFile,
+  imagefile: ImageFile,
   overrides: OverridesPanel,
   problems: ProblemsView,
-  inspector: Inspector
+  trace: TraceView,
+  inspector: Inspector,
+  diff: DiffView
 };
 
 export function hostOf(model: Model): Host {
@@ -59,6 +67,31 @@ export function hostOf(model: Model): Host {
   };
 }
 
+/** A view in its root. The root carries the session's name, and takes what the menu of JupyterLab asks of a view. */
+export function mountView(store: Store, name: string): { root: HTMLElement; dispose: () => void } {
+  const began = performance.now();
+  const view = new (VIEWS[name] ?? BringUp)(store);
+  const { root, dispose } = makeRoot(name, view.element);
+  const overlays = new Overlays(root, store);
+  const mark = () => {
+    if (store.session) root.dataset['tbSession'] = store.session;
+  };
+  const stop = store.on('status', mark);
+  mark();
+  root.addEventListener('tb-step-epoch', event => store.stepEpoch(Number((event as CustomEvent<number>).detail)));
+  requestAnimationFrame(() => (root.dataset['tbDrawMs'] = (performance.now() - began).toFixed(0)));
+  return {
+    root,
+    dispose() {
+      stop();
+      overlays.dispose();
+      view.dispose();
+      dispose();
+      root.remove();
+    }
+  };
+}
+
 export default () => {
   let store: Store | null = null;
   return {
@@ -68,19 +101,11 @@ export default () => {
     },
 
     render({ model, el }: { model: Model; el: HTMLElement }): () => void {
-      const began = performance.now();
-      const name = String(model.get('view'));
-      const view = new (VIEWS[name] ?? BringUp)((store ??= new Store(hostOf(model))));
-      const { root, dispose } = makeRoot(name, view.element);
+      const { root, dispose } = mountView((store ??= new Store(hostOf(model))), String(model.get('view')));
       const height = Number(model.get('height') ?? 0);
       if (height > 0) root.style.setProperty('--tb-height', `${height}px`);
       el.append(root);
-      requestAnimationFrame(() => (root.dataset['tbDrawMs'] = (performance.now() - began).toFixed(0)));
-      return () => {
-        view.dispose();
-        dispose();
-        root.remove();
-      };
+      return dispose;
     }
   };
 };

@@ -5,22 +5,36 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tbuda_lab.widgets import labcomm
+
 _VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView")
+_TRACE = ("RunTrace",)
+_LOOKS = {"DiffView": "diff_view"}
 _FILES = ("NetlistFile", "open_netlist")
 _REPORT = ("report_html", "write_report")
+_EXPORTS = ("export_image", "export_report", "image_svg")
 
-__all__ = [*_VIEWS, *_FILES, *_REPORT]
+__all__ = [*_VIEWS, *_TRACE, *_LOOKS, *_FILES, *_REPORT, *_EXPORTS]
 
 
 def __getattr__(name: str) -> Any:
     if name in _VIEWS:
         return getattr(importlib.import_module("tbuda_lab.widgets.views"), name)
+    if name in _TRACE:
+        return getattr(importlib.import_module("tbuda_lab.widgets.trace_view"), name)
+    if name in _LOOKS:
+        return getattr(importlib.import_module(f"tbuda_lab.widgets.{_LOOKS[name]}"), name)
     if name in _FILES:
         return getattr(importlib.import_module("tbuda_lab.widgets.netlist_file"), name)
     if name in _REPORT:
         return getattr(importlib.import_module("tbuda_lab.widgets.report"), name)
+    if name in _EXPORTS:
+        return getattr(importlib.import_module("tbuda_lab.widgets.exports"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+labcomm.register()  # in a kernel: JupyterLab may ask for the sessions there are

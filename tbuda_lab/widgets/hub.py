@@ -6,6 +6,7 @@ that finds a gap in `seq` asks again. Sends are at most ten status messages a se
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import weakref
@@ -22,6 +23,8 @@ from tbuda_lab.widgets.status import StatusBoard
 
 CHUNK = 512 * 1024
 STATUS_INTERVAL = 0.1
+
+_NUMBERS = itertools.count(1)
 
 
 class Listener(Protocol):
@@ -49,6 +52,7 @@ class Hub:
         self.desk = Desk(self)
 
     def _prepare(self, board: StatusBoard) -> None:
+        self.id = str(next(_NUMBERS))  # of this process: how a page names a session
         self.comparisons: list[Comparison] = []
         self.error: Exception | None = None
         self.board = board
@@ -65,15 +69,19 @@ class Hub:
         self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
 
     # -- work ------------------------------------------------------------------------------------------------
-    def start(self, verify: bool = True) -> None:
-        """Compile, run and (by default) verify in a thread; does nothing while one is at work."""
+    def start(self, verify: bool = True, *, run: bool = True) -> None:
+        """Compile, run and (by default) verify in a thread; does nothing while one is at work.
+
+        With `run=False` it stops after the compile.
+        """
         with self._lock:
             if self.busy:
                 return
             self.error = None
             self.board.begin()
             self._done_already()
-            self._thread = threading.Thread(target=self._work, args=(verify,), name="tbuda-session", daemon=True)
+            self._thread = threading.Thread(
+                target=self._work, args=(verify and run, run), name="tbuda-session", daemon=True)
             self._tell(force=True)
             self._thread.start()
 
@@ -95,7 +103,7 @@ class Hub:
         """Stop the work at its next safe point; what was shown stays."""
         self.session.cancel()
 
-    def _work(self, verify: bool) -> None:
+    def _work(self, verify: bool, run: bool) -> None:
         try:
             self.session.compile()
             if verify:
@@ -103,7 +111,7 @@ class Hub:
                 self.comparisons = list(self.session.verify())
                 self._stage("verify", 1.0)
                 self.publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
-            else:
+            elif run:
                 self.session.run()
             self.board.end()
         except Cancelled as error:
@@ -157,6 +165,9 @@ class Hub:
     def attach(self, view: Listener) -> None:
         self._views.add(view)
 
+    def detach(self, view: Listener) -> None:
+        self._views.discard(view)
+
     def frame(self, key: str) -> Frame | None:
         """The current frame of a key, or None before there is one."""
         return self._frames.get(key)
@@ -170,7 +181,7 @@ class Hub:
         """Send a view the status and every frame newer than what it has."""
         with self._lock:
             packed = dict(self._packed)
-        view.post({"type": "status", "status": self.board.message()}, [])
+        view.post(self._status(), [])
         for key in sorted(packed, key=_urgency):
             rev, header, buffer = packed[key]
             if view.wants(key) and have.get(key, 0) < rev:
@@ -226,8 +237,17 @@ class Hub:
         if not force and now - self._told < STATUS_INTERVAL:
             return
         self._told = now
+        message = self._status()
         for view in list(self._views):
-            view.post({"type": "status", "status": self.board.message()}, [])
+            view.post(message, [])
+
+    def _status(self) -> dict[str, Any]:
+        return {"type": "status", "status": self.board.message(), "session": self.id}
+
+    def tell_all(self, message: dict[str, Any]) -> None:
+        """A message for every view."""
+        for view in list(self._views):
+            view.post(message, [])
 
 
 def _urgency(key: str) -> int:
@@ -265,9 +285,25 @@ _HUBS: weakref.WeakValueDictionary[int, Hub] = weakref.WeakValueDictionary()
 """By id of the session. A hub holds its session, and the session's listeners hold the hub: they live equally long."""
 
 
+_ON_HUB: list[Callable[[Hub], None]] = []
+
+
 def hub_of(session: Session) -> Hub:
     """The hub of a session, made at first use."""
     hub = _HUBS.get(id(session))
     if hub is None:
         hub = _HUBS[id(session)] = Hub(session)
+        for listener in tuple(_ON_HUB):
+            listener(hub)
     return hub
+
+
+def hubs() -> list[Hub]:
+    """The hubs of all living sessions that have one, oldest first."""
+    return sorted(_HUBS.values(), key=lambda hub: int(hub.id))
+
+
+def on_hub(listener: Callable[[Hub], None]) -> Callable[[], None]:
+    """Call `listener(hub)` for every hub that is made; returns a function that removes it."""
+    _ON_HUB.append(listener)
+    return lambda: _ON_HUB.remove(listener)

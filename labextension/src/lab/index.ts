@@ -1,28 +1,98 @@
-/** JupyterLab plugin: a launcher card and a command that open a new bring-up notebook. Widgets work without it. */
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { ICommandPalette } from '@jupyterlab/apputils';
+/** The JupyterLab plugins: launcher, commands and menu, status bar, sidebar, settings, documents. Widgets work without. */
+import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette, Notification, WidgetTracker } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
-import { LabIcon } from '@jupyterlab/ui-components';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { Token } from '@lumino/coreutils';
 
+import { CATEGORY, COMMAND, addCommands } from './commands.js';
+import { Current } from './current.js';
+import { addDocuments } from './documents.js';
+import { icon } from './icon.js';
 import { bringUpNotebook } from './notebook.js';
+import { Sessions, type Place } from './sessions.js';
+import { Settings } from './settings.js';
+import { Sidebar } from './sidebar.js';
+import { StatusItem } from './status.js';
+import { ViewTab } from './tab.js';
 
-export const NEW_SESSION = 'tbuda:new-session';
+export const NEW_SESSION = COMMAND.newSession;
 
-const icon = new LabIcon({
-  name: 'tbuda-lab:grid',
-  svgstr:
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><g class="jp-icon3" fill="#616161">' +
-    '<rect x="3" y="3" width="11" height="5" rx="1"/><rect x="16" y="3" width="5" height="11" rx="1"/>' +
-    '<rect x="3" y="10" width="5" height="11" rx="1"/><rect x="10" y="10" width="4" height="4" rx="1"/>' +
-    '<rect x="10" y="16" width="11" height="5" rx="1"/></g></svg>'
-});
+interface Shared {
+  sessions: Sessions;
+  current: Current;
+  settings: Settings;
+}
 
-const plugin: JupyterFrontEndPlugin<void> = {
+const IShared = new Token<Shared>('@tbuda-lab/labextension:IShared', 'The sessions of all kernels and the settings.');
+
+/** Settings, menu and key bindings stand in schema/plugin.json, under the id of this plugin. */
+const workbench: JupyterFrontEndPlugin<Shared> = {
+  id: '@tbuda-lab/labextension:plugin',
+  description: 'Commands, menu, status bar and sidebar of the Tensix workbench.',
+  autoStart: true,
+  provides: IShared,
+  optional: [ICommandPalette, ISettingRegistry, IStatusBar, ILayoutRestorer],
+  activate(
+    app: JupyterFrontEnd,
+    palette: ICommandPalette | null,
+    registry: ISettingRegistry | null,
+    statusBar: IStatusBar | null,
+    restorer: ILayoutRestorer | null
+  ): Shared {
+    const settings = new Settings();
+    if (registry) {
+      registry.load(workbench.id).then(found => settings.connect(found), (error: unknown) => {
+        Notification.warning(`The Tensix settings cannot be read: ${String(error)}`);
+      });
+    }
+    const sessions = new Sessions(app);
+    const current = new Current(app, sessions);
+    const tabs = new WidgetTracker<ViewTab>({ namespace: 'tbuda-tabs' });
+    const show = (tab: ViewTab) => {
+      const there = tabs.find(other => other.id === tab.id);
+      if (there) tab.dispose();
+      else {
+        app.shell.add(tab, 'main', { mode: 'split-right' });
+        void tabs.add(tab);
+      }
+      app.shell.activateById((there ?? tab).id);
+    };
+    const openTab = ({ kernel, info }: Place, view: string) =>
+      show(new ViewTab(sessions, { kernel: kernel.kernel.id, session: info.id, name: info.name, view }));
+    addCommands({ app, current, palette, openTab });
+    app.commands.addCommand(RESTORE, {
+      label: 'Restore a Tensix Tab',
+      isVisible: () => false,
+      execute: args => {
+        const { kernel, session, name, view } = args as Record<string, string>;
+        if (kernel && session && name && view) show(new ViewTab(sessions, { kernel, session, name, view }));
+      }
+    });
+    if (restorer) {
+      void restorer.restore(tabs, { command: RESTORE, args: tab => ({ ...tab.wanted }), name: tab => tab.id });
+    }
+
+    const sidebar = new Sidebar(app, sessions, current, settings);
+    app.shell.add(sidebar, 'left', { rank: 550 });
+    restorer?.add(sidebar, sidebar.id);
+    statusBar?.registerStatusItem('@tbuda-lab/labextension:status', {
+      item: new StatusItem(app, current, () => app.shell.activateById(sidebar.id)), align: 'left', rank: 40
+    });
+    return { sessions, current, settings };
+  }
+};
+
+const RESTORE = 'tbuda:restore-tab';
+
+const launcherPlugin: JupyterFrontEndPlugin<void> = {
   id: '@tbuda-lab/labextension:launcher',
   description: 'Opens a new bring-up notebook from the launcher or the palette.',
   autoStart: true,
+  requires: [IShared],
   optional: [ILauncher, ICommandPalette],
-  activate(app: JupyterFrontEnd, launcher: ILauncher | null, palette: ICommandPalette | null): void {
+  activate(app: JupyterFrontEnd, { settings }: Shared, launcher: ILauncher | null, palette: ICommandPalette | null): void {
     app.commands.addCommand(NEW_SESSION, {
       label: args => (args['isPalette'] ? 'New Tensix Bring-up Notebook' : 'Tensix bring-up'),
       caption: 'A notebook that traces, places and runs a model on a simulated grid of Tensix cores',
@@ -31,13 +101,25 @@ const plugin: JupyterFrontEndPlugin<void> = {
         const folder = typeof args['cwd'] === 'string' ? args['cwd'] : '';
         const { contents } = app.serviceManager;
         const made = await contents.newUntitled({ path: folder, type: 'notebook' });
-        await contents.save(made.path, { type: 'notebook', format: 'json', content: bringUpNotebook() });
+        const content = bringUpNotebook(settings.values.device);
+        await contents.save(made.path, { type: 'notebook', format: 'json', content });
         return app.commands.execute('docmanager:open', { path: made.path }) as Promise<unknown>;
       }
     });
-    launcher?.add({ command: NEW_SESSION, category: 'Tensix', rank: 1 });
-    palette?.addItem({ command: NEW_SESSION, category: 'Tensix', args: { isPalette: true } });
+    launcher?.add({ command: NEW_SESSION, category: CATEGORY, rank: 1 });
+    palette?.addItem({ command: NEW_SESSION, category: CATEGORY, args: { isPalette: true } });
   }
 };
 
-export default plugin;
+const documents: JupyterFrontEndPlugin<void> = {
+  id: '@tbuda-lab/labextension:documents',
+  description: 'Opens session files, TTI images and netlists.',
+  autoStart: true,
+  requires: [IShared],
+  optional: [ILayoutRestorer],
+  activate(app: JupyterFrontEnd, { sessions }: Shared, restorer: ILayoutRestorer | null): void {
+    addDocuments(app, sessions, restorer);
+  }
+};
+
+export default [workbench, launcherPlugin, documents];

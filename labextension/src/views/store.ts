@@ -48,17 +48,21 @@ export interface Overridden {
   field: string;
   requested: string;
   obtained: string;
-  state: 'obtained' | 'missed' | 'vetoed' | 'unmatched' | 'pending';
+  state: 'obtained' | 'missed' | 'vetoed' | 'unmatched' | 'pending' | 'off';
   because: string;
   python: string;
   matches: number;
   names: string[];
   removable: boolean;
+  /** False while it is switched off. */
+  enabled?: boolean;
+  /** Who asked: drag, gesture, code, file. */
+  source?: string;
 }
 
 export type ColourBy = 'load' | 'family' | 'epoch';
 
-type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line' | 'answer' | 'asked';
+type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line' | 'answer' | 'asked' | 'keep' | 'recall';
 
 type Hearer = (message: Record<string, unknown>, buffers: DataView[]) => void;
 
@@ -66,12 +70,16 @@ const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellab
 
 export class Store {
   readonly frames = new Map<string, Frame>();
+  /** Views kept under digits: what each view needs to come back. */
+  readonly kept = new Map<string, Record<string, unknown>>();
   selection: Selection = { kind: 'op', names: [], source: '' };
   hover = '';
   epoch = 0;
   colour: ColourBy = 'load';
   status: Status = IDLE;
   answer: Answer = { ok: true, text: '' };
+  /** How the kernel names the session; empty before its first word. */
+  session = '';
 
   private readonly revisions = new Map<string, number>();
   private readonly assembler = new Assembler();
@@ -142,6 +150,12 @@ export class Store {
     this.emit('epoch', String(epoch));
   }
 
+  /** To the next or previous epoch, as far as there is one. */
+  stepEpoch(by: number): void {
+    const count = Number(this.frames.get('ops')?.column('epoch_ops').length ?? 0);
+    if (count) this.setEpoch(Math.max(0, Math.min(count - 1, this.epoch + by)));
+  }
+
   /** Asks for a line of the netlist text, counted from 1. */
   setLine(line: number): void {
     this.emit('line', String(line));
@@ -156,6 +170,22 @@ export class Store {
   get edits(): Edits | null {
     const frame = this.host.live ? this.frames.get('edits') : undefined;
     return frame ? (frame.meta as unknown as Edits) : null;
+  }
+
+  /** Keeps what the views show under a digit; each adds its part. */
+  keep(digit: string): void {
+    this.kept.set(digit, { epoch: this.epoch, colour: this.colour });
+    this.emit('keep', digit);
+  }
+
+  /** Back to what was kept; false where nothing was. */
+  recall(digit: string): boolean {
+    const view = this.kept.get(digit);
+    if (!view) return false;
+    this.setColour(view['colour'] as ColourBy);
+    this.setEpoch(Number(view['epoch']));
+    this.emit('recall', digit);
+    return true;
   }
 
   /** Asks the kernel for an edit; the answer comes as the topic `answer`, the new placement as frames. */
@@ -191,6 +221,7 @@ export class Store {
       this.put(frame);
     } else if (message['type'] === 'status') {
       this.status = message['status'] as Status;
+      if (typeof message['session'] === 'string') this.session = message['session'];
       this.emit('status', '');
     } else if (message['type'] === 'edited') {
       this.say(Boolean(message['ok']), String(message['text']));

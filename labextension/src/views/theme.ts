@@ -1,4 +1,5 @@
 /** Colours that are computed rather than written in the style sheet: op families, load, epochs, in both themes. */
+import { PREFERENCES_ATTRIBUTE, preferences } from './preferences.js';
 
 /** Op families by type; identity colours follow the family, never the position. */
 const FAMILIES: [string, number, RegExp][] = [
@@ -71,8 +72,10 @@ export function luminance([r, g, b]: Rgb): number {
   return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
 }
 
-/** Whether the element stands in a dark place: JupyterLab says so on the body; elsewhere the system does. */
+/** Whether the views are dark: as the user wants it, else as the place is. JupyterLab says so on the body; elsewhere the system does. */
 export function isDark(): boolean {
+  const wish = preferences().theme;
+  if (wish !== 'host') return wish === 'dark';
   const lab = document.body.dataset['jpThemeLight'];
   if (lab !== undefined) return lab === 'false';
   const page = document.documentElement.dataset['theme'];
@@ -91,7 +94,7 @@ export function onTheme(f: () => void): () => void {
     timer = window.setTimeout(f, SETTLED);
   };
   const observer = new MutationObserver(changed);
-  observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', 'data-jp-theme-name'] });
+  observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', 'data-jp-theme-name', PREFERENCES_ATTRIBUTE] });
   observer.observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
   const media = typeof matchMedia === 'function' ? matchMedia('(prefers-color-scheme: dark)') : null;
   media?.addEventListener('change', changed);

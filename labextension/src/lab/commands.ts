@@ -1,0 +1,184 @@
+/** Every command of the palette and the *Tensix* menu. They act on the current session; what it cannot do is grey. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, InputDialog, Notification, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
+import { Widget } from '@lumino/widgets';
+
+import { h } from '../views/dom.js';
+import type { Current } from './current.js';
+import { icon } from './icon.js';
+import type { Place, SessionInfo } from './sessions.js';
+
+export const COMMAND = {
+  newSession: 'tbuda:new-session',
+  openView: 'tbuda:open-view',
+  openGrid: 'tbuda:open-grid',
+  openWorkbench: 'tbuda:open-workbench',
+  compile: 'tbuda:compile',
+  run: 'tbuda:run',
+  cancel: 'tbuda:cancel',
+  undo: 'tbuda:undo',
+  redo: 'tbuda:redo',
+  checkpoint: 'tbuda:checkpoint',
+  diff: 'tbuda:diff',
+  export: 'tbuda:export',
+  why: 'tbuda:why-here',
+  next: 'tbuda:next-epoch',
+  previous: 'tbuda:prev-epoch'
+} as const;
+
+export const CATEGORY = 'Tensix';
+
+interface Simple {
+  id: string;
+  label: string;
+  caption: string;
+  /** What the kernel calls it. */
+  name: string;
+  can: (session: SessionInfo) => boolean;
+  suffix?: (session: SessionInfo) => string;
+}
+
+const idle = (s: SessionInfo) => !s.running && !s.busy;
+
+const SIMPLE: Simple[] = [
+  { id: COMMAND.compile, label: 'Compile', caption: 'Compile the session; what is compiled already is not done again',
+    name: 'compile', can: idle },
+  { id: COMMAND.run, label: 'Run and Verify', caption: 'Run the netlist and compare its outputs with torch', name: 'run', can: idle },
+  { id: COMMAND.cancel, label: 'Cancel', caption: 'Stop what the session is doing', name: 'cancel', can: s => s.running || s.busy },
+  { id: COMMAND.undo, label: 'Undo', caption: 'Take the last edit back', name: 'undo', can: s => idle(s) && s.undo !== '',
+    suffix: s => s.undo },
+  { id: COMMAND.redo, label: 'Redo', caption: 'Make the edit again that was taken back', name: 'redo',
+    can: s => idle(s) && s.redo !== '', suffix: s => s.redo }
+];
+
+export interface Deps {
+  app: JupyterFrontEnd;
+  current: Current;
+  palette: ICommandPalette | null;
+  openTab: (place: Place, view: string) => void;
+}
+
+export function addCommands({ app, current, palette, openTab }: Deps): void {
+  const { commands } = app;
+  const has = () => current.place !== null;
+
+  /** Does something with the current session, or says what is missing. */
+  const withPlace = async (f: (place: Place) => Promise<void> | void): Promise<void> => {
+    const place = current.place;
+    if (place) await f(place);
+    else Notification.warning('There is no Tensix session: run a cell with BringUp(...), or open a new bring-up notebook.');
+  };
+
+  for (const { id, label, caption, name, can, suffix } of SIMPLE) {
+    commands.addCommand(id, {
+      label: () => {
+        const place = current.place;
+        const what = place && suffix ? suffix(place.info) : '';
+        return what ? `${label}: ${what}` : label;
+      },
+      caption,
+      isEnabled: () => {
+        const place = current.place;
+        return place !== null && can(place.info);
+      },
+      execute: () => withPlace(async ({ kernel, info }) => {
+        const answer = await kernel.command(name, info.id);
+        if (!answer.ok) Notification.warning(answer.text);
+      })
+    });
+  }
+
+  commands.addCommand(COMMAND.openView, {
+    label: args => `Open ${text(args['view'], 'view')} in a Tab`,
+    isEnabled: has,
+    execute: args => withPlace(place => openTab(place, text(args['view'], 'bringup')))
+  });
+  commands.addCommand(COMMAND.openGrid, {
+    label: 'Open Core Grid in a Tab', caption: 'The epochs of the current session beside the notebook', icon, isEnabled: has,
+    execute: () => withPlace(place => openTab(place, 'grid'))
+  });
+  commands.addCommand(COMMAND.openWorkbench, {
+    label: 'Open Workbench in a Tab', caption: 'All views of the current session beside the notebook', icon, isEnabled: has,
+    execute: () => withPlace(place => openTab(place, 'bringup'))
+  });
+
+  commands.addCommand(COMMAND.checkpoint, {
+    label: 'Checkpoint…', caption: 'Remember the edits of the session under a name', isEnabled: has,
+    execute: args => withPlace(async ({ kernel, info }) => {
+      const given = args['label'];
+      const asked = typeof given === 'string' ? given : (await InputDialog.getText({
+        title: 'Checkpoint', label: `A name for the present state of ${info.name}`, text: freeName(info.checkpoints), okLabel: 'Remember'
+      })).value;
+      if (!asked) return;
+      const answer = await kernel.command('checkpoint', info.id, { label: asked });
+      if (!answer.ok) Notification.warning(answer.text);
+    })
+  });
+
+  commands.addCommand(COMMAND.why, {
+    label: 'Why Here?', caption: 'Why the selected op stands where it does', isEnabled: () => (current.place?.info.epochs ?? 0) > 0,
+    execute: () => withPlace(async ({ kernel, info }) => {
+      if (press(current, 'why')) return;
+      const answer = await kernel.command('why', info.id);
+      if (answer.ok) await showText(`Why is ${String(answer['op'])} here?`, answer.text);
+      else Notification.warning(answer.text);
+    })
+  });
+
+  commands.addCommand(COMMAND.diff, {
+    label: 'Compare with Checkpoint…', caption: 'What has changed since a checkpoint',
+    isEnabled: () => (current.place?.info.checkpoints.length ?? 0) > 0,
+    execute: args => withPlace(async ({ kernel, info }) => {
+      const given = args['checkpoint'];
+      const chosen = typeof given === 'string' ? given : info.checkpoints.length === 1 ? info.checkpoints[0] : (await InputDialog.getItem({
+        title: 'Compare', label: 'Checkpoint to compare the present state with', items: [...info.checkpoints].reverse(), okLabel: 'Compare'
+      })).value;
+      if (!chosen) return;
+      const answer = await kernel.command('diff', info.id, { checkpoint: chosen });
+      if (answer.ok) await showText(`${info.name}: ${chosen} → now`, answer.text);
+      else Notification.warning(answer.text);
+    })
+  });
+
+  commands.addCommand(COMMAND.export, {
+    label: 'Export…', caption: 'Netlist, overrides, report, pictures, tables', isEnabled: has,
+    execute: () => withPlace(place => {
+      if (!press(current, 'export')) openTab(place, 'bringup');
+    })
+  });
+
+  for (const [id, label, by] of [[COMMAND.next, 'Next Epoch', 1], [COMMAND.previous, 'Previous Epoch', -1]] as const) {
+    commands.addCommand(id, {
+      label, caption: `${label} in the view last touched`, isEnabled: () => (current.place?.info.epochs ?? 0) > 1,
+      execute: () => {
+        current.view?.dispatchEvent(new CustomEvent('tb-step-epoch', { detail: by }));
+      }
+    });
+  }
+
+  for (const id of Object.values(COMMAND)) {
+    if (id !== COMMAND.openView && id !== COMMAND.newSession) palette?.addItem({ command: id, category: CATEGORY });
+  }
+  current.changed.connect(() => commands.notifyCommandChanged());
+}
+
+/** Presses a button of the view that commands go to; false where there is none. */
+function press(current: Current, action: string): boolean {
+  const button = current.view?.querySelector<HTMLButtonElement>(`[data-tb-action="${action}"]:not([disabled])`);
+  button?.click();
+  return Boolean(button);
+}
+
+function text(value: unknown, other: string): string {
+  return typeof value === 'string' ? value : other;
+}
+
+function freeName(taken: string[]): string {
+  for (const letter of 'ABCDEFGHIJKLMNOPQRSTUVWXYZ') if (!taken.includes(letter)) return letter;
+  return '';
+}
+
+export async function showText(title: string, text: string): Promise<void> {
+  const body = new Widget({ node: h('pre', { class: 'tb-lab-text', tabindex: 0, 'data-tb-text': '' }, text) });
+  await showDialog({ title, body, buttons: [Dialog.okButton({ label: 'Close' })] });
+}

@@ -1,0 +1,211 @@
+/** Documents in tabs: session files and TTI images by double click, netlists by *Open With*. */
+import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
+import { WidgetTracker } from '@jupyterlab/apputils';
+import { ABCWidgetFactory, DocumentWidget, TextModelFactory, type DocumentRegistry } from '@jupyterlab/docregistry';
+import type { Contents } from '@jupyterlab/services';
+import { Widget } from '@lumino/widgets';
+
+import { h } from '../views/dom.js';
+import { JournalFile } from '../views/journalfile.js';
+import { VIEWS } from '../widget.js';
+import { icon } from './icon.js';
+import { PreviewError } from './preview.js';
+import { mountPreview } from './previewview.js';
+import { RawComm } from './rawcomm.js';
+import type { Sessions } from './sessions.js';
+import { mountOnComm } from './tab.js';
+import { ViewerKernel } from './viewerkernel.js';
+
+type Kind = 'netlist' | 'image' | 'journal';
+type Mounted = { root: HTMLElement; dispose: () => void };
+
+const VIEW: Record<Kind, string> = { netlist: 'netlistfile', image: 'imagefile', journal: 'journalfile' };
+const SETTLE = 400; // ms; one save is several events
+
+class Body extends Widget {
+  private mounted: Mounted | null = null;
+  private readonly banner = h('div', { class: 'tb-lab-banner', role: 'status', hidden: true });
+  private readonly place = h('div');
+  private run = 0;
+  private timer = 0;
+  private journal = '';
+  private live = '';
+
+  constructor(private readonly contents: Contents.IManager, private readonly context: DocumentRegistry.Context,
+              private readonly kind: Kind, private readonly kernel: ViewerKernel, private readonly sessions: Sessions) {
+    super();
+    this.addClass('tb-lab-tab');
+    this.node.dataset['tbDocument'] = kind;
+    this.node.append(this.banner, this.place);
+    void context.ready.then(() => this.open());
+    context.fileChanged.connect(() => {
+      clearTimeout(this.timer);
+      this.timer = window.setTimeout(() => void this.open(), SETTLE);
+    });
+    if (kind === 'journal') sessions.changed.connect(this.follow, this);
+  }
+
+  override dispose(): void {
+    if (this.isDisposed) return;
+    clearTimeout(this.timer);
+    this.run++;
+    this.sessions.changed.disconnect(this.follow, this);
+    this.mounted?.dispose();
+    super.dispose();
+  }
+
+  private async open(): Promise<void> {
+    if (this.isDisposed || this.live) return;
+    const run = ++this.run;
+    const { contents } = this;
+    const path = this.context.path;
+    if (!this.mounted) this.preview();
+    if (contents.driveName(path)) {
+      this.say('This drive is not the kernel\'s: it cannot open the file.', true);
+      return;
+    }
+    if (!this.mounted || this.mounted.root.dataset['tbRoot'] === 'preview') this.say('Starting a kernel…');
+    try {
+      const kernel = await this.kernel.get();
+      if (run !== this.run) return;
+      const comm = new RawComm(kernel, { open: this.kind, path: contents.localPath(path) });
+      const ready = await new Promise<boolean>((resolve, reject) => {
+        comm.onMessage(message => {
+          if (message['type'] === 'ready') resolve(true);
+          if (message['type'] === 'failed') reject(new Error(String(message['text'])));
+        });
+        comm.onEnd(() => resolve(false));
+      });
+      if (run !== this.run) {
+        comm.close();
+        return;
+      }
+      if (!ready) throw new Error('The kernel of the viewer went away.');
+      if (this.kind === 'journal') {
+        comm.onMessage((message) => {
+          if (message['type'] !== 'frame' || message['key'] !== 'journal') return;
+          const header = message['header'] as { meta: Record<string, unknown> };
+          this.journal = String(header.meta['absolute']);
+          this.follow();
+        });
+      }
+      this.mount(mountOnComm(comm, VIEW[this.kind], kernel.id, () => {
+        if (run === this.run && !this.isDisposed) this.say('The kernel of the viewer has ended; what it said last stays.', true);
+      }));
+      this.say('');
+    } catch (error) {
+      if (run === this.run) this.say(error instanceof Error ? error.message : String(error), true);
+    }
+  }
+
+  /** A session that is writing this file is shown itself, with all its views. */
+  private follow(): void {
+    const found = this.journal ? this.sessions.writing(this.journal) : null;
+    const key = found ? `${found.kernel.kernel.id} ${found.info.id}` : '';
+    if (key === this.live || this.isDisposed) return;
+    this.live = key;
+    this.run++;
+    if (!found) {
+      void this.open();
+      return;
+    }
+    const { kernel, info } = found;
+    this.mount(mountOnComm(new RawComm(kernel.kernel, { open: 'view', session: info.id }), 'bringup', kernel.kernel.id, () => {
+      this.live = '';
+      void this.open();
+    }));
+    this.say(`Live: ${info.name} in ${kernel.title}`);
+  }
+
+  private preview(): void {
+    if (this.kind !== 'netlist') return;
+    try {
+      this.mount(mountPreview(this.context.model.toString(), this.context.localPath.split('/').at(-1)!));
+    } catch (error) {
+      if (!(error instanceof PreviewError)) throw error;
+      this.say(error.message, true);
+    }
+  }
+
+  private mount(mounted: Mounted): void {
+    this.mounted?.dispose();
+    this.mounted = mounted;
+    this.place.replaceChildren(mounted.root);
+  }
+
+  private say(text: string, bad = false): void {
+    this.banner.hidden = !text;
+    this.banner.classList.toggle('tb-lab-bad', bad);
+    this.banner.dataset['tbBanner'] = bad ? 'failed' : text ? 'working' : '';
+    this.banner.replaceChildren(h('span', {}, text), ...(bad ? [h('button', {
+      type: 'button', class: 'tb-lab-button', 'data-tb-action': 'try-again', onclick: () => void this.open()
+    }, 'Try again')] : []));
+  }
+}
+
+class Factory extends ABCWidgetFactory<DocumentWidget<Body>> {
+  constructor(options: DocumentRegistry.IWidgetFactoryOptions<DocumentWidget<Body>>,
+              private readonly contents: Contents.IManager, private readonly kind: Kind,
+              private readonly kernel: ViewerKernel, private readonly sessions: Sessions) {
+    super(options);
+  }
+
+  protected override createNewWidget(context: DocumentRegistry.Context): DocumentWidget<Body> {
+    const content = new Body(this.contents, context, this.kind, this.kernel, this.sessions);
+    const widget = new DocumentWidget<Body>({ content, context });
+    widget.title.icon = icon;
+    return widget;
+  }
+}
+
+/** A model without content: the kernel reads the file, however large it is. */
+class NoContent extends TextModelFactory {
+  override get name(): string {
+    return 'tbuda-no-content';
+  }
+
+  override get fileFormat(): 'text' {
+    return null as unknown as 'text'; // the context then asks the server for no content
+  }
+}
+
+export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer: ILayoutRestorer | null): void {
+  VIEWS['journalfile'] = JournalFile; // a notebook has the session itself
+  const { docRegistry } = app;
+  const kernel = new ViewerKernel(app);
+  docRegistry.addModelFactory(new NoContent());
+  docRegistry.addFileType({
+    name: 'tbuda-session', displayName: 'Tensix session', extensions: ['.buda.json'], icon, fileFormat: 'text',
+    contentType: 'file', mimeTypes: ['application/vnd.tbuda-session+json']
+  });
+  docRegistry.addFileType({
+    name: 'tbuda-tti', displayName: 'TTI image', extensions: ['.tti'], icon, fileFormat: 'base64', contentType: 'file',
+    mimeTypes: ['application/x-tti']
+  });
+  // A pattern decides before an extension does, so the type also has to say that the file is YAML: the text editor
+  // stays its default, and the grid is offered beside it.
+  docRegistry.addFileType({
+    name: 'tbuda-netlist', displayName: 'Buda netlist', extensions: [], pattern: '.*netlist.*\\.ya?ml$', fileFormat: 'text',
+    contentType: 'file', mimeTypes: ['text/x-yaml']
+  });
+  const add = (name: string, label: string, kind: Kind, fileType: string, isDefault: boolean, modelName: string) => {
+    const factory = new Factory({
+      name, label, fileTypes: [fileType], defaultFor: isDefault ? [fileType] : [], modelName, readOnly: kind !== 'netlist',
+      preferKernel: false, canStartKernel: false
+    }, app.serviceManager.contents, kind, kernel, sessions);
+    docRegistry.addWidgetFactory(factory as unknown as DocumentRegistry.WidgetFactory);
+    const tracker = new WidgetTracker<DocumentWidget<Body>>({ namespace: name });
+    factory.widgetCreated.connect((_, widget) => {
+      widget.context.pathChanged.connect(() => void tracker.save(widget));
+      void tracker.add(widget);
+    });
+    if (restorer) {
+      void restorer.restore(tracker, {
+        command: 'docmanager:open', args: widget => ({ path: widget.context.path, factory: name }), name: widget => widget.context.path
+      });
+    }
+  };
+  add('tbuda-session', 'Tensix session', 'journal', 'tbuda-session', true, 'tbuda-no-content');
+  add('tbuda-tti', 'TTI image', 'image', 'tbuda-tti', true, 'tbuda-no-content');
+  add('tbuda-netlist', 'Netlist grid', 'netlist', 'tbuda-netlist', false, 'text');
+}

@@ -1,0 +1,217 @@
+/** The sessions of all running kernels: who has any, what they say, and the way to give them a command. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { Kernel, Session } from '@jupyterlab/services';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import { RawComm, hasTarget } from './rawcomm.js';
+
+/** One session as the kernel describes it (`widgets/labcomm/sessions.py`). */
+export interface SessionInfo {
+  id: string;
+  name: string;
+  device: string;
+  phase: string;
+  running: boolean;
+  failed: boolean;
+  done: number;
+  total: number;
+  message: string;
+  stale: boolean;
+  busy: boolean;
+  undo: string;
+  redo: string;
+  overrides: number;
+  checkpoints: string[];
+  errors: number;
+  warnings: number;
+  epochs: number;
+  cycles: number;
+  selected: string[];
+  journal: string;
+}
+
+export interface Answer {
+  ok: boolean;
+  text: string;
+  [more: string]: unknown;
+}
+
+/** A session and the kernel it lives in. */
+export interface Place {
+  kernel: KernelSessions;
+  info: SessionInfo;
+}
+
+const PATIENCE = 60_000; // ms for the answer to a command
+const ASK_AGAIN = 15_000; // ms between two questions to a kernel that no open document belongs to
+
+export class KernelSessions {
+  sessions: SessionInfo[] = [];
+  private readonly waiting = new Map<number, (answer: Answer) => void>();
+  private seq = 0;
+
+  constructor(readonly kernel: Kernel.IKernelConnection, readonly title: string, readonly own: boolean,
+              private readonly comm: RawComm, private readonly changed: () => void) {
+    comm.onMessage(message => {
+      if (message['type'] === 'sessions') {
+        this.sessions = message['sessions'] as SessionInfo[];
+        this.changed();
+      } else if (message['type'] === 'answer') {
+        const seq = Number(message['seq']);
+        this.waiting.get(seq)?.(message as unknown as Answer);
+        this.waiting.delete(seq);
+      }
+    });
+  }
+
+  /** Gives a session a command; the answer says whether it was done. */
+  command(name: string, session: string, more: Record<string, unknown> = {}): Promise<Answer> {
+    const seq = ++this.seq;
+    return new Promise(resolve => {
+      this.waiting.set(seq, resolve);
+      setTimeout(() => {
+        if (this.waiting.delete(seq)) resolve({ ok: false, text: 'The kernel is busy; it has not answered yet.' });
+      }, PATIENCE);
+      this.comm.send({ ...more, type: 'command', name, session, seq });
+    });
+  }
+
+  close(): void {
+    this.waiting.forEach(f => f({ ok: false, text: 'The kernel is gone.' }));
+    this.waiting.clear();
+    this.comm.close();
+    if (this.own) this.kernel.dispose();
+  }
+}
+
+/** Something in the shell that has a kernel: a notebook, a console, a document of ours. */
+interface HasKernel {
+  sessionContext?: { session: Session.ISessionConnection | null };
+  context?: { sessionContext?: { session: Session.ISessionConnection | null } };
+}
+
+export function kernelOf(widget: unknown): Kernel.IKernelConnection | null {
+  const has = widget as HasKernel | null;
+  const context = has?.sessionContext ?? has?.context?.sessionContext;
+  return context?.session?.kernel ?? null;
+}
+
+/** Follows the running kernels. One list per kernel that has imported `tbuda_lab.widgets`. */
+export class Sessions {
+  private readonly known = new Map<string, KernelSessions>();
+  private readonly asking = new Set<string>();
+  private readonly asked = new Map<string, number>();
+  private readonly watched = new WeakSet<Kernel.IKernelConnection>();
+  private readonly signal = new Signal<this, void>(this);
+
+  constructor(private readonly app: JupyterFrontEnd) {
+    app.serviceManager.sessions.runningChanged.connect(() => this.refresh());
+    void app.restored.then(() => this.refresh());
+  }
+
+  get changed(): ISignal<this, void> {
+    return this.signal;
+  }
+
+  /** Kernels that have sessions, in the order of their titles. */
+  get kernels(): KernelSessions[] {
+    return [...this.known.values()].filter(k => k.sessions.length).sort((a, b) => a.title.localeCompare(b.title));
+  }
+
+  of(kernel: string | undefined): KernelSessions | undefined {
+    return kernel === undefined ? undefined : this.known.get(kernel);
+  }
+
+  find(kernel: string, session: string): Place | null {
+    const found = this.known.get(kernel);
+    const info = found?.sessions.find(s => s.id === session);
+    return found && info ? { kernel: found, info } : null;
+  }
+
+  /** The session that writes a file, given by its place on the kernel's disk. */
+  writing(journal: string): Place | null {
+    for (const kernel of this.known.values()) {
+      const info = kernel.sessions.find(s => s.journal === journal);
+      if (info) return { kernel, info };
+    }
+    return null;
+  }
+
+  refresh(): void {
+    const models = [...this.app.serviceManager.sessions.running()];
+    const living = new Set(models.map(m => m.kernel?.id));
+    for (const [id, kernel] of this.known) {
+      if (!living.has(id)) this.forget(id, kernel);
+    }
+    for (const model of models) {
+      const kernel = model.kernel;
+      if (!kernel) continue;
+      const open = this.connectionInPage(kernel.id);
+      if (open) this.watch(open, model);
+      const known = this.known.get(kernel.id);
+      if (known) {
+        if (known.own && open) { // the document has been opened: one connection is enough
+          this.forget(kernel.id, known);
+          void this.ask(open, model, false);
+        }
+      } else if (open) {
+        void this.ask(open, model, false);
+      } else if (Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN) {
+        this.asked.set(kernel.id, Date.now());
+        void this.ask(this.app.serviceManager.kernels.connectTo({ model: kernel, handleComms: false }), model, true);
+      }
+    }
+  }
+
+  private forget(id: string, kernel: KernelSessions): void {
+    this.known.delete(id);
+    kernel.close();
+    this.signal.emit();
+  }
+
+  private connectionInPage(id: string): Kernel.IKernelConnection | null {
+    for (const area of ['main', 'left', 'right', 'down']) {
+      for (const widget of this.app.shell.widgets(area)) {
+        const kernel = kernelOf(widget);
+        if (kernel?.id === id && !kernel.isDisposed) return kernel;
+      }
+    }
+    return null;
+  }
+
+  /** Looks again whenever a cell is done: it may have imported us. */
+  private watch(kernel: Kernel.IKernelConnection, model: Session.IModel): void {
+    if (this.watched.has(kernel)) return;
+    this.watched.add(kernel);
+    kernel.statusChanged.connect((_, status) => {
+      if (status === 'idle' && !this.known.has(kernel.id)) void this.ask(kernel, model, false);
+    });
+  }
+
+  private async ask(kernel: Kernel.IKernelConnection, model: Session.IModel, own: boolean): Promise<void> {
+    const id = kernel.id;
+    if (this.asking.has(id) || this.known.has(id)) {
+      if (own) kernel.dispose();
+      return;
+    }
+    this.asking.add(id);
+    let found = false;
+    try {
+      found = await hasTarget(kernel);
+    } catch {
+      // The kernel went away while it was asked.
+    } finally {
+      this.asking.delete(id);
+    }
+    if (!found || kernel.isDisposed || this.known.has(id)) {
+      if (own && !kernel.isDisposed) kernel.dispose();
+      return;
+    }
+    const comm = new RawComm(kernel, { open: 'sessions' });
+    const made = new KernelSessions(kernel, model.path || model.name, own, comm, () => this.signal.emit());
+    this.known.set(id, made);
+    comm.onEnd(() => {
+      if (this.known.get(id) === made) this.forget(id, made);
+    });
+  }
+}

@@ -1,0 +1,89 @@
+/** The left panel: the sessions of all kernels, what state they are in, their checkpoints; and the device for new ones. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Widget } from '@lumino/widgets';
+
+import { grouped, h } from '../views/dom.js';
+import { COMMAND } from './commands.js';
+import type { Current } from './current.js';
+import { icon } from './icon.js';
+import type { KernelSessions, SessionInfo, Sessions } from './sessions.js';
+import { DEVICES, type Settings } from './settings.js';
+
+export class Sidebar extends Widget {
+  constructor(private readonly app: JupyterFrontEnd, private readonly sessions: Sessions, private readonly current: Current,
+              private readonly settings: Settings) {
+    super();
+    this.id = 'tbuda-sidebar';
+    this.addClass('tb-lab-sidebar');
+    this.title.icon = icon;
+    this.title.caption = 'Tensix';
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', 'Tensix sessions');
+    for (const signal of [sessions.changed, current.changed, settings.changed]) signal.connect(this.draw, this);
+    this.draw();
+  }
+
+  private draw(): void {
+    const focused = this.node.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset['tbKey'] : undefined;
+    const top = this.node.scrollTop;
+    const kernels = this.sessions.kernels;
+    this.node.replaceChildren(
+      h('header', {},
+        h('h2', {}, 'Tensix'),
+        h('label', {}, 'Device for new sessions ',
+          h('select', { 'data-tb-action': 'default-device', 'data-tb-key': 'device', onchange: (event: Event) =>
+            void this.settings.set('device', (event.target as HTMLSelectElement).value) },
+          ...DEVICES.map(d => h('option', { value: d, selected: d === this.settings.values.device }, d)))),
+        this.button('new', 'New session', 'new-session', () => void this.app.commands.execute(COMMAND.newSession))),
+      ...(kernels.length ? kernels.map(k => this.kernel(k)) : [
+        h('p', { class: 'tb-lab-note' }, 'No sessions. A cell with ', h('code', {}, 'BringUp(model, inputs)'), ' makes one.')]));
+    this.node.scrollTop = top;
+    if (focused) this.node.querySelector<HTMLElement>(`[data-tb-key="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  private kernel(kernel: KernelSessions): HTMLElement {
+    return h('section', { 'data-tb-kernel': kernel.kernel.id },
+      h('h3', { title: kernel.title }, kernel.title),
+      h('ul', {}, ...kernel.sessions.map(s => this.session(kernel, s))));
+  }
+
+  private session(kernel: KernelSessions, s: SessionInfo): HTMLElement {
+    const key = `${kernel.kernel.id}-${s.id}`;
+    const is = this.current.place;
+    const mine = is?.kernel === kernel && is.info.id === s.id;
+    const run = (command: string, args = {}) => () => {
+      this.current.choose(kernel.kernel.id, s.id);
+      void this.app.commands.execute(command, args);
+    };
+    const chip = (show: unknown, name: string, kind: string, text: string) =>
+      Boolean(show) && h('span', { class: `tb-lab-chip ${kind}`, [`data-tb-${name}`]: text }, text);
+    const facts = [s.device, s.running ? `${s.phase}, ${Math.round(100 * s.done / Math.max(1, s.total))} %` : s.phase,
+      s.epochs ? `${s.epochs} epoch${s.epochs > 1 ? 's' : ''}` : '', s.cycles ? `${grouped(s.cycles)} cycles/input` : ''].filter(Boolean);
+    return h('li', { class: mine ? 'tb-lab-current' : '', 'data-tb-session-row': s.name, 'aria-current': mine ? 'true' : undefined },
+      h('button', {
+        type: 'button', class: 'tb-lab-plain tb-lab-name', 'data-tb-action': 'choose-session', 'data-tb-key': `${key}-name`,
+        title: 'Make it the current session and show its notebook', onclick: () => {
+          this.current.choose(kernel.kernel.id, s.id);
+          void this.app.commands.execute('docmanager:open', { path: kernel.title }).catch(() => undefined);
+        }
+      }, s.name),
+      chip(s.stale, 'stale', 'tb-lab-warn', 'stale'),
+      chip(s.errors, 'errors', 'tb-lab-bad', `${s.errors} error${s.errors > 1 ? 's' : ''}`),
+      chip(s.warnings, 'warnings', 'tb-lab-warn', `${s.warnings} warning${s.warnings > 1 ? 's' : ''}`),
+      h('p', {}, facts.join(' · ')),
+      h('div', { class: 'tb-lab-buttons' },
+        this.button(`${key}-bench`, 'Workbench', 'open-workbench', run(COMMAND.openWorkbench)),
+        this.button(`${key}-grid`, 'Grid', 'open-grid', run(COMMAND.openGrid)),
+        s.running
+          ? this.button(`${key}-cancel`, 'Cancel', 'session-cancel', run(COMMAND.cancel))
+          : this.button(`${key}-run`, 'Run', 'session-run', run(COMMAND.run)),
+        this.button(`${key}-check`, 'Checkpoint…', 'session-checkpoint', run(COMMAND.checkpoint))),
+      s.checkpoints.length > 0 && h('ul', { class: 'tb-lab-checkpoints', 'aria-label': `checkpoints of ${s.name}` },
+        ...s.checkpoints.map(name => h('li', { 'data-tb-checkpoint': name }, name, ' ',
+          this.button(`${key}-diff-${name}`, 'compare', 'checkpoint-diff', run(COMMAND.diff, { checkpoint: name }))))));
+  }
+
+  private button(key: string, label: string, action: string, onclick: () => void): HTMLElement {
+    return h('button', { type: 'button', class: 'tb-lab-button', 'data-tb-action': action, 'data-tb-key': key, onclick }, label);
+  }
+}

@@ -1,0 +1,98 @@
+/** A view of a session in a tab of its own, outside the notebook. Finds its session again after a reload. */
+import { MainAreaWidget } from '@jupyterlab/apputils';
+import { Widget } from '@lumino/widgets';
+
+import { h } from '../views/dom.js';
+import { Store } from '../views/store.js';
+import { mountView } from '../widget.js';
+import { CommHost } from './commhost.js';
+import { icon } from './icon.js';
+import { RawComm } from './rawcomm.js';
+import type { Place, Sessions } from './sessions.js';
+
+export interface TabArguments {
+  kernel: string;
+  session: string;
+  name: string;
+  view: string;
+}
+
+/** A view on a comm; `end` is called when the other end is gone. */
+export function mountOnComm(comm: RawComm, view: string, kernel: string, end: () => void): { root: HTMLElement; dispose: () => void } {
+  const store = new Store(new CommHost(comm));
+  const mounted = mountView(store, view);
+  mounted.root.dataset['tbKernel'] = kernel;
+  comm.onEnd(end);
+  return {
+    root: mounted.root,
+    dispose() {
+      mounted.dispose();
+      store.dispose();
+      comm.close();
+    }
+  };
+}
+
+class TabBody extends Widget {
+  private mounted: { root: HTMLElement; dispose: () => void } | null = null;
+
+  constructor(private readonly sessions: Sessions, readonly wanted: TabArguments) {
+    super();
+    this.addClass('tb-lab-tab');
+    this.title.label = `${wanted.name}: ${wanted.view}`;
+    this.title.icon = icon;
+    sessions.changed.connect(this.attach, this);
+    this.node.dataset['tbTab'] = wanted.view;
+    this.wait();
+    this.attach();
+  }
+
+  override dispose(): void {
+    if (this.isDisposed) return;
+    this.sessions.changed.disconnect(this.attach, this);
+    this.mounted?.dispose();
+    super.dispose();
+  }
+
+  private attach(): void {
+    if (this.mounted) return;
+    const place = this.place();
+    if (!place) return;
+    this.wanted.session = place.info.id;
+    const { kernel } = place.kernel;
+    this.mounted = mountOnComm(new RawComm(kernel, { open: 'view', session: place.info.id }), this.wanted.view, kernel.id, () => {
+      this.mounted?.dispose();
+      this.mounted = null;
+      this.wait();
+      setTimeout(() => this.attach(), 0);
+    });
+    this.node.replaceChildren(this.mounted.root);
+  }
+
+  /** The same session, or after a restart of its kernel the one that has its name. */
+  private place(): Place | null {
+    const { kernel, session, name } = this.wanted;
+    const exact = this.sessions.find(kernel, session);
+    if (exact?.info.name === name) return exact;
+    const there = this.sessions.of(kernel);
+    const info = there?.sessions.filter(s => s.name === name).at(-1);
+    return there && info ? { kernel: there, info } : null;
+  }
+
+  private wait(): void {
+    this.node.replaceChildren(h('p', { class: 'tb-lab-note', role: 'status' },
+      `${this.wanted.name} is not there now. When its kernel runs, run the cell that makes the session: this tab goes on by itself.`));
+  }
+}
+
+export class ViewTab extends MainAreaWidget<TabBody> {
+  constructor(sessions: Sessions, wanted: TabArguments) {
+    super({ content: new TabBody(sessions, wanted) });
+    this.id = `tbuda-tab-${wanted.kernel}-${wanted.session}-${wanted.view}`;
+    this.title.closable = true;
+  }
+
+  get wanted(): TabArguments {
+    return this.content.wanted;
+  }
+}

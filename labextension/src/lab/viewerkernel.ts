@@ -1,0 +1,43 @@
+/** One kernel for all documents: started with the first, shared by the rest, found again after a reload. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { Kernel, Session } from '@jupyterlab/services';
+
+const PATH = 'tensix-viewer'; // in the server's folder, so that paths of documents are paths of the kernel
+const START = 'import tbuda_lab.widgets.labcomm.documents';
+
+export class ViewerKernel {
+  private connection: Promise<Session.ISessionConnection> | null = null;
+
+  constructor(private readonly app: JupyterFrontEnd) {}
+
+  /** A kernel that can open documents. Rejects with the reason when there is none. */
+  async get(): Promise<Kernel.IKernelConnection> {
+    this.connection ??= this.start();
+    try {
+      const session = await this.connection;
+      const kernel = session.kernel;
+      if (!kernel || session.isDisposed || kernel.status === 'dead') throw new Error('The kernel of the viewer is gone.');
+      const done = await kernel.requestExecute({ code: START, silent: true, store_history: false }).done;
+      if (done.content.status === 'error') {
+        throw new Error(`The kernel ${kernel.name} cannot open it: ${done.content.ename}: ${done.content.evalue}`);
+      }
+      return kernel;
+    } catch (error) {
+      this.connection = null;
+      throw error;
+    }
+  }
+
+  private async start(): Promise<Session.ISessionConnection> {
+    const { sessions, kernelspecs } = this.app.serviceManager;
+    await sessions.ready;
+    const there = await sessions.findByPath(PATH);
+    if (there) return sessions.connectTo({ model: there });
+    await kernelspecs.ready;
+    const specs = kernelspecs.specs;
+    const python = Object.values(specs?.kernelspecs ?? {}).filter(s => s?.language === 'python').map(s => s!.name);
+    const name = python.includes(specs?.default ?? '') ? specs!.default : python[0];
+    if (!name) throw new Error('There is no Python kernel.');
+    return sessions.startNew({ path: PATH, type: 'console', name: 'Tensix viewer', kernel: { name } });
+  }
+}

@@ -1,0 +1,44 @@
+/** A TTI image, read only: what its manifest says, its files, and the netlist in it. */
+import type { View } from './bringup.js';
+import { grouped, h } from './dom.js';
+import { NetlistFile } from './netlistfile.js';
+import type { Store } from './store.js';
+
+export class ImageFile implements View {
+  readonly element: HTMLElement;
+  private readonly head = h('section', { class: 'tb-view tb-facts', 'data-tb-view': 'image', 'aria-label': 'Manifest' });
+  private readonly netlist: NetlistFile;
+  private readonly stop: () => void;
+
+  constructor(private readonly store: Store) {
+    this.netlist = new NetlistFile(store);
+    this.element = h('div', { class: 'tb-document' }, this.head, this.netlist.element);
+    this.stop = store.on('frame', () => this.render());
+    this.render();
+  }
+
+  dispose(): void {
+    this.stop();
+    this.netlist.dispose();
+  }
+
+  private render(): void {
+    const meta = this.store.frames.get('image')?.meta;
+    this.netlist.element.hidden = !this.store.frames.has('netlist');
+    if (!meta) return;
+    const files = meta['files'] as [string, number][];
+    const more = Number(meta['more']);
+    this.head.replaceChildren(
+      facts(meta['facts'] as [string, string][]),
+      h('details', {}, h('summary', { 'data-tb-action': 'image-files' }, `${grouped(files.length + more)} files`),
+        h('table', { class: 'tb-plain' }, h('tbody', {}, ...files.map(([name, size]) =>
+          h('tr', {}, h('td', {}, name), h('td', {}, `${grouped(size)} bytes`))))),
+        more > 0 && h('p', {}, `and ${grouped(more)} more`)),
+      this.store.frames.has('netlist') ? '' : h('p', {}, 'There is no netlist in this image.'));
+  }
+}
+
+/** A list of terms and what they are. */
+export function facts(rows: [string, string][]): HTMLElement {
+  return h('dl', { class: 'tb-entry' }, ...rows.flatMap(([what, value]) => [h('dt', {}, what), h('dd', {}, value)]));
+}
