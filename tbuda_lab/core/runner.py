@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,27 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.sim import Executor
+
+
+class Watcher(Protocol):
+    """Who follows a run. Called in the thread that runs, so briefly."""
+
+    def begins(self, runner: Runner, total: int) -> None:
+        """`total` inputs are going to run."""
+
+    def stepped(self, op: str, inputs: int) -> None:
+        """An op has worked on so many more inputs."""
+
+    def epoch_ended(self, graph: str) -> None:
+        """The last graph of an epoch is done."""
+
+    def waits(self) -> None:
+        """The run is paused."""
+
+    def ends(self) -> None:
+        """The run is over, whether it came to its end or not."""
 
 
 class Runner:
@@ -39,8 +59,10 @@ class Runner:
         samples: Sequence[Any],
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
+        control: RunControl | None = None,
+        watcher: Watcher | None = None,
     ) -> list[list[torch.Tensor]]:
-        """Outputs of every sample, in order.
+        """Outputs of every sample, in order. control: pauses and steps the run. watcher: is told how it goes.
 
         A sample is what the model's forward takes: a tensor, a sequence of tensors, or a mapping by argument. Dim 0
         may hold several elements; they run one by one and are joined again. Raises `InputError` for inputs that do
@@ -52,22 +74,53 @@ class Runner:
         if len(flat) % microbatch:
             raise InputError(f"{len(flat)} input(s) given, the model runs {microbatch} at a time")
         rows: list[list[torch.Tensor]] = []
-        for start in range(0, len(flat), microbatch):
-            rows += self._pass(flat[start : start + microbatch], cancel)
-            if progress is not None:
-                progress(len(rows), len(flat))
+        stopped: Callable[[], bool] = cancel.is_set if cancel is not None else lambda: False
+        if watcher is not None:
+            watcher.begins(self, len(flat))
+            self.executor.on_step = watcher.stepped
+        try:
+            for start in range(0, len(flat), microbatch):
+                rows += self._pass(flat[start : start + microbatch], stopped, control, watcher)
+                if progress is not None:
+                    progress(len(rows), len(flat))
+                if control is not None:
+                    control.ended("input")
+        finally:
+            self.executor.on_step = None
+            if control is not None:
+                control.reset()
+            if watcher is not None:
+                watcher.ends()
         results, begin = [], 0
         for batch in batches:
             results.append([joined(column) for column in zip(*rows[begin : begin + len(batch)], strict=True)])
             begin += len(batch)
         return results
 
-    def _pass(self, feeds: list[dict[str, torch.Tensor]], cancel: threading.Event | None) -> list[list[torch.Tensor]]:
+    def _pass(
+        self,
+        feeds: list[dict[str, torch.Tensor]],
+        stopped: Callable[[], bool],
+        control: RunControl | None,
+        watcher: Watcher | None,
+    ) -> list[list[torch.Tensor]]:
         """One pass of the program's loop: as many inputs as the microbatch."""
+
+        def asked() -> bool:
+            if control is None:
+                return stopped()
+            return control.gate(stopped, watcher.waits if watcher is not None else None)
+
+        def ended(_executes: int, graph: str) -> None:
+            if watcher is not None:
+                watcher.epoch_ended(graph)
+            if control is not None:
+                control.ended("epoch")
+
         for feed in feeds:
             for binding in self.result.inputs:
                 self.executor.push(binding.queue, binding.encode(feed))
-        self.executor.run(params={"p_loop_count": 1}, cancel=cancel.is_set if cancel is not None else None)
+        self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
         columns = [[b.decode(self.executor.pop(b.queue)) for _ in feeds] for b in self.result.outputs]
         return [list(row) for row in zip(*columns, strict=True)]
 

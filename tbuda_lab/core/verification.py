@@ -6,6 +6,9 @@ import dataclasses
 
 import numpy as np
 
+PCC_WANTED = 0.99
+"""Correlation that a verified tensor must reach to be called good."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:

@@ -22,6 +22,7 @@ from tbuda_lab.sim.plan import EpochPlan, Step, Write, check_shape, plan_epoch
 from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, check_params
 
 OnOp = Callable[[str, Array], None]
+OnStep = Callable[[str, int], None]
 
 
 @dataclasses.dataclass
@@ -41,7 +42,8 @@ class Executor:
     arch: an arch, board or device descriptor, by default the netlist's own; decides the details in which archs differ
     (Tf32, what runs together). seed: of dropout and
     stochastic rounding. keep: names of ops whose outputs `kept` holds after a run, or "all". on_op: called with
-    the name and output (n, z, R, C) of every op; the array is only valid during the call. reread: False leaves out
+    the name and output (n, z, R, C) of every op; the array is only valid during the call. on_step, an attribute:
+    called with the name of an op and for how many inputs it has worked. reread: False leaves out
     golden mode's rounding of what ops read (Tf32 on wormhole, small block formats), as PyBuda's own verification does.
 
     Raises `NetlistError` for a netlist that cannot run, `UnknownDevice`, and `QueueError` when a queue over- or
@@ -57,6 +59,7 @@ class Executor:
         self.netlist = expand(netlist)
         self.numerics = Numerics(mode, self.arch, seed, reread)
         self.on_op = on_op
+        self.on_step: OnStep | None = None
         self.keep = keep
         self.kept: dict[str, Array] = {}
         self.stats = Stats()
@@ -294,6 +297,8 @@ class Executor:
         self.stats.op_seconds[name] = self.stats.op_seconds.get(name, 0.0) + spent
         if self.on_op is not None:
             self.on_op(name, out)
+        if self.on_step is not None:
+            self.on_step(name, count)
         if self._wanted(name):
             seen.setdefault(name, []).append(np.broadcast_to(out, (count, *out.shape[1:])))
         for value in step.last_use:

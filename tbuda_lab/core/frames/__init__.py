@@ -5,7 +5,6 @@ from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import graph_frame
 from tbuda_lab.core.frames.opsframe import ops_frame, total_cycles
 from tbuda_lab.core.frames.snapshot import (
-    PCC_WANTED,
     Result,
     device_text,
     result_frames,
@@ -14,6 +13,7 @@ from tbuda_lab.core.frames.snapshot import (
 )
 from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
 from tbuda_lab.core.frames.traceframe import fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
+from tbuda_lab.core.verification import PCC_WANTED
 
 __all__ = [
     "PCC_WANTED", "Frame", "Layout", "Result", "Strings", "device_text", "fills_frame", "graph_frame", "moment_frame",

@@ -15,11 +15,7 @@ from tbuda_lab.core.frames.opsframe import ops_frame
 from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.verification import Comparison
-
-PCC_WANTED = 0.99
-"""Correlation that a verified output must reach to be called good."""
-
+from tbuda_lab.core.verification import PCC_WANTED, Comparison
 
 class Result(Protocol):
     """The part of a compile result that frames show."""

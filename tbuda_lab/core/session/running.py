@@ -1,13 +1,19 @@
-"""What a session tells of time: its placement simulated for a batch."""
+"""What a session tells of runs: its placement simulated in time, every op against torch."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import Any
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session.opchecks import OpChecks, check_ops
 from tbuda_lab.core.session.questions import Questions
+from tbuda_lab.core.session.working import as_sample
+from tbuda_lab.core.verification import PCC_WANTED
 
 TRACES_KEPT = 3
 
@@ -51,3 +57,23 @@ class Running(Questions):
             if kept is None or kept.result is not result:
                 kept = self._timelines = Timelines(result)
         return kept.get(batch, per_run)
+
+    def verify_ops(
+        self, inputs: Any = None, mode: str = "golden", wanted: float = PCC_WANTED, *, runner: Runner | None = None
+    ) -> OpChecks:
+        """Run one sample and compare every op's tensor with torch in float32: see `opchecks.check_ops`.
+
+        runner: a runner of the current result, to look at what it holds. Raises what the run raises.
+        """
+        sample = self.sample_inputs if inputs is None else as_sample(inputs)
+        with self._work:
+            with self._edit:
+                if self._cancel.is_set() and not self.stale:
+                    self._cancel = threading.Event()  # it was meant for the work before
+            result = self.compile()
+            cancel = self._cancel
+            if runner is not None and runner.result is not result:
+                raise InputError("that runner belongs to another placement")
+            found = self._guarded(lambda: check_ops(runner or Runner(result, mode), sample, wanted, cancel))
+        self._events.emit("checked", found)
+        return found

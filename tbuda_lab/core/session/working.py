@@ -18,15 +18,18 @@ from tbuda_lab.core.errors import Cancelled, Diagnostic, TbudaError
 from tbuda_lab.core.events import Events
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import Header, Journal
+from tbuda_lab.core.session.live import LiveRun
 from tbuda_lab.core.session.stages import Front, Kept, Stages
 from tbuda_lab.core.session.state import State
 from tbuda_lab.core.verification import Comparison, compare
 
 GRAPH_STAGES = ("traced", "passed", "lowered")
-EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale")
+EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked")
 RESULTS_KEPT = 32
 
 T = TypeVar("T")
@@ -69,9 +72,11 @@ class Working:
         self._history = History(State(options or CompileOptions(), first, first))
         self._stages = Stages(self.device, keep_epochs)
         self._results = Kept(RESULTS_KEPT)
+        self.frames = Frames(self)
         self._traced: Graph | None = None
         self._runner: Runner | None = None
         self._events = Events(*EVENTS)
+        self.control = RunControl()
         self._cancel = threading.Event()
         self._work = threading.RLock()  # held while stages run
         self._edit = threading.RLock()  # held for moments only
@@ -221,20 +226,33 @@ class Working:
         return self._stages.front(self.trace(), state.options, clock, state.overrides)
 
     def run(self, inputs: Sequence[Any] | None = None, mode: str = "golden") -> list[list[torch.Tensor]]:
-        """Run samples on the simulated device (default: the sample inputs); outputs per sample, in order."""
+        """Run samples on the simulated device (default: the sample inputs); outputs per sample, in order.
+
+        `control` pauses and steps it, from another thread; "live" events tell how it goes.
+        """
         with self._work:
+            with self._edit:
+                if self._cancel.is_set() and not self.stale:
+                    self._cancel = threading.Event()  # it was meant for the work before
             result = self.compile()
             if self._runner is None or self._runner.mode != mode:
                 self._runner = Runner(result, mode)
             runner, cancel = self._runner, self._cancel
+            self._runner = None  # one that is stopped midway has queues half full
             samples = [self.sample_inputs] if inputs is None else list(inputs)
             self._events.emit("stage", "run", 0.0)
             start = time.perf_counter()
             outputs = self._guarded(
                 lambda: runner.run(
-                    samples, progress=lambda done, total: self._events.emit("run", done, total), cancel=cancel
+                    samples,
+                    lambda done, total: self._events.emit("run", done, total),
+                    cancel,
+                    self.control,
+                    LiveRun(result, self.control, lambda step: self._events.emit("live", step)),
                 )
             )
+            if self.result is result:
+                self._runner = runner
             self.timings["run"] = time.perf_counter() - start
             self._events.emit("stage", "run", 1.0)
             self._events.emit("ran", outputs)

@@ -1,0 +1,79 @@
+"""Pause and step a run: the brake between who watches and the thread that runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+POLL = 0.05  # s between two looks at whether a paused run was cancelled
+
+
+class RunControl:
+    """Pauses and steps the runs that are given it. Every method may be called from any thread.
+
+    A pause takes effect before the next op. A step goes to the end of the epoch, or of the input (where a model runs
+    several inputs at a time, its microbatch, they are one step), and pauses again. A run that is paused before it
+    begins waits at its first op.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._mode = "run"  # run, paused, epoch, input: the last two run to the next such end
+        self._waiting = False
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run stands, or will at its next op."""
+        return self._mode == "paused"
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a run stands now."""
+        return self._waiting
+
+    def pause(self) -> None:
+        """Stand before the next op."""
+        self._set("paused")
+
+    def resume(self) -> None:
+        """Go on without stopping."""
+        self._set("run")
+
+    def step_epoch(self) -> None:
+        """Go on to the end of the epoch."""
+        self._set("epoch")
+
+    def step_input(self) -> None:
+        """Go on to the end of the input."""
+        self._set("input")
+
+    def _set(self, mode: str) -> None:
+        with self._changed:
+            self._mode = mode
+            self._changed.notify_all()
+
+    # -- the runner's side -------------------------------------------------------------------------------------
+    def gate(self, cancelled: Callable[[], bool], waits: Callable[[], None] | None = None) -> bool:
+        """Called before every op; returns whether the run was cancelled. Waits here while it is paused, and calls
+        `waits` once before that."""
+        if self._mode == "paused":
+            with self._changed:
+                if self._mode == "paused" and not cancelled():
+                    self._waiting = True
+            if self._waiting and waits is not None:
+                waits()
+            with self._changed:
+                while self._mode == "paused" and not cancelled():
+                    self._changed.wait(POLL)
+                self._waiting = False
+        return cancelled()
+
+    def ended(self, what: str) -> None:
+        """An "epoch" or an "input" came to its end: a step that led here is done."""
+        with self._changed:
+            if self._mode == what or (what == "input" and self._mode == "epoch"):
+                self._mode = "paused"
+
+    def reset(self) -> None:
+        """The run is over: the next one is not paused."""
+        self._set("run")

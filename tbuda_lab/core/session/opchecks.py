@@ -1,0 +1,148 @@
+"""Which op goes wrong: every op's tensor from the executor against torch, and every stage against the one before."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.balancer.streaming import unstream_tms
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.graph import TILE, Graph, Node
+from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops
+from tbuda_lab.core.ops.evaluate import evaluate_nodes
+from tbuda_lab.core.runner import Runner, elements
+from tbuda_lab.core.verification import PCC_WANTED, Comparison, compare
+
+_FAR = 0.05  # of the largest wanted magnitude: a tile that differs by more is pointed at
+
+
+@dataclasses.dataclass(frozen=True)
+class OpCheck:
+    """One op against torch. tiles: (z, rows, columns) float32, largest difference within each tile; first: the first
+    tile that differs by more than 5 % of the largest wanted magnitude, None where none does."""
+
+    comparison: Comparison
+    tiles: np.ndarray
+    first: tuple[int, int, int] | None
+
+    @property
+    def op(self) -> str:
+        return self.comparison.name
+
+
+@dataclasses.dataclass(frozen=True)
+class OpChecks:
+    """ops: in schedule order; unchecked: placed ops that there is no reference for. stages: for each stage after the
+    first, its nodes that have the name and shape of a node of the stage before, compared with it."""
+
+    ops: tuple[OpCheck, ...]
+    unchecked: tuple[str, ...]
+    stages: dict[str, tuple[Comparison, ...]]
+    wanted: float = PCC_WANTED
+
+    @property
+    def first_failure(self) -> OpCheck | None:
+        """The first op of the schedule whose correlation is below what is wanted."""
+        return next((c for c in self.ops if not c.comparison.passes(self.wanted)), None)
+
+    def __getitem__(self, op: str) -> OpCheck:
+        for check in self.ops:
+            if check.op == op:
+                return check
+        raise KeyError(f"{op!r} was not compared")
+
+
+def check_ops(
+    runner: Runner, sample: Any, wanted: float = PCC_WANTED, cancel: threading.Event | None = None
+) -> OpChecks:
+    """Run the first element of a sample and compare every op's output with the lowered graph evaluated in float32.
+
+    Raises what the run raises. Works for a microbatch of one and more (the element is repeated).
+    """
+    result = runner.result
+    feeds = frontend.feeds(result.graph, sample)
+    feed = next(iter(elements(result.graph, feeds)))
+    got = _executed(runner, feed, cancel)
+    inputs = {b.name: torch.from_numpy(b.encode(feed)) for b in result.inputs}
+    inputs |= {
+        name: torch.from_numpy(np.asarray(value, np.float32))
+        for name, value in result.parameters.items()
+        if name in result.lowered.nodes and result.lowered[name].value is None
+    }
+    found: dict[str, OpCheck] = {}
+    for node, reference in evaluate_ops(result.lowered, inputs):
+        if node.name in got:
+            found[node.name] = _compared(node, reference.numpy(), _whole(result, node.name, got.pop(node.name)))
+    schedule = [n for n in result.placement.schedule if n in result.placement.ops]
+    return OpChecks(
+        tuple(found[n] for n in schedule if n in found),
+        tuple(n for n in schedule if n not in found),
+        {"passed": _stage(result.graph, result.passed, feed)},
+        wanted,
+    )
+
+
+def _executed(
+    runner: Runner, feed: dict[str, torch.Tensor], cancel: threading.Event | None
+) -> dict[str, np.ndarray]:
+    """By op, what it gave for the first input, (t, R, C) as it leaves the cores."""
+    seen: dict[str, np.ndarray] = {}
+
+    def take(name: str, output: np.ndarray) -> None:
+        if name not in seen:
+            seen[name] = np.array(output[0], np.float32)
+
+    before, runner.executor.on_op = runner.executor.on_op, take
+    try:
+        batch = runner.result.options.microbatch
+        samples = [tuple(feed[n.name] for n in runner.result.graph.inputs)] * batch
+        runner.run(samples, cancel=cancel)
+    finally:
+        runner.executor.on_op = before
+    return seen
+
+
+def _whole(result: CompileResult, name: str, stored: np.ndarray) -> np.ndarray:
+    """A streamed output put together again, (z, R, C)."""
+    table, at = result.placement.models[name], result.placement.ops[name].row
+    if table.profile is None:
+        return stored
+    return apply(unstream_tms(table.profile, table.rows[at]), torch.from_numpy(stored)).numpy()
+
+
+def _compared(node: Node, wanted: np.ndarray, got: np.ndarray) -> OpCheck:
+    _, _, rows, cols = node.shape
+    if got.shape != wanted.shape:
+        raise ValueError(f"{node.name}: the executor gave {got.shape}, the lowered graph {wanted.shape}")
+    a, b = wanted[:, :rows, :cols], got[:, :rows, :cols]
+    comparison = compare(node.name, a, b)
+    tiles = _by_tile(np.abs(a - b))
+    with np.errstate(invalid="ignore"):
+        far = np.argwhere(~(tiles <= _FAR * max(comparison.scale, 1e-6)))
+    first = (int(far[0, 0]), int(far[0, 1]), int(far[0, 2])) if len(far) else None
+    return OpCheck(comparison, tiles, first)
+
+
+def _by_tile(values: np.ndarray) -> np.ndarray:
+    """(z, rt, ct) largest value within each tile."""
+    z, rows, cols = values.shape
+    rt, ct = -(-rows // TILE), -(-cols // TILE)
+    full = np.zeros((z, rt * TILE, ct * TILE), np.float32)
+    full[:, :rows, :cols] = values
+    largest: np.ndarray = full.reshape(z, rt, TILE, ct, TILE).max(axis=(2, 4))
+    return largest
+
+
+def _stage(before: Graph, after: Graph, feed: dict[str, torch.Tensor]) -> tuple[Comparison, ...]:
+    """Nodes of a stage that the one before has too, by name and shape."""
+    old, new = evaluate_nodes(before, feed), evaluate_nodes(after, feed)
+    return tuple(
+        compare(name, old[name].float().numpy(), value.float().numpy())
+        for name, value in new.items()
+        if name in old and tuple(old[name].shape) == tuple(value.shape) and name in {n.name for n in after.ops}
+    )

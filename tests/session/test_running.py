@@ -1,0 +1,189 @@
+"""Runs that are watched, paused, stepped and compared op by op."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.lowering.evaluate import evaluate_ops
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session import EpochBreak, Session
+from tbuda_lab.core.session.live import LiveStep
+from tests.session.models import encoder, perceptron
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    """Two epochs of one encoder layer."""
+    session = Session(*encoder(1), "n150", name="encoder")
+    ops = [node.name for node in session.graph("lowered").ops]
+    session.apply(EpochBreak(ops[len(ops) // 2]))
+    assert len(session.compile().placement.epochs) == 2
+    return session
+
+
+@pytest.fixture
+def heard(session: Session) -> Iterator[list[LiveStep]]:
+    steps: list[LiveStep] = []
+    stop = session.on("live", steps.append)
+    yield steps
+    stop()
+    session.control.reset()
+
+
+def started(session: Session, inputs: int = 1) -> tuple[threading.Thread, list[object]]:
+    """A run in a thread; the list gets its outputs or its error."""
+    came: list[object] = []
+
+    def work() -> None:
+        try:
+            came.append(session.run([session.sample_inputs] * inputs))
+        except Cancelled as error:
+            came.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread, came
+
+
+def until(condition: Callable[[], bool], patience: float = 60) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+# -- live -------------------------------------------------------------------------------------------------------------
+def test_the_last_report_says_that_every_op_has_worked_on_every_input(session: Session, heard: list[LiveStep]) -> None:
+    session.run([session.sample_inputs] * 3)
+    last = heard[-1]
+    assert not last.running and last.total == 3 and last.input == 3
+    assert last.done.tolist() == [3] * len(last.ops) and set(last.ops) == set(session.result.placement.ops)
+    for a, b in itertools.pairwise(heard):
+        assert (b.done >= a.done).all()
+
+
+def test_reports_are_rare(session: Session, heard: list[LiveStep]) -> None:
+    began = time.monotonic()
+    session.run([session.sample_inputs] * 12)
+    seconds = time.monotonic() - began
+    assert len(heard) <= 3 + seconds / 0.25
+
+
+# -- pause and step ---------------------------------------------------------------------------------------------------
+def test_a_paused_run_stands_and_steps_epoch_by_epoch(session: Session, heard: list[LiveStep]) -> None:
+    session.control.pause()
+    thread, came = started(session, 2)
+    until(lambda: session.control.waiting)
+    assert heard[-1].paused and heard[-1].done.sum() == 0
+    epoch = {n: p.epoch for n, p in session.result.placement.ops.items()}
+    first = np.array([epoch[n] == 0 for n in heard[-1].ops])
+
+    session.control.step_epoch()
+    until(lambda: heard[-1].paused and heard[-1].done.any())
+    assert heard[-1].done[first].tolist() == [1] * first.sum() and heard[-1].done[~first].sum() == 0
+    between = [heard[-1].levels[i] for i, q in enumerate(heard[-1].queues) if "e2e" in q]
+    assert between and min(between) == 1  # what the second epoch is going to read lies there
+
+    session.control.step_input()
+    until(lambda: heard[-1].paused and heard[-1].done[~first].all())
+    assert heard[-1].done.tolist() == [1] * len(first)
+
+    session.control.resume()
+    thread.join(60)
+    assert heard[-1].done.tolist() == [2] * len(first)
+    outputs = came[0]
+    torch.testing.assert_close(outputs[0][0], outputs[1][0])  # type: ignore[index]
+
+
+def test_a_pause_in_the_middle_holds_and_a_cancel_ends_it(session: Session, heard: list[LiveStep]) -> None:
+    thread, came = started(session, 200)
+    until(lambda: bool(heard) and heard[-1].done.any())
+    session.control.pause()
+    until(lambda: session.control.waiting)
+    before = heard[-1].done.sum()
+    time.sleep(0.4)
+    assert heard[-1].done.sum() == before < 200 * len(heard[-1].ops)
+    session.cancel()
+    thread.join(30)
+    assert isinstance(came[0], Cancelled) and not heard[-1].running
+    assert session.run()  # what was cancelled has left nothing behind
+
+
+def test_the_next_run_is_not_paused(session: Session, heard: list[LiveStep]) -> None:
+    session.control.pause()
+    thread, _ = started(session)
+    until(lambda: session.control.waiting)
+    session.control.step_input()
+    thread.join(60)
+    assert not thread.is_alive() and not session.control.paused
+    session.run()
+
+
+# -- against torch ----------------------------------------------------------------------------------------------------
+def test_the_lowered_graph_evaluates_as_the_model_does(session: Session) -> None:
+    result = session.result
+    (name,) = (n.name for n in result.graph.inputs)
+    inputs = {b.name: torch.from_numpy(b.encode({name: session.sample_inputs[0]})) for b in result.inputs}
+    values = {node.name: value for node, value in evaluate_ops(result.lowered, inputs)}
+    assert set(values) == {n.name for n in result.lowered.ops}
+    with torch.no_grad():
+        wanted = session.model(session.sample_inputs[0])
+    (output,) = result.lowered.outputs
+    _, _, rows, cols = output.shape
+    got = values[output.sources[0]][:, :rows, :cols].reshape(wanted.shape)
+    torch.testing.assert_close(got, wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_every_op_of_a_good_run_is_good(session: Session) -> None:
+    heard: list[object] = []
+    stop = session.on("checked", heard.append)
+    checks = session.verify_ops()
+    stop()
+    assert heard == [checks]
+    assert not checks.unchecked and checks.first_failure is None
+    assert {c.op for c in checks.ops} == set(session.result.placement.ops)
+    assert min(c.comparison.pcc for c in checks.ops) > 0.999
+    assert checks.stages["passed"] and min(c.pcc for c in checks.stages["passed"]) > 0.9999
+
+
+def test_streamed_ops_are_put_together_before_they_are_compared() -> None:
+    from tbuda_lab.core.session import StreamOp
+
+    session = Session(*perceptron(), "n150")
+    session.apply(StreamOp("first.matmul", "r", (4, 1)))
+    row = session.compile().placement.ops["first.matmul"].row
+    assert session.result.placement.models["first.matmul"].rows[row]["stream_r"] == 4
+    checks = session.verify_ops()
+    assert checks.first_failure is None and checks["first.matmul"].comparison.pcc > 0.999
+
+
+def test_a_broken_parameter_is_found_at_the_op_that_reads_it() -> None:
+    session = Session(*perceptron(), "n150")
+    result = session.compile()
+    runner = Runner(result)
+    broken = next(n for n in result.lowered["second.matmul"].sources if n in result.parameters and "weight" in n)
+    right = result.parameters[broken]
+    runner.executor.write(broken, np.random.default_rng(0).permutation(right.reshape(-1)).reshape(right.shape))
+    checks = session.verify_ops(runner=runner)
+    assert checks.first_failure is not None and checks.first_failure.op == "second.matmul"
+    assert checks["first.matmul"].comparison.pcc > 0.999
+    failed = checks.first_failure
+    z, r, c = failed.first
+    assert failed.tiles.reshape(-1)[: np.ravel_multi_index((z, r, c), failed.tiles.shape)].max(initial=0) <= (
+        0.05 * failed.comparison.scale
+    ) < failed.tiles[z, r, c]
+    assert failed.tiles.max() == pytest.approx(failed.comparison.max_abs)
+    with pytest.raises(KeyError):
+        checks["nobody"]
+    other = Session(*perceptron(), "n150")
+    other.compile()
+    with pytest.raises(InputError):
+        other.verify_ops(runner=runner)
