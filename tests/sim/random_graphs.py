@@ -159,9 +159,9 @@ class Maker:
 
     def fused(self, name: str) -> None:
         left = self.pick()
-        shape = z, r, c = self.shapes[left]
+        shape = self.shapes[left]
         right = next((n for n in reversed(self.shapes) if self.shapes[n] == shape), left)
-        size = (r, c)
+        size = shape[1:]
         self.net.fused(name, 2, [
             [sub("a", "add", ["input0", "input1"], "intermed0", size, tms={1: [("tile_broadcast", "r")]}),
              sub("b", "tanh", ["input0"], "dest", size),

@@ -19,7 +19,7 @@ def test_random_graph(seed: int) -> None:
     for q in net.queues.values():
         if q.input == "HOST" and q.type == "queue":
             q.entries = entries
-    got, executor = run(net, feeds)
+    got, _ = run(net, feeds)
     wanted = reference(net, feeds)
     assert got
     for name, arrays in got.items():
