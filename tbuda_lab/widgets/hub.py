@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from tbuda_lab.core.errors import Cancelled, TbudaError
-from tbuda_lab.core.frames import Frame, graph_frame, problems_frame, result_frames, summary_frame
+from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.desk import Desk
@@ -142,7 +142,7 @@ class Hub:
         if name == "run" and fraction >= 1.0 and self._verifying:
             self.board.step("verify", 0.0)
         if name == "trace" and fraction >= 1.0:
-            self.publish([graph_frame(self.session.graph("traced"), "traced")])
+            self.publish([self.session.frames.graph("traced")])
         if not self.busy and fraction >= 1.0 and name in ("check", "run"):
             self.board.running = False
         self._tell(force=fraction in (0.0, 1.0))
@@ -156,7 +156,7 @@ class Hub:
     def _compiled(self, result: Any) -> None:
         self.comparisons = []
         self.publish([
-            *result_frames(result),
+            *self.session.frames.of(result),
             problems_frame(self.session.problems),
             summary_frame(self.session.device, self.session.name),
         ])
@@ -205,11 +205,13 @@ class Hub:
         return lambda: self._on_selected.remove(listener)
 
     def publish(self, frames: list[Frame]) -> None:
-        """Frames that are new, for every view that wants them."""
+        """Frames that are new, for every view that wants them. The very frame that was published last is not sent."""
         packed = []
         with self._lock:
             self._rev += 1
             for frame in frames:
+                if self._frames.get(frame.key) is frame:
+                    continue
                 header, buffer = frame.pack()
                 self._frames[frame.key] = frame
                 self._packed[frame.key] = (self._rev, header, buffer)

@@ -23,6 +23,7 @@ from tbuda_lab.core.frames import place, session_frames
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.netlist.schema import Blocking, NetGraph, Netlist, NetOp, OpInput
+from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.verification import Comparison
 
 HIDDEN, SEQUENCE, HEADS = 768, 128, 12
@@ -230,6 +231,7 @@ class FakeSession:
         self.cancelled = threading.Event()
         self.events = Events("stage", "compiled", "run", "ran", "problem", "edited", "stale")
         self.history = self.future = self.records = ()
+        self.frames = Frames(self)  # type: ignore[arg-type]
         self.stages = ("trace", "passes", "lower", "balance", "place", "emit", "check", "run")
 
     def on(self, event: str, listener: Any) -> Any:

@@ -1,0 +1,87 @@
+"""The frames of a session's results, made once: graphs that no edit changes, and results that undo comes back to."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
+from tbuda_lab.core.graph import Graph
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.session.working import Working
+
+_RESULTS = 8
+_GRAPHS = 8
+
+
+class ResultFrames:
+    """Frames by graph and by result. The same result gives the very same frames, so that nobody sends them twice."""
+
+    def __init__(self) -> None:
+        self._graphs: OrderedDict[tuple[int, str], tuple[Graph, Frame]] = OrderedDict()
+        self._results: OrderedDict[int, tuple[CompileResult, list[Frame]]] = OrderedDict()
+
+    def of(self, result: CompileResult) -> list[Frame]:
+        """Three graphs, the placement, the netlist: see `core.frames.result_frames`."""
+        found = self._results.get(id(result))
+        if found is None or found[0] is not result:
+            frames = [
+                self.graph(result.graph, "traced"),
+                self.graph(result.passed, "passed"),
+                self.graph(result.lowered, "lowered"),
+                ops_frame(result.lowered, result.placement, result.device),
+                netlist_frame(netlists.dumps(result.netlist)),
+            ]
+            found = self._results[id(result)] = (result, frames)
+            while len(self._results) > _RESULTS:
+                self._results.popitem(last=False)
+        self._results.move_to_end(id(result))
+        return list(found[1])
+
+    def graph(self, graph: Graph, stage: str) -> Frame:
+        """The frame of a graph that nobody changes any more."""
+        key = id(graph), stage
+        found = self._graphs.get(key)
+        if found is None or found[0] is not graph:
+            found = self._graphs[key] = (graph, graph_frame(graph, stage))
+            while len(self._graphs) > _GRAPHS:
+                self._graphs.popitem(last=False)
+        self._graphs.move_to_end(key)
+        return found[1]
+
+
+class Frames:
+    """What views show of a session, as columns: `session.frames.get("ops")`."""
+
+    def __init__(self, session: Working) -> None:
+        self._session = session
+        self._kept = ResultFrames()
+
+    def of(self, result: CompileResult) -> list[Frame]:
+        """The frames of one result, made once."""
+        return self._kept.of(result)
+
+    def graph(self, stage: str) -> Frame:
+        """The graph of a stage; runs what has to run for it."""
+        return self._kept.graph(self._session.graph(stage), stage)
+
+    def all(self) -> Sequence[Frame]:
+        """Everything there is now; nothing is compiled."""
+        session = self._session
+        frames = [summary_frame(session.device, session.name), problems_frame(session.problems)]
+        return frames + (self.of(session.result) if session.result is not None else [])
+
+    def get(self, key: str) -> Frame:
+        """The frame of a key: "summary", "problems", "graph:<stage>", "ops" or "netlist" (the last two of the current
+        result). Raises `InputError` naming those there are."""
+        if key.startswith("graph:"):
+            return self.graph(key.partition(":")[2])
+        frames = {frame.key: frame for frame in self.all()}
+        if key not in frames:
+            raise InputError(f"no frame {key!r}; there are: {', '.join(frames)}")
+        return frames[key]
