@@ -16,13 +16,16 @@ from typing import Any, Protocol
 from tbuda_lab.core.errors import Cancelled, TbudaError
 from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.verification import Comparison
+from tbuda_lab.core.verification import PCC_WANTED, Comparison
 from tbuda_lab.widgets.desk import Desk
 from tbuda_lab.widgets.messages import answers
+from tbuda_lab.widgets.running import RunDesk
 from tbuda_lab.widgets.status import StatusBoard
 
 CHUNK = 512 * 1024
 STATUS_INTERVAL = 0.1
+RUN_INTERVAL = 0.25
+"""Seconds between two status messages while a run reports its progress beside them."""
 
 _NUMBERS = itertools.count(1)
 
@@ -50,6 +53,7 @@ class Hub:
             self._done_already()
             self._compiled(session.result)
         self.desk = Desk(self)
+        self.run_desk = RunDesk(self)
 
     def _prepare(self, board: StatusBoard) -> None:
         self.id = str(next(_NUMBERS))  # of this process: how a page names a session
@@ -57,6 +61,7 @@ class Hub:
         self.error: Exception | None = None
         self.board = board
         self.desk: Desk | None = None
+        self.run_desk: RunDesk | None = None
         self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
         self._frames: dict[str, Frame] = {}
         self._packed: dict[str, tuple[int, dict[str, Any], bytes]] = {}
@@ -85,6 +90,24 @@ class Hub:
             self._tell(force=True)
             self._thread.start()
 
+    def check(self) -> None:
+        """Compare every op's tensor with torch, in a thread; does nothing while one is at work."""
+        with self._lock:
+            if self.busy:
+                return
+            self.error = None
+            self.board.begin("verify")
+            self.board.step("verify", 0.0)
+            self.board.text = "Every op against torch …"
+            self._thread = threading.Thread(target=self._check, name="tbuda-check", daemon=True)
+            self._tell(force=True)
+            self._thread.start()
+
+    @property
+    def watched(self) -> bool:
+        """Whether any view is there."""
+        return len(self._views) > 0
+
     @property
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -104,15 +127,27 @@ class Hub:
         self.session.cancel()
 
     def _work(self, verify: bool, run: bool) -> None:
-        try:
+        def work() -> None:
             self.session.compile()
             if verify:
                 self._verifying = True
                 self.comparisons = list(self.session.verify())
                 self._stage("verify", 1.0)
                 self.publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
+                if any(not c.passes(PCC_WANTED) for c in self.comparisons):
+                    self.session.verify_ops()  # which op is it?
             elif run:
                 self.session.run()
+
+        self._guarded(work)
+
+    def _check(self) -> None:
+        self._guarded(lambda: self.session.verify_ops())
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        """Do it, and tell how it ended."""
+        try:
+            work()
             self.board.end()
         except Cancelled as error:
             self.error = error
@@ -150,8 +185,8 @@ class Hub:
     def _progress(self, done: int, total: int) -> None:
         if total:
             self.board.step("run", min(0.999, done / total))
-            self.board.text = f"{done} of {total} steps"
-            self._tell()
+            self.board.text = f"{done} of {total} inputs"
+            self._tell(interval=RUN_INTERVAL)
 
     def _compiled(self, result: Any) -> None:
         self.comparisons = []
@@ -234,9 +269,9 @@ class Hub:
         self.board.running = False
         self._tell(force=True)
 
-    def _tell(self, force: bool = False) -> None:
+    def _tell(self, force: bool = False, interval: float = STATUS_INTERVAL) -> None:
         now = time.monotonic()
-        if not force and now - self._told < STATUS_INTERVAL:
+        if not force and now - self._told < interval:
             return
         self._told = now
         message = self._status()

@@ -199,7 +199,7 @@ class GraphView(View):
     """The graph of any stage of a session: pan, zoom, search, groups by module path."""
 
     kind = "graph"
-    frames_shown = ("graph", "ops", "edits")
+    frames_shown = ("graph", "ops", "edits", "checks")
 
     def svg(self, stage: str = "lowered") -> str:
         """The graph of a stage as SVG. Raises `KeyError` before the stage is there."""
@@ -213,7 +213,7 @@ class EpochGrid(View):
     """The core grid of every epoch, with the film strip."""
 
     kind = "grid"
-    frames_shown = ("ops", "netlist", "edits")
+    frames_shown = ("ops", "netlist", "edits", "live", "queues", "checks")
 
     def svg(self, epoch: int = 0) -> str:
         """The grid of an epoch as SVG. Raises `KeyError` before there is a placement."""
@@ -231,7 +231,7 @@ class OpTable(View):
     """One row per op."""
 
     kind = "table"
-    frames_shown = ("ops",)
+    frames_shown = ("ops", "checks")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """All columns of the placement, one dict per op in schedule order. Raises `KeyError` before there is one."""

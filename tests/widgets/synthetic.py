@@ -229,7 +229,7 @@ class FakeSession:
         self.gate = threading.Event()
         self.gate.set()
         self.cancelled = threading.Event()
-        self.events = Events("stage", "compiled", "run", "ran", "problem", "edited", "stale")
+        self.events = Events("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked")
         self.history = self.future = self.records = ()
         self.frames = Frames(self)  # type: ignore[arg-type]
         self.stages = ("trace", "passes", "lower", "balance", "place", "emit", "check", "run")

@@ -17,6 +17,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
 
+
 class Result(Protocol):
     """The part of a compile result that frames show."""
 

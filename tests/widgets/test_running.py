@@ -1,0 +1,120 @@
+"""A run as a page sees it: how many messages, how large, pause and steps by message, checks of every op."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.messages import HANDLERS
+from tests.session.models import encoder, perceptron
+from tests.session.test_running import until
+from tests.widgets.test_hub import Page
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    session = Session(*encoder(1), "n150", name="encoder")
+    session.compile()
+    return session
+
+
+def watched(session: Session) -> tuple[Hub, Page]:
+    hub, page = Hub(session), Page()
+    hub.attach(page)
+    return hub, page
+
+
+def say(hub: Hub, page: Page, **content: Any) -> None:
+    HANDLERS[content["type"]](hub, page, content)
+
+
+def live(page: Page) -> dict[str, Any]:
+    frame = page.frames().get("live")
+    return {} if frame is None else frame.meta
+
+
+def test_a_run_sends_less_than_ten_messages_a_second(session: Session) -> None:
+    hub, page = watched(session)
+    session.run()
+    page.messages.clear()
+    began = time.monotonic()
+    while time.monotonic() - began < 3:
+        session.run([session.sample_inputs] * 400)
+    seconds = time.monotonic() - began
+    runs = sum(m["type"] == "frame" and not m["header"]["meta"]["running"] for m, _ in page.messages
+               if m.get("key") == "live")
+    # beginning and end of each run are told at once
+    assert len(page.messages) <= 10 * seconds + 6 * runs
+    steady = [m for m, _ in page.messages if m["type"] in ("frame", "status")]
+    assert len(steady) / seconds * 10 <= 100 + 60 * runs
+    assert max(sum(map(len, b)) for _, b in page.messages) < 64 * 1024
+    assert runs >= 1 and {m["key"] for m, _ in page.messages if m["type"] == "frame"} <= {"live", "queues"}
+    hub.wait()
+
+
+def test_a_page_steps_pauses_and_goes_on(session: Session) -> None:
+    hub, page = watched(session)
+    say(hub, page, type="pause")
+    assert not session.control.paused  # nothing runs
+    say(hub, page, type="step", of="epoch")
+    until(lambda: live(page).get("paused") is True or not hub.busy)
+    epochs = len(session.result.placement.epochs)
+    if epochs > 1:
+        assert live(page)["paused"] and page.frames()["live"].columns["done"].any()
+    say(hub, page, type="step", of="nothing")
+    say(hub, page, type="resume")
+    hub.wait(60)
+    frame = page.frames()["live"]
+    assert not frame.meta["running"] and frame.columns["done"].tolist() == [1] * len(session.result.placement.ops)
+    assert len(page.frames()["queues"].columns["queue_entries"]) == len(frame.columns["level"])
+
+
+def test_a_run_knows_where_on_the_timeline_it_is(session: Session) -> None:
+    hub, page = watched(session)
+    session.timeline(1)  # kept: what the desk asks for is there at once
+    deadline = time.monotonic() + 60
+    while live(page).get("cycle") is None and time.monotonic() < deadline:
+        session.run([session.sample_inputs] * 3)
+    found = session.timeline(1)
+    at = found.levels.names.index(live(page)["op"])
+    assert live(page)["cycle"] == found.end[at, 0]
+    assert live(page)["stalled"] == [s.fork for s in found.stalls if s.critical and s.epoch == live(page)["epoch"]]
+    hub.wait()
+
+
+def test_a_check_tells_every_op_and_a_tensor_tile_by_tile(session: Session) -> None:
+    hub, page = watched(session)
+    say(hub, page, type="need_tensor", op="x")
+    assert "tensor" not in page.frames()
+    say(hub, page, type="check_ops")
+    hub.wait(120)
+    frame = page.frames()["checks"]
+    assert set(frame.text("check_op")) == set(session.result.placement.ops)
+    assert frame.meta["first"] == "" and frame.columns["check_pcc"].min() > 0.99
+    assert set(frame.text("stage_stage")) == {"passed"}
+    op = frame.text("check_op")[0]
+    say(hub, page, type="need_tensor", op=op)
+    tensor = page.frames()["tensor"]
+    assert np.prod(tensor.meta["tiles"]) == len(tensor.columns["tile"])
+    assert tensor.columns["tile"].max() == pytest.approx(frame.columns["check_max_abs"][0], rel=1e-6)
+
+
+def test_the_first_failure_is_named() -> None:
+    session = Session(*perceptron(), "n150")
+    result = session.compile()
+    hub, page = watched(session)
+    runner = Runner(result)
+    broken = next(n for n in result.lowered["first.matmul"].sources if n in result.parameters and "weight" in n)
+    runner.executor.write(broken, -result.parameters[broken])
+    session.verify_ops(runner=runner)
+    frame = page.frames()["checks"]
+    assert frame.meta["first"] == "first.matmul" and frame.meta["failed"] >= 1
+    at = frame.text("check_op").index("first.matmul")
+    assert frame.columns["check_pcc"][at] < 0 and frame.columns["check_tile_z"][at] >= 0
+    hub.wait()
