@@ -143,9 +143,12 @@ class QueueIo(Io):
         return index
 
     def read_slot(self) -> int:
-        """The slot a graph reads next; moves the local pointer unless the queue is prologued."""
-        ahead = (self.rd_local - self.rd) % self.entries
-        if ahead >= self.occupancy:
+        """The slot a graph reads next; moves the local pointer unless the queue is prologued.
+
+        An entry behind the global pointer is popped, but still in its slot: it can be read again.
+        """
+        ahead = (self.rd_local - self.rd) % (2 * self.entries)
+        if ahead <= self.entries and ahead % self.entries >= self.occupancy:
             raise QueueError(f"read from empty {self.describe()}: entry {ahead + 1} after the read pointer {self.rd} "
                              f"is wanted and it holds {self.occupancy} of {self.entries}")
         index = self.rd_local % self.entries

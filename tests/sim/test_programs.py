@@ -512,3 +512,12 @@ def test_pushes_of_the_wrong_kind_are_refused(given, text):
         Executor(net.netlist()).push("in", given)
     with pytest.raises(InputError, match="there is no queue or ram 'nil'"):
         Executor(net.netlist()).push("nil", given)
+
+
+def test_a_popped_entry_can_be_read_again_from_behind():
+    """The global pointer moves input by input, the local one stands still: every input sees the first entry."""
+    net = chain(count=3)
+    net.streaming("g", **{"in": {"rd_ptr_autoinc": 0, "global_rdptr_autoinc": 1}})
+    executor = run_with(net, push={"in": ones(4)})
+    assert firsts(executor.pop_all("out")) == [1, 1, 1]
+    assert executor.io["in"].occupancy == 1
