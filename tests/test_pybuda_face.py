@@ -268,7 +268,6 @@ def test_sparse_picker_of_a_convolution_tap() -> None:
     lambda: pybuda.OnnxModule("m", None, ""),
     lambda: pybuda.TFModule("m", None),
     lambda: pybuda.TTDeviceImage.load_from_disk("x.tti"),
-    lambda: pybuda.insert_nop("a", "b"),
     lambda: pybuda.config.insert_fracture_group([("a", -1, 2)]),
     lambda: pybuda.run_generate(input_count=1, write_index=0),
 ])  # fmt: skip

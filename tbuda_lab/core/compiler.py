@@ -24,7 +24,7 @@ from tbuda_lab.core.lowering import lower_for
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place
+from tbuda_lab.core.placer import place_and_mend
 
 STAGES = ("passes", "lower", "balance", "place", "emit", "check")
 """What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
@@ -103,7 +103,7 @@ def compile_graph(
     with clock.stage("balance"):
         models = op_models(lowered, spec, options, overrides)
     with clock.stage("place"):
-        placement = place(
+        placed = place_and_mend(
             lowered,
             models,
             spec,
@@ -112,7 +112,7 @@ def compile_graph(
             cancel=cancel,
             on_progress=lambda fraction, *_: clock.report("place", fraction),
         )
-    return finish(graph, passed.graph, lowered, placement, spec, options, overrides, clock, edited.notes)
+    return finish(graph, passed.graph, placed.graph, placed.placement, spec, options, overrides, clock, edited.notes)
 
 
 def finish(

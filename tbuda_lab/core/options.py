@@ -26,6 +26,9 @@ class CompileOptions:
     enable_enumerate_u_kt: bool = True
     enable_stable_softmax: bool = True
     enable_conv_prestride: bool = True
+    enable_auto_fusing: bool = True                 # chains of element-wise ops as one op
+    op_names_dont_fuse: tuple[str, ...] = ()
+    enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
     enable_auto_transposing_placement: bool = False
     enable_single_buffer_fallback: bool = False
     default_dram_parameters: bool | None = None     # None: parameters stay in DRAM when the microbatch is 1

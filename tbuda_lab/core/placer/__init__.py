@@ -2,12 +2,19 @@
 
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.interactive import InteractivePlacer
-from tbuda_lab.core.placer.place import balance_and_place, pins_and_breaks, place, unmatched_targets
+from tbuda_lab.core.placer.place import (
+    Outcome,
+    balance_and_place,
+    pins_and_breaks,
+    place,
+    place_and_mend,
+    unmatched_targets,
+)
 from tbuda_lab.core.placer.policies import POLICIES
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.why import Why, legal_grids, why
 
 __all__ = [
-    "POLICIES", "InteractivePlacer", "Parts", "Problem", "Why", "assemble", "balance_and_place", "legal_grids",
-    "pins_and_breaks", "place", "rectangles", "unmatched_targets", "why",
+    "POLICIES", "InteractivePlacer", "Outcome", "Parts", "Problem", "Why", "assemble", "balance_and_place",
+    "legal_grids", "pins_and_breaks", "place", "place_and_mend", "rectangles", "unmatched_targets", "why",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,13 +10,17 @@ from tbuda_lab.core.balancer.models import op_models
 from tbuda_lab.core.balancer.overrides import unmatched
 from tbuda_lab.core.balancer.types import OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError
+from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions, Override, broken
 from tbuda_lab.core.placer.assemble import assemble
+from tbuda_lab.core.placer.mend import mend
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.problem import Pin, Problem
+from tbuda_lab.core.placer.rescue import rescue, rescue_notes
 from tbuda_lab.core.placer.schedule import constrained, outputs_last, schedule
+from tbuda_lab.core.placer.segment import Segment
 
 Progress = Callable[[float, str], None]
 
@@ -37,14 +42,88 @@ def place(
     Raises `OverrideError` for a pin or queue placement that cannot be honoured, `PlacementError` when an op fits no
     epoch, or queues do not fit DRAM; both say what would be legal.
     """
-    name, run = policy(options.balancer_policy)
+    check = _Check(cancel, on_progress)
+    problem, segments, name, said = _choose(graph, models, device, options, overrides, check)
+    placement = assemble(problem, segments, name, overrides, said, check=check)
+    check(1.0, "placed")
+    return placement
 
-    def check(fraction: float, what: str = "choosing epochs") -> None:
-        if cancel is not None and cancel.is_set():
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """A placement of `graph`: the graph that was asked for, or one with `edits` (nops and queues) where they paid.
+    `problem`: what was asked on the way, with everything that edits of the placement can use again."""
+
+    graph: Graph
+    placement: Placement
+    edits: tuple[Override, ...]
+    problem: Problem
+
+
+def place_and_mend(
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override] = (),
+    cancel: threading.Event | None = None,
+    on_progress: Progress | None = None,
+) -> Outcome:
+    """`place`, with nops and queues inserted where an op would fit no epoch, and where an epoch would not flow (see
+    `mend`; `enable_fork_join_buffering` False leaves that out). Each is told by a note of the placement.
+
+    Raises what `place` raises.
+    """
+    check = _Check(cancel, on_progress)
+    edits: tuple[Override, ...] = ()
+    said: list[Diagnostic] = []
+    try:
+        problem, segments, name, found = _choose(graph, models, device, options, overrides, check)
+    except PlacementError as error:
+        edits = rescue(graph, error)
+        if not edits:
+            raise
+        try:
+            graph = edit(graph, device, options, edits).graph
+            models = op_models(graph, device, options, overrides)
+            problem, segments, name, found = _choose(graph, models, device, options, overrides, check)
+        except PlacementError:
+            raise error from None
+        said = rescue_notes(edits, error)
+    if options.enable_fork_join_buffering:
+        mended = mend(problem, segments, tuple(overrides), lambda fraction: check(0.9, "mending epochs"))
+        problem, segments = mended.problem, list(mended.segments)
+        edits, said = (*edits, *mended.edits), [*said, *mended.notes]
+    if edits:
+        found = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
+    placement = assemble(problem, segments, name, overrides, [*found, *said], check=check)
+    check(1.0, "placed")
+    return Outcome(problem.graph, placement, edits, problem)
+
+
+class _Check:
+    """Reports progress, and stops when asked to."""
+
+    def __init__(self, cancel: threading.Event | None, on_progress: Progress | None) -> None:
+        self.cancel, self.on_progress = cancel, on_progress
+
+    def __call__(self, fraction: float, what: str = "choosing epochs") -> None:
+        if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("placing was cancelled")
-        if on_progress is not None:
-            on_progress(min(1.0, fraction), what)
+        if self.on_progress is not None:
+            self.on_progress(min(1.0, fraction), what)
 
+
+def _choose(
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override],
+    check: _Check,
+) -> tuple[Problem, list[Segment], str, list[Diagnostic]]:
+    """(problem, epochs, name of the policy, what there is to say)."""
+    name, run = policy(options.balancer_policy)
     check(0.0, "scheduling")
     diagnostics = unmatched_targets(graph, overrides)
     order = schedule(graph, options.scheduler_policy)
@@ -53,10 +132,7 @@ def place(
     order = constrained(graph, order, overrides)
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
     problem = Problem(graph, models, device, options, order, pins, breaks, _chip_breaks(order, device, overrides))
-    segments = run(problem, lambda fraction: check(0.05 + 0.85 * fraction))
-    placement = assemble(problem, segments, name, overrides, diagnostics, check=check)
-    check(1.0, "placed")
-    return placement
+    return problem, run(problem, lambda fraction: check(0.05 + 0.85 * fraction)), name, diagnostics
 
 
 def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:

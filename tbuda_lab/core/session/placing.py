@@ -13,9 +13,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from tbuda_lab.core.balancer.types import Bounds, OpModels, OpPlacement, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
-from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import Parts, Problem, assemble, pins_and_breaks, rectangles, unmatched_targets
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer import Outcome, Parts, Problem, assemble, pins_and_breaks, rectangles, unmatched_targets
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
 from tbuda_lab.core.session.rework import Rework
 from tbuda_lab.core.session.state import frozen
@@ -76,18 +75,17 @@ class Placed:
 
 
 class Placing:
-    """A whole model placed, and the edits of it."""
+    """A whole model placed, and the edits of it. outcome: of `place_and_mend` with these overrides."""
 
     def __init__(
         self,
-        graph: Graph,
         device: DeviceSpec,
-        options: CompileOptions,
         overrides: tuple[Override, ...],
-        placement: Placement,
+        outcome: Outcome,
     ) -> None:
-        self.graph, self.device, self.options, self.overrides = graph, device, options, overrides
-        self.placement = placement
+        self.device, self.overrides = device, overrides
+        self.graph, self.placement, self.edits = outcome.graph, outcome.placement, outcome.edits
+        self._problem = outcome.problem
         self._whole: Placed | None = None
         self._reworked: dict[Hashable, list[Segment]] = {}
         self._parts = Parts()
@@ -95,10 +93,7 @@ class Placing:
     def whole(self) -> Placed:
         """The placement itself."""
         if self._whole is None:
-            placement = self.placement
-            order = [name for epoch in placement.epochs for name in epoch.ops]
-            pins, breaks = pins_and_breaks(self.graph, placement.models, self.device, self.overrides, order)
-            problem = Problem(self.graph, placement.models, self.device, self.options, order, pins, breaks)
+            placement, problem = self.placement, self._problem
             segments = []
             at = 0
             for epoch in placement.epochs:
@@ -109,12 +104,7 @@ class Placing:
                 places = tuple((s.start[0], s.start[1], s.transposed) for s in spots)
                 segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
                 at = last
-            policy = ""
-            if placement.report is not None:
-                policy = placement.report.policy
-                for part, said in zip(segments, placement.report.epochs, strict=True):
-                    if said.blocked and order[part.last] not in breaks:
-                        problem.refusals[part.first, part.last + 1] = said.blocked
+            policy = placement.report.policy if placement.report is not None else ""
             chips = [e.chip for e in placement.epochs]
             self._whole = Placed(problem, segments, chips, self.overrides, policy, placement)
         return self._whole
@@ -137,7 +127,7 @@ class Placing:
             op for op, name in enumerate(problem.order) if base.pins.get(name) != problem.pins.get(name)
         }
         problem.refusals = {
-            run: said for run, said in base.refusals.items() if not any(op in changed for op in range(*run))
+            (a, b): said for (a, b), said in base.refusals.items() if not any(a <= op < b for op in changed)
         }
         added = {problem.number[n] for n in problem.breaks - base.breaks}
         removed = {problem.number[n] for n in base.breaks - problem.breaks}

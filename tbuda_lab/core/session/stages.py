@@ -27,14 +27,14 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.edits import edit, edits_of, is_edit
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place
+from tbuda_lab.core.placer import place_and_mend
 from tbuda_lab.core.session.placing import Placed, Placing
 from tbuda_lab.core.session.state import State, frozen
 
 BACK_END = (
     "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
     "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
-    "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
+    "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
 )  # fmt: skip
 """Options that neither passes nor lowering read."""
 
@@ -90,6 +90,7 @@ class Stages:
         self._tables = Kept(4096)
         self._anchors = Kept(6)
         self._placed = Kept(64)
+        self._mended = Kept(8)
 
     def _count(self, stage: str) -> None:
         self.runs[stage] = self.runs.get(stage, 0) + 1
@@ -159,6 +160,8 @@ class Stages:
 
     def free_table(self, front: Front, options: CompileOptions, overrides: Sequence[Override], op: str) -> OpModels:
         """The candidates of one op under overrides that need not be those of the current state."""
+        if op not in self.profiles(front, options) and front.key in self._mended:
+            front = self._mended[front.key]  # a nop of the placer's
         profile = self.profiles(front, options)[op]
         choice = choices({op: profile}, self.device, overrides).get(op, Choice())
         return self.table(profile, self.signatures(front, options)[op], options, choice)
@@ -171,7 +174,7 @@ class Stages:
                 models = self.models(front, state.options, state.base)
             with clock.stage("place"):
                 self._count("place")
-                placement = place(
+                found = place_and_mend(
                     front.lowered,
                     models,
                     self.device,
@@ -180,31 +183,46 @@ class Stages:
                     cancel=clock.cancel,
                     on_progress=lambda fraction, *_: clock.report("place", fraction),
                 )
-            return Placing(front.lowered, self.device, state.options, state.base, placement)
+            return Placing(self.device, state.base, found)
 
         return self._anchors.get_or(dataclasses.replace(state, overrides=state.base).key, make)
+
+    def mended(self, front: Front, anchor: Placing) -> Front:
+        """The front with the nops and queues that the placer inserted."""
+        if not anchor.edits:
+            return front
+        key = front.key, "mended", frozen(anchor.edits)
+        found: Front = self._fronts.get_or(
+            key, lambda: dataclasses.replace(front, key=key, lowered=anchor.graph, plain=front.plain or front)
+        )
+        self._mended.store(front.key, found)
+        return found
 
     def placed(self, graph: Graph, state: State, clock: Clock) -> tuple[Front, Placed]:
         """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
         front = self.front(graph, state.options, clock, state.overrides)
 
-        def make() -> Placed:
+        def whole(state: State) -> tuple[Front, Placed]:
+            anchor = self.anchor(front, state, clock)
+            return self.mended(front, anchor), anchor.whole()
+
+        def make() -> tuple[Front, Placed]:
             anew = not self.keep_epochs or _graph_edits(state.overrides) != _graph_edits(state.base)
             if anew and state.overrides != state.base:
-                return self.anchor(front, dataclasses.replace(state, base=state.overrides), clock).whole()
-            anchor = self.anchor(front, state, clock)
+                return whole(dataclasses.replace(state, base=state.overrides))
             if state.overrides == state.base:
-                return anchor.whole()
+                return whole(state)
+            anchor = self.anchor(front, state, clock)
             with clock.stage("balance"):
-                models = self.models(front, state.options, state.overrides)
+                models = self.models(self.mended(front, anchor), state.options, state.overrides)
             with clock.stage("place"):
                 self._count("edit")
                 edited = anchor.edited(models, state.overrides, clock.cancel)
             if edited is None:
-                return self.anchor(front, dataclasses.replace(state, base=state.overrides), clock).whole()
-            return edited
+                return whole(dataclasses.replace(state, base=state.overrides))
+            return self.mended(front, anchor), edited
 
-        return front, self._placed.get_or(state.key, make)
+        return self._placed.get_or(state.key, make)
 
     def compile(self, graph: Graph, state: State, clock: Clock) -> CompileResult:
         """Everything up to the checked netlist."""

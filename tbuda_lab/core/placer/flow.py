@@ -1,0 +1,129 @@
+"""How an epoch really flows: its pace with the buffers it has, judged by the simulator of epochs.
+
+An op is held up where a buffer is full: one branch of a fork that has to wait for the other (place-and-route section
+4), or a reader that takes a block only after it has done with the last one. Then the epoch takes longer than its
+slowest op, and the full buffers on the chain of waits say where room would help.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.build import Built, build
+from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.run import NetworkRun, run_network
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer.forkjoin import buffer
+from tbuda_lab.core.placer.problem import Problem, inputs_on_host
+from tbuda_lab.core.placer.segment import Segment
+
+_INPUTS = 24
+"""Inputs simulated: by the later half the pipeline is full and every input takes as long as the one before."""
+
+Held = tuple[str, str, int]
+"""An edge whose buffer was full: producer, reader, operand."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """cycles: of a whole batch, without the switch to the epoch; infinite where it hangs. period: from one input to the
+    next once the pipeline is full. full: edges that held the epoch up, the longest waits first."""
+
+    cycles: float
+    period: float
+    full: tuple[Held, ...]
+
+    @property
+    def hangs(self) -> bool:
+        return not np.isfinite(self.cycles)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """As much of a compile as the simulator reads."""
+
+    lowered: Graph
+    placement: Placement
+    device: DeviceSpec
+    overrides: tuple[Override, ...]
+
+
+def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Flow:
+    """Pace of one epoch with the input buffers that its forks are given (see `forkjoin`)."""
+    trial = _trial(problem, segment, overrides)
+    constants = EpochConstants()
+    built = build(trial, constants)
+    inputs = min(_INPUTS, problem.options.microbatch)
+    run = run_network(built.network, inputs, [range(len(built.parts))])
+    stuck = [d for d in (*built.diagnostics, *run.diagnostics) if d.severity == "error"]
+    done = run.end[: len(built.parts)].max(axis=0)
+    half = (inputs - 1) // 2
+    period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
+    cycles = float(done[-1]) + (problem.options.microbatch - inputs) * period
+    return Flow(float("inf") if stuck else cycles, period, _full(built, run))
+
+
+def _full(built: Built, run: NetworkRun) -> tuple[Held, ...]:
+    """Edges of the chain of waits that decides, and of forks that stall; the most cycles first."""
+    network = run.network
+    lost: dict[int, float] = {e: 0.0 for chain in run.chains for e in chain.full}
+    for stall in run.stalls:
+        if stall.critical:
+            lost[stall.edge] = lost.get(stall.edge, 0.0) + stall.cycles
+    cycles: dict[Held, float] = {}
+    for index, spent in lost.items():
+        edge = network.edges[index]
+        if edge.capacity is None or max(edge.producer, edge.consumer) >= len(built.parts):
+            continue
+        held = network.ops[edge.producer].name, network.ops[edge.consumer].name, edge.port
+        cycles[held] = cycles.get(held, 0.0) + spent
+    return tuple(sorted(cycles, key=lambda h: (-cycles[h], h)))
+
+
+def _trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> _Trial:
+    span = range(segment.first, segment.last)
+    placed: dict[str, OpPlacement] = {}
+    for op, row, (top, left, turned) in zip(span, segment.rows, segment.spots, strict=True):
+        record = problem.tables[op].rows[row]
+        size = (int(record["grid_r"]), int(record["grid_c"]))
+        name = problem.order[op]
+        placed[name] = OpPlacement(name, 0, 0, (top, left), size[::-1] if turned else size, turned, row)
+    epoch = Epoch(0, 0, 0, tuple(placed))
+    for op in span:  # readers in later epochs, so that it is known where outputs go
+        for reader, _ in problem.facts[op].readers:
+            name = problem.order[reader]
+            if name not in placed:
+                placed[name] = OpPlacement(name, 1, 0, (0, 0), (1, 1), False, 0)
+    placement = Placement(
+        placed,
+        (epoch,),
+        _on_host(problem),
+        dict(problem.models),
+        problem.order,
+        (segment.kernel_cycles,),
+        problem.orders,
+        input_buffers=buffer(problem, segment, 0).input_tiles,
+    )
+    return _Trial(problem.graph, placement, problem.device, overrides)
+
+
+def _on_host(problem: Problem) -> dict[str, QueuePlacement]:
+    """Queues of inputs and outputs that lie in host memory, as far as the simulator reads them."""
+    nodes = []
+    if inputs_on_host(problem.device, problem.options):
+        nodes += [(n.name, "input") for n in problem.graph.inputs]
+    if problem.options.output_queues_on_host:
+        nodes += [(n.name, "output") for n in problem.graph.outputs]
+    plain = (1, 1)
+    return {
+        name: QueuePlacement(
+            name, kind, name, plain, 1, plain, plain, "r", 1, DataFormat.Float16_b, "queue", "host", 0, (), 0
+        )
+        for name, kind in nodes
+    }

@@ -1,0 +1,341 @@
+"""Epochs that do not flow are mended: room where a buffer is full, as far as it pays for the batch.
+
+For an edge that holds its epoch up (see `flow`) four things are tried, and the cheapest kept if it beats the epoch as
+it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and a new
+epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch of epochs. Larger
+input buffers come before all of this (`forkjoin`) and cost nothing but L1.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.overrides import choices
+from tbuda_lab.core.balancer.profile import profile_of
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer.flow import Flow, flow
+from tbuda_lab.core.placer.grid import CoreGrid, Spot
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.placer.stages import SWITCH_CYCLES
+
+_SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
+_WORTH = 0.99  # part of the cycles that a mend has to stay below
+_ROUNDS = 4
+_EDGES = 2
+_NOPS = 2
+_SHARED = ("edges", "edge_costs", "legal", "_traffic", "_limits", "_frontiers", "_by_cores", "_shapes", "_dram_cores")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mended:
+    """problem: with the graph as mended. edits: what was inserted, in order. notes: what each mend was for and cost."""
+
+    problem: Problem
+    segments: tuple[Segment, ...]
+    edits: tuple[Override, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Action:
+    """One way to mend, by ops counted from the first of the epoch. kind: "buffer", "queue", "nop" or "cut"."""
+
+    kind: str
+    producer: int
+    reader: int
+    port: int
+    row: int = -1
+    spot: Spot = (0, 0, False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    """An epoch in the making (two after a cut)."""
+
+    problem: Problem
+    parts: tuple[Segment, ...]
+    edits: tuple[Override, ...] = ()
+
+
+def mend(
+    problem: Problem,
+    segments: Sequence[Segment],
+    overrides: tuple[Override, ...] = (),
+    check: Callable[[float], None] = lambda fraction: None,
+) -> Mended:
+    """Mends every epoch that takes longer for a batch than its slowest op accounts for.
+
+    Does nothing for a microbatch of one, where an epoch is filled and drained but never flows. The result depends on
+    the epochs alone: which ways are tried is counted, not timed.
+    """
+    if problem.options.microbatch < 2:
+        return Mended(problem, tuple(segments))
+    return _Mender(problem, overrides, check).run(segments)
+
+
+class _Mender:
+    def __init__(self, problem: Problem, overrides: tuple[Override, ...], check: Callable[[float], None]) -> None:
+        self.problem, self.overrides, self.check = problem, overrides, check
+        self.known: dict[object, tuple[_Action, ...]] = {}
+
+    def run(self, segments: Sequence[Segment]) -> Mended:
+        result: list[Segment] = []
+        edits: list[Override] = []
+        notes: list[Diagnostic] = []
+        # from the back, so that a nop moves only the numbers of ops that are done with
+        for index in range(len(segments) - 1, -1, -1):
+            self.check(1 - (index + 1) / len(segments))
+            segment = segments[index]
+            outside = {
+                op: row for s in segments[:index] for op, row in zip(range(s.first, s.last), s.rows, strict=True)
+            }
+            state = _State(self.problem, (segment,))
+            key = (self.problem.structure(segment.first, segment.last), segment.rows, segment.spots)
+            plan = self.known.get(key)
+            before = None
+            if plan is None:
+                before = self._flow(self.problem, segment)
+                plan = self.known[key] = self._plan(state, outside, before)
+            for action in plan:
+                made = self._apply(state, action, segment.first, outside)
+                if made is not None:
+                    state = made
+            if state.parts != (segment,) or state.edits:
+                notes.append(self._note(index, plan, segment, state, before))
+            grown = state.parts[-1].last - segment.last
+            result = [*state.parts, *(_shifted(s, grown) for s in result)]
+            edits = [*state.edits, *edits]
+            self.problem = state.problem
+        return Mended(self.problem, tuple(result), tuple(edits), tuple(reversed(notes)))
+
+    # -- the search ------------------------------------------------------------------------------------------
+    def _plan(self, state: _State, outside: Mapping[int, int], now: Flow) -> tuple[_Action, ...]:
+        """Mends one after the other, as long as each pays."""
+        first = state.parts[0].first
+        plan: tuple[_Action, ...] = ()
+        cost = now.cycles
+        for _ in range(_ROUNDS):
+            if len(state.parts) > 1 or (not now.hangs and now.period <= _SLACK * state.parts[0].limiter_cycles):
+                break
+            best: tuple[float, _Action, _State] | None = None
+            for action in self._actions(state, now):
+                made = self._apply(state, action, first, outside)
+                if made is None:
+                    continue
+                price = sum(self._flow(made.problem, part).cycles for part in made.parts)
+                price += SWITCH_CYCLES * (len(made.parts) - 1)
+                if best is None or price < best[0]:
+                    best = price, action, made
+            if best is None or not best[0] < _WORTH * cost:
+                break
+            cost, action, state = best
+            plan = (*plan, action)
+            now = self._flow(state.problem, state.parts[0])
+        return plan
+
+    def _flow(self, problem: Problem, segment: Segment) -> Flow:
+        return flow(problem, segment, self.overrides)
+
+    def _actions(self, state: _State, now: Flow) -> Iterator[_Action]:
+        """What could make room on the edges that held the epoch up."""
+        problem, segment = state.problem, state.parts[0]
+        for source, name, port in now.full[:_EDGES]:
+            producer, reader = (problem.number[n] - segment.first for n in (source, name))
+            for row in self._doubled(problem, segment, producer):
+                yield _Action("buffer", producer, reader, port, row)
+            yield _Action("queue", producer, reader, port)
+            for row, spot in self._nops(state, producer, reader):
+                yield _Action("nop", producer, reader, port, row, spot)
+            if reader > 0:
+                yield _Action("cut", producer, reader, port)
+
+    def _doubled(self, problem: Problem, segment: Segment, op: int) -> list[int]:
+        """The fastest candidate of the same layout with a double output buffer, for an op that has a single one."""
+        table, at = problem.tables[segment.first + op], segment.rows[op]
+        row = table.rows[at]
+        if row["buf_size_mb"] > 1:
+            return []
+        legal = problem.legal[table.signature]
+        data = table.rows[legal]
+        same = data["buf_size_mb"] > 1
+        for field in ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r"):
+            same &= data[field] == row[field]
+        same &= data["ublock_c"] == row["ublock_c"]
+        found = legal[same]
+        return [int(found[np.argmin(table.rows["cycles"][found])])] if len(found) else []
+
+    def _nops(self, state: _State, producer: int, reader: int) -> list[tuple[int, Spot]]:
+        """Candidates of a nop that keep up with the epoch, fewest cores first, and where they find room."""
+        segment = state.parts[0]
+        problem = self._with_nop(state.problem, segment, producer, reader)
+        nop = segment.first + reader
+        grid = CoreGrid(problem.device.rows, problem.device.cols)
+        for op, row, (top, left, turned) in zip(
+            range(segment.first, segment.last), segment.rows, segment.spots, strict=True
+        ):
+            grid.take(top, left, *_size(state.problem, op, row, turned))
+        table = problem.tables[nop]
+        legal = problem.legal[table.signature]
+        data = table.rows[legal]
+        quick = legal[(data["cycles"] <= segment.limiter_cycles) & (data["t"] == data["t"].min())]
+        rows = quick[np.lexsort((quick, -table.rows["buf_size_mb"][quick], table.rows["cores"][quick]))]
+        found: list[tuple[int, Spot]] = []
+        for row in rows[:12].tolist():
+            height, width = _size(problem, nop, row, False)
+            at = grid.first_fit(height, width)
+            turned = at is None
+            at = grid.first_fit(width, height) if at is None else at
+            if at is None:
+                continue
+            action = _Action("nop", producer, reader, 0, row, (*at, turned))
+            if self._apply(state, action, segment.first, {}) is not None:
+                found.append((row, action.spot))
+                if len(found) == _NOPS:
+                    break
+        return found
+
+    # -- doing it --------------------------------------------------------------------------------------------
+    def _apply(self, state: _State, action: _Action, first: int, outside: Mapping[int, int]) -> _State | None:
+        """The epoch with one mend, or None where it is not legal."""
+        problem, segment = state.problem, state.parts[0]
+        if len(state.parts) > 1:
+            return None
+        rows, spots = list(segment.rows), list(segment.spots)
+        last = segment.last
+        edits: tuple[Override, ...] = ()
+        source, name = (problem.order[first + op] for op in (action.producer, action.reader))
+        if action.kind == "buffer":
+            rows[action.producer] = action.row
+        elif action.kind == "queue":
+            value = {"dest": (name,), "port": action.port}
+            edits = (Override("insert_queue", source, value, "placer"),)
+            problem = _regraphed(problem, _edited(problem, edits))
+        elif action.kind == "nop":
+            edits = (_nop(source, name),)
+            problem = self._with_nop(problem, segment, action.producer, action.reader)
+            at = _same_row(problem, state.problem, source, rows[action.producer])
+            if at is None:
+                return None
+            rows[action.producer] = at
+            rows.insert(action.reader, action.row)
+            spots.insert(action.reader, action.spot)
+            last += 1
+        cuts = (first, first + action.reader, last) if action.kind == "cut" else (first, last)
+        parts: list[Segment] = []
+        known = dict(outside)
+        for a, b in itertools.pairwise(cuts):
+            wanted = {op: rows[op - first] for op in range(a, b)}
+            chosen, _ = choose_rows(problem, a, b, wanted, 0, 0.0, known)
+            if chosen != wanted:
+                return None
+            kernel, limiter, _ = measure(problem, a, b, wanted)
+            parts.append(Segment(a, b, tuple(wanted.values()), tuple(spots[a - first : b - first]), kernel, limiter))
+            known.update(wanted)
+        return _State(problem, tuple(parts), (*state.edits, *edits))
+
+    def _with_nop(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
+        """The problem with a nop before an op of the epoch."""
+        source, name = (problem.order[segment.first + op] for op in (producer, reader))
+        graph = _edited(problem, (_nop(source, name),))
+        added = [n for n in graph.nodes if n not in problem.graph]
+        users = graph.users()
+        models = dict(problem.models)
+        for op in (*added, source, name):
+            profile = profile_of(graph, graph[op], problem.options, users[op])
+            old = problem.models.get(op)
+            if old is None or old.profile is None or old.profile.signature != profile.signature:
+                choice = choices({op: profile}, problem.device, self.overrides).get(op, Choice())
+                rows = enumerate_candidates(profile, problem.device, problem.options, choice)
+                rows.setflags(write=False)
+                signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
+                models[op] = OpModels(signature, rows, profile)
+        at = segment.first + reader
+        order = (*problem.order[:at], *added, *problem.order[at:])
+        made = Problem(
+            graph, models, problem.device, problem.options, order, problem.pins, problem.breaks, problem.chip_breaks
+        )
+        for shared in _SHARED:
+            mine, theirs = getattr(problem, shared), getattr(made, shared)
+            if shared == "legal":
+                mine.update(theirs)
+            setattr(made, shared, mine)
+        return made
+
+    def _note(
+        self, index: int, plan: tuple[_Action, ...], old: Segment, state: _State, before: Flow | None
+    ) -> Diagnostic:
+        names = self.problem.order[old.first : old.last]
+        was = before if before is not None else self._flow(self.problem, old)
+        now = sum(self._flow(state.problem, part).cycles for part in state.parts)
+        what = {
+            "buffer": "a double output buffer for {0}",
+            "queue": "a DRAM queue between {0} and {1}",
+            "nop": "a nop between {0} and {1}",
+            "cut": "a new epoch before {1}",
+        }
+        shifted = [n for n in names]
+        done = []
+        for action in plan:
+            done.append(what[action.kind].format(shifted[action.producer], shifted[action.reader]))
+            if action.kind == "nop":
+                shifted.insert(action.reader, "nop")
+        slowest = max(part.limiter_cycles for part in state.parts)
+        gain = "it would hang" if was.hangs else f"{int(was.cycles)} cycles a batch without"
+        text = (
+            f"{'; '.join(done)}: {int(now)} cycles a batch, {gain}; the slowest op takes {slowest} an input, it took "
+            f"{old.limiter_cycles}"
+        )
+        return Diagnostic(
+            "note", f"epoch {index}", "mended", text, "enable_fork_join_buffering=False leaves epochs as they are"
+        )
+
+
+def _nop(source: str, name: str) -> Override:
+    value = {"dest": (name,), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
+    return Override("insert_nop", source, value, "placer")
+
+
+def _edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
+    return edit(problem.graph, problem.device, problem.options, edits).graph
+
+
+def _regraphed(problem: Problem, graph: Graph) -> Problem:
+    """The same ops, some operands now through queues."""
+    made = copy.copy(problem)
+    made.graph = graph
+    made.facts = made._facts()
+    made._kinds = []
+    made.refusals = dict(problem.refusals)
+    return made
+
+
+def _same_row(new: Problem, old: Problem, name: str, row: int) -> int | None:
+    """The row of an op's table in `new` that is `row` of its table in `old`."""
+    a, b = new.models[name], old.models[name]
+    if a.signature == b.signature:
+        return row
+    same = a.legal()
+    for field in a.rows.dtype.names or ():
+        same = same[a.rows[field][same] == b.rows[field][row]]
+    return int(same[0]) if len(same) else None
+
+
+def _size(problem: Problem, op: int, row: int, turned: bool) -> tuple[int, int]:
+    record = problem.tables[op].rows[row]
+    size = (int(record["grid_r"]), int(record["grid_c"]))
+    return size[::-1] if turned else size
+
+
+def _shifted(segment: Segment, by: int) -> Segment:
+    return dataclasses.replace(segment, first=segment.first + by, last=segment.last + by) if by else segment

@@ -1,0 +1,227 @@
+"""Epochs that do not flow: the pace agrees with the whole simulation, mends pay, results stay right."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import pytest
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.epochsim import simulate
+from tbuda_lab.core.errors import PlacementError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.lowering.hwops import HwUnary
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer import place, place_and_mend
+from tbuda_lab.core.placer.flow import flow
+from tbuda_lab.core.placer.mend import mend
+from tbuda_lab.core.placer.place import _Check, _choose
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.commands import ResizeOp
+from tests.placer.graphs import Sketch, encoder
+from tests.placer.test_place import check
+
+BATCH = 24
+GRAYSKULL = load_device("grayskull")
+
+
+class FeedForward(torch.nn.Module):
+    """A residual around two matmuls and a gelu: the residual has to wait for all of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        z: torch.Tensor = self.down(torch.nn.functional.gelu(self.up(y))) + y
+        return z
+
+
+@functools.cache
+def model() -> tuple[FeedForward, torch.Tensor, Graph]:
+    torch.manual_seed(0)
+    module, x = FeedForward().eval(), torch.randn(1, 64, 256)
+    return module, x, frontend.from_torch(module, (x,), name="ff")
+
+
+@functools.cache
+def compiled(on: bool) -> CompileResult:
+    return compile_graph(model()[2], GRAYSKULL, CompileOptions(microbatch=BATCH, enable_fork_join_buffering=on))
+
+
+def chosen(graph: Graph, batch: int = BATCH, device: str = "grayskull") -> tuple[Problem, tuple[Segment, ...]]:
+    spec, options = load_device(device), CompileOptions(microbatch=batch)
+    problem, segments, _, _ = _choose(graph, op_models(graph, spec, options), spec, options, (), _Check(None, None))
+    return problem, tuple(segments)
+
+
+def total(problem: Problem, segments: tuple[Segment, ...]) -> float:
+    return sum(flow(problem, s).cycles for s in segments)
+
+
+def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
+    """`flow` builds one epoch from a problem; `simulate` builds all of them from a compile result."""
+    for on in (False, True):
+        result = compiled(on)
+        times = simulate(result, BATCH).epochs
+        p = result.placement
+        order = [n for e in p.epochs for n in e.ops]
+        problem = Problem(result.lowered, p.models, result.device, result.options, order, {}, frozenset())
+        at = 0
+        for epoch, seen in zip(p.epochs, times, strict=True):
+            rows = {at + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
+            spots = tuple((*p.ops[n].start, p.ops[n].transposed) for n in epoch.ops)
+            kernel, limiter, _ = measure(problem, at, at + len(rows), rows)
+            found = flow(problem, Segment(at, at + len(rows), tuple(rows.values()), spots, kernel, limiter))
+            assert found.period == seen.period
+            assert abs(found.cycles - (seen.end - seen.start)) <= 1000  # the way of the last result to DRAM
+            at += len(rows)
+
+
+def test_a_mend_pays_in_the_whole_simulation_and_changes_no_result() -> None:
+    module, x, _ = model()
+    plain, mended = compiled(False), compiled(True)
+    assert simulate(mended, BATCH).cycles < 0.9 * simulate(plain, BATCH).cycles
+    (note,) = (d for d in mended.diagnostics if d.rule == "mended")
+    assert "nop between" in note.message and "cycles a batch" in note.message
+    assert not [d for d in plain.diagnostics if d.rule == "mended"]
+    added = {n.name for n in mended.lowered.ops} - {n.name for n in plain.lowered.ops}
+    assert len(added) == 1 and next(iter(added)).startswith("buffer_0_")
+    check(mended.lowered, GRAYSKULL, mended.placement)
+    samples = [(x * k,) for k in torch.linspace(-2, 2, BATCH)]
+    got = [o[0].float() for o in Runner(mended, "golden").run(samples)]
+    for g, (sample,) in zip(got, samples, strict=True):
+        want = module(sample).detach()
+        assert torch.corrcoef(torch.stack([g.flatten(), want.flatten()]))[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
+def test_mended_epochs_are_legal_never_slower_and_need_no_more_mending(device: str) -> None:
+    problem, segments = chosen(encoder(2, 128, 256), device=device)
+    found = mend(problem, segments)
+    assert total(found.problem, found.segments) <= total(problem, segments)
+    outside: dict[int, int] = {}
+    at = 0
+    for segment in found.segments:
+        assert segment.first == at
+        rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+        assert choose_rows(found.problem, segment.first, segment.last, rows, 0, 0.0, outside)[0] == rows
+        kernel, limiter, _ = measure(found.problem, segment.first, segment.last, rows)
+        assert (kernel, limiter) == (segment.kernel_cycles, segment.limiter_cycles)
+        cells = [
+            (top + r, left + c)
+            for op, (top, left, turned) in zip(rows, segment.spots, strict=True)
+            for h, w in [(found.problem.tables[op].rows[rows[op]][f] for f in ("grid_r", "grid_c"))]
+            for r in range(w if turned else h)
+            for c in range(h if turned else w)
+        ]
+        assert len(cells) == len(set(cells))
+        outside.update(rows)
+        at = segment.last
+    assert at == len(found.problem.order)
+    again = mend(found.problem, found.segments)
+    assert again.segments == found.segments and not again.edits
+    # the edits asked for by the user give the same graph
+    same = edit(problem.graph, problem.device, problem.options, found.edits).graph
+    assert {n.name: n.inputs for n in same} == {n.name: n.inputs for n in found.problem.graph}
+
+
+def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
+    """Every edge of every epoch tried: the search looks at full buffers only, and misses nothing by that."""
+    problem, segments = chosen(encoder(1, 128, 256))
+    found = mend(problem, segments)
+    best = total(problem, segments)
+    assert total(found.problem, found.segments) < best
+    for op, fact in enumerate(problem.facts):
+        for port, producer in enumerate(fact.producers):
+            if producer < 0:
+                continue
+            value = {"dest": (fact.name,), "port": port}
+            graph = edit(
+                problem.graph,
+                problem.device,
+                problem.options,
+                [Override("insert_queue", problem.order[producer], value)],
+            ).graph
+            trial = Problem(graph, problem.models, problem.device, problem.options, problem.order, {}, frozenset())
+            parts = []
+            for s in segments:
+                kernel, limiter, _ = measure(
+                    trial, s.first, s.last, dict(zip(range(s.first, s.last), s.rows, strict=True))
+                )
+                parts.append(dataclasses.replace(s, kernel_cycles=kernel, limiter_cycles=limiter))
+            best = min(best, total(trial, tuple(parts)))
+        assert op < len(problem.order)
+    assert total(found.problem, found.segments) <= best
+
+
+def test_one_input_at_a_time_is_left_alone() -> None:
+    problem, segments = chosen(encoder(1, 128, 256), batch=1)
+    found = mend(problem, segments)
+    assert found.segments == segments and found.problem is problem and not found.notes
+
+
+# -- ops that fit no epoch ---------------------------------------------------------------------------------------------
+def crowded() -> tuple[Graph, tuple[Override, ...]]:
+    """An op on 64 cores, read in the next epoch by one core, which may not read more than 39 buffers."""
+    s = Sketch()
+    shape = (1, 1, 256, 256)
+    wide = s.op("wide", HwUnary("exp"), shape, s.input("x", *shape))
+    graph = s.output(s.op("narrow", HwUnary("gelu"), shape, wide))
+    return graph, (
+        Override("op_size", "wide", (8, 8)),
+        Override("op_size", "narrow", (1, 1)),
+        Override("t_stream_dir", "narrow", "n"),
+        Override("epoch_break", "narrow"),
+    )
+
+
+def test_an_op_that_would_read_too_many_buffers_gets_a_nop_and_that_is_said() -> None:
+    graph, overrides = crowded()
+    spec, options = load_device("wormhole_b0"), CompileOptions()
+    models = op_models(graph, spec, options, overrides)
+    with pytest.raises(PlacementError):
+        place(graph, models, spec, options, overrides)
+    outcome = place_and_mend(graph, models, spec, options, overrides)
+    nop = outcome.placement.ops["buffer_0_wide_narrow"]
+    assert nop.size[0] * nop.size[1] <= 39
+    assert outcome.placement.ops["wide"].size == (8, 8) and outcome.placement.ops["narrow"].size == (1, 1)
+    check(outcome.graph, spec, outcome.placement)
+    (note,) = (d for d in outcome.placement.diagnostics if d.rule == "mended")
+    assert note.where == "narrow" and "39 DRAM buffers" in note.message
+
+
+def test_what_no_nop_can_help_keeps_its_own_error() -> None:
+    graph, overrides = crowded()
+    spec, options = load_device("wormhole_b0"), CompileOptions()
+    pin = Override("op_placement", "wide", {"start": (0, 0), "chip": 0})
+    models = op_models(graph, spec, options, (*overrides, pin))
+    with pytest.raises(PlacementError, match="unknown balancer policy"):
+        place_and_mend(graph, models, spec, dataclasses.replace(options, balancer_policy="no"), overrides)
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+def test_a_session_shows_edits_and_explains_the_nops_of_the_placer() -> None:
+    module, x, _ = model()
+    session = Session(module, (x,), "grayskull", CompileOptions(microbatch=BATCH))
+    result = session.compile()
+    (nop,) = (n.name for n in result.lowered.ops if n.name.startswith("buffer_0_"))
+    assert sorted(result.placement.ops) == sorted(compiled(True).placement.ops)
+    assert session.legal(nop).op == nop and session.why(nop)
+    grid = next(g for g in ((1, 1), (2, 1), (1, 2)) if result.placement.ops[nop].size != g)
+    session.apply(ResizeOp(nop, grid))
+    assert session.compile().placement.ops[nop].size in (grid, grid[::-1])
+    assert session.records[0].state == "obtained"
+    with session.transaction("less to run"):
+        session.configure(microbatch=1)
+    assert all(c.pcc is not None and c.pcc > 0.999 for c in session.verify())
