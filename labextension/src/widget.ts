@@ -9,6 +9,7 @@ import { GridView } from './views/grid/view.js';
 import type { Host } from './views/host.js';
 import { ImageFile } from './views/imagefile.js';
 import { Inspector } from './views/inspector.js';
+import { MemoryView } from './views/memory/view.js';
 import { NetlistView } from './views/netlist.js';
 import { NetlistFile } from './views/netlistfile.js';
 import { Overlays } from './views/overlays.js';
@@ -42,7 +43,8 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   problems: ProblemsView,
   trace: TraceView,
   inspector: Inspector,
-  diff: DiffView
+  diff: DiffView,
+  memory: MemoryView
 };
 
 export function hostOf(model: Model): Host {

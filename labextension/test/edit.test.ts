@@ -1,74 +1,15 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { EditBar } from '../src/views/editbar.js';
-import { Frame } from '../src/views/frame.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';
 import { GridView } from '../src/views/grid/view.js';
 import { NodeMenu } from '../src/views/graph/menu.js';
-import { StaticHost } from '../src/views/host.js';
-import { Ops } from '../src/views/ops.js';
 import { OverridesPanel } from '../src/views/overrides.js';
-import { Store, type Edits } from '../src/views/store.js';
-import { frame, frames } from './fixture.js';
-
-const ROWS = 8;
-const COLS = 8;
-const ops = new Ops(frame('ops'));
-
-/** A legal frame as `editframes.legal_frame` makes it; cycles = 1200 / cores. */
-function legalFrame(op: string, grid: Size, start: Size, shapes: Size[], seq = 1, transposed = false, taken: Size[] = []): Frame {
-  const count = ROWS * COLS;
-  const is = (r: number, c: number) => shapes.some(([a, b]) => a === r && b === c);
-  const at = (f: (r: number, c: number) => number) => Array.from({ length: count }, (_, i) => f(Math.floor(i / COLS) + 1, (i % COLS) + 1));
-  const columns: [string, string, ArrayLike<number>, number][] = [
-    ['verdict', 'u1', Uint8Array.from(at((r, c) => (is(r, c) ? 0 : 64))), 1],
-    ['cycles', 'f4', Float32Array.from(at((r, c) => (is(r, c) ? 1200 / (r * c) : NaN))), 4],
-    ['epoch_cycles', 'f4', Float32Array.from(at((r, c) => (is(r, c) ? Math.max(300, 1200 / (r * c)) : NaN))), 4],
-    ['l1_bytes', 'u4', Uint32Array.from(at(() => 65536)), 4],
-    ['cores', 'u2', Uint16Array.from(at((r, c) => r * c)), 2],
-    ['anchors', 'u2', Uint16Array.from({ length: count * ROWS }, (_, i) => {
-      const y = i % ROWS;
-      const [r, c] = [Math.floor(i / ROWS / COLS) + 1, (Math.floor(i / ROWS) % COLS) + 1];
-      let mask = 0;
-      for (let x = 0; x + c <= COLS; x++) {
-        const hit = taken.some(([ty, tx]) => ty >= y && ty < y + r && tx >= x && tx < x + c);
-        if (y + r <= ROWS && !hit) mask |= 1 << x;
-      }
-      return mask;
-    }), 2]
-  ];
-  const buffer = new ArrayBuffer(16384);
-  let offset = 0;
-  const described = columns.map(([name, dtype, values, size]) => {
-    const bytes = new Uint8Array((values as Uint8Array).buffer);
-    new Uint8Array(buffer).set(bytes, offset);
-    const column = { name, dtype, offset, length: values.length };
-    offset += Math.ceil((values.length * size) / 8) * 8;
-    return column;
-  });
-  const meta = { op, rev: 1, seq, rows: ROWS, cols: COLS, grid, start, transposed, reasons: { 64: { name: 'DOES_NOT_DIVIDE', meaning: 'rows must divide', fix: 'a divisor' } } };
-  return new Frame({ key: 'legal', meta, strings: [''], columns: described }, buffer);
-}
-
-const EDITS: Edits = { stale: false, busy: false, undo: 'resize a to 2x2', redo: '', overrides: [] };
-
-class LiveHost extends StaticHost {
-  override readonly live = true as never;
-  readonly sent: Record<string, unknown>[] = [];
-  override send(message?: Record<string, unknown>): void {
-    if (message) this.sent.push(message);
-  }
-}
-
-function live(edits: Partial<Edits> = {}): { store: Store; host: LiveHost } {
-  const host = new LiveHost();
-  const store = new Store(host);
-  frames().forEach(f => store.put(f));
-  store.put(new Frame({ key: 'edits', meta: { ...EDITS, ...edits }, strings: [''], columns: [] }, new ArrayBuffer(0)));
-  host.sent.length = 0;
-  return { store, host };
-}
+import { StaticHost } from '../src/views/host.js';
+import { Store } from '../src/views/store.js';
+import { frames } from './fixture.js';
+import { COLS, legalFrame, live, type LiveHost, ops, ROWS } from './live.js';
 
 describe('Legal', () => {
   const SHAPES: Size[] = [[1, 1], [1, 2], [2, 2], [4, 2], [2, 4], [4, 4]];
@@ -255,7 +196,7 @@ describe('dragging in the grid', () => {
     expect(host.sent.at(-1)).toMatchObject({ type: 'edit', do: 'resize', op: name });
     expect(view.element.querySelector('[data-tb-live]')!.textContent).toContain('cycles');
     press('b');
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'break', op: name });
+    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'break', op: name, on: true });
     press('u');
     expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'clear', op: name });
     press('z', { ctrlKey: true });
@@ -323,7 +264,7 @@ describe('NodeMenu', () => {
     expect(area.querySelector('[role=menu]')).toBeNull();
     node.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true }));
     area.querySelector<HTMLElement>('[data-tb-action=epoch-break]')!.click();
-    expect(host.sent).toEqual([{ type: 'edit', do: 'break', op: ops.name[1], on: true }]);
+    expect(host.sent).toEqual([{ type: 'offers' }, { type: 'edit', do: 'break', op: ops.name[1], on: true }]);
     expect(area.querySelector('[role=menu]')).toBeNull();
     menu.dispose();
     area.remove();

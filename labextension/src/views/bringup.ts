@@ -1,10 +1,10 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
 import { DiffView } from './diff/view.js';
 import { h } from './dom.js';
-import { NodeMenu } from './graph/menu.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
+import { MemoryView } from './memory/view.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { OverridesPanel } from './overrides.js';
@@ -62,7 +62,6 @@ export class Tabs implements View {
 export class BringUp implements View {
   readonly element: HTMLElement;
   private readonly views: View[];
-  private readonly menu: NodeMenu;
 
   constructor(store: Store) {
     const stages = new StageBar(store);
@@ -77,12 +76,11 @@ export class BringUp implements View {
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
       ['ops', 'Ops', table], ['trace', 'Trace', new TraceView(store)], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
-      ['diff', 'Diff', new DiffView(store)], ['problems', 'Problems', problems]
+      ['memory', 'Memory', new MemoryView(store)], ['diff', 'Diff', new DiffView(store)], ['problems', 'Problems', problems]
     ]);
     show = (id, count) => tabs.badge(id, count);
     badges.forEach((count, id) => show(id, count));
     const inspector = new Inspector(store);
-    this.menu = new NodeMenu(store, graph.element);
     this.views = [stages, metrics, graph, grid, tabs, inspector];
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
       stages.element, metrics.element,
@@ -91,7 +89,6 @@ export class BringUp implements View {
   }
 
   dispose(): void {
-    this.menu.dispose();
     this.views.forEach(view => view.dispose());
   }
 }

@@ -2,17 +2,23 @@
 import { grouped, h, short } from './dom.js';
 import { definition, entry, numbers } from './facts.js';
 import { shortName } from './grid/draw.js';
+import { Knobs } from './knobs.js';
 import { NetlistText } from './netlist.js';
 import { Ops } from './ops.js';
 import type { Store } from './store.js';
+import { Compare } from './trace/compare.js';
 
 export class Inspector {
   readonly element = h('aside', { class: 'tb-view tb-inspector', 'data-tb-view': 'inspector', 'aria-label': 'Selection' });
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
   private text: NetlistText | null = null;
+  private readonly knobs: Knobs;
+  private readonly compare: Compare;
 
   constructor(private readonly store: Store) {
+    this.knobs = new Knobs(store);
+    this.compare = new Compare(store);
     this.stops.push(store.on('selection', () => this.render()), store.on('frame', key => this.load(key)));
     for (const key of store.frames.keys()) this.load(key);
     this.render();
@@ -20,6 +26,8 @@ export class Inspector {
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    this.knobs.dispose();
+    this.compare.dispose();
   }
 
   private load(key: string): void {
@@ -49,6 +57,10 @@ export class Inspector {
       made.push(h('h4', {}, `Placed as ${chosen.length} ops`), this.links(chosen));
     } else if (ops && op !== undefined) {
       made.push(definition(numbers(ops, op), 'tb-facts'));
+      this.compare.offer(ops.name[op]!);
+      made.push(this.compare.element);
+      this.knobs.offer(ops.name[op]!);
+      made.push(this.knobs.element);
       if (ops.into(op).length) made.push(h('h4', { class: 'tb-in' }, 'Fed by'), this.links(ops.into(op)));
       if (ops.outOf(op).length) made.push(h('h4', { class: 'tb-out' }, 'Feeds'), this.links(ops.outOf(op)));
     }

@@ -1,21 +1,42 @@
-/** The truth about overrides: what each asked for, what it got, and why not; the Python line to copy; a way to take it back. */
-import { h } from './dom.js';
+/**
+ * The truth about overrides: what each asked for, who asked, what it got and gains, and why not; on and off; the Python
+ * line to copy, all of them as code; a way to take each back.
+ */
+import { copy, open } from './dialog.js';
+import { h, percent, short } from './dom.js';
 import { undoKey } from './editbar.js';
 import type { Overridden, Store } from './store.js';
 
-const GLYPH: Record<Overridden['state'], string> = { obtained: '✓', missed: '!', vetoed: '✕', unmatched: '?', pending: '…' };
+const GLYPH: Record<Overridden['state'], string> = { obtained: '✓', missed: '!', vetoed: '✕', unmatched: '?', pending: '…', off: '○' };
 
 export class OverridesPanel {
   readonly element = h('section', {
     class: 'tb-view tb-overrides', 'data-tb-view': 'overrides', 'aria-label': 'Overrides', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
   });
   private readonly stops: (() => void)[] = [];
+  private gains: Map<string, number | null> | null = null;
+  private code: { python: string; json: string } | null = null;
+  private shown: 'list' | 'python' | 'json' = 'list';
 
   constructor(private readonly store: Store, private readonly counted: (count: number) => void = () => undefined) {
     this.element.addEventListener('keydown', event => void undoKey(event, store));
-    this.stops.push(store.on('frame', key => {
-      if (key === 'edits') this.render();
-    }));
+    this.stops.push(
+      store.on('frame', key => {
+        if (key !== 'edits') return;
+        this.gains = null;
+        this.render();
+        if (this.shown !== 'list') this.ask('code');
+      }),
+      store.listen('gains', message => {
+        if (message['ok']) this.gains = new Map((message['gains'] as [string, string, number | null][]).map(([k, t, g]) => [`${k} ${t}`, g]));
+        else store.say(false, String(message['text']));
+        this.render();
+      }),
+      store.listen('code', message => {
+        if (!message['ok']) return;
+        this.code = { python: String(message['python']), json: String(message['json']) };
+        this.render();
+      }));
     this.render();
   }
 
@@ -23,26 +44,76 @@ export class OverridesPanel {
     this.stops.forEach(stop => stop());
   }
 
+  private ask(type: 'gains' | 'code'): void {
+    this.store.host.send({ type });
+  }
+
   private render(): void {
-    const edits = this.store.edits;
-    const list = edits?.overrides ?? [];
+    const list = this.store.edits?.overrides ?? [];
     this.counted(list.length);
     if (!list.length) {
+      this.shown = 'list';
       this.element.replaceChildren(h('div', { class: 'tb-empty' },
         'No overrides. Drag the edge of an op in the core grid to give it another shape.'));
       return;
     }
-    const titles = ['Op', 'Field', 'Requested', 'Obtained', 'State', 'Python', ''];
-    this.element.replaceChildren(h('table', { class: 'tb-list' },
+    this.element.replaceChildren(this.bar(), this.shown === 'list' ? this.table(list) : this.text());
+  }
+
+  private bar(): HTMLElement {
+    const tab = (name: 'list' | 'python' | 'json', label: string) => h('button', {
+      type: 'button', 'aria-pressed': String(this.shown === name), 'data-tb-action': `overrides-${name}`,
+      onclick: () => {
+        this.shown = name;
+        if (name !== 'list') this.ask('code');
+        this.render();
+      }
+    }, label);
+    return h('header', { class: 'tb-bar' },
+      h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Show as' }, tab('list', 'List'), tab('python', 'Python'), tab('json', 'JSON')),
+      this.shown === 'list' && h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'gains', title: 'what each saves, against the placement without it',
+        disabled: this.store.edits?.busy ?? true, onclick: () => this.ask('gains')
+      }, 'Estimate gains'),
+      this.shown !== 'list' && this.code && h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'copy-code',
+        onclick: () => copy(this.code![this.shown as 'python' | 'json'], (ok, text) => this.store.say(ok, text), `all overrides as ${this.shown}`)
+      }, 'Copy'),
+      h('span', { class: 'tb-spring' }),
+      h('button', { type: 'button', class: 'tb-button', 'data-tb-action': 'export', onclick: () => open(this.element, { what: 'export' }) }, 'Export'));
+  }
+
+  private text(): HTMLElement {
+    return h('pre', { class: 'tb-source', tabindex: 0, 'data-tb-code': this.shown }, this.code ? this.code[this.shown as 'python' | 'json'] : '…');
+  }
+
+  private table(list: Overridden[]): HTMLElement {
+    const titles = ['On', 'Op', 'Field', 'Requested', 'Obtained', 'State', 'By', ...(this.gains ? ['Gain'] : []), 'Python', ''];
+    return h('table', { class: 'tb-list' },
       h('thead', {}, h('tr', {}, ...titles.map(t => h('th', { scope: 'col', class: 'tb-title' }, t)))),
-      h('tbody', {}, ...list.map(record => this.row(record)))));
+      h('tbody', {}, ...list.map(record => this.row(record))));
+  }
+
+  private gain(record: Overridden): string {
+    const gain = this.gains?.get(`${record.field} ${record.target}`);
+    if (gain === undefined) return '–';
+    if (gain === null) return 'nothing fits without it';
+    const total = Number(this.store.frames.get('ops')?.meta['total_cycles'] ?? 0);
+    const share = total > 0 ? ` (${percent(Math.abs(gain) / total)})` : '';
+    return gain === 0 ? 'nothing' : gain > 0 ? `saves ${short(gain)}${share}` : `costs ${short(-gain)}${share}`;
   }
 
   private row(record: Overridden): HTMLElement {
     const { store } = this;
     const { target, field, state } = record;
     const names = record.names.length ? record.names : [target];
+    const on = record.enabled !== false;
     return h('tr', { 'data-tb-override': target, 'data-tb-state': state },
+      h('td', {}, h('input', {
+        type: 'checkbox', checked: on, 'data-tb-action': 'switch-override', 'aria-label': `${field} of ${target} is in force`,
+        disabled: !record.removable || store.edits!.busy,
+        onchange: () => store.ask({ type: 'edit', do: 'switch', op: target, kinds: [field], on: !on })
+      })),
       h('td', {}, h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-op', title: target, onclick: () => store.select(names, 'overrides')
       }, target), record.matches > 1 ? ` (${record.matches} ops)` : ''),
@@ -50,22 +121,18 @@ export class OverridesPanel {
       h('td', { title: record.because },
         h('span', { class: `tb-state tb-state-${state}` }, `${GLYPH[state]} ${state}`),
         record.because ? h('div', { class: 'tb-because' }, record.because) : ''),
+      h('td', {}, record.source ?? ''),
+      this.gains ? h('td', { 'data-tb-gain': '' }, this.gain(record)) : '',
       h('td', {}, h('code', {}, record.python)),
       h('td', {},
         h('button', {
           type: 'button', class: 'tb-button', 'data-tb-action': 'copy-override', title: 'copy the Python line', 'aria-label': `copy ${record.python}`,
-          onclick: () => this.copy(record.python)
+          onclick: () => copy(record.python, (ok, text) => store.say(ok, text))
         }, 'Copy'), ' ',
-        record.removable ? h('button', {
+        record.removable && on ? h('button', {
           type: 'button', class: 'tb-button', 'data-tb-action': 'remove-override', title: 'remove this override',
           'aria-label': `remove ${field} of ${target}`, disabled: store.edits!.busy,
           onclick: () => store.ask({ type: 'edit', do: 'clear', op: target, kinds: [field] })
         }, 'Remove') : ''));
-  }
-
-  private copy(text: string): void {
-    // A page that isn't served safely has no clipboard.
-    const written = (navigator.clipboard as Clipboard | undefined)?.writeText(text) ?? Promise.reject(new Error('no clipboard'));
-    written.then(() => this.store.say(true, `copied ${text}`), () => this.store.say(false, 'The browser gives no access to the clipboard.'));
   }
 }

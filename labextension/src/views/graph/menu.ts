@@ -1,58 +1,156 @@
-/** The menu of a node: what can be done with its op. */
+/** The menu of a node or an edge: what can be done with its op. */
+import { copy, open } from '../dialog.js';
 import { h } from '../dom.js';
-import type { Store } from '../store.js';
+import { chordsOf, KEYS } from '../keys.js';
+import { Ops } from '../ops.js';
+import type { Edits, Store } from '../store.js';
+
+interface Item {
+  action: string;
+  label: string;
+  /** The action of the key table that does the same. */
+  key?: string;
+  /** Why it cannot be done; empty where it can. */
+  why?: string;
+  more?: string;
+  /** The menu stays: its items are replaced. */
+  stays?: boolean;
+  run: () => void;
+}
 
 export class NodeMenu {
   private menu: HTMLElement | null = null;
+  private missing: Record<string, string> | null = null;
+  private readonly stop: () => void;
   private readonly away = (event: Event) => {
     if (!this.menu?.contains(event.target as Node)) this.close();
   };
 
-  constructor(private readonly store: Store, private readonly area: HTMLElement) {
+  /** edgeAt: the names of the ends of the edge under a pointer. */
+  constructor(
+    private readonly store: Store, private readonly area: HTMLElement,
+    private readonly edgeAt: (event: MouseEvent) => { from: string; to: string } | null = () => null
+  ) {
     // JupyterLab opens its own menu elsewhere; Shift keeps that of the browser.
     area.setAttribute('data-jp-suppress-context-menu', '');
     area.addEventListener('contextmenu', event => this.open(event));
+    this.stop = store.listen('offers', message => (this.missing = message['missing'] as Record<string, string>));
   }
 
   dispose(): void {
+    this.stop();
     this.close();
   }
 
   private open(event: MouseEvent): void {
     this.close();
-    const name = (event.target as Element).closest<HTMLElement>('[data-tb-op]')?.dataset['tbOp'];
     const { edits } = this.store;
-    if (event.shiftKey || !name || !edits || this.area.dataset['tbStage'] !== 'lowered' || !this.placed(name)) return;
+    const frame = this.store.frames.get('ops');
+    if (event.shiftKey || !edits || !frame || this.area.dataset['tbStage'] !== 'lowered') return;
+    const ops = new Ops(frame);
+    const name = (event.target as Element).closest<HTMLElement>('[data-tb-op]')?.dataset['tbOp'];
+    const edge = name === undefined ? this.edgeAt(event) : null;
+    let title: string;
+    let items: Item[];
+    if (name !== undefined && ops.indexOf.has(name)) {
+      title = name;
+      items = this.ofOp(name, ops, edits);
+    } else if (edge && ops.indexOf.has(edge.from)) {
+      title = `from ${edge.from}`;
+      const readers = edge.to ? [edge.to].filter(n => ops.indexOf.has(n)) : ops.outOf(ops.indexOf.get(edge.from)!).map(i => ops.name[i]!);
+      items = readers.flatMap(to => this.ofEdge(edge.from, to));
+      if (!items.length) return;
+    } else return;
+    if (!this.missing) {
+      this.missing = {};
+      this.store.host.send({ type: 'offers' });
+    }
     event.preventDefault();
     event.stopPropagation();
-    const broken = edits.overrides.some(o => o.target === name && o.field === 'epoch_break');
-    const fixed = edits.overrides.some(o => o.target === name);
-    const item = (action: string, label: string, message: Record<string, unknown>, enabled = true) =>
-      h('button', {
-        type: 'button', role: 'menuitem', 'data-tb-action': action, disabled: !enabled || edits.busy,
-        onclick: () => {
-          this.close();
-          this.store.ask({ type: 'edit', op: name, ...message });
-        }
-      }, label);
-    const menu = h('div', { class: 'tb-menu', role: 'menu', 'aria-label': name, 'data-lm-suppress-shortcuts': 'true' },
-      h('strong', {}, name),
-      broken
-        ? item('epoch-unbreak', 'Remove the epoch break', { do: 'break', on: false })
-        : item('epoch-break', 'New epoch from here', { do: 'break', on: true }),
-      item('clear-overrides', 'Clear its overrides', { do: 'clear' }, fixed));
-    const frame = this.area.getBoundingClientRect();
-    this.area.append(menu);
-    menu.style.left = `${Math.max(0, Math.min(event.clientX - frame.left, frame.width - menu.offsetWidth - 4))}px`;
-    menu.style.top = `${Math.max(0, Math.min(event.clientY - frame.top, frame.height - menu.offsetHeight - 4))}px`;
-    this.menu = menu;
-    menu.addEventListener('keydown', key => this.key(key));
-    document.addEventListener('pointerdown', this.away, true);
-    menu.querySelector<HTMLElement>('button:enabled')?.focus({ preventScroll: true });
+    const at = this.area.getBoundingClientRect();
+    this.show(title, items, event.clientX - at.left, event.clientY - at.top);
   }
 
-  private placed(name: string): boolean {
-    return this.store.frames.get('ops')?.text('op_name').includes(name) ?? false;
+  private ofOp(name: string, ops: Ops, edits: Edits): Item[] {
+    const { store } = this;
+    const op = ops.indexOf.get(name)!;
+    const own = edits.overrides.filter(o => o.target === name && o.state !== 'off');
+    const has = (field: string) => own.some(o => o.field === field);
+    const ask = (message: Record<string, unknown>) => () => store.ask({ type: 'edit', op: name, ...message });
+    const chips = ops.frame.meta['chips'] as number[];
+    const edges = [
+      ...ops.into(op).map(i => [ops.name[i]!, name] as const), ...ops.outOf(op).map(i => [name, ops.name[i]!] as const)
+    ];
+    const alone = chips.length < 2 ? 'the device has one chip' : '';
+    return [
+      has('epoch_break')
+        ? { action: 'epoch-unbreak', label: 'Remove the epoch break', key: 'break', run: ask({ do: 'break', on: false }) }
+        : { action: 'epoch-break', label: 'New epoch from here', key: 'break', run: ask({ do: 'break', on: true }) },
+      has('chip_break')
+        ? { action: 'chip-unbreak', label: 'Remove the chip break', key: 'chip-break', run: ask({ do: 'chip_break', on: false }) }
+        : { action: 'chip-break', label: 'New chip from here', key: 'chip-break', why: alone, run: ask({ do: 'chip_break', on: true }) },
+      has('op_placement')
+        ? { action: 'unpin', label: 'Take its pin away', key: 'pin', run: ask({ do: 'pin', on: false }) }
+        : { action: 'pin', label: 'Pin where it stands', key: 'pin', run: ask({ do: 'pin', on: true }) },
+      {
+        action: 'pin-chip', label: 'Pin to chip …', why: alone, run: () => open(this.area, {
+          what: 'prompt', label: `Chip, ${chips[0]!} to ${chips.at(-1)!}`, value: String(ops.get('chip', op)), done: text => {
+            if (/^\d+$/.test(text)) ask({ do: 'chip', chip: Number(text) })();
+            else store.say(false, `${text} is no chip's number`);
+          }
+        })
+      },
+      {
+        action: 'edges', label: 'Buffer or cut an edge …', why: edges.length ? '' : 'no edge to another placed op', stays: true,
+        run: () => this.fill(name, edges.slice(0, 8).flatMap(([from, to]) => this.ofEdge(from, to)))
+      },
+      { action: 'clear-overrides', label: 'Clear its overrides', key: 'clear-overrides', why: own.length ? '' : 'it has none', run: ask({ do: 'clear' }) },
+      {
+        action: 'copy-op', label: 'Copy Python', run: () => {
+          const size = [ops.get('rows', op), ops.get('cols', op)];
+          const shape = ops.get('transposed', op) === 1 ? size.reverse() : size;
+          const text = own.length ? own.map(o => o.python).join('\n') : `pybuda.config.override_op_size('${name}', (${shape.join(', ')}))`;
+          copy(text, (ok, said) => store.say(ok, said));
+        }
+      },
+      { action: 'why', label: 'Why here?', key: 'why', run: () => open(this.area, { what: 'why', op: name }) }
+    ];
+  }
+
+  private ofEdge(from: string, to: string): Item[] {
+    const edit = (what: 'nop' | 'queue', label: string): Item => ({
+      action: `edge-${what}`, label, more: `${from} → ${to}`, why: this.missing?.[what] ?? '',
+      run: () => this.store.ask({ type: 'edit', do: what, op: from, to })
+    });
+    return [edit('nop', 'Insert buffering NOP on this edge'), edit('queue', 'Cut this edge to a queue')];
+  }
+
+  private show(title: string, items: Item[], x: number, y: number): void {
+    const menu = h('div', { class: 'tb-menu', role: 'menu', 'aria-label': title, 'data-lm-suppress-shortcuts': 'true' });
+    this.menu = menu;
+    this.area.append(menu);
+    this.fill(title, items);
+    const { width, height } = this.area.getBoundingClientRect();
+    menu.style.left = `${Math.max(0, Math.min(x, width - menu.offsetWidth - 4))}px`;
+    menu.style.top = `${Math.max(0, Math.min(y, height - menu.offsetHeight - 4))}px`;
+    menu.addEventListener('keydown', key => this.key(key));
+    document.addEventListener('pointerdown', this.away, true);
+  }
+
+  private fill(title: string, items: Item[]): void {
+    const busy = this.store.edits?.busy ?? true;
+    this.menu!.replaceChildren(h('strong', {}, title), ...items.map(item => {
+      const binding = item.key === undefined ? undefined : KEYS.find(k => k.action === item.key);
+      const chord = binding && chordsOf(binding)[0];
+      return h('button', {
+        type: 'button', role: 'menuitem', 'data-tb-action': item.action, disabled: Boolean(item.why) || busy, title: item.why ?? '',
+        onclick: () => {
+          if (!item.stays) this.close();
+          item.run();
+        }
+      }, chord ? h('kbd', { 'aria-hidden': 'true' }, chord) : '', item.label, item.more || item.why ? h('small', {}, [item.more, item.why].filter(Boolean).join(': ')) : '');
+    }));
+    this.menu!.querySelector<HTMLElement>('button:enabled')?.focus({ preventScroll: true });
   }
 
   private key(event: KeyboardEvent): void {
@@ -61,6 +159,7 @@ export class NodeMenu {
     if (event.key === 'Escape') this.close();
     else if (event.key === 'ArrowDown') items[(at + 1) % items.length]?.focus();
     else if (event.key === 'ArrowUp') items[(at - 1 + items.length) % items.length]?.focus();
+    else if (event.key === 'Enter' || event.key === ' ') items[at]?.click();
     else return;
     event.preventDefault();
     event.stopPropagation();

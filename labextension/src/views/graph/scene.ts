@@ -185,6 +185,33 @@ export class Scene {
     }
   }
 
+  /**
+   * The edge nearest to a world point, within `reach`: the node whose value it carries, and the node it ends at (-1 where
+   * it goes on to several or into a group).
+   */
+  edgeAt(x: number, y: number, reach: number): { source: number; target: number } | null {
+    let best: { source: number; target: number } | null = null;
+    let least = reach * reach;
+    for (const [s, { net, x0, y0, x1, y1 }] of this.segments) {
+      const bend = Math.max(8, Math.abs(y1 - y0) * 0.5);
+      if (x < Math.min(x0, x1) - reach || x > Math.max(x0, x1) + reach) continue;
+      if (y < Math.min(y0, y1) - bend - reach || y > Math.max(y0, y1) + bend + reach) continue;
+      for (let k = 0; k <= 16; k++) {
+        const t = k / 16;
+        const [a, b, c, d] = [(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t ** 3];
+        const px = (a + b) * x0 + (c + d) * x1;
+        const py = a * y0 + b * (y0 + bend) + c * (y1 - bend) + d * y1;
+        const off = (px - x) ** 2 + (py - y) ** 2;
+        if (off < least) {
+          least = off;
+          const item = this.segTarget[s]!;
+          best = { source: net, target: this.structure.kind[item] === NODE ? this.structure.ref[item]! : -1 };
+        }
+      }
+    }
+    return best;
+  }
+
   /** Segments that carry the value of a node to its readers. */
   outgoing(node: number): number[] {
     return [...this.segments.keys()].filter(s => this.segNet[s] === node);

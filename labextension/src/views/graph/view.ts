@@ -2,12 +2,19 @@
 import { h } from '../dom.js';
 import { Matcher } from '../names.js';
 import { Ops } from '../ops.js';
-import type { ColourBy, Store } from '../store.js';
-import { epochPaint, FAMILY_NAMES, familyPaint, isDark, loadPaint, onTheme, type Paint } from '../theme.js';
+import { badgesOf, type Badges } from '../trace/checks.js';
+import type { Store } from '../store.js';
+import { isDark, onTheme } from '../theme.js';
+import { Breaks } from './breaks.js';
 import { draw, type Camera, type Colours } from './draw.js';
-import { GROUP, NODE } from './layout.js';
+import { placeHooks } from './hooks.js';
+import { GraphKeys } from './keys.js';
+import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
+import { nodePaint, paintLegend, readColours } from './paints.js';
+import { pointer } from './pointer.js';
 import { Scene } from './scene.js';
+import { matching } from './search.js';
 
 const STAGES: [string, string, string][] = [
   ['traced', 'Traced', 'the model as traced'],
@@ -15,15 +22,17 @@ const STAGES: [string, string, string][] = [
   ['lowered', 'Lowered', 'hardware ops, as placed']
 ];
 const FILE: [string, string, string][] = [['netlist', 'Ops and queues', 'the netlist of a file']];
-const HOOKS = 400;
 const MARGIN = 24;
 
 export class GraphView {
   readonly element: HTMLElement;
   private readonly canvas: HTMLCanvasElement;
-  private readonly stage: HTMLElement;
+  private readonly breaks: Breaks;
+  private readonly keys: GraphKeys;
+  private readonly menu: NodeMenu;
+  readonly stage: HTMLElement;
   private readonly hooks: HTMLElement;
-  private readonly search: HTMLInputElement;
+  readonly search: HTMLInputElement;
   private readonly found: HTMLElement;
   private readonly tabs: HTMLElement;
   private readonly legend: HTMLElement;
@@ -40,20 +49,23 @@ export class GraphView {
   private matches: Set<number> | null = null;
   private matchAt = -1;
   private hover = -1;
-  private ops: Ops | null = null;
+  ops: Ops | null = null;
+  private badges: Badges = () => null;
   private painted = 0;
   private hookTimer = 0;
   private colours: Colours | null = null;
 
-  constructor(private readonly store: Store) {
+  constructor(readonly store: Store) {
+    this.breaks = new Breaks(store, () => this.world0());
+    this.keys = new GraphKeys(this);
     this.canvas = h('canvas', { class: 'tb-canvas', 'aria-hidden': 'true' });
     this.hooks = h('div', { class: 'tb-hooks' });
     this.empty = h('div', { class: 'tb-empty' }, 'The graph appears here once the model is traced.');
     this.stage = h('div', {
       class: 'tb-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true',
       'data-jp-suppress-context-menu': '',
-      'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches.'
-    }, this.canvas, this.hooks, this.map.element, this.empty);
+      'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches, H shows all keys.'
+    }, this.canvas, this.hooks, this.breaks.element, this.map.element, this.empty);
     this.search = h('input', {
       type: 'search', class: 'tb-search', placeholder: 'Search nodes', 'aria-label': 'Search nodes', spellcheck: 'false',
       'data-tb-action': 'graph-search', 'data-lm-suppress-shortcuts': 'true'
@@ -72,11 +84,14 @@ export class GraphView {
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
         button('graph-fit', 'Fit', 'Fit the graph into the view', () => this.fit())),
       this.stage, this.legend);
+    this.menu = new NodeMenu(store, this.element, event => this.edge(event));
     this.listen();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    this.breaks.dispose();
+    this.menu.dispose();
     cancelAnimationFrame(this.painted);
     clearTimeout(this.hookTimer);
   }
@@ -87,7 +102,7 @@ export class GraphView {
     this.choose();
   }
 
-  private get scene(): Scene | undefined {
+  get scene(): Scene | undefined {
     return this.scenes.get(this.shown);
   }
 
@@ -98,6 +113,8 @@ export class GraphView {
       store.on('selection', source => this.followSelection(source !== 'graph')),
       store.on('hover', () => this.followHover()),
       store.on('colour', () => this.repaint()),
+      store.on('keep', digit => this.keep(digit)),
+      store.on('recall', digit => this.recall(digit)),
       onTheme(() => {
         this.colours = null;
         this.repaint();
@@ -115,8 +132,8 @@ export class GraphView {
         this.stage.focus();
       }
     });
-    this.pointer();
-    this.keys();
+    pointer(this.stage, this);
+    this.stage.addEventListener('keydown', event => this.keys.handle(event));
     for (const key of store.frames.keys()) this.arrived(key);
     this.choose();
   }
@@ -124,6 +141,11 @@ export class GraphView {
   private arrived(key: string): void {
     if (key === 'ops') {
       this.ops = new Ops(this.store.frames.get('ops')!);
+      this.repaint();
+      return;
+    }
+    if (key === 'checks') {
+      this.badges = badgesOf(this.store.frames.get(key)!);
       this.repaint();
       return;
     }
@@ -199,15 +221,50 @@ export class GraphView {
     this.repaint();
   }
 
-  private zoom(factor: number, cx = this.stage.clientWidth / 2, cy = this.stage.clientHeight / 2): void {
+  zoom(factor: number, cx = this.stage.clientWidth / 2, cy = this.stage.clientHeight / 2): void {
     const scale = Math.max(0.02, Math.min(4, this.camera.scale * factor));
     const real = scale / this.camera.scale;
     this.camera = { scale, x: cx - (cx - this.camera.x) * real, y: cy - (cy - this.camera.y) * real };
     this.repaint();
   }
 
-  private pan(dx: number, dy: number): void {
+  pan(dx: number, dy: number): void {
     this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
+    this.repaint();
+  }
+
+  /** Where the graph lies on the stage. */
+  private world0(): { scene: Scene | undefined; camera: Camera; shown: boolean } {
+    return { scene: this.scene, camera: this.camera, shown: this.shown === 'lowered' };
+  }
+
+  /** The edge under a pointer, by the names of its ends; "" for an end that is not one node. */
+  private edge(event: MouseEvent): { from: string; to: string } | null {
+    const scene = this.scene;
+    if (!scene || !(event.target as Element).closest('.tb-stage')) return null;
+    const found = scene.edgeAt(...this.world(event), 6 / this.camera.scale);
+    return found && { from: scene.names[found.source]!, to: scene.names[found.target] ?? '' };
+  }
+
+  private keep(digit: string): void {
+    const scene = this.scene;
+    if (!scene) return;
+    const open = [...scene.opened].map(g => scene.groupPaths[g]!);
+    Object.assign(this.store.kept.get(digit)!, { graph: { stage: this.shown, camera: this.camera, open } });
+  }
+
+  private recall(digit: string): void {
+    const view = this.store.kept.get(digit)?.['graph'] as { stage: string; camera: Camera; open: string[] } | undefined;
+    const scene = view && this.scenes.get(view.stage);
+    if (!view || !scene) return;
+    const open = new Set(view.open);
+    scene.opened.clear();
+    scene.groupPaths.forEach((path, g) => {
+      if (g === 0 || open.has(path)) scene.opened.add(g);
+    });
+    scene.update();
+    this.show(view.stage);
+    this.camera = view.camera;
     this.repaint();
   }
 
@@ -217,7 +274,7 @@ export class GraphView {
     this.repaint();
   }
 
-  private world(event: MouseEvent): [number, number] {
+  world(event: MouseEvent): [number, number] {
     const rect = this.stage.getBoundingClientRect();
     return [
       (event.clientX - rect.left - this.camera.x) / this.camera.scale,
@@ -226,51 +283,7 @@ export class GraphView {
   }
 
   // -- pointer and keys -----------------------------------------------------------------------------------------
-  private pointer(): void {
-    const stage = this.stage;
-    let from: { x: number; y: number; moved: boolean } | null = null;
-    stage.addEventListener('pointerdown', event => {
-      if (event.button !== 0) return;
-      from = { x: event.clientX, y: event.clientY, moved: false };
-      stage.setPointerCapture(event.pointerId);
-      stage.focus({ preventScroll: true });
-    });
-    stage.addEventListener('pointermove', event => {
-      if (from) {
-        const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
-        if (!from.moved && Math.hypot(dx, dy) < 4) return;
-        from = { x: event.clientX, y: event.clientY, moved: true };
-        stage.classList.add('tb-panning');
-        this.pan(dx, dy);
-        return;
-      }
-      const hit = this.scene?.hit(...this.world(event));
-      stage.style.cursor = hit && (hit.kind === 'node' || hit.header) ? 'pointer' : 'grab';
-      this.store.setHover(hit?.kind === 'node' ? this.scene!.names[hit.ref]! : '');
-    });
-    stage.addEventListener('pointerup', event => {
-      const moved = from?.moved;
-      from = null;
-      stage.classList.remove('tb-panning');
-      if (moved === false) this.clicked(event);
-    });
-    stage.addEventListener('pointercancel', () => (from = null));
-    stage.addEventListener('pointerleave', () => this.store.setHover(''));
-    stage.addEventListener('dblclick', event => {
-      const hit = this.scene?.hit(...this.world(event));
-      if (hit?.kind === 'group' && hit.header) this.toggle(hit.ref);
-    });
-    stage.addEventListener('wheel', event => {
-      // The wheel scrolls the page until the view is in focus, or a modifier says zoom.
-      const focused = stage.contains(document.activeElement);
-      if (!focused && !event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      const rect = stage.getBoundingClientRect();
-      this.zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0016)), event.clientX - rect.left, event.clientY - rect.top);
-    }, { passive: false });
-  }
-
-  private clicked(event: PointerEvent): void {
+  clicked(event: PointerEvent): void {
     const scene = this.scene;
     if (!scene) return;
     const [x, y] = this.world(event);
@@ -287,33 +300,9 @@ export class GraphView {
     }
   }
 
-  private keys(): void {
-    this.stage.addEventListener('keydown', event => {
-      if (event.target !== this.stage && event.key !== 'Escape') return;
-      const step = 60;
-      const actions: Record<string, () => void> = {
-        ArrowLeft: () => this.pan(step, 0),
-        ArrowRight: () => this.pan(-step, 0),
-        ArrowUp: () => this.pan(0, step),
-        ArrowDown: () => this.pan(0, -step),
-        '+': () => this.zoom(1.25),
-        '=': () => this.zoom(1.25),
-        '-': () => this.zoom(1 / 1.25),
-        '0': () => this.fit(),
-        '/': () => this.search.focus(),
-        Escape: () => this.store.select([], 'graph')
-      };
-      const action = actions[event.key];
-      if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      event.stopPropagation();
-      action();
-    });
-  }
-
   // -- groups ---------------------------------------------------------------------------------------------------
   /** Opens or closes a group and keeps its head where it is on the screen. */
-  private toggle(group: number): void {
+  toggle(group: number): void {
     const scene = this.scene;
     if (!scene) return;
     const item = scene.itemOfGroup[group]!;
@@ -335,18 +324,9 @@ export class GraphView {
 
   // -- search, selection, hover ---------------------------------------------------------------------------------
   private searched(): void {
-    const scene = this.scene;
-    const text = this.search.value.trim();
     this.matchAt = -1;
-    if (!scene || !text) {
-      this.matches = null;
-      this.found.textContent = '';
-    } else {
-      const wanted = pattern(text);
-      const hits = scene.names.flatMap((name, i) => (wanted(name) || wanted(scene.types[i]!) ? [i] : []));
-      this.matches = new Set(hits);
-      this.found.textContent = `${hits.length} found`;
-    }
+    this.matches = matching(this.scene, this.search.value.trim());
+    this.found.textContent = this.matches ? `${this.matches.size} found` : '';
     this.repaint();
   }
 
@@ -401,109 +381,23 @@ export class GraphView {
     if (!scene || !ctx || !this.canvas.width) return;
     this.colours ??= readColours(this.element);
     const dark = isDark();
+    const by = this.ops ? this.store.colour : 'family';
+    const paint = (node: number) => nodePaint(scene, this.ops, by, node, dark);
     draw(ctx, scene, this.camera, {
       colours: this.colours,
-      paint: node => this.paint(node, dark),
+      paint,
       selected: this.selected,
       hover: this.hover,
-      matches: this.matches
+      matches: this.matches,
+      badge: node => this.badges(this.shown, scene.names[node]!)
     }, devicePixelRatio || 1);
     const { clientWidth, clientHeight } = this.stage;
-    this.map.draw(scene, this.camera, this.colours, node => this.paint(node, dark).edge, clientWidth, clientHeight);
+    this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
     clearTimeout(this.hookTimer);
-    this.hookTimer = window.setTimeout(() => this.placeHooks(), 60);
-    this.paintLegend(dark);
+    this.hookTimer = window.setTimeout(() => placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected), 60);
+    paintLegend(this.legend, by, this.shown, dark);
+    this.breaks.place(scene, this.camera);
     this.element.dataset['tbStage'] = this.shown;
   }
-
-  private colourBy(): ColourBy {
-    return this.ops ? this.store.colour : 'family';
-  }
-
-  private paint(node: number, dark: boolean): Paint {
-    const scene = this.scene!;
-    const by = this.colourBy();
-    if (by !== 'family' && scene.kinds[node] === 3) {
-      const op = this.ops!.indexOf.get(scene.names[node]!);
-      if (op !== undefined) return by === 'epoch' ? epochPaint(this.ops!.epochOf(op), dark) : loadPaint(this.ops!.load(op), dark);
-    }
-    return familyPaint(scene.kinds[node] === 3 ? scene.types[node]! : 'io', dark);
-  }
-
-  private paintLegend(dark: boolean): void {
-    const by = this.colourBy();
-    const key = `${by}${dark ? 'd' : 'l'}${this.shown}`;
-    if (this.legend.dataset['key'] === key) return;
-    this.legend.dataset['key'] = key;
-    const swatch = (paint: Paint, label: string) =>
-      h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }), label);
-    const placed = this.shown === 'lowered';
-    const items =
-      by === 'load' && placed
-        ? [h('span', {}, 'cycles against the slowest op'),
-            ...[0.1, 0.4, 0.7, 1].map(v => swatch(loadPaint(v, dark), v === 1 ? 'limits its epoch' : `${100 * v} %`))]
-        : by === 'epoch' && placed
-          ? [h('span', { class: 'tb-key' }, 'one colour per epoch')]
-          : FAMILY_NAMES.map(name => swatch(familyPaint(name, dark), name));
-    this.legend.replaceChildren(...items);
-  }
-
-  /** Elements over the nodes in view, under the camera's transform: named targets for tests, readers and the Tab key. */
-  private placeHooks(): void {
-    const scene = this.scene;
-    if (!scene) return;
-    const { scale, x, y } = this.camera;
-    const made: HTMLElement[] = [];
-    for (let item = 0; item < scene.structure.count && made.length < HOOKS; item++) {
-      const kind = scene.structure.kind[item];
-      if (!scene.layout.visible[item] || (kind !== NODE && kind !== GROUP)) continue;
-      const [bx, by, bw, bh] = scene.box(item);
-      if ((bx + bw) * scale + x < 0 || (by + bh) * scale + y < 0) continue;
-      if (bx * scale + x > this.stage.clientWidth || by * scale + y > this.stage.clientHeight) continue;
-      const ref = scene.structure.ref[item]!;
-      const open = kind === GROUP && scene.opened.has(ref);
-      const attributes =
-        kind === NODE
-          ? { 'data-tb-op': scene.names[ref]!, 'aria-label': scene.names[ref]!, 'aria-pressed': String(this.selected.has(ref)) }
-          : {
-              'data-tb-group': scene.groupPaths[ref]!,
-              'aria-label': `group ${scene.groupPaths[ref]!}`,
-              'aria-expanded': String(open)
-            };
-      const hook = h('button', {
-        type: 'button', class: 'tb-hook', tabindex: -1, ...attributes,
-        style: `left:${bx}px;top:${by}px;width:${bw}px;height:${open ? 22 : bh}px`
-      });
-      made.push(hook);
-    }
-    this.hooks.replaceChildren(...made);
-  }
-}
-
-function pattern(text: string): (name: string) => boolean {
-  try {
-    const expression = new RegExp(text, 'i');
-    return name => expression.test(name);
-  } catch {
-    const lower = text.toLowerCase();
-    return name => name.toLowerCase().includes(lower);
-  }
-}
-
-function readColours(element: HTMLElement): Colours {
-  const style = getComputedStyle(element);
-  const read = (name: string) => style.getPropertyValue(name).trim() || '#888';
-  return {
-    text: read('--tb-text'),
-    muted: read('--tb-muted'),
-    line: read('--tb-edge'),
-    surface: read('--tb-surface'),
-    group: read('--tb-group'),
-    groupEdge: read('--tb-group-edge'),
-    accent: read('--tb-accent'),
-    incoming: read('--tb-incoming'),
-    outgoing: read('--tb-outgoing'),
-    font: read('--tb-font')
-  };
 }

@@ -55,7 +55,7 @@ export function cellWidth(ops: Ops, width: number, height: number): number {
   return Math.round(Math.max(58, Math.min(150, ((width / height) * tall - RULER_X - 6) / ops.cols)));
 }
 
-export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W): SVGSVGElement {
+export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false): SVGSVGElement {
   const rows = new Rows(ops.physical, ops.harvested);
   const [w, hgt] = [ops.cols * cell, rows.height];
   const hatch = `tb-hatch-${++serial}`;
@@ -83,7 +83,7 @@ export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, 
   const absent = drawAbsent(ops, rows.top, cell, CELL_H);
   if (absent) plane.append(absent);
   const tiles = svg('g', { class: 'tb-tiles', role: 'list' });
-  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell));
+  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full));
   plane.append(tiles, ...drawShared(ops, epoch, rows.top, cell, CELL_H));
   for (const { y, row } of rows.strips) {
     plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
@@ -97,7 +97,7 @@ function roundRect(x: number, y: number, w: number, h: number, r: number): strin
   return `M${x + r} ${y}h${w - 2 * r}a${r} ${r} 0 0 1 ${r} ${r}v${h - 2 * r}a${r} ${r} 0 0 1 ${-r} ${r}h${2 * r - w}a${r} ${r} 0 0 1 ${-r} ${-r}v${2 * r - h}a${r} ${r} 0 0 1 ${r} ${-r}z`;
 }
 
-function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number): SVGGElement {
+function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full: boolean): SVGGElement {
   const [row, col, high, wide] = [ops.get('row', op), ops.get('col', op), ops.get('rows', op), ops.get('cols', op)];
   const [y0, h0] = rows.span(row, high);
   const [x, y, w, hgt] = [col * cell + 1.5, y0 + 1.5, wide * cell - 3, h0 - 3];
@@ -113,25 +113,27 @@ function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number): SVG
   for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * cell} ${y + 4}V${y + hgt - 4}`);
   for (let r = 1; r < high; r++) inner.push(`M${x + 4} ${rows.top[row + r]!}H${x + w - 4}`);
   if (inner.length) group.append(svg('path', { class: 'tb-seams', d: inner.join(''), stroke: paint.edge }));
-  words(group, ops, op, rows, [x, y, w, hgt], limits);
+  words(group, ops, op, rows, [x, y, w, hgt], limits, full);
   return group;
 }
 
 /** Name, type and cycles, as much as fits, kept off harvested strips. */
 function words(
-  group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean
+  group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean, full: boolean
 ): void {
   const room = Math.floor((w - 6) / 6.6);
   const label = fitting(ops.name[op]!, room);
   const cycles = `${limits ? '▲ ' : ''}${short(ops.get('cycles', op))}`;
   const lines: [string, string][] = [];
-  if (label.length <= room || hgt < 80) {
+  if (full) {
+    wrapped(ops.name[op]!, room, Math.max(1, Math.floor((hgt - 22) / 13))).forEach(line => lines.push([line, 'tb-name']));
+  } else if (label.length <= room || hgt < 80) {
     lines.push([elide(label, room), 'tb-name']);
   } else {
     const cut = Math.min(room, Math.max(label.lastIndexOf('.', room - 1) + 1, label.lastIndexOf('_', room - 1) + 1) || room);
     lines.push([label.slice(0, cut), 'tb-name'], [elide(label.slice(cut), room), 'tb-name']);
   }
-  if (hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
+  if (!full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
   lines.push([cycles, limits ? 'tb-sub tb-hot' : 'tb-sub']);
   const tall = lines.length * 13;
   let top = y + (hgt - tall) / 2;
@@ -140,6 +142,18 @@ function words(
   }
   lines.forEach(([line, kind], k) =>
     group.append(svg('text', { class: kind, x: x + w / 2, y: top + 10 + k * 13, 'text-anchor': 'middle' }, line)));
+}
+
+/** A whole name in lines of `room` letters, cut after dots and underscores where there are any; the last line is elided. */
+export function wrapped(name: string, room: number, most: number): string[] {
+  const lines: string[] = [];
+  let rest = name;
+  while (rest.length > room && lines.length < most - 1) {
+    const cut = Math.max(rest.lastIndexOf('.', room - 1), rest.lastIndexOf('_', room - 1)) + 1 || Math.max(1, room);
+    lines.push(rest.slice(0, cut));
+    rest = rest.slice(cut);
+  }
+  return [...lines, elide(rest, room)];
 }
 
 /** The fullest form of a name that fits: two parts, or the last one alone. */

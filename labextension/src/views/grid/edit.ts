@@ -1,35 +1,39 @@
 /**
- * Editing on the grid: an op's edge is dragged to another shape, its body to another place. One question at the start
- * brings the table of legal shapes; from then on nothing is sent until the pointer is let go.
+ * Editing on the grid: an op's edge is dragged to another shape, its body to another place, epoch or chip; several ops
+ * are moved together. One question at the start brings the table of legal shapes; from then on nothing is sent until the
+ * pointer is let go, but for the exact what-if when it rests.
  */
-import { Ops } from '../ops.js';
+import type { Ops } from '../ops.js';
 import type { Store } from '../store.js';
-import type { Cores, Geometry } from './geometry.js';
+import { Band } from './band.js';
+import { mark, targetAt } from './drop.js';
+import { Exact } from './exact.js';
+import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
-import { Legal, type Size } from './legal.js';
+import { Legal } from './legal.js';
+import { coresOf, dropped, Group, groupMoved, moved, resized, type Dragged, type Scene } from './pictures.js';
 
 const STILL = 4; // px: a press that moves less is a click
 const SPOKEN = 500; // ms between two announcements
 
-interface Drag {
-  kind: 'resize' | 'move';
-  handle: Handle;
-  op: number;
-  from: Cores;
-  /** From the tile's corner to the press, in the drawing. */
-  grip: [number, number];
+interface Drag extends Dragged {
+  kind: 'resize' | 'move' | 'group' | 'band';
   press: [number, number];
   pointer: [number, number];
-  alt: boolean;
   moving: boolean;
   id: number;
+  group: Group | null;
+  band: Band | null;
 }
 
 export class Editor {
   readonly ghost = new Ghost();
-  private ops: Ops | null = null;
-  private geometry: Geometry | null = null;
-  private plane: SVGGElement | null = null;
+  readonly exact: Exact;
+  /** Called when an exact answer came while nothing is dragged with the pointer. */
+  answer: () => void = () => undefined;
+  ops: Ops | null = null;
+  geometry: Geometry | null = null;
+  plane: SVGGElement | null = null;
   private drag: Drag | null = null;
   private legal: Legal | null = null;
   private seq = 0;
@@ -40,26 +44,25 @@ export class Editor {
   private swallow = false;
   private readonly stops: (() => void)[] = [];
 
-  /** speak: puts a line into the live region. */
+  /** say: puts a line into the live region. */
   constructor(
-    private readonly store: Store, private readonly area: HTMLElement, private readonly view: HTMLElement,
-    private readonly speak: (text: string) => void
+    readonly store: Store, private readonly area: HTMLElement, private readonly view: HTMLElement,
+    readonly say: (text: string) => void
   ) {
-    const down = (event: PointerEvent) => this.press(event);
-    const move = (event: PointerEvent) => this.move(event);
-    const up = (event: PointerEvent) => this.release(event);
-    const cancel = () => this.cancel();
-    const click = (event: MouseEvent) => {
+    this.exact = new Exact(store, () => {
+      if (this.drag?.moving) this.draw();
+      else this.answer();
+    });
+    const key = (event: KeyboardEvent) => this.dragKey(event);
+    area.addEventListener('pointerdown', event => this.press(event));
+    area.addEventListener('pointermove', event => this.move(event));
+    area.addEventListener('pointerup', event => this.release(event));
+    area.addEventListener('pointercancel', () => this.cancel());
+    area.addEventListener('click', event => {
       if (!this.swallow) return;
       this.swallow = false;
       event.stopPropagation();
-    };
-    const key = (event: KeyboardEvent) => this.dragKey(event);
-    area.addEventListener('pointerdown', down);
-    area.addEventListener('pointermove', move);
-    area.addEventListener('pointerup', up);
-    area.addEventListener('pointercancel', cancel);
-    area.addEventListener('click', click, true);
+    }, true);
     window.addEventListener('keydown', key, true);
     window.addEventListener('keyup', key, true);
     this.stops.push(
@@ -74,6 +77,7 @@ export class Editor {
 
   dispose(): void {
     this.cancel();
+    this.exact.dispose();
     this.stops.forEach(stop => stop());
   }
 
@@ -101,38 +105,42 @@ export class Editor {
     const name = this.ops!.name[op]!;
     if (this.handles?.isConnected && this.handles.dataset['tbHandlesOf'] === name) return;
     this.handles?.remove();
-    this.handles = drawHandles(name, this.geometry!, this.cores(op));
+    this.handles = drawHandles(name, this.geometry!, coresOf(this.ops!, op));
     this.plane!.append(this.handles);
   }
 
-  private get ready(): boolean {
+  /** Whether an edit can be begun. */
+  get ready(): boolean {
     const edits = this.store.edits;
     return this.ops !== null && this.plane !== null && edits !== null && !edits.busy && !this.store.status.running;
-  }
-
-  private cores(op: number): Cores {
-    const ops = this.ops!;
-    return { row: ops.get('row', op), col: ops.get('col', op), rows: ops.get('rows', op), cols: ops.get('cols', op) };
   }
 
   // -- the gesture ---------------------------------------------------------------------------------------------
   private press(event: PointerEvent): void {
     this.swallow = false;
     // JupyterLab takes a drag that begins with Shift; a control click is a menu on some machines, and toggles here.
-    if (event.button !== 0 || event.shiftKey || event.ctrlKey || event.metaKey || !this.ready || this.drag) return;
+    if (event.button !== 0 || event.shiftKey || event.ctrlKey || event.metaKey || this.drag || !this.ops || !this.plane) return;
     const target = event.target as Element;
     const handle = target.closest<SVGElement>('[data-tb-handle]');
     const name = handle?.closest<SVGElement>('[data-tb-handles-of]')?.dataset['tbHandlesOf'] ??
       target.closest<SVGElement>('[data-tb-op]')?.dataset['tbOp'];
-    const op = name === undefined ? undefined : this.ops!.indexOf.get(name);
-    if (op === undefined) return;
-    const from = this.cores(op);
+    const op = name === undefined ? undefined : this.ops.indexOf.get(name);
     const at = this.inDrawing(event);
+    const pointer: [number, number] = [event.clientX, event.clientY];
+    const common = { press: pointer, pointer, alt: event.altKey, turned: false, id: event.pointerId, group: null, band: null };
+    if (op === undefined) {
+      if (target.closest('[data-tb-hint]')) return;
+      this.drag = { ...common, kind: 'band', op: -1, handle: 'se', from: { row: 0, col: 0, rows: 0, cols: 0 }, grip: at, moving: false };
+      return;
+    }
+    if (!this.ready) return;
+    const from = coresOf(this.ops, op);
     const [x, y] = this.geometry!.box(from);
+    const members = event.altKey && !handle ? this.chosen(op) : [];
     this.drag = {
-      kind: handle ? 'resize' : 'move', handle: (handle?.dataset['tbHandle'] ?? 'se') as Handle, op, from,
-      grip: [at[0] - x, at[1] - y], press: [event.clientX, event.clientY], pointer: [event.clientX, event.clientY],
-      alt: event.altKey, moving: handle !== null, id: event.pointerId
+      ...common, kind: handle ? 'resize' : members.length > 1 ? 'group' : 'move',
+      handle: (handle?.dataset['tbHandle'] ?? 'se') as Handle, op, from, grip: [at[0] - x, at[1] - y], moving: handle !== null,
+      group: members.length > 1 ? new Group(this.ops, members, this.store.epoch) : null
     };
     if (handle) {
       event.preventDefault();
@@ -140,18 +148,28 @@ export class Editor {
     }
   }
 
+  /** The selected ops of the epoch shown, if the op is among them. */
+  private chosen(op: number): number[] {
+    const ops = this.ops!;
+    const found = ops.matcher.find(this.store.selection.names).filter(i => ops.epochOf(i) === this.store.epoch);
+    return found.includes(op) ? found : [];
+  }
+
   /** The one question of a gesture. */
   private begin(): void {
     const drag = this.drag!;
     this.area.setPointerCapture(drag.id);
-    this.area.dataset['tbDragging'] = drag.kind === 'move' ? 'move' : drag.handle;
+    this.area.dataset['tbDragging'] = drag.kind === 'resize' ? drag.handle : drag.kind;
     this.area.focus({ preventScroll: true });
-    this.probe(drag.op);
+    if (drag.kind === 'band') drag.band = new Band(this.plane!, drag.grip);
+    else if (drag.kind !== 'group') this.probe(drag.op);
     this.draw();
   }
 
-  private probe(op: number): void {
+  /** Asks which shapes an op may have; `f` hears the answer. */
+  probe(op: number, f: ((legal: Legal) => void) | null = null): void {
     this.legal = null;
+    this.waiting = f;
     this.store.host.send({ type: 'probe_begin', op: this.ops!.name[op]!, seq: ++this.seq });
   }
 
@@ -159,7 +177,7 @@ export class Editor {
     const legal = new Legal(this.store.frames.get('legal')!);
     if (legal.seq !== this.seq) return;
     this.legal = legal;
-    if (this.drag) this.draw();
+    if (this.drag?.moving) this.draw();
     const waiting = this.waiting;
     this.waiting = null;
     waiting?.(legal);
@@ -191,33 +209,30 @@ export class Editor {
     drag.alt = event.altKey;
     this.draw();
     const { picture, legal } = this;
+    const names = drag.band
+      ? drag.band.inside(this.ops!, this.store.epoch, this.geometry!, this.inDrawing(event)).map(op => this.ops!.name[op]!)
+      : [];
     this.cancel();
     this.swallow = true; // the click that follows
     window.setTimeout(() => (this.swallow = false), 0);
-    if (!legal) this.store.say(false, 'The table of legal shapes is not here yet: try again.');
-    else if (!picture?.lands) this.store.say(false, picture?.note ?? '');
-    else if (!this.commit(drag, legal, picture.lands) && !picture.good) this.store.say(false, picture.note);
-  }
-
-  /** Asks for what was dragged; false where it comes to nothing. */
-  private commit(drag: Drag, legal: Legal, lands: Cores): boolean {
-    const op = this.ops!.name[drag.op]!;
-    const { from } = drag;
-    if (lands.row !== from.row || lands.col !== from.col) {
-      this.store.ask({ type: 'edit', do: 'move', op, start: [lands.row, lands.col], transposed: this.ops!.get('transposed', drag.op) === 1 });
-    } else if (lands.rows !== from.rows || lands.cols !== from.cols) {
-      this.store.ask({ type: 'edit', do: 'resize', op, size: legal.turn([lands.rows, lands.cols]) });
-    } else return false;
-    return true;
+    if (drag.kind === 'band') {
+      this.store.select(names, 'grid');
+      this.say(`${names.length} ops selected`);
+    } else if (picture?.edit) this.store.ask({ type: 'edit', ...picture.edit });
+    else if (!legal && drag.kind !== 'group') this.store.say(false, 'The table of legal shapes is not here yet: try again.');
+    else if (picture && (!picture.lands || !picture.good)) this.store.say(false, picture.note || picture.title);
   }
 
   /** Ends a gesture without a trace. */
   cancel(): void {
     if (!this.drag) return;
-    const { id } = this.drag;
+    const { id, band } = this.drag;
     this.drag = null;
     this.picture = null;
     delete this.area.dataset['tbDragging'];
+    band?.remove();
+    mark(null);
+    this.exact.end();
     this.ghost.hide();
     this.handles?.remove();
     this.handles = null;
@@ -225,18 +240,24 @@ export class Editor {
   }
 
   private dragKey(event: KeyboardEvent): void {
-    if (!this.drag?.moving) return;
-    if (event.key === 'Escape' && event.type === 'keydown') {
-      event.preventDefault();
-      event.stopPropagation();
+    const { drag } = this;
+    if (!drag?.moving) return;
+    const pressed = event.type === 'keydown';
+    if (event.key === 'Escape' && pressed) {
       this.cancel();
       this.swallow = true;
-      this.speak('cancelled');
+      this.say('cancelled');
     } else if (event.key === 'Alt') {
-      event.preventDefault(); // else the browser opens its menu
-      this.drag.alt = event.type === 'keydown';
+      drag.alt = pressed; // the browser would open its menu
       this.draw();
-    }
+    } else if (event.key.toLowerCase() === 't' && drag.kind === 'move') {
+      if (pressed && !event.repeat) {
+        drag.turned = !drag.turned;
+        this.draw();
+      }
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   // -- what is seen of it --------------------------------------------------------------------------------------
@@ -245,91 +266,60 @@ export class Editor {
     return m ? [(event.clientX - m.e) / m.a, (event.clientY - m.f) / m.d] : [0, 0];
   }
 
+  /** From the drawing to pixels of the view. */
+  inView([x, y]: [number, number]): [number, number] {
+    const m = this.plane!.getScreenCTM();
+    const frame = this.view.getBoundingClientRect();
+    return m ? [x * m.a + m.e - frame.left, y * m.d + m.f - frame.top] : [x, y];
+  }
+
   private draw(): void {
     const drag = this.drag!;
     const at = this.inDrawing({ clientX: drag.pointer[0], clientY: drag.pointer[1] });
-    this.picture = drag.kind === 'move' ? this.moved(drag, at) : this.resized(drag, at);
+    if (drag.band) {
+      drag.band.to(at);
+      return;
+    }
+    const scene: Scene = { ops: this.ops!, geometry: this.geometry!, legal: this.legal };
+    const target = drag.kind === 'move' ? targetAt(this.view, ...drag.pointer) : null;
+    mark(target);
+    const picture = drag.group ? groupMoved(scene, drag.group, drag, at)
+      : target ? dropped(scene, drag, target.kind, target.number)
+        : drag.kind === 'move' ? moved(scene, drag, at) : resized(scene, drag, at);
     const frame = this.view.getBoundingClientRect();
-    this.ghost.show(this.plane!, this.geometry!, this.picture, [drag.pointer[0] - frame.left, drag.pointer[1] - frame.top],
-      [frame.width, frame.height]);
+    this.show(picture, [drag.pointer[0] - frame.left, drag.pointer[1] - frame.top], new Set(
+      drag.group ? drag.group.members.map(op => this.ops!.name[op]!) : [this.ops!.name[drag.op]!]));
+  }
+
+  /** Draws a picture and watches over it. `at`: in pixels of the view. */
+  show(picture: Picture, at: [number, number], own: ReadonlySet<string>): void {
+    this.picture = picture;
+    this.exact.watch(picture.edit);
+    const lines = this.exact.lines;
+    const frame = this.view.getBoundingClientRect();
+    this.ghost.show(this.plane!, this.geometry!, picture, at, [frame.width, frame.height],
+      { lines, outlines: this.exact.outlines(this.store.epoch, own) });
     const now = performance.now();
     if (now - this.spoken >= SPOKEN) {
       this.spoken = now;
-      this.speak(Ghost.words(this.picture));
+      this.say(Ghost.words(picture, lines));
     }
-  }
-
-  private resized(drag: Drag, [x, y]: [number, number]): Picture {
-    const { from, handle } = drag;
-    const { legal } = this;
-    const geometry = this.geometry!;
-    const size: Size = [
-      handle === 'e' ? from.rows : geometry.rowsTo(y, from.row),
-      handle === 's' ? from.cols : geometry.columnsTo(x, from.col)
-    ];
-    const wanted = { ...from, rows: size[0], cols: size[1] };
-    if (!legal) return waitingFor(wanted, this.ops!.name[drag.op]!);
-    const good = legal.isLegal(size);
-    const why = good ? null : legal.reason(size);
-    const because = why ? `${legal.name(size)}: ${why.meaning}${why.fix ? `; ${why.fix}` : ''}` : '';
-    const snapped = good || drag.alt
-      ? good ? size : null
-      : legal.nearest(size, s => s[0] <= geometry.height - from.row && s[1] <= geometry.width - from.col &&
-          (handle !== 'e' || s[0] === from.rows) && (handle !== 's' || s[1] === from.cols));
-    if (!snapped) {
-      return {
-        wanted, good, lands: null, crowded: false, verdict: why?.name ?? 'NONE', title: `${legal.name(size)} is not legal`,
-        lines: [], note: because
-      };
-    }
-    const lands = { ...from, rows: snapped[0], cols: snapped[1] };
-    const crowded = !legal.free(snapped, from.row, from.col);
-    const same = snapped[0] === from.rows && snapped[1] === from.cols;
-    return {
-      wanted, good, lands, crowded, verdict: good ? 'LEGAL' : why?.name ?? 'NONE',
-      title: same ? legal.name(snapped) : `${legal.name(legal.now)} → ${legal.name(snapped)}`, lines: legal.tag(snapped, this.ops!),
-      note: !good ? `${legal.name(size)} is not legal; Alt tells why` : crowded ? 'others make room' : ''
-    };
-  }
-
-  private moved(drag: Drag, [x, y]: [number, number]): Picture {
-    const { from } = drag;
-    const { legal } = this;
-    const [row, col] = this.geometry!.corner(x - drag.grip[0], y - drag.grip[1]);
-    const wanted = { ...from, row: Math.min(row, this.geometry!.height - 1), col };
-    const name = this.ops!.name[drag.op]!;
-    if (!legal) return waitingFor(wanted, name);
-    const size: Size = [from.rows, from.cols];
-    const good = legal.free(size, row, col);
-    const spot = good ? [row, col] : drag.alt ? null : legal.nearestStart(size, row, col);
-    const title = spot ? `row ${spot[0]}, column ${spot[1]}` : `row ${row}, column ${col}`;
-    const why = col + from.cols > this.geometry!.width || row + from.rows > this.geometry!.height
-      ? `${size.join('×')} cores from there reach beyond the grid` : 'other ops stand there';
-    return {
-      wanted, good, lands: spot ? { ...from, row: spot[0]!, col: spot[1]! } : null, crowded: false,
-      verdict: good ? 'LEGAL' : 'TAKEN', title, lines: [['size', legal.name(size)]],
-      note: good ? '' : spot ? `${why}; lands on the nearest free place` : why
-    };
   }
 
   // -- keys ----------------------------------------------------------------------------------------------------
-  /** Asks for the next larger (1) or smaller (-1) legal shape of an op. */
-  grow(op: number, direction: 1 | -1): void {
+  /** Asks for the next larger (1) or smaller (-1) legal shape of an op; `rows`: with as many columns as now. */
+  grow(op: number, direction: 1 | -1, rows = false): void {
     if (!this.ready || this.drag) return;
     const name = this.ops!.name[op]!;
-    this.waiting = legal => {
-      const size = legal.step(direction);
+    this.probe(op, legal => {
+      const size = rows ? legal.stepRows(direction) : legal.step(direction);
       if (!size) {
-        this.store.say(false, `${name}: ${legal.name(legal.now)} is the ${direction > 0 ? 'largest' : 'smallest'} legal shape`);
+        const what = direction > 0 ? 'largest' : 'smallest';
+        this.store.say(false, `${name}: ${legal.name(legal.now)} is the ${what} legal shape${rows ? ` of ${legal.now[1]} columns` : ''}`);
         return;
       }
-      this.speak([`${legal.name(legal.now)} → ${legal.name(size)}`, ...legal.tag(size, this.ops!).map(t => t.join(' '))].join(', '));
+      this.say([`${legal.name(legal.now)} → ${legal.name(size)}`, ...legal.tag(size, this.ops!).map(t => t.join(' '))].join(', '));
       this.store.ask({ type: 'edit', do: 'resize', op: name, size: legal.turn(size) });
-    };
-    this.probe(op);
+    });
   }
-}
-
-function waitingFor(wanted: Cores, name: string): Picture {
-  return { wanted, good: true, lands: null, crowded: false, verdict: 'WAITING', title: name, lines: [], note: 'asking for legal shapes' };
 }

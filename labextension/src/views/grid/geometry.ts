@@ -23,10 +23,11 @@ export class Geometry {
 
   /** [x, y, width, height] of a rectangle of cores; parts outside the grid are cut off. */
   box(at: Cores): [number, number, number, number] {
-    const rows = Math.max(1, Math.min(at.rows, this.height - at.row));
-    const cols = Math.max(1, Math.min(at.cols, this.width - at.col));
-    const [y, h] = this.rows.span(at.row, rows);
-    return [at.col * this.cell + 1.5, y + 1.5, cols * this.cell - 3, h - 3];
+    const [row, col] = [clamp(at.row, 0, this.height - 1), clamp(at.col, 0, this.width - 1)];
+    const rows = Math.max(1, Math.min(at.row + at.rows, this.height) - row);
+    const cols = Math.max(1, Math.min(at.col + at.cols, this.width) - col);
+    const [y, h] = this.rows.span(row, rows);
+    return [col * this.cell + 1.5, y + 1.5, cols * this.cell - 3, h - 3];
   }
 
   /** Whole columns from `col` to the one whose right edge is nearest to x. */

@@ -37,6 +37,18 @@ export interface Picture {
   title: string;
   lines: [string, string][];
   note: string;
+  /** What is asked for when it is let go here; null where that changes nothing. */
+  edit: Record<string, unknown> | null;
+  /** The rectangles of a group that moves together. */
+  more?: { wanted: Cores[]; lands: Cores[] };
+  /** Only the tag is shown: what is dragged is outside the grid. */
+  hidden?: boolean;
+}
+
+/** What an exact answer adds to a picture. */
+export interface Exactly {
+  lines: [string, string][];
+  outlines: { op: string; at: Cores }[];
 }
 
 export class Ghost {
@@ -44,7 +56,10 @@ export class Ghost {
   private layer: SVGGElement | null = null;
 
   /** Draws into the plane of the grid; `at`: the pointer, in pixels of the view. */
-  show(plane: SVGGElement, geometry: Geometry, picture: Picture, at: [number, number], room: [number, number]): void {
+  show(
+    plane: SVGGElement, geometry: Geometry, picture: Picture, at: [number, number], room: [number, number],
+    exactly: Exactly = { lines: [], outlines: [] }
+  ): void {
     if (!this.layer || this.layer.parentNode !== plane) {
       this.layer = svg('g', { class: 'tb-ghosts', 'aria-hidden': 'true' });
       plane.append(this.layer);
@@ -53,21 +68,30 @@ export class Ghost {
       const [x, y, width, height] = geometry.box(cores);
       return svg('rect', { class: kind, x, y, width, height, rx: 5 });
     };
-    const { wanted, good, lands, crowded } = picture;
-    const [x, y, w, hgt] = geometry.box(wanted);
+    const { good, crowded } = picture;
+    const wanted = picture.hidden ? [] : picture.more?.wanted ?? [picture.wanted];
+    const lands = picture.hidden || !picture.lands ? [] : picture.more?.lands ?? [picture.lands];
     this.layer.dataset['tbVerdict'] = picture.verdict;
     this.layer.replaceChildren(
-      ...(lands ? [rect(lands, `tb-ghost${crowded ? ' tb-crowded' : ''}`)] : []),
-      rect(wanted, `tb-wanted ${good ? 'tb-good' : 'tb-bad'}`),
-      ...(good ? [] : [svg('path', { class: 'tb-struck', d: strokes(x, y, w, hgt) }),
-        svg('circle', { class: 'tb-verdict-ground', cx: x + w - 14, cy: y + 14, r: 9 }),
-        svg('path', { class: 'tb-verdict-glyph', d: `M${x + w - 18} ${y + 10}l8 8m0 -8l-8 8` })]));
+      ...exactly.outlines.map(({ op, at: cores }) => {
+        const outline = rect(cores, 'tb-displaced');
+        outline.dataset['tbDisplaced'] = op;
+        return outline;
+      }),
+      ...lands.map(cores => rect(cores, `tb-ghost${crowded ? ' tb-crowded' : ''}`)),
+      ...wanted.map(cores => rect(cores, `tb-wanted ${good ? 'tb-good' : 'tb-bad'}`)),
+      ...(good ? [] : wanted.flatMap(cores => {
+        const [x, y, w, hgt] = geometry.box(cores);
+        return [svg('path', { class: 'tb-struck', d: strokes(x, y, w, hgt) }),
+          svg('circle', { class: 'tb-verdict-ground', cx: x + w - 14, cy: y + 14, r: 9 }),
+          svg('path', { class: 'tb-verdict-glyph', d: `M${x + w - 18} ${y + 10}l8 8m0 -8l-8 8` })];
+      })));
     this.tag.hidden = false;
     this.tag.dataset['tbVerdict'] = picture.verdict;
-    this.tag.classList.toggle('tb-refused', !good && !lands);
+    this.tag.classList.toggle('tb-refused', !good && !picture.lands);
     this.tag.replaceChildren(
       h('b', {}, picture.title),
-      ...picture.lines.map(([term, text]) => h('span', {}, h('i', {}, term), text)),
+      ...[...picture.lines, ...exactly.lines].map(([term, text]) => h('span', {}, h('i', {}, term), text)),
       picture.note ? h('em', {}, picture.note) : '');
     const [tw, th] = [this.tag.offsetWidth, this.tag.offsetHeight];
     const left = at[0] + 18 + tw <= room[0] ? at[0] + 18 : Math.max(0, at[0] - 18 - tw);
@@ -77,8 +101,8 @@ export class Ghost {
   }
 
   /** The words of the tag, for a screen reader. */
-  static words(picture: Picture): string {
-    return [picture.title, ...picture.lines.map(([term, text]) => `${term} ${text}`), picture.note].filter(Boolean).join(', ');
+  static words(picture: Picture, exactly: [string, string][] = []): string {
+    return [picture.title, ...[...picture.lines, ...exactly].map(([term, text]) => `${term} ${text}`), picture.note].filter(Boolean).join(', ');
   }
 
   hide(): void {

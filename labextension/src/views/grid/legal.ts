@@ -97,6 +97,21 @@ export class Legal {
     return others.find(s => this.value('cores', s) === wanted)!;
   }
 
+  /** The next legal shape with more (or fewer) rows on the grid and as many columns; null at the end. */
+  stepRows(direction: 1 | -1): Size | null {
+    for (let rows = this.now[0] + direction; rows >= 1 && rows <= Math.max(this.rows, this.cols); rows += direction) {
+      if (this.isLegal([rows, this.now[1]])) return [rows, this.now[1]];
+    }
+    return null;
+  }
+
+  /** Every free start of a rectangle, row by row. */
+  starts(size: Size): [number, number][] {
+    const found: [number, number][] = [];
+    for (let r = 0; r < this.rows; r++) for (let c = 0; c < this.cols; c++) if (this.free(size, r, c)) found.push([r, c]);
+    return found;
+  }
+
   /** Whether a rectangle may start there once the op's own cores are free. */
   free([h, w]: Size, row: number, col: number): boolean {
     if (h < 1 || w < 1 || h > this.rows || w > this.cols || row < 0 || row >= this.rows || col < 0) return false;

@@ -31,3 +31,13 @@ export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch:
       h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', short(cycles)));
   });
 }
+
+/** A card per chip where there are several: what it holds, and a place to drop an op on. */
+export function drawChips(ops: Ops): HTMLElement[] {
+  const chips = ops.frame.meta['chips'] as number[];
+  if (chips.length < 2) return [];
+  const count = new Map<number, number>();
+  for (let op = 0; op < ops.count; op++) count.set(ops.get('chip', op), (count.get(ops.get('chip', op)) ?? 0) + 1);
+  return chips.map(chip => h('span', { class: 'tb-chip-card', 'data-tb-chip': chip, title: 'drop an op here to pin it to the chip' },
+    h('b', {}, `chip ${chip}`), ` ${count.get(chip) ?? 0} ops`));
+}

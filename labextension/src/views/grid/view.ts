@@ -1,16 +1,20 @@
 /** The core grid of one epoch, with the film strip of all epochs above it. */
 import { grouped, h, percent } from '../dom.js';
-import { EditBar, undoKey } from '../editbar.js';
+import { open } from '../dialog.js';
+import { EditBar } from '../editbar.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
 import type { ColourBy, Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Toast } from '../toast.js';
+import { Activity } from '../trace/activity.js';
 import { Card } from './card.js';
 import { cellWidth, drawEpoch, shortName } from './draw.js';
 import { Editor } from './edit.js';
 import { Geometry } from './geometry.js';
-import { drawStrip } from './strip.js';
+import { GridKeys } from './keys.js';
+import { drawChips, drawStrip } from './strip.js';
+import { Suggestions } from './suggest.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
   ['load', 'Load', 'cycles of the op over cycles of its epoch'],
@@ -22,30 +26,44 @@ export class GridView {
   readonly element: HTMLElement;
   private readonly strip = h('div', { class: 'tb-strip', role: 'group', 'aria-label': 'Epochs' });
   private readonly head = h('div', { class: 'tb-epoch-head', 'aria-live': 'polite' });
-  private readonly plane: HTMLElement;
+  readonly plane: HTMLElement;
+  private readonly chips = h('div', { class: 'tb-chip-strip', role: 'group', 'aria-label': 'Chips', hidden: true });
   private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
   private readonly legend = h('div', { class: 'tb-legend' });
   private readonly card = new Card();
   private readonly bar: EditBar;
   private readonly toast: Toast;
-  private readonly editor: Editor;
+  readonly editor: Editor;
+  readonly suggestions: Suggestions;
+  private readonly keys: GridKeys;
+  private readonly activity: Activity;
+  private readonly tools = h('span', { class: 'tb-editbar' });
   private readonly stops: (() => void)[] = [];
-  private ops: Ops | null = null;
+  ops: Ops | null = null;
+  private full = false;
   private text: NetlistText | null = null;
   private cell = 0;
 
-  constructor(private readonly store: Store) {
+  constructor(readonly store: Store) {
     this.plane = h('div', {
       class: 'tb-plane', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
-      'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch. With an op selected, right and ' +
-        'left bracket choose the next larger and smaller legal shape, B breaks the epoch before it, U clears its overrides.'
+      'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch, H shows all keys.'
     });
     this.bar = new EditBar(store);
     this.toast = new Toast(store);
+    this.suggestions = new Suggestions(store, () => this.plane.focus({ preventScroll: true }));
+    this.tools.append(this.suggestions.button, h('button', {
+      type: 'button', class: 'tb-button', 'data-tb-action': 'export', title: 'export (X)', onclick: () => open(this.element, { what: 'export' })
+    }, 'Export'), h('button', {
+      type: 'button', class: 'tb-button', 'data-tb-action': 'keys', title: 'all keys (H)', 'aria-label': 'all keys',
+      onclick: () => open(this.element, { what: 'keys', scope: 'grid' })
+    }, '?'));
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
-      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.modes),
-      this.strip, this.head, this.plane, this.legend, this.card.element, this.toast.element);
+      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
+      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.legend, this.card.element, this.toast.element);
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text));
+    this.keys = new GridKeys(this);
+    this.activity = new Activity(store, this.plane);
     this.element.append(this.editor.ghost.tag);
     this.listen();
     this.load();
@@ -53,7 +71,7 @@ export class GridView {
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-    [this.bar, this.toast, this.editor].forEach(part => part.dispose());
+    [this.bar, this.toast, this.editor, this.suggestions, this.activity].forEach(part => part.dispose());
   }
 
   private listen(): void {
@@ -61,7 +79,10 @@ export class GridView {
     this.stops.push(
       store.on('frame', key => {
         if (key === 'ops') this.load();
-        if (key === 'edits') this.age(false);
+        if (key === 'edits') {
+          this.age(false);
+          this.tools.hidden = !store.edits;
+        }
         if (key === 'netlist') this.text = new NetlistText(store.frames.get('netlist')!);
       }),
       store.on('asked', () => this.age(true)),
@@ -81,7 +102,7 @@ export class GridView {
       plane.focus({ preventScroll: true });
     });
     plane.addEventListener('pointerover', event => {
-      if (this.editor.dragging || (event.target as Element).closest('[data-tb-handle]')) {
+      if (this.editor.dragging || this.keys.moving.active || (event.target as Element).closest('[data-tb-handle]')) {
         this.card.hide();
         return;
       }
@@ -98,7 +119,8 @@ export class GridView {
       store.setHover('');
       this.card.hide();
     });
-    plane.addEventListener('keydown', event => this.key(event));
+    plane.addEventListener('keydown', event => this.keys.handle(event));
+    this.tools.hidden = !store.edits;
     const resize = new ResizeObserver(() => {
       if (this.ops && Math.abs(this.room(this.ops) - this.cell) > 2) this.render();
     });
@@ -134,10 +156,15 @@ export class GridView {
       this.head.textContent = '';
       this.plane.replaceChildren(h('div', { class: 'tb-empty' }, 'Epochs appear here once the model is placed.'));
       this.editor.redrawn(null, null, null);
+      this.suggestions.redrawn(null, null);
+      this.activity.redrawn(null, null, null);
       return;
     }
     if (all || !this.strip.childElementCount) {
       this.strip.replaceChildren(...drawStrip(ops, store.colour, dark, epoch => store.setEpoch(epoch)));
+      const cards = drawChips(ops);
+      this.chips.hidden = !cards.length;
+      this.chips.replaceChildren(...cards);
     }
     const epoch = store.epoch;
     this.element.dataset['tbEpoch'] = String(epoch);
@@ -163,9 +190,14 @@ export class GridView {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
       }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
-    const drawing = drawEpoch(ops, epoch, store.colour, dark, (this.cell = this.room(ops)));
+    const drawing = drawEpoch(ops, epoch, store.colour, dark, (this.cell = this.room(ops)), this.full);
     this.plane.replaceChildren(drawing);
-    this.editor.redrawn(ops, new Geometry(ops, this.cell), drawing);
+    const geometry = new Geometry(ops, this.cell);
+    this.keys.moving.stop();
+    this.keys.cursor.hide();
+    this.editor.redrawn(ops, geometry, drawing);
+    this.suggestions.redrawn(this.editor.plane, geometry);
+    this.activity.redrawn(ops, geometry, drawing);
     this.legend.replaceChildren(
       ...(store.colour === 'load'
         ? [h('span', {}, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
@@ -222,74 +254,9 @@ export class GridView {
     this.plane.classList.toggle('tb-has-selection', touched.has(store.epoch));
   }
 
-  private key(event: KeyboardEvent): void {
-    const { ops, store } = this;
-    if (undoKey(event, store)) return;
-    if (!ops || event.ctrlKey || event.metaKey || event.altKey || this.editor.dragging) return;
-    const go = (step: number) => store.setEpoch(Math.max(0, Math.min(ops.epochs - 1, store.epoch + step)));
-    const focused = document.activeElement?.closest<SVGGElement>('.tb-tile') ?? null;
-    const chosen = focused?.dataset['tbOp'] ?? (store.selection.names.length === 1 ? store.selection.names[0]! : '');
-    const op = ops.indexOf.get(chosen);
-    const edit = (f: (op: number) => void) => {
-      if (op === undefined) store.say(false, 'Select an op first: arrows and Enter, or a click.');
-      else {
-        store.select([chosen], 'grid');
-        f(op);
-      }
-    };
-    const editing: Record<string, () => void> = {
-      ']': () => edit(i => this.editor.grow(i, 1)),
-      '[': () => edit(i => this.editor.grow(i, -1)),
-      b: () => edit(() => store.ask({ type: 'edit', do: 'break', op: chosen })),
-      u: () => edit(() => store.ask({ type: 'edit', do: 'clear', op: chosen }))
-    };
-    const actions: Record<string, () => void> = {
-      ...(store.edits && !store.edits.busy ? editing : {}),
-      n: () => go(1),
-      p: () => go(-1),
-      ArrowLeft: () => this.rove(focused, -1, 0),
-      ArrowRight: () => this.rove(focused, 1, 0),
-      ArrowUp: () => this.rove(focused, 0, -1),
-      ArrowDown: () => this.rove(focused, 0, 1),
-      Enter: () => {
-        if (focused) store.click(focused.dataset['tbOp']!, false, 'grid');
-      },
-      Escape: () => store.select([], 'grid')
-    };
-    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
-    this.plane.focus({ preventScroll: true });
-    if (event.key.startsWith('Arrow')) this.plane.querySelector<SVGGElement>('.tb-tile.tb-roving')?.focus();
-  }
-
-  /** Moves the focus to the nearest tile that way; distance across counts double. */
-  private rove(from: SVGGElement | null, dx: number, dy: number): void {
-    const ops = this.ops!;
-    const tiles = [...this.plane.querySelectorAll<SVGGElement>('.tb-tile')];
-    const centre = (tile: SVGGElement): [number, number] => {
-      const op = ops.indexOf.get(tile.dataset['tbOp']!)!;
-      return [ops.get('col', op) + ops.get('cols', op) / 2, ops.get('row', op) + ops.get('rows', op) / 2];
-    };
-    const current = from ?? this.plane.querySelector<SVGGElement>('.tb-roving');
-    let next = tiles[0];
-    if (current?.isConnected) {
-      const [x, y] = centre(current);
-      let best = Infinity;
-      next = current;
-      for (const tile of tiles) {
-        const [tx, ty] = centre(tile);
-        const along = (tx - x) * dx + (ty - y) * dy;
-        const across = Math.abs((tx - x) * dy) + Math.abs((ty - y) * dx);
-        if (along > 0.1 && along + 2 * across < best) {
-          best = along + 2 * across;
-          next = tile;
-        }
-      }
-    }
-    tiles.forEach(tile => tile.classList.toggle('tb-roving', tile === next));
+  toggleNames(): void {
+    this.full = !this.full;
+    this.render();
   }
 }
 

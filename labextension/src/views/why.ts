@@ -1,0 +1,116 @@
+/** "Why here?": the chosen candidate against the next best, what stands against each, and the edit that would change it. */
+import { Dialog } from './dialog.js';
+import { grouped, h, percent, short } from './dom.js';
+import { Ops } from './ops.js';
+import type { Store } from './store.js';
+
+interface Alternative {
+  grid: [number, number];
+  cores: number;
+  cycles: number;
+  limiter_cycles: number;
+  epoch_cycles: number;
+  l1_bytes: number;
+  against: string;
+  edit: Record<string, unknown>;
+}
+
+interface Reasons extends Record<string, unknown> {
+  ok: boolean;
+  op: string;
+  text: string;
+  epoch: number;
+  grid: [number, number];
+  cycles: number;
+  limiter_cycles: number;
+  limited_by: string;
+  l1_bytes: number;
+  cores: number;
+  legal: number;
+  total: number;
+  limiter_op: string;
+  limiter: string;
+  epoch_cycles: number;
+  policy: string;
+  overrides: string[];
+  refused: [string, number, string, string][];
+  next_best: Alternative[];
+}
+
+export class WhyPanel {
+  readonly dialog = new Dialog('why', 'Why here?', () => this.left());
+  private readonly stops: (() => void)[] = [];
+  private op = '';
+
+  constructor(private readonly store: Store) {
+    this.stops.push(
+      store.listen('why', message => {
+        if (message['op'] === this.op && this.dialog.open) this.render(message as Reasons);
+      }),
+      store.on('frame', key => {
+        if (key === 'ops' && this.dialog.open) this.ask();
+      }));
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  show(op: string): void {
+    this.op = op;
+    this.dialog.rename(`Why here? ${op}`);
+    this.dialog.body.replaceChildren(h('p', { class: 'tb-wait' }, 'Asking the kernel …'));
+    this.dialog.show();
+    this.ask();
+  }
+
+  private ask(): void {
+    this.store.host.send({ type: 'why', op: this.op });
+  }
+
+  private left(): void {
+    this.op = '';
+  }
+
+  private render(r: Reasons): void {
+    const { store } = this;
+    if (!r.ok) {
+      this.dialog.body.replaceChildren(h('p', { class: 'tb-refusal' }, r.text));
+      return;
+    }
+    const frame = store.frames.get('ops');
+    const l1 = frame ? new Ops(frame).l1 : 0;
+    const share = (bytes: number) => (l1 ? percent(bytes / l1) : `${short(bytes)}B`);
+    const head = ['Grid', 'Cores', 'Cycles', 'With traffic', 'Epoch', 'L1', 'Verdict', ''];
+    const row = (cells: (string | HTMLElement)[], name: string) =>
+      h('tr', { class: name }, ...cells.map((c, i) => h('td', { class: i > 0 && i < 6 ? 'tb-right' : '' }, c)));
+    const chosen = row([
+      r.grid.join('×'), grouped(r.cores), grouped(r.cycles), grouped(r.limiter_cycles), grouped(r.epoch_cycles), share(r.l1_bytes),
+      r.overrides.includes('op_size') ? 'chosen: you asked for it' : 'chosen', ''
+    ], 'tb-chosen');
+    const others = r.next_best.map(a => row([
+      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), grouped(a.epoch_cycles), share(a.l1_bytes), a.against,
+      h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
+        'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.ask({ type: 'edit', ...a.edit })
+      }, 'Apply')
+    ], ''));
+    const picked = r.overrides.length
+      ? `Policy ${r.policy}, held by your overrides: ${r.overrides.join(', ')}.`
+      : `Picked by the policy ${r.policy}; no override holds it.`;
+    const extra = Object.entries(r).filter(([key, value]) => typeof value === 'string' && key.startsWith('step')).map(([, v]) => String(v));
+    this.dialog.body.replaceChildren(
+      h('p', {}, r.text),
+      h('table', { class: 'tb-plain' },
+        h('thead', {}, h('tr', {}, ...head.map(t => h('th', { scope: 'col' }, t)))), h('tbody', {}, chosen, ...others)),
+      h('p', {}, picked, ' ', ...extra.map(t => `${t} `),
+        r.limiter_op === r.op ? `It limits epoch ${r.epoch} by its ${r.limited_by}.` : `Epoch ${r.epoch} is limited by ${r.limiter_op} (${r.limiter}).`),
+      r.overrides.length === 0 ? '' : h('p', {}, h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
+        onclick: () => store.ask({ type: 'edit', do: 'clear', op: r.op })
+      }, 'Clear its overrides')),
+      r.refused.length === 0 ? '' : h('details', {}, h('summary', {}, `${grouped(r.total - r.legal)} of ${grouped(r.total)} candidates are refused`),
+        h('ul', {}, ...r.refused.map(([name, count, meaning, remedy]) =>
+          h('li', {}, h('b', {}, `${grouped(count)} × ${name}`), ` ${meaning}${remedy ? `; ${remedy}` : ''}`)))));
+  }
+}
