@@ -172,8 +172,9 @@ def test_one_input_at_a_time_is_left_alone() -> None:
 
 
 # -- ops that fit no epoch ---------------------------------------------------------------------------------------------
-def crowded() -> tuple[Graph, tuple[Override, ...]]:
-    """An op on 64 cores, read in the next epoch by one core, which may not read more than 39 buffers."""
+def crowded(streams: bool = False) -> tuple[Graph, tuple[Override, ...]]:
+    """An op on 64 cores, read in the next epoch by one core, which may not read more than 39 buffers (all at once, or
+    eight of them at each t)."""
     s = Sketch()
     shape = (1, 1, 256, 256)
     wide = s.op("wide", HwUnary("exp"), shape, s.input("x", *shape))
@@ -181,13 +182,14 @@ def crowded() -> tuple[Graph, tuple[Override, ...]]:
     return graph, (
         Override("op_size", "wide", (8, 8)),
         Override("op_size", "narrow", (1, 1)),
-        Override("t_stream_dir", "narrow", "n"),
+        Override("t_stream_shape", "narrow", (8, 1) if streams else (1, 1)),
         Override("epoch_break", "narrow"),
     )
 
 
-def test_an_op_that_would_read_too_many_buffers_gets_a_nop_and_that_is_said() -> None:
-    graph, overrides = crowded()
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_op_that_would_read_too_many_buffers_gets_a_nop_and_that_is_said(streams: bool) -> None:
+    graph, overrides = crowded(streams)
     spec, options = load_device("wormhole_b0"), CompileOptions()
     models = op_models(graph, spec, options, overrides)
     with pytest.raises(PlacementError):

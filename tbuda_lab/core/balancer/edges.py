@@ -109,9 +109,10 @@ def pipe(
     """
     tms = edge_tms(producer, p, consumer, port, c)
     shape = stored_shape(producer, p)
-    # phases repeat from t to t, so one t of the reader is enough for them; order needs all t of a streaming producer
+    # phases repeat from t to t, so one t of the reader is enough for them; order needs all t of a streaming producer,
+    # and so does the number of DRAM buffers that a core reads
     every = int(p["t"]) > 1 and not from_queue
-    z, r, col = consumer_walk(consumer, port, c, c_order, None if every else 1)
+    z, r, col = consumer_walk(consumer, port, c, c_order, None if every or from_queue else 1)
     z, r, col = to_source(tms, shape, z, r, col)
     real = (z < shape[0]) & (r < shape[1]) & (col < shape[2])
     core, address = buffer_address(p, p_order, z, r, col)
