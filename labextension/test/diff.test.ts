@@ -3,9 +3,10 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { DiffData, signed } from '../src/views/diff/data.js';
 import { deltaPaint } from '../src/views/diff/grid.js';
 import { DiffView } from '../src/views/diff/view.js';
-import { Frame } from '../src/views/frame.js';
+import type { Frame } from '../src/views/frame.js';
 import { StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
+import { handFrame } from './handframe.js';
 
 type Op = [name: string, classes: number, a: number[] | null, b: number[] | null];
 
@@ -19,37 +20,24 @@ const OPS: Op[] = [
 ];
 
 function frame(): Frame {
-  const strings = ['', ...OPS.map(([name]) => name), 'q', 'moved', 'dram 0', 'dram 2'];
-  const columns: [string, string, number[]][] = [
-    ['op_name', 'u4', OPS.map((_, i) => i + 1)], ['op_classes', 'u1', OPS.map(o => o[1])],
+  const columns: [string, string, (number | string)[]][] = [
+    ['op_name', 'text', OPS.map(([name]) => name)], ['op_classes', 'u1', OPS.map(o => o[1])],
     ['pair_a', 'i4', [0, 1, -1]], ['pair_b', 'i4', [0, 1, 2]],
     ['a_epoch_cycles', 'f8', [100, 400]], ['b_epoch_cycles', 'f8', [100, 200, 900]],
-    ['queue_name', 'u4', [6]], ['queue_what', 'u4', [7]], ['queue_a', 'u4', [8]], ['queue_b', 'u4', [9]]
+    ['queue_name', 'text', ['q']], ['queue_what', 'text', ['moved']], ['queue_a', 'text', ['dram 0']], ['queue_b', 'text', ['dram 2']]
   ];
   for (const [k, side] of ['a', 'b'].entries()) {
     ['epoch', 'row', 'col', 'rows', 'cols', 'limit'].forEach((field, at) =>
       columns.push([`op_${side}_${field}`, 'f8', OPS.map(o => (o[2 + k] as number[] | null)?.[at] ?? -1)]));
     columns.push([`op_${side}_chip`, 'f8', OPS.map(() => 0)]);
   }
-  const arrays = { u1: Uint8Array, u4: Uint32Array, i4: Int32Array, f8: Float64Array } as const;
-  let offset = 0;
-  const parts: [number, ArrayBufferLike][] = [];
-  const described = columns.map(([name, dtype, values]) => {
-    const array = arrays[dtype as keyof typeof arrays].from(values);
-    parts.push([offset, array.buffer]);
-    const entry = { name, dtype, offset, length: values.length };
-    offset += array.byteLength + ((8 - (array.byteLength % 8)) % 8);
-    return entry;
-  });
-  const whole = new Uint8Array(offset);
-  parts.forEach(([at, buffer]) => whole.set(new Uint8Array(buffer), at));
   const grid = { device: 'small', rows: 2, cols: 4, physical: [0, 1], harvested: [] };
   const meta = {
     a: 'main', b: 'branch', verdict: '200.0 % slower', notes: ['The grids differ.'], names: ['main', 'branch', 'now'], grid_a: grid, grid_b: grid,
     counts: { added: 1, removed: 1, resized: 1, moved: 1, retimed: 1 },
     totals: [['cycles per input', 500, 1200], ['kernels alone', 500, 1200], ['epochs', 2, 3]]
   };
-  return new Frame({ key: 'diff', meta, strings, columns: described }, whole.buffer);
+  return handFrame('diff', meta, columns);
 }
 
 function view(): { store: Store; view: DiffView } {

@@ -7,7 +7,18 @@ from typing import Any
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.session import ChipBreak, ClearOp, Command, EpochBreak, PlaceOp, ResizeOp, Session, SetUkt, StreamOp
+from tbuda_lab.core.session import (
+    ChipBreak,
+    ClearOp,
+    Command,
+    EpochBreak,
+    PlaceOp,
+    QueueChannel,
+    ResizeOp,
+    Session,
+    SetUkt,
+    StreamOp,
+)
 from tbuda_lab.core.session.commands import COMMANDS, Disable, SetOverride
 from tbuda_lab.core.session.switches import disabled
 from tbuda_lab.core.session.temporal import into_epoch, shift_break
@@ -157,6 +168,13 @@ def _buffer(op: str, content: Mapping[str, Any], session: Session) -> Commands:
     return (SetOverride(Override(kind, op, dict(sorted(now.items())), "edit")),)
 
 
+def _channel(queue: str, content: Mapping[str, Any], session: Session) -> Commands:
+    """A queue to a DRAM channel, and to a chip where one is given."""
+    if session.result is None or queue not in session.result.placement.queues:
+        raise InputError(f"{queue!r} is not a queue of the placement")
+    return (QueueChannel(queue, content.get("channel"), content.get("chip")),)
+
+
 def _edge(name: str) -> Callable[[str, Mapping[str, Any], Session], Commands]:
     """An edit of the edge from the op to a reader."""
 
@@ -176,7 +194,7 @@ def _edge(name: str) -> Callable[[str, Mapping[str, Any], Session], Commands]:
 _EDITS = {
     "resize": _resize, "move": _move, "pin": _pin, "chip": _chip, "epoch": _epoch, "break": _break,
     "chip_break": _chip_break, "shift_break": _shift, "clear": _clear, "switch": _switch, "u_kt": _ukt,
-    "stream": _stream, "buffer": _buffer,
+    "stream": _stream, "buffer": _buffer, "channel": _channel,
     "nop": _edge("insert-nop"), "queue": _edge("insert-queue"),
 }  # fmt: skip
 

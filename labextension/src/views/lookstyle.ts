@@ -1,4 +1,5 @@
 /** Styles of the views that compare and look closer. */
 import { diffStyle } from './diffstyle.js';
+import { memoryStyle } from './memorystyle.js';
 
-export const lookStyle = diffStyle;
+export const lookStyle = diffStyle + memoryStyle;

@@ -1,11 +1,13 @@
 /** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
 import type { View } from './bringup.js';
 import { Tabs } from './bringup.js';
+import { DiffView } from './diff/view.js';
 import { grouped, h, percent } from './dom.js';
 import { GraphView } from './graph/view.js';
 import { drawEpoch } from './grid/draw.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
+import { MemoryView } from './memory/view.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { Ops } from './ops.js';
@@ -14,6 +16,7 @@ import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
 import { isDark, onTheme } from './theme.js';
+import { TraceView } from './trace/view.js';
 
 export class ReportPage implements View {
   readonly element: HTMLElement;
@@ -37,6 +40,9 @@ export class ReportPage implements View {
       section('Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),
+      store.frames.has('memory') && section('Memory', keep(new MemoryView(store)).element),
+      store.frames.has('diff') && section('Diff', keep(new DiffView(store)).element),
+      store.frames.has('trace') && section('Timeline', keep(new TraceView(store)).element),
       section('All epochs', this.gallery()));
   }
 

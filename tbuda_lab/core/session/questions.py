@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tbuda_lab.core.compiler import Clock, CompileResult
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.memory import DramMap, L1Map, dram_map, l1_map
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session.commands import Command, SetOverride
 from tbuda_lab.core.session.diff import Diff, diff_results
@@ -64,6 +65,14 @@ class Questions(Editing):
     def _known(self, op: str, placed: Placed) -> None:
         if op not in placed.problem.number:
             raise InputError(f"{op!r} is not an op of the placed graph")
+
+    def l1(self, op: str) -> L1Map:
+        """The buffers of an op in the L1 of its cores. Raises `InputError` for a name that is not placed."""
+        return l1_map(self.compile(), op)
+
+    def dram(self) -> DramMap:
+        """Where every queue lies in DRAM or host memory, when it is needed, and what is asked of the channels."""
+        return dram_map(self.compile())
 
     def diff(self, a: str, b: str = "now") -> Diff:
         """What differs between two checkpoints; compiles what is not compiled yet.

@@ -1,0 +1,87 @@
+/** Queues as blocks in the lanes of their channels. A block can be dragged to another channel. */
+import { grouped, h, percent } from '../dom.js';
+import { bytes, hex, type Lane, type MemoryData } from './data.js';
+
+const KINDS = ['input', 'parameter', 'constant', 'output', 'e2e', 'sparse tiles', 'sparse encoding'];
+
+export function kindClass(kind: string): string {
+  return `tb-q-${KINDS.includes(kind) ? kind.replace(' ', '-') : 'other'}`;
+}
+
+/** One lane per channel: the blocks of a chip by address; what the epoch does not need is faint. */
+export function lanes(data: MemoryData, chip: number, epoch: number): HTMLElement {
+  const shown = data.lanes.filter(lane => !lane.host || data.held(chip, lane) > 0);
+  return h('div', { class: 'tb-lanes', role: 'list', 'aria-label': `DRAM channels of chip ${chip}` },
+    ...shown.map(lane => laneRow(data, lane, chip, epoch)));
+}
+
+function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number): HTMLElement {
+  const load = lane.host ? 0 : data.load(epoch, lane.channel);
+  const held = data.held(chip, lane);
+  const percentOf = (value: number) => `${(100 * value).toFixed(4)}%`;
+  const bar = h('div', { class: 'tb-lane-bar' },
+    ...data.gaps(chip, lane.host).map(([x, w, size]) =>
+      h('i', { class: 'tb-lane-gap', style: `left:${percentOf(x)};width:${percentOf(w)}`, title: `${bytes(size)} that no channel uses` })));
+  for (const block of data.blocks) {
+    const queue = data.queues[block.queue]!;
+    if (queue.chip !== chip || queue.host !== lane.host || block.channel !== lane.channel) continue;
+    const alive = data.alive(block.queue, epoch);
+    bar.append(h('button', {
+      type: 'button', class: `tb-block ${kindClass(queue.kind)}${alive ? '' : ' tb-idle'}`, 'data-tb-queue': queue.name, 'data-tb-action': 'select-queue',
+      'data-tb-address': block.address, style: `left:${percentOf(block.x)};width:${percentOf(block.w)}`,
+      'aria-label': `${queue.name}, ${queue.kind}, ${bytes(queue.bytes)} at ${hex(block.address)}`,
+      title: `${queue.name}\n${queue.kind}, ${bytes(queue.bytes)} at ${hex(block.address)}${alive ? '' : '\nnot needed in this epoch'}`
+    }));
+  }
+  const label = lane.host ? `host ${lane.channel}` : `ch ${lane.channel}`;
+  return h('div', {
+    class: 'tb-lane', role: 'listitem', 'data-tb-channel': lane.channel, 'data-tb-location': lane.host ? 'host' : 'dram',
+    'aria-label': `${label}: ${bytes(held)} in queues${lane.host ? '' : `, ${percent(load)} of its bandwidth asked in epoch ${epoch}`}`
+  },
+  h('span', { class: 'tb-lane-name' }, label), bar, h('span', { class: 'tb-lane-held' }, bytes(held)),
+  lane.host ? h('span', { class: 'tb-lane-load' }) : h('span', {
+    class: `tb-lane-load${load > 1 ? ' tb-worse' : ''}`, 'data-tb-metric': 'channel-load',
+    title: `${grouped(data.asked(epoch, lane.channel))} bytes per input in epoch ${epoch}, of ${data.capacity.toFixed(1)} bytes per cycle`
+  }, h('i', {}, h('b', { style: `width:${Math.min(100, 100 * load)}%` })), percent(load)));
+}
+
+/** What is known of a queue, with the channel as a choice where it can be edited. */
+export function queueCard(data: MemoryData, name: string, epoch: number, move: ((channel: number) => void) | null): HTMLElement {
+  const at = data.queueOf.get(name);
+  if (at === undefined) {
+    return h('p', { class: 'tb-diff-same' }, move ? 'Choose a queue; drag its blocks to another channel to put all of it there.' : 'Choose a queue to see more of it.');
+  }
+  const queue = data.queues[at]!;
+  const mine = data.blocks.filter(b => b.queue === at);
+  const channels = [...new Set(mine.map(b => b.channel))].sort((a, b) => a - b);
+  const [read, written] = data.traffic(at, epoch);
+  const life = queue.shares ? `epochs ${queue.first} to ${queue.last}, then others have its place` :
+    queue.kind === 'e2e' ? `used in epochs ${queue.first} to ${queue.last}` : 'from beginning to end';
+  const facts: [string, string | HTMLElement][] = [
+    ['queue', queue.name], ['kind', `${queue.kind}${queue.prologue ? ', preloaded' : ''}`],
+    ['size', `${queue.buffers} buffer${queue.buffers > 1 ? 's' : ''} of ${bytes(queue.bytes)}, ${queue.entries} entries, ${queue.df}`],
+    ['writer', queue.writer || 'host'], ['readers', queue.readers || 'host'], ['needed', life],
+    ['this epoch', `${bytes(read)} read, ${bytes(written)} written per input`],
+    ['address', mine.length ? `${hex(mine[0]!.address)}${mine.length > 1 ? ' and more' : ''}` : '–']
+  ];
+  const choice = move && !queue.host ? h('select', {
+    class: 'tb-select', 'aria-label': `channel of ${queue.name}`, 'data-tb-action': 'queue-channel',
+    onchange: (event: Event) => {
+      const value = (event.target as HTMLSelectElement).value;
+      if (value !== '') move(Number(value));
+    }
+  }, ...(channels.length > 1 ? [h('option', { value: '', selected: true }, channels.join(', '))] : []),
+  ...data.lanes.filter(l => !l.host).map(l =>
+    h('option', { value: String(l.channel), selected: channels.length === 1 && channels[0] === l.channel }, `channel ${l.channel}`))) :
+    `${queue.host ? 'host ' : ''}${channels.join(', ')}`;
+  facts.push(['channel', choice]);
+  return h('dl', { class: 'tb-facts tb-queue-card', 'data-tb-queue-card': queue.name },
+    ...facts.flatMap(([term, text]) => [h('dt', {}, term), h('dd', {}, text)]));
+}
+
+export function legend(): HTMLElement {
+  return h('div', { class: 'tb-legend' }, ...KINDS.map(kind =>
+    h('span', { class: 'tb-key' }, h('i', { class: `tb-block-key ${kindClass(kind)}` }), kind)),
+    h('span', { class: 'tb-key' }, h('i', { class: 'tb-lane-gap tb-block-key' }), 'left out'),
+    h('span', { class: 'tb-key' }, 'faint: not needed in this epoch'));
+}

@@ -1,0 +1,161 @@
+/** Memory: the L1 of every core of an epoch, and the queues in the channels of DRAM. */
+import { h } from '../dom.js';
+import { undoKey } from '../editbar.js';
+import { Ops } from '../ops.js';
+import type { Store } from '../store.js';
+import { isDark, onTheme } from '../theme.js';
+import { MemoryData } from './data.js';
+import { QueueDrag } from './drag.js';
+import { lanes, legend, queueCard } from './dram.js';
+import { core, drawHeat } from './l1.js';
+
+type Mode = 'l1' | 'dram';
+
+export class MemoryView {
+  readonly element: HTMLElement;
+  private readonly bar = h('header', { class: 'tb-bar' });
+  private readonly body = h('div', { class: 'tb-memory-body' });
+  private readonly stops: (() => void)[] = [];
+  private readonly drag: QueueDrag;
+  private data: MemoryData | null = null;
+  private ops: Ops | null = null;
+  private mode: Mode = 'l1';
+  private chip = 0;
+  private stale = true;
+  private refused = '';
+
+  constructor(private readonly store: Store) {
+    this.element = h('section', {
+      class: 'tb-view tb-memory', 'data-tb-view': 'memory', 'aria-label': 'Memory', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
+    }, this.bar, this.body);
+    this.drag = new QueueDrag(this.element, () => this.data, () => store.edits !== null && !store.edits.busy, (queue, channel) => this.put(queue, channel));
+    this.stops.push(
+      store.on('frame', key => {
+        if (key === 'memory') this.load();
+        else if (key === 'ops') {
+          this.ops = new Ops(store.frames.get('ops')!);
+          this.stale = true;
+          this.render();
+          this.ask();
+        } else if (key === 'edits' && !this.drag.dragging) this.render();
+      }),
+      store.listen('refused', message => {
+        if (message['key'] !== 'memory') return;
+        this.refused = String(message['text']);
+        this.render();
+      }),
+      store.on('epoch', () => this.render()),
+      store.on('selection', source => this.follow(source !== 'memory')),
+      onTheme(() => this.render()));
+    const seen = new ResizeObserver(() => this.ask());
+    seen.observe(this.element);
+    this.stops.push(() => seen.disconnect());
+    this.element.addEventListener('keydown', event => void undoKey(event, store));
+    this.element.addEventListener('click', event => {
+      const target = (event.target as Element).closest<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]');
+      const name = target?.dataset['tbOp'] ?? target?.dataset['tbQueue'];
+      if (name) store.click(name, (event as MouseEvent).ctrlKey || (event as MouseEvent).metaKey, 'memory');
+    });
+    const ops = store.frames.get('ops');
+    if (ops) this.ops = new Ops(ops);
+    this.load();
+    this.ask();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  /** Asks for the memory of the newest placement while somebody looks. */
+  private ask(): void {
+    if (!this.store.host.live || !this.ops || !this.stale || !this.element.clientWidth) return;
+    this.stale = false;
+    this.refused = '';
+    this.store.host.send({ type: 'want', key: 'memory' });
+  }
+
+  private put(queue: string, channel: number): void {
+    this.store.ask({ type: 'edit', do: 'channel', op: queue, channel });
+  }
+
+  private load(): void {
+    const frame = this.store.frames.get('memory');
+    if (frame) this.data = new MemoryData(frame);
+    if (this.data && !this.data.chips.includes(this.chip)) this.chip = this.data.chips[0] ?? 0;
+    this.render();
+  }
+
+  private get chosen(): string {
+    return this.store.selection.names[0] ?? '';
+  }
+
+  private render(): void {
+    const { data, ops, store } = this;
+    this.element.dataset['tbMode'] = this.mode;
+    this.header();
+    if (!data || !ops || this.refused) {
+      this.body.replaceChildren(h('div', { class: 'tb-empty' }, this.refused || 'Memory appears here once the model is placed.'));
+      return;
+    }
+    const epoch = Math.min(store.epoch, ops.epochs - 1);
+    if (this.mode === 'l1') {
+      const members = ops.byEpoch[epoch] ?? [];
+      const fullest = members.map(op => data.indexOf.get(ops.name[op]!)).filter(op => op !== undefined)
+        .reduce((best, op) => (best < 0 || data.used(op) > data.used(best) ? op : best), -1);
+      const wanted = data.indexOf.has(this.chosen) ? this.chosen : (data.names[fullest] ?? '');
+      this.body.replaceChildren(h('div', { class: 'tb-heat-box' }, drawHeat(ops, data, epoch, isDark())), h('div', { class: 'tb-core-box' }, core(data, wanted)));
+    } else {
+      const live = store.edits !== null && !store.edits.busy;
+      this.body.replaceChildren(
+        h('div', { class: 'tb-lane-box' }, lanes(data, this.chip, epoch), legend()),
+        h('div', { class: 'tb-core-box' }, queueCard(data, this.chosen, epoch, live ? channel => this.put(this.chosen, channel) : null)));
+    }
+    this.mark();
+  }
+
+  private header(): void {
+    const { data, ops, store } = this;
+    const mode = (id: Mode, label: string, title: string) => h('button', {
+      type: 'button', 'data-tb-action': `memory-${id}`, 'aria-pressed': String(this.mode === id), title,
+      onclick: () => {
+        this.mode = id;
+        this.render();
+      }
+    }, label);
+    this.bar.replaceChildren(h('h3', {}, 'Memory'),
+      h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Memory shown' },
+        mode('l1', 'L1 of cores', 'buffers of the ops of an epoch'), mode('dram', 'DRAM channels', 'queues by channel and address')),
+      ops ? h('select', {
+        class: 'tb-select', 'aria-label': 'Epoch', 'data-tb-action': 'memory-epoch',
+        onchange: (event: Event) => store.setEpoch(Number((event.target as HTMLSelectElement).value))
+      }, ...ops.byEpoch.map((_, k) => h('option', { value: String(k), selected: k === store.epoch }, `epoch ${k}`))) : '',
+      data && this.mode === 'dram' && data.chips.length > 1 ? h('select', {
+        class: 'tb-select', 'aria-label': 'Chip', 'data-tb-action': 'memory-chip',
+        onchange: (event: Event) => {
+          this.chip = Number((event.target as HTMLSelectElement).value);
+          this.render();
+        }
+      }, ...data.chips.map(k => h('option', { value: String(k), selected: k === this.chip }, `chip ${k}`))) : '',
+      h('span', { class: 'tb-spring' }),
+      data && ops && this.mode === 'l1' ? h('span', { class: 'tb-found' }, 'colour: share of L1 that buffers may use') : '');
+  }
+
+  private follow(travel: boolean): void {
+    const { data, ops, store } = this;
+    const op = ops?.indexOf.get(this.chosen);
+    const queue = data?.queueOf.get(this.chosen);
+    if (travel && data && queue !== undefined) this.chip = data.queues[queue]!.chip;
+    if (travel && ops && op !== undefined && ops.epochOf(op) !== store.epoch) store.setEpoch(ops.epochOf(op));
+    this.render();
+  }
+
+  private mark(): void {
+    const chosen = new Set(this.store.selection.names);
+    for (const item of this.element.querySelectorAll<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]')) {
+      const on = chosen.has(item.dataset['tbOp'] ?? item.dataset['tbQueue']!);
+      item.classList.toggle('tb-selected', on);
+      if (item instanceof HTMLElement) item.setAttribute('aria-pressed', String(on));
+      else item.setAttribute('aria-selected', String(on));
+    }
+  }
+}
