@@ -194,7 +194,7 @@ def choose_rows(
         if book.check(op, picked[op]):
             book.rows[op] = picked[op]
             continue
-        if _repair(problem, book, op, load, target, kernel):
+        if _repair(problem, book, op, picked[op], load, target, kernel):
             continue
         return None, book
     return book.rows, book
@@ -213,29 +213,42 @@ def _spread(rows: np.ndarray, shapes: np.ndarray, limit: int) -> list[int]:
     return [int(r) for r in rows[leading]] + [int(r) for r in rows[: limit // 2]]
 
 
-def _repair(problem: Problem, book: EdgeBook, op: int, load: int, target: float, kernel: float) -> bool:
+def _repair(
+    problem: Problem, book: EdgeBook, op: int, picked: int, load: int, target: float, kernel: float
+) -> bool:
+    """Another row for an op whose picked one is illegal with those chosen, or rows for it and one of its producers:
+    whichever takes the fewest cores."""
+    cores = problem.tables[op].rows["cores"]
     options = _spread(
         alternatives(problem, op, book.first, book.last, load, target, kernel), problem.shapes(op), _ALTERNATIVES
     )
     options = list(dict.fromkeys(options))
+    best: dict[int, int] = {}
+    extra = math.inf
     for row in options:
         if book.check(op, row):
-            book.rows[op] = row
-            return True
+            best, extra = {op: row}, int(cores[row]) - int(cores[picked])
+            break
     for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
+        if extra <= 0:
+            break
         kept = book.rows.pop(producer)
+        theirs = problem.tables[producer].rows["cores"]
         others = alternatives(problem, producer, book.first, book.last, load, target, kernel)
         for other in dict.fromkeys(_spread(others, problem.shapes(producer), _ALTERNATIVES)):
-            if other == kept or not book.check(producer, other):
+            more = int(theirs[other]) - int(theirs[kept])
+            rows = [row for row in options if more + int(cores[row]) - int(cores[picked]) < extra]
+            if other == kept or not rows or not book.check(producer, other):
                 continue
             book.rows[producer] = other
-            for row in options:
+            for row in rows:
                 if book.check(op, row):
-                    book.rows[op] = row
-                    return True
+                    best, extra = {producer: other, op: row}, more + int(cores[row]) - int(cores[picked])
+                    break
             del book.rows[producer]
         book.rows[producer] = kept
-    return False
+    book.rows.update(best)
+    return bool(best)
 
 
 def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> tuple[int, int, Load]:

@@ -119,13 +119,9 @@ class Optimal:
         problem = self.problem
         n = len(problem.order)
         shape = (len(self.levels), len(self.targets))
-        cores, dram, limiter, kernel = (np.zeros(shape, np.int64) for _ in range(4))
+        cores, dram, limiter, kernel = (np.zeros(shape, np.int64) for _ in range(4))  # the last two of settled ops
         levels = np.arange(len(self.levels))
-        waiting = (
-            {op: sum(1 for r in {r for r, _ in problem.facts[op].readers}) for op in range(first, n)}
-            if first < n
-            else {}
-        )
+        waiting: dict[int, int] = {}  # by op whose output may still come to stay inside: readers that are not yet
         current: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
         found: dict[int, _Bound] = {}
         chip: int | None = None
@@ -136,27 +132,35 @@ class Optimal:
             if op > first and (name in problem.breaks or (chip is not None and wanted not in (None, chip))):
                 break
             chip = chip if wanted is None else wanted
-            current[op] = self._needs(op, first, last)
-            np.maximum(limiter, current[op][2], out=limiter)
-            np.maximum(kernel, current[op][3], out=kernel)
-            cores += current[op][0]
-            dram += current[op][1]
+            needs = current[op] = self._needs(op, first, last)
+            cores += needs[0]
+            dram += needs[1]
+            waiting[op] = len({r for r, _ in problem.facts[op].readers})
+            settled = [op] if waiting[op] == 0 else []
             for producer in {p for p in problem.facts[op].producers if p >= first}:
                 waiting[producer] -= 1
                 if waiting[producer] == 0:
-                    old = current[producer]
-                    new = self._needs(producer, first, last)
+                    old, new = current[producer], self._needs(producer, first, last)
                     if new is not old:
                         cores += new[0] - old[0]
                         dram += new[1] - old[1]
                         current[producer] = new
+                    settled.append(producer)
+            for member in settled:
+                needs = current.pop(member)
+                np.maximum(limiter, needs[2], out=limiter)
+                np.maximum(kernel, needs[3], out=kernel)
             fits = (cores <= problem.cores) & (dram <= self.caps[:, None])
             if not fits.any():
                 if not (cores <= problem.cores).any():
                     break
                 continue
             at = fits.argmax(axis=1)  # the lowest target of each level that fits
-            cost = np.where(fits[levels, at], limiter[levels, at] + KERNEL_WEIGHT * kernel[levels, at], np.inf)
+            slowest, longest = limiter[levels, at], kernel[levels, at]
+            for needs in current.values():
+                slowest = np.maximum(slowest, needs[2][levels, at])
+                longest = np.maximum(longest, needs[3][levels, at])
+            cost = np.where(fits[levels, at], slowest + KERNEL_WEIGHT * longest, np.inf)
             level = int(cost.argmin())
             found[last] = _Bound(float(cost[level]), level, int(at[level]))
         return found
