@@ -18,12 +18,14 @@ from tests.netlist_acceptance.harness import command, noise
 LOOSE = """
 # written by hand
 devices:
-  arch: [GRAYSKULL, wormhole_b0]
+  arch: [WORMHOLE_B0, grayskull]
 queues:
   in0 : {type: queue, input: HOST, entries: 4, grid_size: [1, 1], t: 1, mblock: [2, 1], ublock: [1, 2], df: Float16,
          target_device: 0, loc: dram, dram: [[0, 0x30000000]]}
   w:     # a ram
     type: ram
+    read_ports: [1]
+    write_ports: [2]
     input: host
     entries: 1
     grid_size: [1, 1]
@@ -97,6 +99,26 @@ def test_loosely_written_text(tmp_path: Path) -> None:
         with np.load(tmp_path / "out.npz") as found:
             assert found["out"].shape == (count, 1, 64, 64)
             np.testing.assert_allclose(found["out"], x[:count] + np.tile(w, (1, 1, 2, 1)), rtol=2**-10, atol=1e-4)
+
+
+def test_a_retired_encoding_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A netlist from before `sparse_tile_ptr_bits` is valid, but what its words mean is not written anywhere."""
+    n = b.identity()
+    attributes = next(op for _, op in n.ops()).attributes
+    for name in ("sparse_tile_ptr_bits", "sparse_ublock_idx_bits"):
+        attributes.pop(name, None)
+    attributes.update(indices_len=8, num_columns=1, starting_row=0)
+    netlist.dump(n, tmp_path / "n.yaml")
+    feeds = {}
+    for q in n.queues.values():
+        z, r, c = q.blocking.tiles(q.grid_size)
+        feeds[q.name] = np.zeros((1, z, 32 * r, 32 * c), np.int32 if q.df.is_raw else np.float32)
+    np.savez(tmp_path / "in.npz", **feeds)
+    assert command("netlist", "check", tmp_path / "n.yaml") == 0
+    assert command("netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
+                   tmp_path / "out.npz") == 1
+    said = capfd.readouterr().err
+    assert "retired" in said and "Traceback" not in said
 
 
 VALID = netlist.dumps(b.matmul_bias())

@@ -197,7 +197,8 @@ def test_sparse_matmul(fracture: int, tmp_path: Path) -> None:
                grid=(grid_r, fracture), ublock=(ublock_r, 1), tms={2: [b.tm("broadcast", z=t)]}, attributes={
                    "m_k": act_rt // u_kt, "u_kt": u_kt, "identity": True, "num_sparse_tiles": e.num_sparse_tiles,
                    "num_index_tiles": e.num_index_tiles, "sparse_tile_ptr_bits": e.sparse_tile_ptr_bits,
-                   "sparse_ublock_idx_bits": e.sparse_ublock_idx_bits, "fracture_factor": fracture, "act_t": 1})
+                   "sparse_ublock_idx_bits": e.sparse_ublock_idx_bits, "fracture_factor": fracture, "act_t": 1,
+                   "num_nz_strips": [act_rt // u_kt] * (grid_r * fracture)})
     feeds = {"s": e.sparse_tensor()[None], "e": e.index_tensor()[None], "x": noise((1, 1, inner, wide * 32))}
     picker = np.zeros((fracture, t, rows, inner))
     picker[coo[:, 0] // t, coo[:, 0] % t, coo[:, 1], coo[:, 2]] = 1
@@ -346,12 +347,12 @@ def test_kernel_broadcast(tmp_path: Path) -> None:
     agree(tmp_path, n, feeds, {"o.out": feeds["x"].astype(float) + np.tile(feeds["y"], (1, 1, 2, 1))})
 
 
-@pytest.mark.parametrize("df", [F.Int32, F.RawUInt32, F.UInt8, F.Int8])
+@pytest.mark.parametrize("df", [F.Int32, F.RawUInt32, F.RawUInt16, F.RawUInt8, F.UInt8, F.Int8])
 def test_integers_and_words_pass(df: F, tmp_path: Path) -> None:
     n = b.build([b.op("o", "nop", ["x"], (1, 2, 2), df=df, fidelity="HiFi4",
                       acc_df=F.Int32 if df.is_integer else df)], None, [b.queue("x", (1, 2, 2), df=df)])
     low, high = {"Int32": (-(2**31) + 1, 2**31 - 1), "RawUInt32": (-(2**31), 2**31 - 1), "UInt8": (0, 256),
-                 "Int8": (-127, 128)}[df.name]
+                 "Int8": (-127, 128), "RawUInt16": (0, 65536), "RawUInt8": (0, 256)}[df.name]
     x = np.random.default_rng(0).integers(low, high, (1, 1, 64, 64)).astype(np.int32)
     agree(tmp_path, n, {"x": x}, {"o.out": x}, exact=True)
 
@@ -487,9 +488,9 @@ def test_eight_bit_floats(df: F, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_stochastic_rounding_is_seeded_and_close(tmp_path: Path) -> None:
-    n = single("matmul", {"x": (1, 2, 2), "w": (1, 2, 2)}, (1, 2, 2), attributes={"m_k": 1, "u_kt": 2,
-                                                                                 "stoch_rnd_mode": "pack"})
+@pytest.mark.parametrize("extra", [{"stoch_rnd_mode": "pack"}, {"stoch_rnd_mode": "all"}, {"srnd_fpu_en": True}])
+def test_stochastic_rounding_is_seeded_and_close(extra: dict[str, Any], tmp_path: Path) -> None:
+    n = single("matmul", {"x": (1, 2, 2), "w": (1, 2, 2)}, (1, 2, 2), attributes={"m_k": 2, "u_kt": 1, **extra})
     feeds = feeds_of(n)
     first = run(tmp_path, n, feeds, mode="device")["o.out"]
     np.testing.assert_allclose(first, product(n, feeds), rtol=2**-5, atol=0.05)
