@@ -16,8 +16,10 @@ from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
 from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.lowering.fuse import intermediates, plan
 from tbuda_lab.core.lowering.hwops import (
     HwDepthwise,
+    HwFused,
     HwMatmul,
     HwOp,
     HwReduce,
@@ -52,7 +54,7 @@ def emit(graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int
     for epoch in placement.epochs:
         net = emitter.epoch_graph(epoch)
         graphs[net.name] = net
-    netlist = schema.Netlist([device.arch], queues, graphs, [emitter.program(graphs)])
+    netlist = schema.Netlist([device.arch], queues, graphs, [emitter.program(graphs)], emitter.fused_ops)
     return Emission(netlist, emitter.contents)
 
 
@@ -78,6 +80,8 @@ class _Emitter:
         self.device = device
         self.microbatch = microbatch
         self.contents: dict[str, np.ndarray] = {}
+        self.fused_ops: dict[str, schema.FusedOp] = {}
+        self._fused: dict[tuple[object, ...], str] = {}
         self.encodings = {
             name: self._encode(graph[name]) for name in placement.ops if isinstance(graph[name].op, HwSparseMatmul)
         }
@@ -256,9 +260,38 @@ class _Emitter:
             attributes = _splice_attributes(op, row)
         elif isinstance(op, HwUnary):
             attributes = _unary_attributes(op)
+        elif isinstance(op, HwFused):
+            return {"fused_op_id": self._fused_op(op, row)}
         if op is not None and isinstance(op, HwOp) and op.relu is not None:
             attributes |= _relu_attributes(op.relu)
         return attributes
+
+    def _fused_op(self, op: HwFused, row: np.void) -> str:
+        """The id of the fused op with these steps and this block; equal ones share it."""
+        mblock = (int(row["mblock_m"]), int(row["mblock_n"]))
+        ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
+        key = (op, mblock, ublock)
+        if key not in self._fused:
+            name = self._fused[key] = f"fused_op_{len(self._fused)}"
+            steps = plan(op, self.device.arch)
+            schedule = [
+                schema.SubOp(
+                    f"{name}_{k}_{step.fn}",
+                    step.fn,
+                    list(step.inputs),
+                    step.output,
+                    mblock,
+                    ublock,
+                    pop=list(step.pop) or None,
+                    attributes=_unary_attributes(HwUnary(step.fn, slope=step.slope, exp=step.exp)),
+                )
+                for k, step in enumerate(steps)
+            ]
+            if op.relu is not None:
+                schedule[-1].attributes |= _relu_attributes(op.relu)
+            count = 1 + max(ref for _, refs, _, _ in op.steps for ref in refs)
+            self.fused_ops[name] = schema.FusedOp(name, count, intermediates(steps), [schedule])
+        return self._fused[key]
 
     # -- program ---------------------------------------------------------------------------------------------
     def program(self, graphs: dict[str, schema.NetGraph]) -> schema.Program:

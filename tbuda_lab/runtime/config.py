@@ -19,7 +19,6 @@ from tbuda_lab.runtime.query import NodePredicateBuilder
 OpNames = str | NodePredicateBuilder | Sequence[str | NodePredicateBuilder]
 
 NO_EFFECT: dict[str, str] = {
-    "enable_auto_fusing": "ops are not fused",
     "performance_trace": "the executor always counts cycles",
     "backend_opt_level": "there is one executor",
     "backend_cluster_descriptor_path": "chips come from the device",
@@ -157,11 +156,11 @@ class CompilerConfig:
         self.add(kinds[attribute], op_name, value)
 
     def dont_fuse(self, name: str) -> None:
-        """Ops are not fused here, so this holds already."""
+        """The op stays an op of its own."""
         self.op_names_dont_fuse.append(name)
 
     def manual_fuse(self, names: Sequence[str]) -> None:
-        raise not_supported("manual_fuse", NO_EFFECT["enable_auto_fusing"])
+        raise not_supported("manual_fuse", "chains of element-wise ops are fused without being named")
 
     # -- to the compiler -------------------------------------------------------------------------------------
     def add(self, kind: str, target: OpNames, value: Any = True) -> None:
@@ -179,6 +178,7 @@ class CompilerConfig:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in known}
         values |= environment()
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
+        values["op_names_dont_fuse"] = tuple(sorted(set(self.op_names_dont_fuse)))
         values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
         return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
 
@@ -203,6 +203,7 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "PYBUDA_ENABLE_OUTPUT_QUEUES_ON_HOST": ("output_queues_on_host", _flag),
     "PYBUDA_DEFAULT_DRAM_PARAMETERS": ("default_dram_parameters", _flag),
     "PYBUDA_DISABLE_STABLE_SOFTMAX": ("enable_stable_softmax", lambda text: not _flag(text)),
+    "PYBUDA_DISABLE_OP_FUSING": ("enable_auto_fusing", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_ENUMERATE_U_KT": ("enable_enumerate_u_kt", lambda text: not _flag(text)),
     "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
     "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),

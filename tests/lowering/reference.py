@@ -6,6 +6,8 @@ in their padding, so a lowering that reads padding it must not read gives a wron
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 
 T = 32
@@ -91,6 +93,14 @@ def run_op(node, args):
     elif kind == "hw.binary":
         assert args[0].shape == args[1].shape, (node.name, args[0].shape, args[1].shape)
         y = BINARY[op.fn](*args)
+    elif kind == "hw.fused":
+        made = []
+        for fn, refs, slope, exp in op.steps:
+            taken = [made[-1 - ref] if ref < 0 else args[ref] for ref in refs]
+            assert {x.shape for x in taken} == {args[0].shape}, node.name
+            facts = SimpleNamespace(slope=slope, exp=exp)
+            made.append(BINARY[fn](*taken) if fn in BINARY else UNARY[fn](*taken, facts))
+        y = made[-1]
     elif kind == "hw.matmul":
         assert args[0].shape[0] == args[1].shape[0] and args[0].shape[2] == args[1].shape[1], (
             node.name,

@@ -11,17 +11,20 @@ import math
 import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors, expand, ublock_shapes
+from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
 from tbuda_lab.core.balancer.cost import cycles as cost_cycles
-from tbuda_lab.core.balancer.parameters import is_small, resident_tiles
-from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
+from tbuda_lab.core.balancer.pickers import picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.lowering.hwops import HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.fuse import intermediates, plan
+from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 
 _MAX_STREAM_FACTOR = 256
+FROM_DEST = 0.5
+"""What arithmetic takes inside a fused op when one operand is in dest already, beside the op on its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +237,6 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     """Bytes of every buffer of one core, and the verdict. Sections 2.1 and 2.3 of place-and-route."""
     ur, uc = rows["ublock_r"].astype(np.int64), rows["ublock_c"].astype(np.int64)
     m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
-    u_kt = np.maximum(rows["u_kt"].astype(np.int64), 1)
     align = device.tile_align
     block = m * n * ur * uc
     out_tile = tile_bytes(profile.df, align=align)
@@ -243,46 +245,26 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     reduces_z = isinstance(profile.op, HwReduce) and profile.op.dim == "z"
     if profile.intermed_df != profile.df and (profile.matmul_like or reduces_z):
         rows["l1_intermed"] = block * tile_bytes(profile.intermed_df, align=align)
+    elif isinstance(profile.op, HwFused):
+        held = intermediates(plan(profile.op, device.arch))
+        rows["l1_intermed"] = held * ur * uc * tile_bytes(profile.intermed_df, align=align)
 
     multiplier = dict(choice.input_multiplier)
-    prologue = rows["prologue"]
     l1_input = np.zeros(len(rows), dtype=np.int64)
     l1_param = np.zeros(len(rows), dtype=np.int64)
-    for port, operand in enumerate(profile.operands):
-        tile = tile_bytes(operand.df, align=align)
-        factor = max(multiplier.get(port, 2), 2)
-        z = operand.tiles[0]
-        if operand.role == "in0":
-            # one row of ublocks: the first operand has the minimal buffer (`min_buffer_input: 0`)
-            streamed = factor * ur * (uc if profile.kind == "depthwise" else u_kt)
-            whole = z * m * ur * profile.inner * (n * uc if profile.kind == "depthwise" else 1)
-        elif operand.role == "in1":
-            streamed = factor * uc * (1 if profile.kind == "depthwise" else u_kt * n)
-            whole = z * operand.tiles[1] * n * uc
-        elif operand.role == "bias":
-            streamed = np.maximum(2 // u_kt, factor) * ur * uc
-            whole = z * n * uc
-        else:
-            streamed = factor * _elt_ublock(profile, ur, uc, u_kt)
-            whole = operand.tiles[0] * operand.tiles[1] * operand.tiles[2] // rows["cores"].astype(np.int64)
-        if operand.feed == "parameter":
-            # a small one is kept as it lies in its queue and fed through the ordinary input buffer
-            small = is_small(profile, port, rows)
-            l1_param += np.where(small, resident_tiles(profile, port, rows), np.where(prologue, whole, 0)) * tile
-            l1_input += np.where(prologue & ~small, 0, streamed * tile)
-        else:
-            l1_input += streamed * tile
+    for port in range(len(profile.operands)):
+        fed, kept = operand_bytes(profile, port, rows, multiplier, align)
+        l1_input += fed
+        l1_param += kept
 
     if isinstance(profile.op, HwSparseMatmul):
-        distinct = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))
-        l1_param += distinct * tile_bytes(SPARSE_TILE_DF, align=align)
-        resident = encoding_tiles(rows) * tile_bytes(ENCODING_DF, align=align)
+        tiles, resident = picker_bytes(profile, rows, align)
+        l1_param += tiles
         room = device.l1_usable - rows["l1_output"] - rows["l1_intermed"] - l1_param - l1_input
-        streamed_encoding = np.minimum(resident, 2 * tile_bytes(ENCODING_DF, align=align))
         keep = resident <= room
         rows["prologue"] = keep
         l1_param += np.where(keep, resident, 0)
-        l1_input += np.where(keep, 0, streamed_encoding)
+        l1_input += np.where(keep, 0, streamed_encoding_bytes(resident, align))
     rows["l1_input"], rows["l1_param"] = l1_input, l1_param
     fixed = rows["l1_output"] + rows["l1_intermed"] + l1_param
     rows["l1_total"] = fixed + l1_input
@@ -303,20 +285,12 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     rows["reason"][legal & over & (fixed <= limit)] = Reason.INPUT_BUFFER_ALLOCATION
 
 
-def _elt_ublock(profile: OpProfile, ur: np.ndarray, uc: np.ndarray, u_kt: np.ndarray) -> np.ndarray:
-    """Tiles of one input ublock of an eltwise op, splice or reduce."""
-    op = profile.op
-    tiles: np.ndarray = ur * uc
-    if isinstance(op, HwReduce) and op.dim == "r":
-        tiles = u_kt * uc
-    elif isinstance(op, HwReduce) and op.dim == "c":
-        tiles = u_kt * ur
-    return tiles
-
-
 def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
     op = profile.op
     t, m, n, ur, uc = (rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c"))
+    if isinstance(op, HwFused):
+        rows["cycles"] = _fused_cycles(profile, op, device, (t, m, n, ur, uc))
+        return
     rows["cycles"] = cost_cycles(
         profile.kind,
         arch=device.arch,
@@ -348,3 +322,26 @@ def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
             ublock_r=ur,
             ublock_c=uc,
         )
+
+
+def _fused_cycles(
+    profile: OpProfile, op: HwFused, device: DeviceSpec, block: tuple[np.ndarray, ...]
+) -> np.ndarray:
+    """The sum over the sub-ops; arithmetic on a value that waits in dest takes half (place-and-route 9.1, fused)."""
+    t, m, n, ur, uc = block
+    total = np.zeros(len(t))
+    for step in plan(op, device.arch):
+        part = cost_cycles(
+            step.fn,
+            arch=device.arch,
+            df=profile.operands[0].df,
+            acc_df=profile.acc_df,
+            fidelity=profile.fidelity,
+            t=t,
+            mblock_m=m,
+            mblock_n=n,
+            ublock_r=ur,
+            ublock_c=uc,
+        )
+        total += part * (FROM_DEST if step.from_dest and step.fn in ("add", "subtract", "multiply") else 1.0)
+    return np.rint(total).astype(np.int64)

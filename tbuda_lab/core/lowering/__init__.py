@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, Context, stored
 from tbuda_lab.core.lowering.dataformats import assign
+from tbuda_lab.core.lowering.fuse import addressed, fuse
 from tbuda_lab.core.lowering.hwops import HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
 from tbuda_lab.core.lowering.values import collapse
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import CompileOptions, Override
 
-__all__ = ["lower"]
+__all__ = ["lower", "lower_for"]
 
 _FAMILIES = (conv, eltwise, matmul, movement)  # imported for the lowerings they register
 
 
-def lower(graph: Graph, device: DeviceSpec, options: CompileOptions) -> Graph:
+def lower_for(
+    graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]
+) -> Graph:
+    """`lower`, with the ops that overrides name on their own: what is fused into another op has no name any more."""
+    lowered = lower(graph, device, options)
+    named = addressed(lowered, overrides)
+    return lower(graph, device, options, named) if named else lowered
+
+
+def lower(
+    graph: Graph, device: DeviceSpec, options: CompileOptions, keep: Collection[str] = ()
+) -> Graph:
     """The lowered graph of a canonical nD graph: hardware ops, TMs on edges, data formats set, legal on `device`.
+
+    keep: ops that are not fused with others.
 
     Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model.
     """
@@ -51,6 +67,8 @@ def lower(graph: Graph, device: DeviceSpec, options: CompileOptions) -> Graph:
     ctx.out.prune()
     legalise(ctx.out, device.arch)
     assign(ctx.out, device, options)
+    if options.enable_auto_fusing:
+        fuse(ctx.out, options, keep)
     return ctx.out
 
 

@@ -110,6 +110,21 @@ class HwBinary(HwOp):
         return self.fn
 
 
+@op("hw.fused")
+class HwFused(HwOp):
+    """Element-wise ops run as one, ublock by ublock; all have the output's tile shape.
+
+    steps: (fn, operands, slope, exp) per op, producers first; the last one gives the result. An operand n >= 0 is the
+    n-th of the fused op, one below 0 the result of step ~n. `fn` is that of `HwUnary` or `HwBinary`.
+    """
+
+    steps: tuple[tuple[str, tuple[int, ...], float, int], ...]
+
+    @property
+    def netlist_type(self) -> str:
+        return "fused_op"
+
+
 @op("hw.reduce")
 class HwReduce(HwOp):
     """Maximum over `dim`: "r" -> (z, 1 tile row, C), row 0 of each tile valid; "c" alike; "z": groups of z slices."""

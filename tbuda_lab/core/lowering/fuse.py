@@ -1,0 +1,222 @@
+"""Element-wise ops that feed each other become one fused op: one hop over the NoC and a set of cores less for each.
+
+A group grows from its last op upwards: a producer joins when everything that reads it is in the group already, so that
+nothing but the result leaves (compiler.md 1.3). Inside, a value goes on in the dest register or through a buffer of one
+ublock; `plan` says which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwUnary, tile_shape
+from tbuda_lab.core.options import CompileOptions, Override
+
+MAX_INPUTS = 8
+"""Operands of a fused op. The format allows more; each takes an input buffer and a stream of every core."""
+
+MAX_STEPS = 12
+_UNARY = frozenset(
+    ("exp", "log", "sqrt", "reciprocal", "sigmoid", "tanh", "gelu", "gelu_derivative", "lrelu", "abs", "power",
+     "sine", "cosine", "square")
+)  # fmt: skip
+_BINARY = frozenset(("add", "subtract", "multiply", "maximum"))
+_SYMMETRIC = frozenset(("add", "multiply"))
+_KEPT_OUT_OF_DEST = frozenset(("maximum",))
+_FACTS = ("intermed_df", "acc_df", "fidelity")
+
+Users = Mapping[str, list[tuple[str, int]]]
+
+
+def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = ()) -> None:
+    """Fuse in place. A fused op has the name of its last op; `attrs["fused"]` lists the names of all. Ops named in
+    `keep` or `options.op_names_dont_fuse` stay as they are."""
+    apart = {*keep, *options.op_names_dont_fuse}
+    users = graph.users()
+    taken: set[str] = set()
+    for node in reversed(graph.topological()):
+        if node.name in taken or not _fusable(graph, node, users, apart):
+            continue
+        group = _grow(graph, node, users, apart)
+        if len(group) > 1:
+            taken.update(group)
+            _replace(graph, node, group)
+            for source in node.sources:
+                users[source] = [u for u in users[source] if u[0] not in group]
+            for port, source in enumerate(node.sources):
+                users[source].append((node.name, port))
+    graph.resort()
+
+
+def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str]) -> bool:
+    op = node.op
+    if node.name in apart or node.attrs.get("inserted"):
+        return False
+    if isinstance(op, HwUnary):
+        if op.fn not in _UNARY or op.approximate:
+            return False
+    elif not isinstance(op, HwBinary) or op.fn not in _BINARY:
+        return False
+    if any(graph[u].kind is NodeKind.OUTPUT for u, _ in users[node.name]):
+        return False  # an untilized result comes from an op of its own
+    return not any(tm.name == "transpose" for edge in node.inputs for tm in edge.tms)
+
+
+def _grow(graph: Graph, last: Node, users: Users, apart: Collection[str]) -> set[str]:
+    """Names of the ops that become one with `last`."""
+    group = {last.name}
+    grown = True
+    while grown and len(group) < MAX_STEPS:
+        grown = False
+        for name in sorted({e.source for member in group for e in graph[member].inputs} - group):
+            node = graph[name]
+            if (
+                node.kind is NodeKind.OP
+                and all(user in group for user, _ in users[name])
+                and _fusable(graph, node, users, apart)
+                and _alike(node, last)
+                and not any(e.tms for member in group for e in graph[member].inputs if e.source == name)
+                and len(_operands(graph, group | {name})) <= MAX_INPUTS
+            ):
+                group.add(name)
+                grown = True
+                break
+    return group
+
+
+def _alike(node: Node, last: Node) -> bool:
+    """Whether the op can be a step before `last`: one shape, one set of formats, and no relu, which the packer does."""
+    return (
+        getattr(node.op, "relu", None) is None
+        and tile_shape(node.shape) == tile_shape(last.shape)
+        and node.df == last.df
+        and all(node.attrs.get(fact) == last.attrs.get(fact) for fact in _FACTS)
+    )
+
+
+def _operands(graph: Graph, group: Collection[str]) -> list[Edge]:
+    return [e for name in group for e in graph[name].inputs if e.source not in group]
+
+
+def _ordered(graph: Graph, last: str, group: Collection[str]) -> list[str]:
+    """The group, producers first, each right before its reader where it can be."""
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in order:
+            return
+        # what takes longer to make comes first: then the value made last is at hand
+        for edge in sorted(graph[name].inputs, key=lambda e: -_depth(graph, e.source, group)):
+            if edge.source in group:
+                visit(edge.source)
+        order.append(name)
+
+    visit(last)
+    return order
+
+
+def _depth(graph: Graph, name: str, group: Collection[str]) -> int:
+    return 1 + max((_depth(graph, e.source, group) for e in graph[name].inputs), default=0) if name in group else 0
+
+
+def _replace(graph: Graph, last: Node, group: Collection[str]) -> None:
+    order = _ordered(graph, last.name, group)
+    number = {name: k for k, name in enumerate(order)}
+    inputs: list[Edge] = []
+    steps: list[tuple[str, tuple[int, ...], float, int]] = []
+    for name in order:
+        op = graph[name].op
+        assert isinstance(op, (HwUnary, HwBinary))
+        refs: list[int] = []
+        for edge in graph[name].inputs:
+            if edge.source in number:
+                refs.append(~number[edge.source])
+            else:
+                refs.append(len(inputs))
+                inputs.append(edge)
+        slope, exp = (op.slope, op.exp) if isinstance(op, HwUnary) else (0.0, 0)
+        steps.append((op.fn, tuple(refs), slope, exp))
+    relu = getattr(last.op, "relu", None)
+    last.op = HwFused(tuple(steps), relu=relu)
+    last.inputs = tuple(inputs)
+    last.attrs["fused"] = tuple(order)
+    for name in order[:-1]:
+        del graph.nodes[name]
+
+
+# -- ops that the user names ---------------------------------------------------------------------------------------
+def addressed(graph: Graph, overrides: Sequence[Override]) -> frozenset[str]:
+    """Ops inside fused ops of `graph` that an override names: they have to stay ops of their own."""
+    inner = [name for node in graph.ops for name in node.attrs.get("fused", ())]
+    found: set[str] = set()
+    for record in overrides:
+        found.update(record.matches(inner))
+        value = record.value if isinstance(record.value, Mapping) else {}
+        readers = value.get("dest") or ()
+        found.update({readers} if isinstance(readers, str) else readers)
+    return frozenset(found & set(inner))
+
+
+# -- how the machine runs it ---------------------------------------------------------------------------------------
+@dataclasses.dataclass(frozen=True)
+class SubStep:
+    """One sub-op: operands and result are `inputN`, `intermedN`, `dest` or `output`; `pop`: buffers it empties."""
+
+    fn: str
+    inputs: tuple[str, ...]
+    output: str
+    pop: tuple[str, ...]
+    slope: float = 0.0
+    exp: int = 0
+
+    @property
+    def from_dest(self) -> bool:
+        return "dest" in self.inputs
+
+
+def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
+    """Where every value of a fused op lives: in dest if the very next sub-op is its only reader and may read dest
+    (netlist.md 2.3, F4), else in an intermediate buffer until its last reader."""
+    readers: dict[int, list[int]] = {k: [] for k in range(len(op.steps))}
+    for k, (_, refs, _, _) in enumerate(op.steps):
+        for ref in refs:
+            if ref < 0:
+                readers[~ref].append(k)
+    place: dict[int, str] = {}
+    free: list[int] = []
+    most = 0
+    found: list[SubStep] = []
+    for k, (fn, refs, slope, exp) in enumerate(op.steps):
+        names = [f"input{ref}" if ref >= 0 else place[~ref] for ref in refs]
+        if arch == "grayskull" and "dest" in names[1:]:
+            names.reverse()
+        used = sorted({~ref for ref in refs if ref < 0})
+        done = [place[j] for j in used if place[j] != "dest" and max(readers[j]) == k]
+        if k == len(op.steps) - 1:
+            place[k] = "output"
+        elif _by_dest(op, k, readers[k], arch):
+            place[k] = "dest"
+        else:
+            if not free:
+                free.append(most)
+                most += 1
+            place[k] = f"intermed{free.pop(0)}"
+        free = sorted([*free, *(int(name.removeprefix("intermed")) for name in done)])
+        found.append(SubStep(fn, tuple(names), place[k], tuple(done), slope, exp))
+    return tuple(found)
+
+
+def _by_dest(op: HwFused, k: int, readers: Sequence[int], arch: str) -> bool:
+    if list(readers) != [k + 1] or op.steps[k][0] in _KEPT_OUT_OF_DEST:
+        return False
+    fn, refs, _, _ = op.steps[k + 1]
+    if fn in _KEPT_OUT_OF_DEST:
+        return False
+    return arch != "grayskull" or refs[0] == ~k or fn in _SYMMETRIC
+
+
+def intermediates(steps: Sequence[SubStep]) -> int:
+    """Number of intermediate buffers."""
+    return len({s.output for s in steps if s.output.startswith("intermed")})

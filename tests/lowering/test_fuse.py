@@ -1,0 +1,155 @@
+"""Fused element-wise ops: the same numbers, one result, and only what the machine's registers and buffers allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tbuda_lab.core import ops
+from tbuda_lab.core.compiler import compile_graph
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.fuse import MAX_INPUTS, plan
+from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.session import ResizeOp, Session
+from tests.e2e.street import eager, pcc
+from tests.lowering.reference import run
+
+SHAPE = (1, 1, 64, 96)
+UNARY = (ops.Sigmoid(), ops.Tanh(), ops.Abs(), ops.LeakyRelu(0.1), ops.Sine())
+BINARY = (ops.Add(), ops.Subtract(), ops.Multiply(), ops.Maximum())
+
+
+def add(graph: Graph, name: str, op: ops.NdOp, *sources: str) -> str:
+    shape = op.infer(*(graph[s].shape for s in sources))
+    graph.add(Node(name, NodeKind.OP, shape, op, tuple(Edge(s) for s in sources)))
+    return name
+
+
+def finish(graph: Graph, *results: str) -> Graph:
+    for k, name in enumerate(results):
+        graph.add(Node(f"out{k}", NodeKind.OUTPUT, graph[name].shape, inputs=(Edge(name),)))
+    return graph
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Random element-wise graphs over three inputs; the last op and sometimes another one are read by matmuls."""
+    graph = Graph("random")
+    names = [graph.add(Node(f"x{i}", NodeKind.INPUT, SHAPE)).name for i in range(3)]
+    for k in range(draw(st.integers(2, 9))):
+        recent = names[-4:]
+        if draw(st.booleans()):
+            op, sources = draw(st.sampled_from(UNARY)), (draw(st.sampled_from(recent)),)
+        else:
+            op, sources = draw(st.sampled_from(BINARY)), (names[-1], draw(st.sampled_from(recent)))
+        names.append(add(graph, f"op{k}", op, *sources))
+    weights = np.random.default_rng(0).standard_normal((96, 32)).astype(np.float32)
+    graph.add(Node("w", NodeKind.PARAMETER, weights.shape, value=weights))
+    results = [add(graph, "mm", ops.Matmul(), names[-1], "w")]
+    if draw(st.booleans()) and len(names) > 5:
+        results.append(add(graph, "other", ops.Matmul(), names[-2], "w"))
+    return finish(graph, *results)
+
+
+def evaluated(graph: Graph, lowered: Graph) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return run(lowered, {n.name: rng.standard_normal(n.shape).astype(np.float32) for n in graph.inputs})
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(), st.sampled_from(["wormhole_b0", "grayskull"]))
+def test_fusing_changes_no_number_and_names_every_op_once(graph: Graph, arch: str) -> None:
+    device = load_device(arch)
+    plain = lower(graph, device, CompileOptions(enable_auto_fusing=False))
+    fused = lower(graph, device, CompileOptions())
+    want, got = evaluated(graph, plain), evaluated(graph, fused)
+    for name, values in want.items():
+        np.testing.assert_allclose(got[name], values, rtol=1e-9, atol=1e-9)
+    named = [name for node in fused.ops for name in node.attrs.get("fused", (node.name,))]
+    assert sorted(named) == sorted(node.name for node in plain.ops)
+    for node in fused.ops:
+        if isinstance(node.op, HwFused):
+            assert len(node.inputs) <= MAX_INPUTS and node.attrs["fused"][-1] == node.name
+
+
+@settings(deadline=None, max_examples=12)
+@given(graphs(), st.sampled_from(["wormhole_b0", "grayskull"]))
+def test_the_strict_check_takes_every_fused_op(graph: Graph, arch: str) -> None:
+    result = compile_graph(graph, arch)  # raises where a rule is broken
+    count = sum(isinstance(node.op, HwFused) for node in result.lowered.ops)
+    assert sum(op.type == "fused_op" for g in result.netlist.graphs.values() for op in g.ops.values()) == count
+
+
+def test_a_value_waits_in_dest_or_in_a_buffer() -> None:
+    chain = HwFused((("subtract", (0, 1), 0.0, 0), ("exp", (-1,), 0.0, 0), ("multiply", (2, -2), 0.0, 0)))
+    assert [(s.inputs, s.output) for s in plan(chain, "wormhole_b0")] == [
+        (("input0", "input1"), "dest"), (("dest",), "dest"), (("input2", "dest"), "output")
+    ]  # fmt: skip
+    assert plan(chain, "grayskull")[2].inputs == ("dest", "input2")  # there dest is operand 0
+    minus = HwFused((("exp", (0,), 0.0, 0), ("subtract", (1, -1), 0.0, 0)))
+    assert plan(minus, "wormhole_b0")[0].output == "dest"
+    assert plan(minus, "grayskull")[0].output == "intermed0"
+    assert plan(minus, "grayskull")[1].pop == ("intermed0",)
+    largest = HwFused((("exp", (0,), 0.0, 0), ("maximum", (-1, 1), 0.0, 0), ("exp", (-2,), 0.0, 0)))
+    assert [s.output for s in plan(largest, "wormhole_b0")] == ["intermed0", "intermed1", "output"]
+
+
+def test_what_is_read_elsewhere_ends_a_group() -> None:
+    graph = Graph("fork")
+    for name in ("x", "y"):
+        graph.add(Node(name, NodeKind.INPUT, (1, 1, 64, 64)))
+    shared = add(graph, "shared", ops.Add(), "x", "y")
+    add(graph, "left", ops.Sigmoid(), shared)
+    add(graph, "right", ops.Tanh(), "left")
+    finish(graph, add(graph, "mm", ops.Matmul(), shared, "right"))
+    lowered = lower(graph, load_device("wormhole_b0"), CompileOptions())
+    assert [n.attrs["fused"] for n in lowered.ops if isinstance(n.op, HwFused)] == [("left", "right")]
+
+
+def test_an_op_that_is_named_stays_an_op_of_its_own() -> None:
+    graph = Graph("named")
+    graph.add(Node("x", NodeKind.INPUT, (1, 1, 64, 64)))
+    last = "x"
+    for k, op in enumerate((ops.Sigmoid(), ops.Tanh(), ops.Abs(), ops.Sine())):
+        last = add(graph, f"op{k}", op, last)
+    finish(graph, add(graph, "mm", ops.Matmul(), last, last))
+    spec = load_device("wormhole_b0")
+    for options in (CompileOptions(op_names_dont_fuse=("op1",)), CompileOptions()):
+        overrides = () if options.op_names_dont_fuse else (Override("op_size", "op1", (1, 2)),)
+        result = compile_graph(graph, spec, options, overrides)
+        assert "op1" in result.placement.ops and "op2" not in result.placement.ops
+    assert result.placement.ops["op1"].size == (1, 2)
+
+
+class Gated(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 160), torch.nn.Linear(160, 64)
+        self.scale, self.shift = (torch.nn.Parameter(torch.randn(160)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.up(x) * self.scale + self.shift
+        return self.down(torch.relu(torch.tanh(h) * torch.sigmoid(y) - torch.exp(-y.abs())))
+
+
+@pytest.mark.parametrize("device", ["n150", "e150"])
+def test_a_fused_model_gives_what_torch_gives(device: str) -> None:
+    torch.manual_seed(0)
+    model, inputs = Gated().eval(), (torch.randn(1, 96, 64), torch.randn(1, 96, 160))
+    session = Session(model, inputs, device=device)
+    result = session.compile()
+    fused = [n for n in result.lowered.ops if isinstance(n.op, HwFused)]
+    assert fused and fused[-1].op.relu is not None
+    assert sum(isinstance(n.op, HwMatmul) for n in result.lowered.ops) == 2
+    (got,) = session.run([inputs])
+    assert pcc(torch.as_tensor(np.asarray(got)), eager(model, inputs)) > 0.999
+    inner = fused[0].attrs["fused"][0]
+    session.apply(ResizeOp(inner, (1, 1)))
+    again = session.compile()
+    assert again.placement.ops[inner].size == (1, 1)
