@@ -18,6 +18,8 @@ from tbuda_lab.sim.arrays import Array, shape_text
 from tbuda_lab.sim.executor import Executor
 from tbuda_lab.sim.io import QueueIo, ViewIo
 
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can hold
+
 
 def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode: str = "golden",
              arch: str | None = None, params: Mapping[str, int] | None = None, seed: int = 0) -> list[str]:
@@ -105,13 +107,17 @@ def read_archive(path: str | Path) -> dict[str, Array]:
 
 
 def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
-    """Writes an .npz under a temporary name and renames it. Raises `OutputError`."""
+    """Writes an .npz under a temporary name and renames it; equal arrays give equal bytes. Raises `OutputError`."""
     target = Path(path)
     temporary = ""
     try:
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, suffix=".tmp", delete=False) as file:
             temporary = file.name
-            np.savez(file, allow_pickle=False, **arrays)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+                for name, array in arrays.items():  # not np.savez: a queue may be called "file", and it writes the time
+                    member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+                    with archive.open(member, "w", force_zip64=True) as stream:
+                        np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except OSError as error:

@@ -5,6 +5,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, NetlistError, OutputError
+from tbuda_lab.sim import files
 from tbuda_lab.sim.files import run_file
 from tests.sim.build import Net
 from tests.sim.test_programs import ONE, cache, gradient, ones
@@ -122,3 +123,17 @@ def test_integer_and_raw_outputs_are_int32(tmp_path):
         assert found["out"].dtype == np.int32 and (found["out"] == 127).all()
         # words run tile after tile: the first tile is the upper one now, its words the first 1024 as before
         np.testing.assert_array_equal(found["moved"].reshape(-1), words.reshape(-1))
+
+
+def test_queues_of_any_name_and_equal_bytes(tmp_path):
+    """Names that are keywords of NumPy's own writer, or hold a slash."""
+    arrays = {"file": np.ones((1, 1, 2, 2), np.float32), "allow_pickle": np.zeros((1, 1, 2, 2), np.int32),
+              "a/b.c": np.full((2, 1, 2, 2), 3, np.float32), "é": np.ones((1, 1, 1, 1), np.float32)}
+    files.write_archive(tmp_path / "one.npz", arrays)
+    files.write_archive(tmp_path / "two.npz", arrays)
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    with np.load(tmp_path / "one.npz", allow_pickle=False) as found:
+        assert sorted(found.files) == sorted(arrays)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array)
+    assert sorted(files.read_archive(tmp_path / "two.npz")) == sorted(arrays)
