@@ -52,6 +52,12 @@ class Setting:
     written: QueueSetting
     values: dict[str, int]
 
+    def agrees(self, other: Setting) -> bool:
+        """Whether both say the same; what one leaves out it says by its default."""
+        one, two = self.values, other.values
+        return all(one.get(key, 0) == two.get(key, 0) for key in {**one, **two}
+                   if key != "rd_ptr_autoinc" or (key in one and key in two))
+
 
 class ProgramRun:
     """One call of a program. `statics` are its static variables, which outlive the call."""
@@ -205,7 +211,7 @@ class ProgramRun:
         merged: dict[str, Setting] = {}
         for one in waiting.values():
             for queue, setting in one.items():
-                if queue in merged and merged[queue].values != setting.values:
+                if queue in merged and not merged[queue].agrees(setting):
                     raise self._error("G5", f"graphs {', '.join(epoch)} run together and set {queue!r} differently",
                                       "settings of one queue in one temporal epoch must be the same")
                 merged[queue] = setting
