@@ -12,11 +12,14 @@ from html import escape
 from typing import Any
 
 from tbuda_lab.core.errors import OutputError
-from tbuda_lab.core.frames import Frame, session_frames
+from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import twins
 from tbuda_lab.widgets.status import StatusBoard
+
+BATCH = 8
+"""Inputs of the timeline."""
 
 PAGE = pathlib.Path(__file__).parent / "static" / "page.js"
 
@@ -34,6 +37,7 @@ def report_html(session: Session, comparisons: Sequence[Comparison] = ()) -> str
     except FileNotFoundError:
         raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     frames = session_frames(session.result, session.device, session.problems, session.name, comparisons)
+    frames += _timeline(session)
     return page_html(f"{session.name} on {session.device.name}", frames, _status(session), script)
 
 
@@ -97,6 +101,14 @@ def document(title: str, frames: Sequence[Frame], status: Mapping[str, Any], scr
 def _embed(frame: Frame) -> dict[str, Any]:
     header, buffer = frame.pack()
     return {"header": header, "data": base64.b64encode(buffer).decode("ascii")}
+
+
+def _timeline(session: Session) -> list[Frame]:
+    """The placement in time for a few inputs, as coarse as a page without a kernel can carry it."""
+    if session.result is None or not isinstance(session, Session):
+        return []
+    found = session.timeline(BATCH)
+    return [trace_frame(found, session.rev), *static_tiles(found.trace)]
 
 
 def _status(session: Session) -> dict[str, Any]:

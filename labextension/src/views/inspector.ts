@@ -51,14 +51,16 @@ export class Inspector {
   private one(name: string, chosen: number[]): (HTMLElement | string)[] {
     const { ops } = this;
     const made: (HTMLElement | string)[] = [h('header', {}, h('strong', { title: name }, name))];
-    made.push(...this.origin(name));
     const op = chosen[0];
+    if (ops && op !== undefined && chosen.length === 1) {
+      this.compare.offer(ops.name[op]!);
+      made.push(this.compare.element);
+    }
+    made.push(...this.origin(name));
     if (ops && chosen.length > 1) {
       made.push(h('h4', {}, `Placed as ${chosen.length} ops`), this.links(chosen));
     } else if (ops && op !== undefined) {
       made.push(definition(numbers(ops, op), 'tb-facts'));
-      this.compare.offer(ops.name[op]!);
-      made.push(this.compare.element);
       this.knobs.offer(ops.name[op]!);
       made.push(this.knobs.element);
       if (ops.into(op).length) made.push(h('h4', { class: 'tb-in' }, 'Fed by'), this.links(ops.into(op)));

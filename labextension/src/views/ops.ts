@@ -1,6 +1,7 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
 import type { Frame } from './frame.js';
 import { Matcher } from './names.js';
+import type { Checks } from './trace/checks.js';
 
 export class Ops {
   readonly name: string[];
@@ -24,6 +25,8 @@ export class Ops {
   readonly epochs: number;
   readonly byEpoch: number[][];
   readonly slowest: Float64Array;
+  /** How ops compare with torch, once they were compared. */
+  checks: Checks | null = null;
   private readonly producers: number[][];
   private readonly consumers: number[][];
 

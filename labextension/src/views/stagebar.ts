@@ -1,16 +1,28 @@
-/** The stages of a compile and run, with progress, time, and a way to stop. */
+/** The stages of a compile and run, with progress, time, and ways to stop, pause and step. */
 import { h, seconds } from './dom.js';
+import { shortName } from './grid/draw.js';
 import type { Store } from './store.js';
 
 const GLYPH = { pending: '○', running: '◐', done: '●', failed: '✕', cancelled: '◌' } as const;
 
 export class StageBar {
-  readonly element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' });
+  readonly element: HTMLElement;
+  private readonly list = h('ol', { 'aria-label': 'Stages' });
+  private readonly message = h('span', { class: 'tb-message', 'aria-live': 'polite' });
+  private readonly device = h('span', { class: 'tb-device' });
+  private readonly buttons = h('span', { class: 'tb-run-buttons', role: 'group', 'aria-label': 'Run' });
+  private readonly fill = h('i', {});
+  private readonly progress = h('div', {
+    class: 'tb-progress', role: 'progressbar', 'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-label': 'Progress'
+  }, this.fill);
   private readonly stops: (() => void)[] = [];
+  private shown = '';
 
   constructor(private readonly store: Store) {
+    this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' },
+      this.list, this.device, this.buttons, this.message, this.progress);
     this.stops.push(store.on('status', () => this.render()), store.on('frame', key => {
-      if (key === 'summary') this.render();
+      if (key === 'summary' || key === 'live' || key === 'ops' || key === 'checks') this.render();
     }));
     this.render();
   }
@@ -20,30 +32,50 @@ export class StageBar {
   }
 
   private render(): void {
-    const { status, host } = this.store;
-    const device = this.store.frames.get('summary')?.meta['device'];
+    const { status, frames } = this.store;
+    const device = frames.get('summary')?.meta['device'];
+    const live = frames.get('live')?.meta;
+    const [going, paused] = [status.running && live?.['running'] === true, status.running && live?.['paused'] === true];
     const share = status.total > 0 ? Math.min(1, status.done / status.total) : 0;
-    this.element.dataset['tbState'] = status.failed ? 'failed' : status.running ? 'running' : 'idle';
-    this.element.replaceChildren(
-      h('ol', { 'aria-label': 'Stages' }, ...status.stages.map(stage =>
-        h('li', { class: `tb-step tb-${stage.state}`, 'data-tb-step': stage.name, 'data-tb-state': stage.state, title: stage.detail },
-          h('span', { class: 'tb-dot', 'aria-label': stage.state, role: 'img' }, GLYPH[stage.state]), stage.name,
-          stage.seconds === null ? '' : h('small', {}, seconds(stage.seconds))))),
-      h('span', { class: 'tb-message', 'aria-live': 'polite' }, status.message),
-      typeof device === 'string' ? h('span', { class: 'tb-device' }, device) : '',
-      host.live
-        ? status.running
-          ? h('button', {
-              type: 'button', class: 'tb-button tb-cancel', 'data-tb-action': 'cancel', disabled: !status.cancellable,
-              onclick: () => host.send({ type: 'cancel' })
-            }, 'Cancel')
-          : h('button', {
-              type: 'button', class: 'tb-button', 'data-tb-action': 'run', title: 'Compile and run again',
-              onclick: () => host.send({ type: 'start' })
-            }, 'Run')
-        : '',
-      h('div', { class: 'tb-progress', role: 'progressbar', 'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-label': 'Progress',
-        'aria-valuenow': Math.round(100 * share), hidden: !status.running },
-      h('i', { style: `width:${100 * share}%` })));
+    this.element.dataset['tbState'] = status.failed ? 'failed' : paused ? 'paused' : status.running ? 'running' : 'idle';
+    this.list.replaceChildren(...status.stages.map(stage =>
+      h('li', { class: `tb-step tb-${stage.state}`, 'data-tb-step': stage.name, 'data-tb-state': stage.state, title: stage.detail },
+        h('span', { class: 'tb-dot', 'aria-label': stage.state, role: 'img' }, GLYPH[stage.state]), stage.name,
+        stage.seconds === null ? '' : h('small', {}, seconds(stage.seconds)))));
+    const at = live && going ? `input ${Number(live['input']) + 1} of ${String(live['total'])}, epoch ${String(live['epoch'])}` : '';
+    const last = live?.['op'];
+    const op = typeof last === 'string' && last ? `, ${shortName(last)} done` : '';
+    this.message.textContent = paused ? `Paused: ${at}${op}` : going ? `Running ${at}${op}` : status.message;
+    this.device.textContent = typeof device === 'string' ? device : '';
+    this.progress.setAttribute('aria-valuenow', String(Math.round(100 * share)));
+    this.progress.hidden = !status.running;
+    this.fill.style.width = `${100 * share}%`;
+    this.offer(going, paused);
+  }
+
+  /** The buttons stay the same elements while what they offer does: a press is not lost to a report. */
+  private offer(going: boolean, paused: boolean): void {
+    const { host, status, frames } = this.store;
+    const placed = frames.has('ops');
+    const state = [host.live, status.running, status.cancellable, going, paused, placed].join();
+    if (state === this.shown) return;
+    this.shown = state;
+    const button = (action: string, text: string, title: string, message: Record<string, unknown>, disabled = false) => h('button', {
+      type: 'button', class: `tb-button${action === 'cancel' ? ' tb-cancel' : ''}`, 'data-tb-action': action, title, disabled,
+      onclick: () => host.send(message)
+    }, text);
+    const steps = () => [
+      button('run-step-input', 'Step input', 'Run to the end of this input and pause', { type: 'step', of: 'input' }),
+      button('run-step-epoch', 'Step epoch', 'Run to the end of this epoch and pause', { type: 'step', of: 'epoch' })];
+    const made: HTMLElement[] = [];
+    if (host.live && status.running) {
+      if (paused) made.push(button('run-pause', 'Resume', 'Go on without stopping', { type: 'resume' }), ...steps());
+      else if (going) made.push(button('run-pause', 'Pause', 'Stand before the next op', { type: 'pause' }));
+      made.push(button('cancel', 'Cancel', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
+    } else if (host.live) {
+      if (placed) made.push(...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' }));
+      made.push(button('run', 'Run', 'Compile and run again', { type: 'start' }));
+    }
+    this.buttons.replaceChildren(...made);
   }
 }

@@ -28,6 +28,8 @@ export interface Look {
   paint: (node: number) => Paint;
   selected: ReadonlySet<number>;
   hover: number;
+  /** How a node compares with torch: true good, false bad, null not compared. */
+  badge?: (node: number) => boolean | null;
   /** Nodes that the search keeps; null when nothing is searched. */
   matches: ReadonlySet<number> | null;
 }
@@ -178,7 +180,11 @@ function boxes(
     const [x, y, w, h] = scene.box(item);
     if (!seen(x - 6, y - 6, w + 12, h + 12)) continue;
     if (kind === GROUP) closed(ctx, scene, look, ref, [x, y, w, h], hair, readable);
-    else node(ctx, scene, look, ref, [x, y, w, h], hair, readable, rich);
+    else {
+      node(ctx, scene, look, ref, [x, y, w, h], hair, readable, rich);
+      const good = look.badge?.(ref) ?? null;
+      if (good !== null) badge(ctx, good, x + w - 4, y + 3, readable);
+    }
   }
   ctx.globalAlpha = 1;
 }
@@ -281,4 +287,28 @@ function caret(ctx: CanvasRenderingContext2D, x: number, y: number, open: boolea
 function rounded(ctx: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, r: number): void {
   ctx.beginPath();
   ctx.roundRect(x, y, w, h, Math.min(r, w / 2, h / 2));
+}
+
+/** Green tick or red cross at the corner of a node. */
+function badge(ctx: CanvasRenderingContext2D, good: boolean, x: number, y: number, readable: boolean): void {
+  ctx.globalAlpha = 1;
+  ctx.fillStyle = good ? '#1b7f4b' : '#c0271d';
+  ctx.beginPath();
+  ctx.arc(x, y, good ? 5 : 7, 0, 2 * Math.PI);
+  ctx.fill();
+  if (!readable) return;
+  ctx.strokeStyle = '#ffffff';
+  ctx.lineWidth = 1.4;
+  ctx.beginPath();
+  if (good) {
+    ctx.moveTo(x - 2.3, y + 0.2);
+    ctx.lineTo(x - 0.6, y + 2);
+    ctx.lineTo(x + 2.4, y - 1.8);
+  } else {
+    ctx.moveTo(x - 2.4, y - 2.4);
+    ctx.lineTo(x + 2.4, y + 2.4);
+    ctx.moveTo(x + 2.4, y - 2.4);
+    ctx.lineTo(x - 2.4, y + 2.4);
+  }
+  ctx.stroke();
 }

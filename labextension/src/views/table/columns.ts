@@ -36,6 +36,10 @@ export const COLUMNS: TableColumn[] = [
     id: 'load', label: 'Load', title: 'cycles over those of the slowest op of the epoch', width: 126, text: false,
     value: (o, i) => o.load(i), show: (o, i) => percent(o.load(i))
   },
+  {
+    id: 'pcc', label: 'PCC', title: 'correlation of the output with torch, once ops were checked', width: 92, text: false,
+    value: (o, i) => o.checks?.of(o.name[i]!)?.pcc ?? 2, show: (o, i) => pccText(o, i)
+  },
   pair('grid', 'Grid', 'rows × columns of cores', 'rows', 'cols', 60),
   {
     id: 'at', label: 'At', title: 'row, column of the top left core', width: 50, text: false,
@@ -57,3 +61,8 @@ export const COLUMNS: TableColumn[] = [
   { id: 'stream', label: 't-stream', title: 'direction of t-streaming', width: 84, text: true, value: (o, i) => o.stream[i]!, show: (o, i) => o.stream[i]! },
   plain('chip', 'Chip', 'chip', 60)
 ];
+
+function pccText(ops: Ops, op: number): string {
+  const check = ops.checks?.of(ops.name[op]!);
+  return check ? `${check.good ? '✓' : '✕'} ${check.pcc.toFixed(5)}` : '';
+}

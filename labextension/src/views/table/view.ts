@@ -3,6 +3,7 @@ import { h } from '../dom.js';
 import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
+import { Checks } from '../trace/checks.js';
 import { COLUMNS } from './columns.js';
 
 const ROW = 26;
@@ -46,6 +47,7 @@ export class TableView {
     this.stops.push(
       store.on('frame', key => {
         if (key === 'ops') this.load();
+        if (key === 'checks') this.checked();
       }),
       store.on('epoch', () => {
         if (this.only.checked) this.arrange();
@@ -83,8 +85,14 @@ export class TableView {
   private load(): void {
     const frame = this.store.frames.get('ops');
     this.ops = frame ? new Ops(frame) : null;
-    this.arrange();
+    this.checked();
     this.follow(true);
+  }
+
+  private checked(): void {
+    const frame = this.store.frames.get('checks');
+    if (this.ops) this.ops.checks = frame ? new Checks(frame) : null;
+    this.arrange();
   }
 
   private sortBy(id: string): void {
@@ -184,6 +192,7 @@ export class TableView {
       cell.append(h('i', { class: 'tb-load' }, h('b', { style: `width:${100 * load}%;background:${paint.fill};border-color:${paint.edge}` })),
         ops.isBottleneck(op) ? `▲ ${shown}` : shown);
     } else cell.append(shown);
+    if (id === 'pcc' && shown) cell.classList.add(shown.startsWith('✓') ? 'tb-pass' : 'tb-fail');
     return cell;
   }
 }

@@ -1,0 +1,151 @@
+/** What lies over the tiles of the core grid: a moment of the timeline, the progress of a run, how ops compare with torch. */
+import { svg } from '../dom.js';
+import type { Frame } from '../frame.js';
+import type { Geometry } from '../grid/geometry.js';
+import type { Ops } from '../ops.js';
+import type { Store } from '../store.js';
+import { isDark } from '../theme.js';
+import { Checks } from './checks.js';
+import { kindPaints, KINDS, patterns } from './paint.js';
+import { playheadOf, type Moment } from './shared.js';
+
+const BAND = 12; // height of the band that says what a tile does
+let serial = 0;
+
+export class Activity {
+  private readonly stops: (() => void)[] = [];
+  private ops: Ops | null = null;
+  private geometry: Geometry | null = null;
+  private drawing: SVGSVGElement | null = null;
+  private running = false;
+  private epoch = -1;
+
+  constructor(private readonly store: Store, private readonly plane: HTMLElement) {
+    this.stops.push(
+      playheadOf(store).on(() => this.moment()),
+      store.on('frame', key => {
+        if (key === 'live') this.reported();
+        if (key === 'checks') this.checks();
+      }));
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  /** The grid was drawn anew. */
+  redrawn(ops: Ops | null, geometry: Geometry | null, drawing: SVGSVGElement | null): void {
+    [this.ops, this.geometry, this.drawing] = [ops, geometry, drawing];
+    this.moment();
+    this.progress();
+    this.checks();
+  }
+
+  /** The grid goes along with the run from epoch to epoch; a person may look elsewhere meanwhile. */
+  private reported(): void {
+    const meta = this.store.frames.get('live')!.meta;
+    const [running, epoch] = [meta['running'] === true, Number(meta['epoch'])];
+    if (running !== this.running) {
+      this.running = running;
+      this.moment();
+    }
+    if (running && epoch !== this.epoch) {
+      this.epoch = epoch;
+      this.store.setEpoch(epoch);
+    }
+    if (!running) this.epoch = -1;
+    this.progress();
+  }
+
+  private tile(op: string): SVGGElement | null {
+    return this.drawing?.querySelector<SVGGElement>(`.tb-tile[data-tb-op="${CSS.escape(op)}"]`) ?? null;
+  }
+
+  private layer(name: string): SVGGElement | null {
+    const plane = this.drawing?.querySelector<SVGGElement>('.tb-tiles')?.parentElement as SVGGElement | null | undefined;
+    if (!plane) return null;
+    plane.querySelector(`:scope > .${name}`)?.remove();
+    const made = svg('g', { class: name, 'pointer-events': 'none' });
+    plane.append(made);
+    return made;
+  }
+
+  /** Bands in the tiles: what each op does at the playhead. */
+  private moment(): void {
+    const { geometry, store, plane } = this;
+    const moment: Moment | null = playheadOf(store).moment;
+    const layer = this.layer('tb-doing');
+    const running = store.frames.get('live')?.meta['running'] === true;
+    const here = moment !== null && !running && moment.epoch === store.epoch && geometry !== null && layer !== null;
+    plane.classList.toggle('tb-at-moment', here);
+    this.drawing?.querySelectorAll<SVGGElement>('.tb-tile').forEach(tile => {
+      tile.classList.remove('tb-active');
+      delete tile.dataset['tbDoing'];
+    });
+    if (!here) return;
+    const dark = isDark();
+    const id = `tb-doing-${++serial}`;
+    layer.append(patterns(id, dark));
+    const paints = kindPaints(dark);
+    for (const doing of moment.doing) {
+      const tile = this.tile(doing.op);
+      if (!tile) continue;
+      tile.classList.add('tb-active');
+      tile.dataset['tbDoing'] = KINDS[doing.kind]!;
+      const [row, col, rows, cols] = doing.cores;
+      const [x, y, w, h] = geometry.box({ row, col, rows, cols });
+      const top = y + h - BAND - 2;
+      layer.append(svg('rect', { x: x + 2, y: top, width: w - 4, height: BAND, rx: 3, fill: `url(#${id}-${doing.kind})`, stroke: paints[doing.kind]!.ink }));
+      if (w > 40 && doing.input >= 0) layer.append(svg('text', { x: x + w / 2, y: top + BAND - 3, 'text-anchor': 'middle' }, `in ${doing.input}`));
+    }
+  }
+
+  /** Progress of the run as a fill of each tile; the op at work has a frame. */
+  private progress(): void {
+    const { ops, geometry, store } = this;
+    const frame: Frame | undefined = store.frames.get('live');
+    const layer = this.layer('tb-progress-layer');
+    this.drawing?.querySelectorAll('.tb-now').forEach(tile => tile.classList.remove('tb-now'));
+    this.plane.toggleAttribute('data-tb-running', frame?.meta['running'] === true);
+    if (!ops || !geometry || !layer || frame?.meta['running'] !== true) return;
+    const done = frame.column('done');
+    const total = Math.max(1, Number(frame.meta['total']));
+    for (const op of ops.byEpoch[store.epoch] ?? []) {
+      const tile = this.tile(ops.name[op]!);
+      const share = Math.min(1, (done[op] ?? 0) / total);
+      tile?.setAttribute('data-tb-done', String(Math.round(100 * share)));
+      if (ops.name[op] === frame.meta['op']) tile?.classList.add('tb-now');
+      if (!share || !ops.get('rows', op)) continue;
+      const at = { row: ops.get('row', op), col: ops.get('col', op), rows: ops.get('rows', op), cols: ops.get('cols', op) };
+      const [x, y, w, h] = geometry.box(at);
+      layer.append(svg('rect', { class: 'tb-done-share', x, y, width: w * share, height: h, rx: 4 }),
+        svg('rect', { class: 'tb-done-bar', x, y: y + h - 4, width: w * share, height: 4, rx: 2 }));
+    }
+    for (const name of (frame.meta['stalled'] as string[] | undefined) ?? []) {
+      const op = ops.indexOf.get(name);
+      if (op === undefined || ops.epochOf(op) !== store.epoch) continue;
+      const [x, y] = geometry.box({ row: ops.get('row', op), col: ops.get('col', op), rows: 1, cols: 1 });
+      layer.append(svg('text', { class: 'tb-live-stall', x: x + 5, y: y + 13 }, '⚠'));
+    }
+  }
+
+  /** Badges: the correlation of each op with torch. */
+  private checks(): void {
+    const { ops, geometry, store } = this;
+    const layer = this.layer('tb-checks');
+    const frame = store.frames.get('checks');
+    if (!ops || !geometry || !layer || !frame) return;
+    const checks = new Checks(frame);
+    for (const op of ops.byEpoch[store.epoch] ?? []) {
+      const check = checks.of(ops.name[op]!);
+      if (!check || !ops.get('rows', op)) continue;
+      const at = { row: ops.get('row', op), col: ops.get('col', op), rows: ops.get('rows', op), cols: ops.get('cols', op) };
+      const [x, y, w] = geometry.box(at);
+      const first = check.op === checks.first;
+      const look = `tb-check tb-check-${check.good ? 'good' : 'bad'}${first ? ' tb-check-first' : ''}`;
+      this.tile(check.op)?.setAttribute('data-tb-pcc', check.pcc.toFixed(5));
+      layer.append(svg('g', { class: look, transform: `translate(${x + w - 9} ${y + 9})` },
+        svg('circle', { r: first ? 8 : 6 }), svg('text', { y: 3.5 }, check.good ? '✓' : '✕')));
+    }
+  }
+}

@@ -1,0 +1,80 @@
+/** How each op's tensor compares with torch. */
+import { h } from '../dom.js';
+import type { Frame } from '../frame.js';
+import type { Store } from '../store.js';
+
+export interface Check {
+  op: string;
+  pcc: number;
+  maxAbs: number;
+  scale: number;
+  good: boolean;
+  /** First tile (slice, row, column) that differs by more than the limit; null where none does. */
+  tile: [number, number, number] | null;
+  tiles: [number, number, number];
+}
+
+export class Checks {
+  readonly wanted: number;
+  /** The first op of the schedule that fails; "" where none does. */
+  readonly first: string;
+  private readonly at: Map<string, number>;
+
+  constructor(readonly frame: Frame) {
+    this.wanted = Number(frame.meta['wanted']);
+    this.first = typeof frame.meta['first'] === 'string' ? frame.meta['first'] : '';
+    this.at = new Map(frame.text('check_op').map((name, i) => [name, i]));
+  }
+
+  of(op: string): Check | null {
+    const i = this.at.get(op);
+    if (i === undefined) return null;
+    const read = (column: string) => this.frame.column(`check_${column}`)[i]!;
+    const z = read('tile_z');
+    const pcc = read('pcc');
+    return {
+      op, pcc, maxAbs: read('max_abs'), scale: read('scale'), good: pcc >= this.wanted,
+      tile: z < 0 ? null : [z, read('tile_r'), read('tile_c')], tiles: [read('tiles_z'), read('tiles_r'), read('tiles_c')]
+    };
+  }
+
+  get failures(): string[] {
+    return [...this.at.keys()].filter(op => !this.of(op)!.good);
+  }
+}
+
+/** The tensor compare of one op, for the inspector: numbers, the first tile that differs, a link to the first failure. */
+export function compareCard(store: Store, op: string): HTMLElement | null {
+  const frame = store.frames.get('checks');
+  const checks = frame && new Checks(frame);
+  const check = checks?.of(op);
+  if (!checks || !check) return null;
+  const rows: [string, string][] = [
+    ['PCC', `${check.pcc.toFixed(6)}, ${check.good ? 'at least' : 'below'} ${checks.wanted}`],
+    ['largest difference', `${check.maxAbs.toPrecision(3)} of ${check.scale.toPrecision(3)}`],
+    ['tiles', check.tiles.join(' × ')],
+    ['first differing tile', check.tile ? `slice ${check.tile[0]}, row ${check.tile[1]}, column ${check.tile[2]}` : 'none']
+  ];
+  const link = checks.first && checks.first !== op
+    ? h('button', {
+        type: 'button', class: 'tb-link', 'data-tb-action': 'first-failure', title: checks.first,
+        onclick: () => store.select([checks.first], 'inspector')
+      }, 'The first op that fails')
+    : '';
+  return h('div', { class: `tb-compare ${check.good ? 'tb-good' : 'tb-bad'}`, 'data-tb-compare': op, 'data-tb-verdict': check.good ? 'pass' : 'fail' },
+    h('h4', {}, `${check.good ? '✓' : '✕'} Compared with torch${checks.first === op ? ': the first op that fails' : ''}`),
+    h('dl', { class: 'tb-facts' }, ...rows.flatMap(([term, text]) => [h('dt', {}, term), h('dd', {}, text)])), link);
+}
+
+/** Whether a node of a stage agrees with torch, null where that is not known. */
+export type Badges = (stage: string, node: string) => boolean | null;
+
+/** Lowered nodes by their run, nodes of other stages by the stage before. */
+export function badgesOf(frame: Frame): Badges {
+  const checks = new Checks(frame);
+  const stages = new Map<string, boolean>();
+  const pcc = frame.column('stage_pcc');
+  const nodes = frame.text('stage_node');
+  frame.text('stage_stage').forEach((stage, i) => stages.set(`${stage}/${nodes[i]!}`, pcc[i]! >= checks.wanted));
+  return (stage, node) => (stage === 'lowered' ? (checks.of(node)?.good ?? null) : (stages.get(`${stage}/${node}`) ?? null));
+}

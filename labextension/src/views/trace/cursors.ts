@@ -1,0 +1,82 @@
+/** Two cursors and the distance between them. */
+import { h } from '../dom.js';
+
+export class Cursors {
+  readonly element = h('div', { class: 'tb-cursors' });
+  private readonly at: number[] = [];
+  private moved = -1;
+
+  /** text: how a distance is written. moves: called when a cursor is dragged or pushed by keys. */
+  constructor(
+    private readonly place: { toX: (cycle: number) => number; toCycle: (x: number) => number; width: () => number },
+    private readonly text: (cycles: number) => string
+  ) {}
+
+  get all(): readonly number[] {
+    return this.at;
+  }
+
+  /** A new cursor; a third one takes the place of the nearer. */
+  add(cycle: number): void {
+    if (this.at.length < 2) this.at.push(cycle);
+    else this.at[Math.abs(this.at[0]! - cycle) <= Math.abs(this.at[1]! - cycle) ? 0 : 1] = cycle;
+    this.render();
+  }
+
+  clear(): void {
+    this.at.length = 0;
+    this.render();
+  }
+
+  render(): void {
+    const { toX, width } = this.place;
+    const inside = (x: number) => x >= -1 && x <= width() + 1;
+    this.element.replaceChildren(...this.at.map((cycle, i) => {
+      const x = toX(cycle);
+      const made = h('div', {
+        class: 'tb-cursor', tabindex: 0, role: 'slider', 'data-tb-cursor': 'ab'[i]!, style: `left:${x}px`, hidden: !inside(x),
+        'aria-label': `cursor ${'AB'[i]!}`, 'aria-valuenow': Math.round(cycle), 'aria-valuetext': this.text(cycle)
+      }, h('i', {}, 'AB'[i]));
+      this.drag(made, i);
+      return made;
+    }));
+    if (this.at.length === 2) {
+      const [a, b] = [...this.at].sort((p, q) => p - q) as [number, number];
+      const middle = Math.max(70, Math.min(width() - 70, (toX(a) + toX(b)) / 2));
+      const [left, right] = [Math.max(0, toX(a)), Math.min(width(), toX(b))];
+      if (right > left) this.element.append(h('div', { class: 'tb-between', style: `left:${left}px;width:${right - left}px` }));
+      this.element.append(h('output', { class: 'tb-bubble', 'data-tb-difference': Math.round(b - a), style: `left:${middle}px` }, `Δ ${this.text(b - a)}`));
+    }
+    if (this.moved >= 0) this.element.querySelectorAll<HTMLElement>('.tb-cursor')[this.moved]?.focus();
+  }
+
+  private drag(handle: HTMLElement, i: number): void {
+    handle.addEventListener('pointerdown', event => {
+      if (event.button || event.shiftKey) return;
+      event.stopPropagation();
+      event.preventDefault();
+      const origin = this.element.getBoundingClientRect().left;
+      const move = (e: PointerEvent) => {
+        this.at[i] = this.place.toCycle(e.clientX - origin);
+        this.render();
+      };
+      const up = () => {
+        window.removeEventListener('pointermove', move);
+        window.removeEventListener('pointerup', up);
+      };
+      window.addEventListener('pointermove', move);
+      window.addEventListener('pointerup', up);
+    });
+    handle.addEventListener('keydown', event => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (event.key === 'Delete') this.at.splice(i, 1);
+      else if (step) this.at[i] = this.place.toCycle(this.place.toX(this.at[i]!) + step * (event.altKey ? 1 : 8));
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.moved = step ? i : -1;
+      this.render();
+      this.moved = -1;
+    });
+  }
+}

@@ -1,0 +1,146 @@
+/** Tiles of a trace: which are needed for a window, which are there, which are on their way. */
+import type { Frame } from '../frame.js';
+import type { TraceModel } from './model.js';
+
+const KEPT = 500;
+const PATIENCE = 4000; // ms after which an unanswered question is asked again
+
+/** Spans of one block of lanes over one stretch of time. */
+export class Tile {
+  readonly level: number;
+  readonly index: number;
+  readonly block: number;
+  readonly exact: boolean;
+  readonly start: Float64Array;
+  readonly end: Float64Array;
+  readonly kind: ArrayLike<number>;
+  readonly input: ArrayLike<number>;
+  readonly share: ArrayLike<number> | null;
+  /** Where each lane's spans begin; one more at the end. */
+  readonly offsets: Int32Array;
+  readonly from: number;
+  readonly to: number;
+
+  constructor(frame: Frame, model: TraceModel) {
+    const { meta } = frame;
+    this.level = Number(meta['level']);
+    this.index = Number(meta['index']);
+    this.block = Number(meta['block']);
+    this.exact = meta['exact'] === true;
+    const origin = Number(meta['origin']);
+    this.start = Float64Array.from(frame.column('start'), v => v + origin);
+    this.end = Float64Array.from(frame.column('end'), v => v + origin);
+    this.kind = frame.column('kind');
+    this.input = frame.column('input');
+    this.share = this.exact ? null : frame.column('share');
+    const [low, high] = [model.blockFirst[this.block]!, model.blockEnd[this.block]!];
+    const lanes = frame.column('lane');
+    this.offsets = new Int32Array(high - low + 1);
+    let at = 0;
+    for (let lane = low; lane <= high; lane++) {
+      while (at < lanes.length && lanes[at]! < lane) at++;
+      this.offsets[lane - low] = at;
+    }
+    this.offsets[high - low] = lanes.length;
+    if (this.level < 0) [this.from, this.to] = [-Infinity, Infinity];
+    else [this.from, this.to] = [edge(model.cycles, this.level, this.index), edge(model.cycles, this.level, this.index + 1)];
+  }
+}
+
+function edge(cycles: number, level: number, index: number): number {
+  return Math.floor((cycles * index) / 2 ** level);
+}
+
+/** Half a window or a little more per tile: at most three lie side by side. */
+export function levelFor(cycles: number, width: number): number {
+  return Math.max(0, Math.min(40, Math.floor(Math.log2(cycles / Math.max(1, width))) + 1));
+}
+
+export class Tiles {
+  private readonly found = new Map<string, Tile>();
+  private readonly asked = new Map<string, number>();
+
+  constructor(private readonly model: TraceModel) {}
+
+  /** Takes in a tile; false for one of another trace. */
+  put(frame: Frame): boolean {
+    if (Number(frame.meta['rev']) !== this.model.rev && Number(frame.meta['level']) >= 0) return false;
+    if (Number(frame.meta['block']) >= this.model.blockFirst.length) return false;
+    const tile = new Tile(frame, this.model);
+    const key = name(tile.level, tile.index, tile.block);
+    this.asked.delete(key);
+    this.found.delete(key);
+    this.found.set(key, tile);
+    if (this.found.size > KEPT) for (const old of this.found.keys()) {
+      if (!old.startsWith('-1/')) this.found.delete(old);
+      if (this.found.size <= KEPT) break;
+    }
+    return true;
+  }
+
+  get waiting(): number {
+    return this.asked.size;
+  }
+
+  /** The best tiles there are for a block between two cycles, each with the stretch it stands for. */
+  best(block: number, low: number, high: number): [Tile, number, number][] {
+    const { cycles } = this.model;
+    const wanted = levelFor(cycles, high - low);
+    const made: [Tile, number, number][] = [];
+    for (let i = indexOf(cycles, wanted, low); i <= indexOf(cycles, wanted, high); i++) {
+      const tile = this.above(block, wanted, i);
+      const [from, to] = [edge(cycles, wanted, i), edge(cycles, wanted, i + 1)];
+      const last = made.at(-1);
+      if (tile && last?.[0] === tile) last[2] = to;
+      else if (tile) made.push([tile, from, to]);
+    }
+    return made;
+  }
+
+  /** [level, index, block] of the tiles that are wanted for some blocks and neither there nor on their way. */
+  missing(blocks: Iterable<number>, low: number, high: number, now: number): [number, number, number][] {
+    const { cycles, blockFirst, ops, opOfLane, roundsOf } = this.model;
+    const level = levelFor(cycles, high - low);
+    const list: [number, number, number][] = [];
+    for (const block of blocks) {
+      const rounds = roundsOf.get(ops[opOfLane[blockFirst[block]!]!]!.epoch) ?? [];
+      for (let i = indexOf(cycles, level, low); i <= indexOf(cycles, level, high); i++) {
+        const [from, to] = [edge(cycles, level, i), edge(cycles, level, i + 1)];
+        if (!rounds.some(r => r.start < to && r.end >= from)) continue;
+        const there = this.above(block, level, i);
+        if (there && (there.level === level || there.exact)) continue;
+        const key = name(level, i, block);
+        if (now - (this.asked.get(key) ?? -Infinity) < PATIENCE) continue;
+        this.asked.set(key, now);
+        list.push([level, i, block]);
+      }
+    }
+    return list;
+  }
+
+  /** What was asked for is no longer wanted. */
+  forget(): void {
+    this.asked.clear();
+  }
+
+  private above(block: number, level: number, index: number): Tile | null {
+    for (let l = level; l >= 0; l--) {
+      const tile = this.found.get(name(l, Math.floor(index / 2 ** (level - l)), block));
+      if (tile) {
+        this.found.delete(name(l, tile.index, block));
+        this.found.set(name(l, tile.index, block), tile); // the youngest again
+        return tile;
+      }
+    }
+    return this.found.get(name(-1, 0, block)) ?? null;
+  }
+}
+
+function name(level: number, index: number, block: number): string {
+  return `${level}/${index}/${block}`;
+}
+
+function indexOf(cycles: number, level: number, cycle: number): number {
+  const count = 2 ** level;
+  return Math.max(0, Math.min(count - 1, Math.floor((cycle / cycles) * count)));
+}

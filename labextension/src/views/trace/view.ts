@@ -1,0 +1,590 @@
+/** The timeline: what every op does when, what it waits for, how full buffers are. Its cursor drives the core grid. */
+import { grouped, h, short } from '../dom.js';
+import { Ops } from '../ops.js';
+import type { Store } from '../store.js';
+import { isDark, onTheme } from '../theme.js';
+import { Asking } from './asking.js';
+import { Cursors } from './cursors.js';
+import { draw, HEAD, OVERVIEW, type Colours } from './draw.js';
+import { label } from './labels.js';
+import { inSight, rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
+import { brushes, KINDS, swatch, type Brushes } from './paint.js';
+import { playheadOf, type Doing, type Playhead } from './shared.js';
+import { stallList } from './stalls.js';
+import { length, type Unit } from './time.js';
+import { Tiles } from './tiles.js';
+import { Window } from './window.js';
+
+const LABELS = 210;
+const PLAY = 12; // seconds in which a window goes by
+const MANY = 40; // rows up to which all epochs are open at first
+
+export class TraceView {
+  readonly element: HTMLElement;
+  private readonly bar = h('header', { class: 'tb-bar' });
+  private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  private readonly stage: HTMLElement;
+  private readonly canvas = h('canvas', { class: 'tb-trace-canvas', 'aria-hidden': 'true' });
+  private readonly scroller = h('div', { class: 'tb-trace-scroll', tabindex: -1 });
+  private readonly labels = h('div', { class: 'tb-trace-labels', role: 'group', 'aria-label': 'Rows' });
+  private readonly head = h('div', { class: 'tb-playhead', hidden: true, 'data-tb-playhead': '' });
+  private readonly empty = h('div', { class: 'tb-empty' }, 'The timeline appears here once the model is placed.');
+  private readonly legend = h('div', { class: 'tb-legend' });
+  private readonly stalls = h('div', { class: 'tb-stall-box' });
+  private readonly cursors: Cursors;
+  private readonly asking: Asking;
+  private readonly playhead: Playhead;
+  private readonly stops: (() => void)[] = [];
+  private model: TraceModel | null = null;
+  private tiles: Tiles | null = null;
+  private time = new Window(1);
+  private rows: Row[] = [];
+  private shown: Shown = { epochs: new Set(), parts: new Set(), only: null, levels: -1, fills: 0 };
+  private ops: Ops | null = null;
+  private unit: Unit = 'cycles';
+  private batch = 8;
+  private whole = true;
+  private cycle: number | null = null;
+  private playing = 0;
+  private painted = 0;
+  private colours: Colours | null = null;
+  private brushes: Brushes | null = null;
+  private size = { width: 0, height: 0, ratio: 1 };
+  private began = 0;
+  private asked = false;
+  private stalledOps = new Set<string>();
+
+  constructor(private readonly store: Store) {
+    this.asking = new Asking(store);
+    this.playhead = playheadOf(store);
+    this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c));
+    this.scroller.append(this.labels);
+    this.stage = h('div', {
+      class: 'tb-trace-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
+      'aria-label': 'Timeline. Plus and minus zoom, arrows pan, 0 shows all, F the epoch of the selection, Space plays, C puts a ' +
+        'cursor at the playhead, X takes cursors away, D shows what feeds and drains the selection.'
+    }, this.scroller, this.canvas, this.cursors.element, this.head, this.empty);
+    this.element = h('section', { class: 'tb-view tb-trace', 'data-tb-view': 'trace', 'aria-label': 'Timeline' },
+      this.bar, this.stage, this.stalls, this.legend);
+    this.listen();
+    this.dress();
+    this.load();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+    this.asking.dispose();
+    cancelAnimationFrame(this.painted);
+    cancelAnimationFrame(this.playing);
+  }
+
+  // -- what comes in ---------------------------------------------------------------------------------------------
+  private listen(): void {
+    const { store, stage } = this;
+    this.stops.push(
+      store.on('frame', key => this.arrived(key)),
+      store.on('selection', source => this.follow(source !== 'trace')),
+      store.on('hover', () => this.repaint()),
+      store.on('epoch', () => this.repaint()),
+      store.listen('trace_state', m => this.say(String(m['state']), String(m['text']))),
+      store.listen('trace_show', m => this.seek(Number(m['cycle']), true)),
+      onTheme(() => {
+        this.colours = this.brushes = null;
+        this.dress();
+        this.repaint();
+      })
+    );
+    const resize = new ResizeObserver(() => this.resized());
+    resize.observe(stage);
+    this.stops.push(() => resize.disconnect());
+    this.scroller.addEventListener('scroll', () => this.repaint());
+    stage.addEventListener('wheel', event => this.wheel(event), { passive: false });
+    stage.addEventListener('keydown', event => this.key(event));
+    this.canvas.addEventListener('pointerdown', event => this.press(event));
+    this.canvas.addEventListener('pointermove', event => {
+      if (event.buttons) return;
+      const row = this.rowAt(event);
+      store.setHover(row && row.op >= 0 ? this.model!.ops[row.op]!.name : '');
+    });
+    this.canvas.addEventListener('pointerleave', () => store.setHover(''));
+  }
+
+  private arrived(key: string): void {
+    if (key === 'ops') this.ops = new Ops(this.store.frames.get('ops')!);
+    if (key === 'ops' && !this.asked) this.want();
+    if (key === 'trace') this.load();
+    if (key === 'tracetile' && this.tiles?.put(this.store.frames.get(key)!)) this.repaint();
+    if (key === 'fills') this.layout();
+    if (key === 'moment') this.momentCame();
+  }
+
+  /** Asks for the trace once the view can be seen. */
+  private want(): void {
+    if (!this.store.host.live || this.asked || !this.size.width || !this.store.frames.has('ops')) return;
+    this.asked = true;
+    this.began = performance.now();
+    this.asking.trace(this.batch, this.whole);
+  }
+
+  private choose(batch: number, whole: boolean): void {
+    [this.batch, this.whole] = [batch, whole];
+    this.began = performance.now();
+    this.asking.trace(batch, whole);
+    this.dress();
+  }
+
+  private say(state: string, text: string): void {
+    this.element.dataset['tbState'] = state;
+    this.facts.textContent = text;
+    if (!this.model) this.empty.textContent = text;
+  }
+
+  private load(): void {
+    const frame = this.store.frames.get('trace');
+    const ops = this.store.frames.get('ops');
+    if (ops && !this.ops) this.ops = new Ops(ops);
+    if (!frame) return;
+    const before = this.model;
+    const model = (this.model = new TraceModel(frame));
+    this.tiles = new Tiles(model);
+    for (const [key, tile] of this.store.frames) if (key.startsWith('tracetile:')) this.tiles.put(tile);
+    [this.batch, this.whole] = [model.batch, model.whole];
+    const same = before?.cycles === model.cycles;
+    if (!same) this.time = new Window(model.cycles);
+    this.stalledOps = new Set(model.stalls.filter(s => s.critical).map(s => s.fork));
+    const all = model.ops.length + model.epochs.length <= MANY;
+    const longest = [...model.epochs].sort((a, b) => model.span(b)[1] - model.span(b)[0] - (model.span(a)[1] - model.span(a)[0]))[0];
+    const epochs = before ? new Set([...this.shown.epochs].filter(e => model.opsOf.has(e))) : new Set(all ? model.epochs : longest === undefined ? [] : [longest]);
+    this.shown = { epochs, parts: new Set(), only: null, levels: -1, fills: 0 };
+    this.empty.hidden = true;
+    this.element.dataset['tbState'] = 'ready';
+    this.element.dataset['tbEvents'] = String(model.events);
+    this.facts.textContent = `${short(model.cycles)} cycles, ${short(model.cycles / model.batch)} per input · ${grouped(model.events)} events`;
+    this.stalls.replaceChildren(stallList(this.store, model.stalls, model.batch, stall => this.showStall(stall)));
+    this.dress();
+    this.follow(true);
+    this.layout();
+    if (this.cycle !== null) this.seek(Math.min(this.cycle, model.cycles - 1), false);
+  }
+
+  private follow(travel: boolean): void {
+    const { model } = this;
+    if (!model) return;
+    const chosen = this.chosen();
+    const one = chosen.size === 1 ? [...chosen][0]! : -1;
+    this.shown = { ...this.shown, levels: this.store.host.live ? one : -1, fills: 0 };
+    if (travel && chosen.size) {
+      const first = [...chosen][0]!;
+      const { epoch } = model.ops[first]!;
+      this.shown = { ...this.shown, epochs: new Set([...this.shown.epochs, epoch]) };
+      if (this.shown.only && ![...chosen].some(op => this.shown.only!.has(op))) this.shown = { ...this.shown, only: null };
+      this.layout();
+      const row = this.rows.find(r => r.op === first);
+      const room = this.size.height - HEAD;
+      if (row && (row.top < this.scroller.scrollTop || row.top + row.height > this.scroller.scrollTop + room)) {
+        this.scroller.scrollTop = Math.max(0, row.top - room / 3);
+      }
+      const round = model.roundsOf.get(epoch)?.[0];
+      if (round && this.size.width && this.time.width < model.cycles) this.time.reveal(round.start, round.end);
+    }
+    this.askFills();
+    this.layout();
+  }
+
+  /** Indices of the selected ops. */
+  private chosen(): Set<number> {
+    const { model, store, ops } = this;
+    const names = ops ? ops.matcher.find(store.selection.names).map(i => ops.name[i]!) : store.selection.names;
+    return new Set(names.map(n => model?.opAt.get(n)).filter((i): i is number => i !== undefined));
+  }
+
+  private related(): Set<number> {
+    const { ops, model } = this;
+    const found = new Set<number>();
+    if (!ops || !model) return found;
+    for (const op of this.chosen()) {
+      const index = ops.indexOf.get(model.ops[op]!.name);
+      for (const i of index === undefined ? [] : [...ops.into(index), ...ops.outOf(index)]) {
+        const at = model.opAt.get(ops.name[i]!);
+        if (at !== undefined) found.add(at);
+      }
+    }
+    return found;
+  }
+
+  private askFills(): void {
+    const { model, shown } = this;
+    if (model && shown.levels >= 0) this.asking.fills(model.ops[shown.levels]!.name, this.time.start, this.time.end);
+  }
+
+  // -- rows and pixels -------------------------------------------------------------------------------------------
+  private layout(): void {
+    const { model } = this;
+    if (!model) return;
+    const fills = this.store.frames.get('fills');
+    const fresh = fills && this.shown.levels >= 0 && fills.meta['op'] === model.ops[this.shown.levels]!.name;
+    this.shown = { ...this.shown, fills: fresh ? fills.column('fill_points').length : 0 };
+    this.rows = rowsOf(model, this.shown);
+    const last = this.rows.at(-1);
+    this.labels.style.height = `${last ? last.top + last.height : 0}px`;
+    this.repaint();
+  }
+
+  private resized(): void {
+    const width = Math.max(0, this.stage.clientWidth - LABELS);
+    const height = this.stage.clientHeight;
+    this.size = { width, height, ratio: Math.min(2, window.devicePixelRatio || 1) };
+    this.canvas.width = Math.round(width * this.size.ratio);
+    this.canvas.height = Math.round(height * this.size.ratio);
+    this.canvas.style.width = `${width}px`;
+    this.canvas.style.height = `${height}px`;
+    this.cursors.element.style.width = `${width}px`;
+    if (width > 0) this.want();
+    this.repaint();
+  }
+
+  private toX(cycle: number): number {
+    return ((cycle - this.time.start) / this.time.width) * this.size.width;
+  }
+
+  private toCycle(x: number): number {
+    return Math.max(0, Math.min(this.time.cycles, this.time.start + (x / Math.max(1, this.size.width)) * this.time.width));
+  }
+
+  private words(cycles: number): string {
+    return length(cycles, this.unit, this.model?.clock ?? 1e9);
+  }
+
+  private repaint(): void {
+    if (!this.painted) this.painted = requestAnimationFrame(() => {
+      this.painted = 0;
+      this.paint();
+    });
+  }
+
+  private paint(): void {
+    const { model, tiles, size, time } = this;
+    if (!model || !tiles || !size.width) return;
+    const ctx = this.canvas.getContext('2d');
+    const scroll = this.scroller.scrollTop;
+    const [first, last] = inSight(this.rows, scroll, scroll + size.height - HEAD);
+    if (this.store.host.live) {
+      const blocks = new Set<number>();
+      for (let i = first; i < last; i++) {
+        const row = this.rows[i]!;
+        if (row.kind === 'op' || row.kind === 'part') for (let lane = row.lanes[0]; lane < row.lanes[1]; lane++) blocks.add(model.blockOf[lane]!);
+      }
+      this.asking.tiles(tiles.missing(blocks, time.start, time.end, performance.now()));
+    }
+    const fills = this.store.frames.get('fills') ?? null;
+    const selected = this.chosen();
+    const related = selected.size <= 8 ? this.related() : new Set<number>();
+    this.labels.replaceChildren(...this.rows.slice(first, last).map(row => label(model, row, fills, {
+      selected, related, stalled: this.stalledOps,
+      open: r => (r.kind === 'epoch' ? this.shown.only !== null || this.shown.epochs.has(r.epoch) : this.shown.parts.has(model.ops[r.op]!.name)),
+      toggle: r => this.toggle(r), pick: (op, toggle) => this.store.click(op, toggle, 'trace'), hover: op => this.store.setHover(op)
+    })));
+    if (ctx) {
+      this.brushes ??= brushes(ctx, isDark(), size.ratio);
+      this.colours ??= this.readColours();
+      draw(ctx, {
+        model, tiles, rows: this.rows, first, last, scroll, start: time.start, end: time.end, width: size.width, height: size.height,
+        selected, related, hover: model.opAt.get(this.store.hover) ?? -1, brushes: this.brushes, colours: this.colours,
+        unit: this.unit, fills, epoch: this.store.epoch
+      }, size.ratio);
+    }
+    this.cursors.render();
+    this.head.hidden = this.cycle === null || this.toX(this.cycle) < -1 || this.toX(this.cycle) > size.width + 1;
+    if (this.cycle !== null) this.head.style.left = `${LABELS + this.toX(this.cycle)}px`;
+    this.element.dataset['tbWindow'] = `${Math.round(time.start)}-${Math.round(time.end)}`;
+    if (this.began && tiles.waiting === 0) {
+      this.element.dataset['tbShownMs'] = (performance.now() - this.began).toFixed(0);
+      this.began = 0;
+    }
+  }
+
+  private readColours(): Colours {
+    const style = getComputedStyle(this.element);
+    const read = (name: string) => style.getPropertyValue(`--tb-${name}`).trim() || '#888';
+    return {
+      text: read('text'), muted: read('muted'), line: read('line'), faint: read('faint'), surface: read('surface'),
+      accent: read('accent'), soft: read('accent-soft'), bad: read('bad'), font: style.fontFamily || 'sans-serif'
+    };
+  }
+
+  // -- moving about ----------------------------------------------------------------------------------------------
+  private moved(): void {
+    if (!this.began) this.began = performance.now();
+    this.tiles?.forget();
+    this.askFills();
+    this.repaint();
+  }
+
+  zoom(factor: number, about = this.cycle ?? (this.time.start + this.time.end) / 2): void {
+    this.time.zoom(factor, Math.max(this.time.start, Math.min(this.time.end, about)));
+    this.moved();
+  }
+
+  /** Shows [start, end) cycles. */
+  show(start: number, end: number): void {
+    this.time.show(start, end);
+    this.moved();
+  }
+
+  private wheel(event: WheelEvent): void {
+    const focused = this.stage.contains(document.activeElement);
+    const over = event.target !== this.scroller && !this.scroller.contains(event.target as Node);
+    if (!this.model || !over || !(event.ctrlKey || event.metaKey || focused)) return;
+    event.preventDefault();
+    const x = event.clientX - this.canvas.getBoundingClientRect().left;
+    if (event.deltaX && Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      this.time.pan(event.deltaX / Math.max(1, this.size.width));
+      this.moved();
+    } else this.zoom(Math.exp(-event.deltaY * 0.0022), this.toCycle(x));
+  }
+
+  private rowAt(event: MouseEvent): Row | null {
+    const y = event.clientY - this.canvas.getBoundingClientRect().top - HEAD + this.scroller.scrollTop;
+    return y < this.scroller.scrollTop ? null : (this.rows.find(r => y >= r.top && y < r.top + r.height) ?? null);
+  }
+
+  private press(event: PointerEvent): void {
+    const { model } = this;
+    if (!model || event.button) return;
+    this.stage.focus({ preventScroll: true });
+    const box = this.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const whole = (px: number) => (px / Math.max(1, this.size.width)) * model.cycles;
+    if (event.altKey) {
+      this.cursors.add(this.toCycle(x));
+      return;
+    }
+    const mode = y < OVERVIEW ? 'overview' : y < HEAD ? 'seek' : 'pan';
+    const [start, end, scroll] = [this.time.start, this.time.end, this.scroller.scrollTop];
+    let far = false;
+    const move = (e: PointerEvent) => {
+      const dx = e.clientX - event.clientX;
+      far ||= Math.hypot(dx, e.clientY - event.clientY) > 4;
+      if (mode === 'overview') {
+        const middle = whole(e.clientX - box.left);
+        this.time.show(middle - (end - start) / 2, middle + (end - start) / 2);
+        this.moved();
+      } else if (mode === 'seek') this.seek(this.toCycle(e.clientX - box.left), false);
+      else if (far) {
+        const by = (dx / Math.max(1, this.size.width)) * (end - start);
+        this.time.show(start - by, end - by);
+        this.scroller.scrollTop = scroll - (e.clientY - event.clientY);
+        this.moved();
+      }
+    };
+    const up = (e: PointerEvent) => {
+      window.removeEventListener('pointermove', move);
+      window.removeEventListener('pointerup', up);
+      if (mode !== 'pan' || far) return;
+      const row = this.rowAt(e);
+      if (row?.kind === 'epoch') this.store.setEpoch(row.epoch);
+      else if (row) this.store.click(model.ops[row.op]!.name, e.ctrlKey || e.metaKey, 'trace');
+      else this.store.select([], 'trace');
+      this.seek(this.toCycle(x), false);
+    };
+    window.addEventListener('pointermove', move);
+    window.addEventListener('pointerup', up);
+    if (mode !== 'pan') move(event);
+  }
+
+  private key(event: KeyboardEvent): void {
+    const { model } = this;
+    if (!model || event.ctrlKey || event.metaKey || event.altKey || (event.target as Element).tagName === 'INPUT') return;
+    const rest = { Enter: 1, ' ': 1 }[event.key] && (event.target as Element).tagName === 'BUTTON';
+    if (rest) return;
+    const actions: Record<string, () => void> = {
+      '+': () => this.zoom(1.6), '=': () => this.zoom(1.6), '-': () => this.zoom(1 / 1.6), '0': () => this.show(0, model.cycles),
+      ArrowLeft: () => this.pan(-0.15), ArrowRight: () => this.pan(0.15),
+      ArrowUp: () => (this.scroller.scrollTop -= 40), ArrowDown: () => (this.scroller.scrollTop += 40),
+      f: () => this.fitEpoch(), ' ': () => this.play(), c: () => this.cursors.add(this.cycle ?? (this.time.start + this.time.end) / 2),
+      x: () => this.cursors.clear(), d: () => this.feeders(),
+      n: () => this.nextEpoch(1), p: () => this.nextEpoch(-1),
+      Escape: () => {
+        this.shown = { ...this.shown, only: null };
+        this.store.select([], 'trace');
+        this.layout();
+      }
+    };
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action) return;
+    event.preventDefault();
+    event.stopPropagation();
+    action();
+  }
+
+  private pan(share: number): void {
+    this.time.pan(share);
+    this.moved();
+  }
+
+  private nextEpoch(step: number): void {
+    const { model } = this;
+    const next = model?.epochs[model.epochs.indexOf(this.store.epoch) + step];
+    if (next !== undefined) {
+      this.store.setEpoch(next);
+      this.fitEpoch();
+    }
+  }
+
+  private fitEpoch(): void {
+    const { model } = this;
+    if (!model) return;
+    const op = [...this.chosen()][0];
+    const epoch = op === undefined ? this.store.epoch : model.ops[op]!.epoch;
+    const round = model.roundsOf.get(epoch)?.[0];
+    if (!round) return;
+    this.shown = { ...this.shown, epochs: new Set([...this.shown.epochs, epoch]) };
+    const room = 0.03 * (round.end - round.start);
+    this.layout();
+    const row = this.rows.find(r => r.kind === 'epoch' && r.epoch === epoch);
+    if (row) this.scroller.scrollTop = row.top;
+    this.show(round.start - room, round.end + room);
+  }
+
+  private toggle(row: Row): void {
+    const flip = <T>(set: ReadonlySet<T>, item: T) => new Set(set.has(item) ? [...set].filter(i => i !== item) : [...set, item]);
+    if (row.kind === 'epoch') this.shown = { ...this.shown, epochs: flip(this.shown.epochs, row.epoch) };
+    else this.shown = { ...this.shown, parts: flip(this.shown.parts, this.model!.ops[row.op]!.name) };
+    this.layout();
+  }
+
+  /** Only the selection and what feeds and drains it, from whatever epoch; pressed again: everything. */
+  private feeders(): void {
+    const { model, shown } = this;
+    if (!model) return;
+    const chosen = this.chosen();
+    if (shown.only || !chosen.size) this.shown = { ...shown, only: null };
+    else {
+      const only = new Set([...chosen, ...this.related()]);
+      this.shown = { ...shown, only };
+      const rounds = [...only].map(op => model.roundsOf.get(model.ops[op]!.epoch)?.[0]).filter(r => r !== undefined);
+      this.time.show(Math.min(...rounds.map(r => r.start)), Math.max(...rounds.map(r => r.end)));
+    }
+    this.scroller.scrollTop = 0;
+    this.layout();
+    this.moved();
+    this.dress();
+  }
+
+  private showStall(stall: Stall): void {
+    this.store.select([stall.fork, stall.join], 'trace');
+    this.follow(true);
+  }
+
+  // -- the playhead ----------------------------------------------------------------------------------------------
+  /** Puts the playhead on a cycle; the grid shows that moment. travel: bring it into sight. */
+  seek(cycle: number, travel: boolean): void {
+    const { model } = this;
+    if (!model || !Number.isFinite(cycle)) return;
+    this.cycle = Math.max(0, Math.min(model.cycles - 1, cycle));
+    if (travel && (this.cycle < this.time.start || this.cycle > this.time.end)) {
+      this.time.show(this.cycle - this.time.width / 2, this.cycle + this.time.width / 2);
+      this.moved();
+    }
+    if (this.store.host.live) this.asking.moment(this.cycle);
+    else this.fromTiles();
+    this.repaint();
+  }
+
+  private momentCame(): void {
+    const { model } = this;
+    const frame = this.store.frames.get('moment');
+    if (!model || !frame || this.cycle === null || Number(frame.meta['rev']) !== model.rev) return;
+    const [input, kind] = [frame.column('input'), frame.column('kind')];
+    this.tell(Number(frame.meta['cycle']), Array.from(frame.column('lane'), (lane, i) => this.doing(lane, kind[i]!, input[i]!)));
+  }
+
+  /** A page without a kernel says what its tiles know. */
+  private fromTiles(): void {
+    const { model, tiles, cycle } = this;
+    if (!model || !tiles || cycle === null) return;
+    const found: Doing[] = [];
+    model.blockFirst.forEach((low, block) => {
+      for (const [tile] of tiles.best(block, cycle, cycle + 1)) {
+        for (let lane = low; lane < model.blockEnd[block]!; lane++) {
+          for (let i = tile.offsets[lane - low]!; i < tile.offsets[lane - low + 1]!; i++) {
+            if (tile.start[i]! <= cycle && cycle < tile.end[i]!) found.push(this.doing(lane, tile.kind[i]!, tile.input[i]!));
+          }
+        }
+      }
+    });
+    this.tell(cycle, found);
+  }
+
+  private doing(lane: number, kind: number, input: number): Doing {
+    const model = this.model!;
+    return { op: model.ops[model.opOfLane[lane]!]!.name, cores: model.cores[lane]!, kind, input };
+  }
+
+  private tell(cycle: number, doing: Doing[]): void {
+    const epoch = this.model!.epochAt(cycle, this.store.epoch);
+    if (epoch !== null) this.store.setEpoch(epoch);
+    this.playhead.set({ cycle, epoch, doing });
+    this.element.dataset['tbCycle'] = String(Math.round(cycle));
+  }
+
+  private play(): void {
+    if (this.playing) {
+      cancelAnimationFrame(this.playing);
+      this.playing = 0;
+      this.dress();
+      return;
+    }
+    let before = performance.now();
+    this.cycle ??= this.time.start;
+    const step = (now: number) => {
+      const next = (this.cycle ?? 0) + ((now - before) / 1000 / PLAY) * this.time.width;
+      before = now;
+      if (!this.model || next >= this.model.cycles - 1) {
+        this.playing = 0;
+        this.dress();
+        return;
+      }
+      this.seek(next, true);
+      this.playing = requestAnimationFrame(step);
+    };
+    this.playing = requestAnimationFrame(step);
+    this.dress();
+  }
+
+  // -- bar and legend --------------------------------------------------------------------------------------------
+  private dress(): void {
+    const { store, batch } = this;
+    const button = (action: string, text: string, title: string, f: () => void, pressed?: boolean) => h('button', {
+      type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f,
+      'aria-pressed': pressed === undefined ? undefined : String(pressed)
+    }, text);
+    const batches = (this.model?.frame.meta['batches'] as number[] | undefined) ?? [1, 8, 64];
+    const choice = (action: string, text: string, title: string, on: boolean, f: () => void) => h('button', {
+      type: 'button', 'data-tb-action': action, title, 'aria-pressed': String(on), onclick: f
+    }, text);
+    this.bar.replaceChildren(h('h3', {}, 'Timeline'),
+      store.host.live ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Inputs' }, ...batches.map(b =>
+        choice(`trace-batch-${b}`, `${b} in`, `simulate ${b} input${b > 1 ? 's' : ''}`, b === batch, () => this.choose(b, this.whole)))) : '',
+      store.host.live && batch > 1 ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Order' },
+        choice('trace-whole', 'Pipelined', 'each epoch takes all inputs before the next epoch follows', this.whole, () => this.choose(batch, true)),
+        choice('trace-rounds', 'As emitted', 'the program goes round its epochs once for every microbatch', !this.whole, () => this.choose(batch, false))) : '',
+      this.facts, h('span', { class: 'tb-spring' }),
+      button('trace-feeders', 'D', 'Only the selection and what feeds and drains it (D)', () => this.feeders(), this.shown.only !== null),
+      button('trace-unit', this.unit === 'cycles' ? 'cycles' : 'µs',
+        `Show ${this.unit === 'cycles' ? `time at the device's clock, ${short(this.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
+          this.unit = this.unit === 'cycles' ? 'time' : 'cycles';
+          this.dress();
+          this.repaint();
+        }),
+      button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click); two show the difference', () =>
+        this.cursors.add(this.cycle ?? (this.time.start + this.time.end) / 2)),
+      button('trace-play', this.playing ? '❚❚' : '▶', this.playing ? 'Stop' : 'Play (Space)', () => this.play(), this.playing !== 0),
+      button('trace-out', '−', 'Zoom out', () => this.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => this.zoom(1.6)),
+      button('trace-fit', 'Fit', 'Show the whole trace (0)', () => this.show(0, this.time.cycles)));
+    this.legend.replaceChildren(
+      ...KINDS.map((name, kind) => h('span', { class: 'tb-key' }, swatch(kind, isDark()), name)),
+      h('span', { class: 'tb-key' }, '⚠ fork-join stall'),
+      h('span', { class: 'tb-key' }, 'zoomed out, bars are stacked: work below, waits above, idle empty'));
+  }
+}
