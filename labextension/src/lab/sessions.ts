@@ -43,6 +43,7 @@ export interface Place {
 }
 
 const PATIENCE = 60_000; // ms for the answer to a command
+const LOOK_AGAIN = 3_000; // ms
 const ASK_AGAIN = 15_000; // ms between two questions to a kernel that no open document belongs to
 
 export class KernelSessions {
@@ -106,7 +107,11 @@ export class Sessions {
 
   constructor(private readonly app: JupyterFrontEnd) {
     app.serviceManager.sessions.runningChanged.connect(() => this.refresh());
-    void app.restored.then(() => this.refresh());
+    void app.restored.then(() => {
+      this.refresh();
+      app.shell.currentChanged?.connect(() => this.refresh());
+      setInterval(() => this.refresh(), LOOK_AGAIN); // a notebook may have got its kernel without any of these
+    });
   }
 
   get changed(): ISignal<this, void> {
@@ -147,7 +152,8 @@ export class Sessions {
       const kernel = model.kernel;
       if (!kernel) continue;
       const open = this.connectionInPage(kernel.id);
-      if (open) this.watch(open, model);
+      const fresh = open !== null && !this.watched.has(open);
+      if (open && fresh) this.watch(open, model);
       const known = this.known.get(kernel.id);
       if (known) {
         if (known.own && open) { // the document has been opened: one connection is enough
@@ -155,7 +161,7 @@ export class Sessions {
           void this.ask(open, model, false);
         }
       } else if (open) {
-        void this.ask(open, model, false);
+        if (fresh) void this.ask(open, model, false); // later whenever it becomes idle
       } else if (Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN) {
         this.asked.set(kernel.id, Date.now());
         void this.ask(this.app.serviceManager.kernels.connectTo({ model: kernel, handleComms: false }), model, true);
@@ -181,7 +187,6 @@ export class Sessions {
 
   /** Looks again whenever a cell is done: it may have imported us. */
   private watch(kernel: Kernel.IKernelConnection, model: Session.IModel): void {
-    if (this.watched.has(kernel)) return;
     this.watched.add(kernel);
     kernel.statusChanged.connect((_, status) => {
       if (status === 'idle' && !this.known.has(kernel.id)) void this.ask(kernel, model, false);

@@ -1,0 +1,220 @@
+"""The extension around a small session: menu, status bar, sidebar, tabs, settings; reload and a restart of the kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import run_all
+
+BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
+]
+
+PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms
+OP = "first.matmul"
+CELL = """\
+from pathlib import Path
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import BringUp
+from tests.session.models import perceptron
+
+journal = Path("edits.buda.json")
+model, inputs = perceptron()
+if journal.exists():
+    session = Session.open(journal, model, inputs)
+else:
+    session = Session(model, inputs, "e300", name="mlp", journal=journal)
+bring_up = BringUp(session)
+bring_up"""
+
+
+def notebook(*cells: str) -> str:
+    return json.dumps({
+        "nbformat": 4, "nbformat_minor": 5,
+        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+        "cells": [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
+                   "source": cell} for i, cell in enumerate(cells)],
+    })
+
+
+def command(page: Any, name: str, **arguments: Any) -> None:
+    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
+
+
+def in_kernel(page: Any, code: str) -> str:
+    return str(page.evaluate(
+        """async code => {
+          const shell = window.jupyterapp.shell;
+          const panel = [...shell.widgets('main')].find(w => w.context?.path === 'lab_sessions.ipynb');
+          const kernel = panel.context.sessionContext.session.kernel;
+          let text = '';
+          const future = kernel.requestExecute({ code, store_history: false });
+          future.onIOPub = m => {
+            if (m.header.msg_type === 'stream') text += m.content.text;
+            if (m.header.msg_type === 'error') text += m.content.evalue;
+          };
+          await future.done;
+          return text.trim();
+        }""",
+        code,
+    ))
+
+
+def idle(page: Any) -> None:
+    page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=PATIENCE)
+    page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
+    page.wait_for_selector("[data-tb-status][data-tb-state=idle]", timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def page(watched: Any, lab: Any) -> Iterator[Any]:
+    (lab.folder / "lab_sessions.ipynb").write_text(notebook(CELL))
+    page = watched.page
+    page.set_default_timeout(PATIENCE // 4)
+    command(page, "docmanager:open", path="lab_sessions.ipynb")
+    run_all(page)
+    idle(page)
+    yield page
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
+
+
+def test_the_menu_acts_on_the_session(page: Any, shots: Path) -> None:
+    in_kernel(page, f"bring_up.select({OP!r})")
+    page.locator(".lm-MenuBar-itemLabel", has_text="Tensix").click()
+    menu = page.locator(".lm-Menu")
+    menu.wait_for()
+    labels = menu.locator(".lm-Menu-itemLabel").all_inner_texts()
+    wanted = ["Compile", "Run and Verify", "Cancel", "Undo", "Redo", "Checkpoint…", "Compare with Checkpoint…",
+              "Open Core Grid in a Tab", "Next Epoch", "Previous Epoch", "Why Here?", "Export…"]
+    assert [label for label in wanted if label not in labels] == []
+    greys = menu.locator(".lm-Menu-item.lm-mod-disabled .lm-Menu-itemLabel").all_inner_texts()
+    assert {"Cancel", "Undo", "Redo", "Compare with Checkpoint…"} <= set(greys)
+    page.screenshot(path=shots / "lab_menu_light.png")
+    menu.locator(".lm-Menu-item", has_text="Checkpoint…").first.click()
+    box = page.locator(".jp-Dialog input")
+    box.fill("before")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => !document.querySelector('.jp-Dialog')")
+    in_kernel(page, f"session.gesture('resize {OP} to 2x2'); session.compile()")
+    page.wait_for_function("() => window.jupyterapp.commands.label('tbuda:undo').startsWith('Undo: resize')")
+    assert in_kernel(page, "print(session.checkpoints)") == "('before',)"
+
+
+def test_compare_undo_and_redo_from_the_palette(page: Any) -> None:
+    page.evaluate("() => { window.jupyterapp.commands.execute('tbuda:diff') }")
+    page.wait_for_selector(".jp-Dialog [data-tb-text]")
+    assert OP in page.locator(".jp-Dialog [data-tb-text]").inner_text()
+    page.keyboard.press("Escape")
+    command(page, "tbuda:undo")
+    assert in_kernel(page, "print(session.overrides)") == "()"
+    page.wait_for_function("() => window.jupyterapp.commands.isEnabled('tbuda:redo')")
+    command(page, "tbuda:redo")
+    assert "op_size" in in_kernel(page, "print(session.to_python(), session.overrides)")
+
+
+def test_a_key_binding_of_the_settings(page: Any) -> None:
+    page.locator(".jp-NotebookPanel-toolbar").first.click()
+    page.keyboard.press("Escape")
+    before = in_kernel(page, "print(len(session.overrides))")
+    page.keyboard.press("Alt+t")
+    page.keyboard.press("z")
+    page.wait_for_function("() => window.jupyterapp.commands.isEnabled('tbuda:redo')")
+    assert (before, in_kernel(page, "print(len(session.overrides))")) == ("1", "0")
+    command(page, "tbuda:redo")
+
+
+def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> None:
+    cycles = in_kernel(page, "print(f'{bring_up.hub.frames[\"ops\"].meta[\"total_cycles\"]:,.0f}')")
+    page.wait_for_function(
+        "c => document.querySelector('[data-tb-action=status-session]').textContent === `mlp: ${c} cycles/input`", arg=cycles)
+    page.locator("[data-tb-action=status-session]").click()
+    row = page.locator("[data-tb-session-row=mlp]")
+    row.wait_for(state="visible")
+    assert cycles in row.inner_text() and "e300" in row.inner_text()
+    assert row.locator("[data-tb-checkpoint=before]").count() == 1
+    in_kernel(page, f"session.gesture('resize {OP} to 1x1')")
+    page.wait_for_selector("[data-tb-status] [data-tb-stale]")
+    row.locator("[data-tb-stale]").wait_for()
+    page.screenshot(path=shots / "lab_sidebar_light.png")
+    command(page, "tbuda:undo")
+    page.wait_for_selector("[data-tb-status] [data-tb-stale]", state="detached")
+
+
+def test_a_tab_is_a_view_that_edits(page: Any, shots: Path) -> None:
+    page.locator("[data-tb-session-row=mlp] [data-tb-action=open-grid]").click()
+    tab = page.locator("[data-tb-tab=grid]")
+    tab.locator(f".tb-tile[data-tb-op='{OP}']").wait_for()
+    tab.locator(f".tb-tile[data-tb-op='{OP}']").click()
+    page.wait_for_function(
+        "op => document.querySelector(`[data-tb-root=bringup] [data-tb-view=table] .tb-selected[data-tb-op='${op}']`)", arg=OP)
+    assert in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)"
+    page.mouse.move(3, 3)
+    page.wait_for_timeout(500)
+    page.screenshot(path=shots / "lab_tab_light.png")
+
+
+def test_the_settings_change_the_theme_and_the_device(page: Any, shots: Path) -> None:
+    page.locator("[data-tb-action=default-device]").select_option("n150")
+    command(page, "settingeditor:open", query="Tensix") if page.evaluate(
+        "() => window.jupyterapp.commands.hasCommand('settingeditor:open')") else None
+    page.wait_for_timeout(1500)
+    page.screenshot(path=shots / "lab_settings_light.png")
+    command(page, "tbuda:new-session")
+    made = page.evaluate(
+        "async () => (await window.jupyterapp.serviceManager.contents.get('Untitled.ipynb')).content.cells[1].source")
+    assert 'device="n150"' in "".join(made)
+
+
+def test_the_dark_theme(page: Any, shots: Path) -> None:
+    command(page, "docmanager:open", path="lab_sessions.ipynb")
+    command(page, "apputils:change-theme", theme="JupyterLab Dark")
+    page.wait_for_selector("[data-tb-tab=grid] [data-tb-root=grid][data-tb-theme=dark]", state="attached")
+    page.wait_for_timeout(1500)
+    page.screenshot(path=shots / "lab_sidebar_dark.png")
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
+
+
+def test_a_reload_keeps_session_and_tabs(page: Any) -> None:
+    command(page, "docmanager:save")
+    before = in_kernel(page, "print(session.rev, session.to_python())")
+    page.wait_for_timeout(2500)  # the layout is saved a moment after it changed
+    page.reload()
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.restored")
+    page.wait_for_selector("[data-tb-status][data-tb-state=idle]", timeout=PATIENCE)
+    page.wait_for_selector(f"[data-tb-tab=grid] .tb-tile[data-tb-op='{OP}']", state="attached", timeout=PATIENCE)
+    command(page, "docmanager:open", path="lab_sessions.ipynb")
+    page.wait_for_selector("[data-tb-root=bringup] .tb-tile", timeout=PATIENCE)
+    assert in_kernel(page, "print(session.rev, session.to_python())") == before
+
+
+def test_a_restart_replays_the_edits(page: Any) -> None:
+    before = in_kernel(page, "print(session.to_python(), session.checkpoints)")
+    assert "override_op_size" in before
+    page.evaluate(
+        """async () => {
+          const panel = [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === 'lab_sessions.ipynb');
+          await panel.context.sessionContext.session.kernel.restart();
+        }""")
+    page.wait_for_selector("[data-tb-status]", state="hidden")
+    page.locator("[data-tb-tab=grid] .tb-lab-note").wait_for(state="attached")
+    command(page, "docmanager:open", path="lab_sessions.ipynb")
+    run_all(page)
+    idle(page)
+    assert in_kernel(page, "print(session.to_python(), session.checkpoints)") == before
+    page.wait_for_selector(f"[data-tb-tab=grid] .tb-tile[data-tb-op='{OP}']", state="attached", timeout=PATIENCE)
+
+
+def test_nothing_went_wrong(watched: Any) -> None:
+    assert watched.errors == []
+    assert watched.outside == []
