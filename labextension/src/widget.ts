@@ -14,6 +14,7 @@ import { NetlistView } from './views/netlist.js';
 import { NetlistFile } from './views/netlistfile.js';
 import { Overlays } from './views/overlays.js';
 import { OverridesPanel } from './views/overrides.js';
+import { PassStepper } from './views/passes/view.js';
 import { ProblemsView } from './views/problems.js';
 import { makeRoot } from './views/root.js';
 import { Store } from './views/store.js';
@@ -44,7 +45,8 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   trace: TraceView,
   inspector: Inspector,
   diff: DiffView,
-  memory: MemoryView
+  memory: MemoryView,
+  passes: PassStepper
 };
 
 export function hostOf(model: Model): Host {

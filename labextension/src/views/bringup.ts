@@ -8,6 +8,7 @@ import { MemoryView } from './memory/view.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { OverridesPanel } from './overrides.js';
+import { PassStepper } from './passes/view.js';
 import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
@@ -76,7 +77,7 @@ export class BringUp implements View {
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
       ['ops', 'Ops', table], ['trace', 'Trace', new TraceView(store)], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
-      ['memory', 'Memory', new MemoryView(store)], ['diff', 'Diff', new DiffView(store)], ['problems', 'Problems', problems]
+      ['memory', 'Memory', new MemoryView(store)], ['diff', 'Diff', new DiffView(store)], ['passes', 'Passes', new PassStepper(store)], ['problems', 'Problems', problems]
     ]);
     show = (id, count) => tabs.badge(id, count);
     badges.forEach((count, id) => show(id, count));

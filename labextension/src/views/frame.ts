@@ -24,7 +24,7 @@ export class Frame {
   readonly strings: string[];
   private readonly columns = new Map<string, Column>();
 
-  constructor(header: FrameHeader, buffer: ArrayBuffer) {
+  constructor(private readonly header: FrameHeader, private readonly buffer: ArrayBuffer) {
     this.key = header.key;
     this.meta = header.meta;
     this.strings = header.strings;
@@ -36,6 +36,11 @@ export class Frame {
       }
       this.columns.set(name, new type(buffer, offset, length));
     }
+  }
+
+  /** The same frame under another key. */
+  as(key: string): Frame {
+    return new Frame({ ...this.header, key }, this.buffer);
   }
 
   column(name: string): Column {

@@ -1,5 +1,6 @@
 /** Styles of the views that compare and look closer. */
 import { diffStyle } from './diffstyle.js';
 import { memoryStyle } from './memorystyle.js';
+import { passStyle } from './passstyle.js';
 
-export const lookStyle = diffStyle + memoryStyle;
+export const lookStyle = diffStyle + memoryStyle + passStyle;

@@ -11,6 +11,7 @@ import { MemoryView } from './memory/view.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { Ops } from './ops.js';
+import { PassStepper } from './passes/view.js';
 import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
@@ -43,6 +44,7 @@ export class ReportPage implements View {
       store.frames.has('memory') && section('Memory', keep(new MemoryView(store)).element),
       store.frames.has('diff') && section('Diff', keep(new DiffView(store)).element),
       store.frames.has('trace') && section('Timeline', keep(new TraceView(store)).element),
+      store.frames.has('passes') && section('Passes', keep(new PassStepper(store)).element),
       section('All epochs', this.gallery()));
   }
 

@@ -15,9 +15,10 @@ COLUMN_DTYPES = ("u1", "u2", "u4", "i2", "i4", "f4", "f8")
 class Strings:
     """Interns strings; the index of "" is 0."""
 
-    def __init__(self) -> None:
-        self.table: list[str] = [""]
-        self._index: dict[str, int] = {"": 0}
+    def __init__(self, table: Sequence[str] = ("",)) -> None:
+        """table: to go on with; its first string is ""."""
+        self.table: list[str] = list(table)
+        self._index: dict[str, int] = {text: k for k, text in enumerate(self.table)}
 
     def __call__(self, text: str) -> int:
         index = self._index.get(text)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from tbuda_lab.core.compiler import Clock, CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.memory import DramMap, L1Map, dram_map, l1_map
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.session.commands import Command, SetOverride
 from tbuda_lab.core.session.diff import Diff, diff_results
 from tbuda_lab.core.session.editing import Editing
 from tbuda_lab.core.session.legal import LegalTable, legal_table
 from tbuda_lab.core.session.placing import Placed
+from tbuda_lab.core.session.quiet import quiet
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
 from tbuda_lab.core.session.state import State
 from tbuda_lab.core.session.suggest import Suggestion, suggestions
@@ -20,6 +22,8 @@ from tbuda_lab.core.session.why import Reasons, reasons_of
 
 class Questions(Editing):
     """What can be asked of a session without changing it. See `Session`."""
+
+    _pass_trace: tuple[CompileOptions, PassTrace] | None = None
 
     @property
     def records(self) -> tuple[OverrideRecord, ...]:
@@ -35,6 +39,7 @@ class Questions(Editing):
             clock = Clock(None, None)
             return self._stages.placed(self.trace(), state or self._history.state, clock)[1]
 
+    @quiet()
     def legal(self, op: str) -> LegalTable:
         """Every shape an op could have: verdict, cycles, memory, and where it could stand. Raises `InputError`."""
         placed = self.placed()
@@ -45,6 +50,7 @@ class Questions(Editing):
         table = self._stages.free_table(front, state.options, rest, op)
         return legal_table(placed, op, table)
 
+    @quiet()
     def whatif(self, *edits: Command | Override) -> WhatIf:
         """What edits would do, without doing them. Raises what compiling them would raise."""
         state = self._history.state
@@ -53,10 +59,12 @@ class Questions(Editing):
             state = (edit if isinstance(edit, Command) else SetOverride(edit)).apply(state)
         return compare_placed(before, self.placed(state))
 
+    @quiet()
     def suggest(self, n: int = 10) -> list[Suggestion]:
         """The best single edits there are, by cycles saved over all epochs, each one checked by `whatif`."""
         return suggestions(self, n)
 
+    @quiet()
     def why(self, op: str) -> Reasons:
         """Why an op stands as it does. Raises `InputError` for a name that is not placed."""
         table = self.legal(op)
@@ -65,6 +73,14 @@ class Questions(Editing):
     def _known(self, op: str, placed: Placed) -> None:
         if op not in placed.problem.number:
             raise InputError(f"{op!r} is not an op of the placed graph")
+
+    def passes(self) -> PassTrace:
+        """Every pass with the graph after it and what it changed; runs them again when the options are new."""
+        with self._work:
+            options = self._history.state.options
+            if self._pass_trace is None or self._pass_trace[0] != options:
+                self._pass_trace = options, trace_passes(self.trace(), options)
+            return self._pass_trace[1]
 
     def l1(self, op: str) -> L1Map:
         """The buffers of an op in the L1 of its cores. Raises `InputError` for a name that is not placed."""

@@ -1,10 +1,11 @@
 /** The graph of a stage: canvas for the picture, a thin layer of elements over it for keyboards, readers and tests. */
 import { h } from '../dom.js';
+import type { Frame } from '../frame.js';
 import { Matcher } from '../names.js';
 import { Ops } from '../ops.js';
 import { badgesOf, type Badges } from '../trace/checks.js';
 import type { Store } from '../store.js';
-import { isDark, onTheme } from '../theme.js';
+import { isDark, onTheme, type Paint } from '../theme.js';
 import { Breaks } from './breaks.js';
 import { draw, type Camera, type Colours } from './draw.js';
 import { placeHooks } from './hooks.js';
@@ -23,6 +24,14 @@ const STAGES: [string, string, string][] = [
 ];
 const FILE: [string, string, string][] = [['netlist', 'Ops and queues', 'the netlist of a file']];
 const MARGIN = 24;
+
+/** A graph that is none of the compile's stages. */
+export interface Special {
+  stage: [name: string, label: string, title: string];
+  /** Colours of a node; null for the usual ones. */
+  paint(frame: Frame, node: number, dark: boolean): Paint | null;
+  legend(dark: boolean): HTMLElement[];
+}
 
 export class GraphView {
   readonly element: HTMLElement;
@@ -55,7 +64,8 @@ export class GraphView {
   private hookTimer = 0;
   private colours: Colours | null = null;
 
-  constructor(readonly store: Store) {
+  /** @param special where a graph of its own kind is shown: one stage, other colours. */
+  constructor(readonly store: Store, private readonly special: Special | null = null) {
     this.breaks = new Breaks(store, () => this.world0());
     this.keys = new GraphKeys(this);
     this.canvas = h('canvas', { class: 'tb-canvas', 'aria-hidden': 'true' });
@@ -153,7 +163,7 @@ export class GraphView {
     const stage = key.slice(6);
     const before = this.scenes.get(stage);
     const scene = new Scene(this.store.frames.get(key)!);
-    if (before) {
+    if (before && !this.special) {
       const paths = new Set([...before.opened].map(g => before.groupPaths[g]!));
       scene.opened.clear();
       scene.groupPaths.forEach((path, g) => {
@@ -167,7 +177,7 @@ export class GraphView {
 
   /** The stage asked for, else the furthest one there is. */
   private choose(): void {
-    const stages = this.scenes.has('netlist') ? FILE : STAGES;
+    const stages = this.special ? [this.special.stage] : this.scenes.has('netlist') ? FILE : STAGES;
     const there = stages.map(([name]) => name).filter(name => this.scenes.has(name));
     const next = there.includes(this.pinned) ? this.pinned : (there.at(-1) ?? '');
     this.tabs.replaceChildren(...stages.map(([name, label, title]) =>
@@ -382,7 +392,7 @@ export class GraphView {
     this.colours ??= readColours(this.element);
     const dark = isDark();
     const by = this.ops ? this.store.colour : 'family';
-    const paint = (node: number) => nodePaint(scene, this.ops, by, node, dark);
+    const paint = (node: number) => this.special?.paint(scene.frame, node, dark) ?? nodePaint(scene, this.ops, by, node, dark);
     draw(ctx, scene, this.camera, {
       colours: this.colours,
       paint,
@@ -396,7 +406,8 @@ export class GraphView {
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
     clearTimeout(this.hookTimer);
     this.hookTimer = window.setTimeout(() => placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected), 60);
-    paintLegend(this.legend, by, this.shown, dark);
+    if (this.special) this.legend.replaceChildren(...this.special.legend(dark));
+    else paintLegend(this.legend, by, this.shown, dark);
     this.breaks.place(scene, this.camera);
     this.element.dataset['tbStage'] = this.shown;
   }

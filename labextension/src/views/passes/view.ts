@@ -1,0 +1,202 @@
+/** The passes one by one: what each changed, and the graph before and after it. */
+import { h, seconds } from '../dom.js';
+import type { Frame } from '../frame.js';
+import { GraphView } from '../graph/view.js';
+import { StaticHost } from '../host.js';
+import { Store } from '../store.js';
+import { onTheme, type Paint } from '../theme.js';
+
+const CHANGES = ['same', 'added', 'changed', 'removed'] as const;
+const HUES: Record<string, [number, number]> = { added: [145, 52], changed: [36, 78], removed: [4, 68] };
+const GLYPHS: Record<string, string> = { added: '+', changed: '~', removed: '−' };
+
+/** Colours of a node by what a pass did to it; those left alone are grey. */
+export function changePaint(change: number, dark: boolean): Paint {
+  const [hue, strength] = HUES[CHANGES[change] ?? 'same'] ?? [215, 8];
+  return dark
+    ? { fill: `hsl(${hue} ${strength}% ${change ? 30 : 18}%)`, edge: `hsl(${hue} ${strength}% ${change ? 60 : 38}%)`, text: '#f3f5f8' }
+    : { fill: `hsl(${hue} ${strength}% ${change ? 82 : 95}%)`, edge: `hsl(${hue} ${strength}% ${change ? 38 : 72}%)`, text: '#17202e' };
+}
+
+type Side = 'before' | 'after';
+
+export class PassStepper {
+  readonly element: HTMLElement;
+  private readonly bar = h('header', { class: 'tb-bar' });
+  private readonly list = h('ol', { class: 'tb-passes-list', 'aria-label': 'Passes' });
+  private readonly notes = h('div', { class: 'tb-passes-notes', tabindex: 0 });
+  private readonly empty = h('div', { class: 'tb-empty' });
+  private readonly inner = new Store(new StaticHost());
+  private readonly graph: GraphView;
+  private readonly stops: (() => void)[] = [];
+  private asked = false;
+  private shown = { index: -1, side: 'after' as Side };
+  private idle = false;
+  private refused = '';
+
+  constructor(private readonly store: Store) {
+    this.graph = new GraphView(this.inner, {
+      stage: ['pass', 'Pass', 'the graph of the pass shown'],
+      paint: (frame, node, dark) => changePaint(frame.column('node_change')[node]!, dark),
+      legend: dark => [1, 2, 3, 0].map(k => {
+        const paint = changePaint(k, dark);
+        return h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }), CHANGES[k]);
+      })
+    });
+    this.element = h('section', {
+      class: 'tb-view tb-passes', 'data-tb-view': 'passes', 'aria-label': 'Passes', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
+    }, this.bar, h('div', { class: 'tb-passes-body' }, this.list, this.graph.element, this.notes), this.empty);
+    const seen = new ResizeObserver(() => this.ask());
+    seen.observe(this.element);
+    this.stops.push(
+      () => seen.disconnect(),
+      store.on('frame', key => {
+        if (key === 'passes') this.render();
+        else if (key === 'passgraph') this.arrived();
+        else if (key === 'graph:traced') {
+          this.asked = false;
+          this.ask();
+        }
+      }),
+      store.listen('refused', message => {
+        if (message['key'] !== 'passes' && message['key'] !== 'passgraph') return;
+        this.refused = String(message['text']);
+        this.render();
+      }),
+      store.on('selection', () => this.inner.select(store.selection.names, 'outside')),
+      this.inner.on('selection', source => {
+        if (source !== 'outside') store.select(this.inner.selection.names, 'passes');
+      }),
+      onTheme(() => this.render()));
+    this.element.addEventListener('keydown', event => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step || !(event.target as Element).closest('.tb-passes-list')) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.go(step);
+      this.list.querySelector<HTMLElement>('[aria-current] button')?.focus();
+    });
+    this.arrived();
+    this.render();
+    this.ask();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+    this.graph.dispose();
+    this.inner.dispose();
+  }
+
+  /** Asks for the passes once somebody looks: they are run again for it. */
+  private ask(): void {
+    const { host, frames } = this.store;
+    if (this.asked || !host.live || !this.element.clientWidth || !(frames.has('graph:traced') || frames.has('ops'))) return;
+    this.asked = true;
+    this.refused = '';
+    host.send({ type: 'want', key: 'passes' });
+    this.render();
+  }
+
+  private get steps(): Frame | undefined {
+    return this.store.frames.get('passes');
+  }
+
+  /** A step to another pass; those that did nothing are passed over unless they are shown. */
+  private go(by: number): void {
+    const shown = this.visible();
+    const at = shown.indexOf(this.shown.index);
+    const next = shown[Math.max(0, Math.min(shown.length - 1, at + by))];
+    if (next !== undefined) this.want(next, this.shown.side);
+  }
+
+  private visible(): number[] {
+    const steps = this.steps;
+    if (!steps) return [];
+    return Array.from(steps.column('step_before'), (_, k) => k).filter(k => this.idle || this.count(k) > 0 || k === this.shown.index);
+  }
+
+  private count(step: number): number {
+    return ['added', 'removed', 'changed'].reduce((sum, key) => sum + this.steps!.column(`step_${key}`)[step]!, 0);
+  }
+
+  private want(index: number, side: Side): void {
+    this.shown = { index, side };
+    if (this.store.host.live) this.store.host.send({ type: 'want', key: 'passgraph', index, side });
+    this.render();
+  }
+
+  private arrived(): void {
+    const frame = this.store.frames.get('passgraph');
+    if (!frame) return;
+    this.shown = { index: Number(frame.meta['index']), side: frame.meta['side'] as Side };
+    this.inner.put(frame.as('graph:pass'));
+    this.inner.select(this.store.selection.names, 'outside');
+    this.render();
+  }
+
+  private render(): void {
+    const steps = this.steps;
+    this.element.dataset['tbPass'] = String(this.shown.index);
+    this.element.dataset['tbSide'] = this.shown.side;
+    this.empty.hidden = steps !== undefined && !this.refused;
+    this.empty.textContent = this.refused || (this.asked ? 'The passes run again …' : 'The passes appear here once the model is traced.');
+    this.bar.hidden = !steps;
+    if (!steps) return;
+    const button = (action: string, label: string, title: string, f: () => void) =>
+      h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
+    const side = (name: Side, label: string) => h('button', {
+      type: 'button', 'data-tb-action': `pass-${name}`, 'aria-pressed': String(this.shown.side === name), onclick: () => this.want(this.shown.index, name)
+    }, label);
+    const names = steps.text('step_name');
+    const docs = steps.text('step_doc');
+    const at = this.shown.index;
+    const box = h('input', { type: 'checkbox', 'data-tb-action': 'pass-idle', onchange: () => {
+      this.idle = box.checked;
+      this.render();
+    } });
+    box.checked = this.idle;
+    this.bar.replaceChildren(h('h3', {}, 'Passes'),
+      button('pass-previous', '‹', 'previous pass', () => this.go(-1)), button('pass-next', '›', 'next pass', () => this.go(1)),
+      h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Graph' }, side('before', 'Before'), side('after', 'After')),
+      h('b', {}, at < 0 ? '' : names[at]), h('span', { class: 'tb-found' }, at < 0 ? '' : docs[at]),
+      h('span', { class: 'tb-spring' }), h('label', { class: 'tb-check' }, box, 'also those that changed nothing'));
+    this.list.replaceChildren(...this.visible().map(k => this.step(steps, names, k)));
+    const error = (steps.meta['error'] as string | undefined) ?? '';
+    if (error) this.list.append(h('li', { class: 'tb-pass-error' }, error));
+    this.note();
+  }
+
+  private step(steps: Frame, names: string[], k: number): HTMLElement {
+    const get = (key: string) => steps.column(`step_${key}`)[k]!;
+    const marks = (['added', 'removed', 'changed'] as const).filter(key => get(key)).map(key =>
+      h('span', { class: `tb-pass-${key}`, title: key }, `${GLYPHS[key]!}${get(key)}`));
+    return h('li', k === this.shown.index ? { 'aria-current': 'step' } : {},
+      h('button', { type: 'button', 'data-tb-action': 'pass', 'data-tb-step': k, onclick: () => this.want(k, this.shown.side) },
+        h('span', { class: 'tb-pass-name' }, `${k} ${names[k]!}`),
+        h('span', { class: 'tb-pass-nodes' }, `${get('before')} → ${get('after')}`),
+        h('span', { class: 'tb-pass-marks' }, ...marks), h('span', { class: 'tb-pass-time' }, seconds(get('seconds')))));
+  }
+
+  /** What changed, node by node. */
+  private note(): void {
+    const frame = this.store.frames.get('passgraph');
+    if (!frame) {
+      this.notes.replaceChildren();
+      return;
+    }
+    const [names, texts] = [frame.text('change_name'), frame.text('change_text')];
+    const what = frame.column('change_what');
+    const total = Number(frame.meta['changes']);
+    this.notes.replaceChildren(
+      h('p', {}, total ? `${total} node${total > 1 ? 's' : ''} differ${total > 1 ? '' : 's'}` : 'This pass changed nothing.'),
+      h('ul', {}, ...names.map((name, k) => {
+        const kind = CHANGES[what[k]!]!;
+        return h('li', { 'data-tb-change': kind },
+          h('span', { class: `tb-pass-${kind}`, role: 'img', 'aria-label': kind }, GLYPHS[kind] ?? ''),
+          h('div', {}, h('button', {
+            type: 'button', class: 'tb-link', 'data-tb-action': 'select-node', 'data-tb-op': name, onclick: () => this.store.select([name], 'pass-list')
+          }, name), texts[k] ? h('div', { class: 'tb-fix' }, texts[k]) : ''));
+      })),
+      total > names.length ? h('p', {}, `and ${total - names.length} more`) : '');
+  }
+}
