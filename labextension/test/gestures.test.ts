@@ -168,14 +168,14 @@ describe('gestures of the grid', () => {
     expect(exact()).toMatchObject([{ edit: { do: 'resize', op: name, size: [4, 4] } }]);
     vi.advanceTimersByTime(260);
     expect(tag().textContent).toContain('estimate only');
-    const seq = exact()[0]!['seq'];
+    const ask = exact()[0]!['ask'];
     const answer = {
       type: 'exact', ok: true, total_cycles: [1000, 900], epochs: [3, 4], moved: 2, epoch_cycles: [1, 1], gain: 0,
       displaced: [[name, 0, 0, 0, 0, 4, 4], ['other', 0, 0, 4, 2, 1, 3], ['gone', 0, -1, 0, 0, 1, 1]]
     };
-    host.say({ ...answer, seq: Number(seq) - 1 });
+    host.say({ ...answer, ask: Number(ask) - 1 });
     expect(tag().textContent).toContain('estimate only');
-    host.say({ ...answer, seq });
+    host.say({ ...answer, ask });
     expect(tag().textContent).toContain('1.0k → 900 (−10 %)');
     expect(tag().textContent).toContain('4 (+1)');
     const outlines = [...plane.querySelectorAll('[data-tb-displaced]')];
@@ -194,7 +194,7 @@ describe('gestures of the grid', () => {
     vi.advanceTimersByTime(130);
     window.dispatchEvent(key('Escape'));
     expect(host.sent.at(-1)).toEqual({ type: 'probe_end' });
-    host.say({ type: 'exact', seq: exact()[0]!['seq'], ok: true, total_cycles: [1, 2], epochs: [1, 1], moved: 0, displaced: [] });
+    host.say({ type: 'exact', ask: exact()[0]!['ask'], ok: true, total_cycles: [1, 2], epochs: [1, 1], moved: 0, displaced: [] });
     expect(plane.querySelector('.tb-ghosts')).toBeNull();
   });
 
@@ -391,7 +391,7 @@ describe('breaks and menus of the graph', () => {
     bar().dispatchEvent(key('ArrowDown', { altKey: true }));
     const asked = host.sent.at(-1)!;
     expect(asked).toMatchObject({ type: 'break_stops', op: names[3], kind: 'epoch_break' });
-    host.say({ type: 'break_stops', seq: asked['seq'], stops: [[names[4], 3, 5000, 9000, ''], [names[5], 0, 0, 0, 'no room']], done: true });
+    host.say({ type: 'break_stops', ask: asked['ask'], stops: [[names[4], 3, 5000, 9000, ''], [names[5], 0, 0, 0, 'no room']], done: true });
     expect(bar().getAttribute('aria-valuetext')).toBe(`before ${names[4]!}: 3 epochs, slowest 5.0k, all 9.0k cycles`);
     bar().dispatchEvent(key('ArrowDown', { altKey: true }));
     expect(bar().getAttribute('data-tb-verdict')).toBe('REFUSED');
@@ -506,7 +506,7 @@ describe('panels', () => {
     host.say({ type: 'exports', name: 'net', kinds });
     const asked = host.sent.at(-1)!;
     expect(asked).toMatchObject({ type: 'export_plan', kind: 'overrides', path: 'net.py', settings: { form: 'python' } });
-    host.say({ type: 'export_plan', seq: asked['seq'], kind: 'overrides', ok: true, cli: 'tbuda export x', python: 'session.x()', note: '', folder: '/f' });
+    host.say({ type: 'export_plan', ask: asked['ask'], kind: 'overrides', ok: true, cli: 'tbuda export x', python: 'session.x()', note: '', folder: '/f' });
     expect(dialog.dialog.element.textContent).toContain('tbuda export x');
     expect(dialog.dialog.element.textContent).toContain('session.x()');
     find('export-write').click();

@@ -28,8 +28,8 @@ Answer = Callable[[Session, Mapping[str, Any]], dict[str, Any]]
 
 
 def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -> None:
-    """Answer in the desk's thread: the same `type`, `op` and `seq` as the question, `ok`, and what `make` says."""
-    head = {k: content.get(k) for k in ("type", "op", "seq") if k in content}
+    """Answer in the desk's thread: the same `type`, `op` and `ask` as the question, `ok`, and what `make` says."""
+    head = {k: content.get(k) for k in ("type", "op", "ask") if k in content}
 
     def work() -> None:
         try:
@@ -171,7 +171,7 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     desk = hub.desk
     if desk is None or hub.busy:
         return
-    head = {"type": "break_stops", "op": content.get("op"), "seq": content.get("seq")}
+    head = {"type": "break_stops", "op": content.get("op"), "ask": content.get("ask")}
 
     def work() -> None:
         found: list[list[Any]] = []

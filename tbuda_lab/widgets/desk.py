@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections import deque
@@ -44,8 +45,8 @@ class Desk:
         """A message of a view that edits."""
         what = content.get("type")
         if what in ("probe_exact", "probe_end"):
-            seq = content.get("seq")
-            self._exact[view] = seq if isinstance(seq, int) and what == "probe_exact" else -1  # older ones are void
+            number = content.get("ask")  # older ones are void
+            self._exact[view] = number if isinstance(number, int) and what == "probe_exact" else -1
             if what == "probe_exact" and not self.hub.busy:
                 self.submit(lambda: self._try(view, content))
             return
@@ -97,7 +98,10 @@ class Desk:
                     self._thread = None
                     return
                 task = self._tasks.popleft()
-            task()
+            try:
+                task()
+            except Exception:  # a defect: it is shown, and what is asked next is answered all the same
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def _probe(self, view: Listener, content: Mapping[str, Any]) -> None:
         session = self.hub.session
@@ -111,8 +115,8 @@ class Desk:
 
     def _try(self, view: Listener, content: Mapping[str, Any]) -> None:
         """What an edit would do, exactly; nothing is said once a newer question is there."""
-        seq = content.get("seq")
-        if self._exact.get(view) != seq:
+        number = content.get("ask")  # a view numbers its messages by `seq`
+        if self._exact.get(view) != number:
             return
         session = self.hub.session
         edit = content.get("edit")
@@ -126,8 +130,8 @@ class Desk:
             was, now = before.ops(), after.ops()
             same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
             said = {"ok": True, **effect_data(effect, same)}
-        if self._exact.get(view) == seq:
-            view.post({"type": "exact", "seq": seq, **said}, [])
+        if self._exact.get(view) == number:
+            view.post({"type": "exact", "ask": number, **said}, [])
 
     def _again(self, view: Listener) -> None:
         session = self.hub.session

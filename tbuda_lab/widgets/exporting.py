@@ -61,7 +61,7 @@ def _plan(session: Session, content: Mapping[str, Any]) -> session_exports.Expor
 
 @answers("export_plan")
 def _say(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    head = {"type": "export_plan", "seq": content.get("seq"), "kind": content.get("kind")}
+    head = {"type": "export_plan", "ask": content.get("ask"), "kind": content.get("kind")}
     try:
         plan = _plan(hub.session, content)
         said = {"ok": True, "path": str(plan.path), "cli": plan.cli, "python": plan.python, "note": plan.note,

@@ -32,6 +32,11 @@ bring_up
 """
 OP = "first.matmul"
 GRID = "[data-tb-view=grid]"
+BREAK = """
+from tbuda_lab.core.session import EpochBreak
+session.apply(EpochBreak('second.matmul'))
+session.compile()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +166,10 @@ def test_an_op_is_moved_and_an_epoch_broken_from_the_graph(page: Any, shots: Pat
     moved = json.loads(in_kernel(page, "print(list(session.result.placement.ops['second.matmul'].start))"))
     assert moved != start
     epochs = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
-    page.locator("[data-tb-action=graph-expand]").click()
-    page.locator("[data-tb-action=graph-fit]").click()
+    page.locator("[data-tb-action=graph-expand]").first.click()
+    page.locator("[data-tb-action=graph-fit]").first.click()
     page.wait_for_timeout(300)
-    node = page.locator("[data-tb-view=graph] [data-tb-op='second.matmul']")
+    node = page.locator("[data-tb-view=graph] [data-tb-op='second.matmul']").first
     page.mouse.click(*centre(node), button="right")
     page.locator("[data-tb-action=epoch-break]").wait_for()
     page.screenshot(path=shots / "menu_light.png")
@@ -175,6 +180,193 @@ def test_an_op_is_moved_and_an_epoch_broken_from_the_graph(page: Any, shots: Pat
         page.locator(f"{GRID} [data-tb-action=undo]").click()
         answer(page)
     assert in_kernel(page, "print(len(session.overrides))").strip() == "0"
+
+
+def epochs(page: Any) -> int:
+    return int(in_kernel(page, "print(len(session.result.placement.epochs))"))
+
+
+def drop(page: Any, op: str, x: float, y: float) -> None:
+    """Press the middle of an op, and go to a point."""
+    page.mouse.move(*centre(page.locator(f"{GRID} .tb-tile[data-tb-op='{op}']")))
+    page.mouse.down()
+    page.mouse.move(x, y, steps=10)
+    page.wait_for_selector(f"{GRID} .tb-tag:not([hidden]):not([data-tb-verdict=WAITING])")
+
+
+def undo_all(page: Any) -> None:
+    in_kernel(page, "while session.undo(): pass\nsession.compile()")
+    page.wait_for_selector(f"{GRID} [data-tb-action=undo]:disabled")
+
+
+def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Path) -> None:
+    rows, cols = wanted(page)
+    now = json.loads(in_kernel(page, f"print(list(session.result.placement.ops['{OP}'].size))"))
+    code = f"from tbuda_lab.core.session import ResizeOp; e = session.whatif(ResizeOp('{OP}', ({rows}, {cols}))); "
+    after = int(in_kernel(page, code + "print(e.total_cycles[1])"))
+    x, y, w, _ = grab(page, "e")
+    page.mouse.move(x + (cols - now[1]) * w, y, steps=6)
+    line = page.locator(f"{GRID} .tb-tag span", has_text="all epochs")
+    line.wait_for(state="visible")
+    said = line.inner_text().split("→")[1].split("(")[0].strip()
+    assert said == (
+        f"{after / 1000:.1f}k" if 1000 <= after < 100_000 else f"{after / 1000:.0f}k" if after >= 1000 else str(after)
+    )
+    page.screenshot(path=shots / "exact_light.png")
+    page.keyboard.press("Escape")
+    page.mouse.up()
+    assert in_kernel(page, "print(len(session.overrides))").strip() == "0"
+
+
+def test_an_op_dropped_on_another_epoch_goes_there(page: Any, shots: Path) -> None:
+    undo_all(page)
+    order = in_kernel(page, "print(' '.join(session.placed().problem.order))").split()
+    in_kernel(page, BREAK.replace("second.matmul", order[-1]))
+    page.locator(f"{GRID} .tb-frame[data-tb-epoch='1']").wait_for()
+    page.locator(f"{GRID} .tb-frame[data-tb-epoch='0']").click()
+    drop(page, order[-2], *centre(page.locator(f"{GRID} .tb-frame[data-tb-epoch='1']")))
+    assert "to epoch 1" in page.locator(f"{GRID} .tb-tag").inner_text()
+    page.locator(f"{GRID} .tb-tag span", has_text="all epochs").wait_for(state="visible")
+    page.screenshot(path=shots / "drop_light.png")
+    page.mouse.up()
+    answer(page)
+    assert in_kernel(page, "print(*session.result.placement.epochs[1].ops)").split() == order[-2:]
+    assert epochs(page) == 2
+    page.locator(f"{GRID} .tb-frame[data-tb-epoch='1']").click()
+    page.locator(f"{GRID} .tb-tile[data-tb-op='{order[-2]}']").click()
+    page.keyboard.press("Alt+ArrowLeft")
+    answer(page)
+    assert in_kernel(page, "print(*session.result.placement.epochs[1].ops)").split() == order[-1:]
+    undo_all(page)
+
+
+def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
+    in_kernel(
+        page,
+        "from tbuda_lab.core.session import EpochBreak; session.apply(EpochBreak('second.matmul')); session.compile()",
+    )
+    page.locator("[data-tb-action=graph-expand]").first.click()
+    page.locator("[data-tb-action=graph-fit]").first.click()
+    bar = page.locator("[data-tb-break='second.matmul']").first
+    bar.wait_for()
+    page.wait_for_timeout(300)
+    order = in_kernel(page, "print(' '.join(session.placed().problem.order))").split()
+    to = order[1]
+    x, y = centre(bar)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    box = page.locator(f"[data-tb-view=graph] .tb-hook[data-tb-op='{to}']").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 3, steps=10)
+    page.wait_for_selector(f"[data-tb-break][data-tb-stop='{to}'][data-tb-verdict=LEGAL]")
+    assert "epochs" in bar.inner_text() and "cycles" in bar.inner_text()
+    page.screenshot(path=shots / "break_light.png")
+    page.mouse.up()
+    answer(page)
+    assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{to}']"
+    bar = page.locator(f"[data-tb-break='{to}']").first
+    bar.focus()
+    page.keyboard.press("Alt+ArrowDown")
+    page.keyboard.press("Enter")
+    answer(page)
+    assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{order[2]}']"
+    page.locator(f"[data-tb-break='{order[2]}']").first.focus()
+    page.keyboard.press("Delete")
+    answer(page)
+    assert in_kernel(page, "print(len(session.overrides))").strip() == "0"
+    undo_all(page)
+
+
+def test_a_suggestion_is_accepted_with_enter(page: Any, shots: Path) -> None:
+    code = f"from tbuda_lab.core.session import ResizeOp; session.apply(ResizeOp('{OP}', (1, 1))); session.compile()"
+    in_kernel(page, code)
+    before = int(in_kernel(page, "print(sum(session.placed().limiter_cycles))"))
+    page.locator(f"{GRID} [data-tb-action=suggest]").click()
+    page.wait_for_selector(f"{GRID} [data-tb-suggestion='0']")
+    assert page.locator(f"{GRID} [data-tb-hint]").count() > 0
+    page.screenshot(path=shots / "suggest_light.png")
+    page.keyboard.press("Enter")
+    answer(page)
+    assert int(in_kernel(page, "print(sum(session.placed().limiter_cycles))")) < before
+    page.keyboard.press("Escape")
+    assert page.locator(f"{GRID} [data-tb-hint]").count() == 0
+    undo_all(page)
+
+
+def test_an_op_is_moved_by_keys_alone(page: Any, shots: Path) -> None:
+    start = in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)").strip()
+    page.locator(f"{GRID} .tb-tile[data-tb-op='second.matmul']").click()
+    page.keyboard.press("m")
+    page.wait_for_selector(f"{GRID} .tb-tag:not([hidden])")
+    page.keyboard.press("ArrowDown")
+    page.screenshot(path=shots / "keymove_light.png")
+    page.keyboard.press("Enter")
+    answer(page)
+    assert in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)").strip() != start
+    page.keyboard.press("Control+z")
+    answer(page)
+    assert in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)").strip() == start
+
+
+def test_several_ops_are_moved_together_as_one_step(page: Any, shots: Path) -> None:
+    undo_all(page)
+    plane = page.locator(f"{GRID} svg.tb-cores").bounding_box()
+    page.mouse.move(plane["x"] + plane["width"] - 8, plane["y"] + plane["height"] - 8)
+    page.mouse.down()
+    page.mouse.move(plane["x"] + 34, plane["y"] + 24, steps=8)
+    page.wait_for_selector(f"{GRID} [data-tb-band]")
+    page.screenshot(path=shots / "band_light.png")
+    page.mouse.up()
+    tiles = page.locator(f"{GRID} .tb-tile").count()
+    page.wait_for_function(f"() => document.querySelectorAll('{GRID} .tb-tile[aria-selected=true]').length === {tiles}")
+    places = "import json; print(json.dumps({n: o.start for n, o in session.result.placement.ops.items()}))"
+    before = json.loads(in_kernel(page, places))
+    x, y = centre(page.locator(f"{GRID} .tb-tile[data-tb-op='{OP}']"))
+    page.keyboard.down("Alt")
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y + 60, steps=6)
+    page.wait_for_selector(f"{GRID} .tb-tag:not([hidden])")
+    page.screenshot(path=shots / "group_light.png")
+    page.mouse.up()
+    page.keyboard.up("Alt")
+    answer(page)
+    after = json.loads(in_kernel(page, places))
+    shifts = {(after[n][0] - r, after[n][1] - c) for n, (r, c) in before.items()}
+    assert len(shifts) == 1 and (0, 0) not in shifts
+    assert in_kernel(page, "print(len(session.history))").strip() == "1"
+    undo_all(page)
+
+
+def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
+    page.locator(f"{GRID} .tb-tile[data-tb-op='{OP}']").click()
+    page.keyboard.press("w")
+    page.wait_for_selector("[data-tb-view=why] [data-tb-action=apply-alternative]")
+    page.screenshot(path=shots / "why_light.png")
+    page.keyboard.press("Escape")
+    page.keyboard.press("h")
+    page.wait_for_selector("[data-tb-view=keys]:not([hidden])")
+    page.screenshot(path=shots / "keys_light.png")
+    page.keyboard.press("Escape")
+    page.locator(f"{GRID} [data-tb-action=export]").click()
+    page.locator("[data-tb-action=export-overrides]").click()
+    page.wait_for_selector("[data-tb-view=export] [data-tb-action=copy-cli]")
+    page.locator("[data-tb-action=export-path]").fill("edits.py")
+    page.wait_for_function(
+        "() => document.querySelector('[data-tb-view=export]').textContent.includes('--out edits.py')"
+    )
+    page.screenshot(path=shots / "export_light.png")
+    page.locator("[data-tb-action=export-write]").click()
+    page.wait_for_selector("[data-tb-view=export] [data-tb-answer=done]:has-text('written')")
+    assert "import tbuda_lab as pybuda" in (lab.folder / "edits.py").read_text()
+    page.locator("[data-tb-action=export-image]").click()
+    page.locator("[data-tb-action=export-path]").fill("grid.svg")
+    page.locator("[data-tb-action=export-png]").click()
+    page.wait_for_selector("[data-tb-view=export] [data-tb-answer=done]:has-text('grid.png')")
+    assert (lab.folder / "grid.png").read_bytes().startswith(b"\x89PNG")
+    page.locator("[data-tb-action=close-export]").click()
+    page.locator("[data-tb-action=knobs]").click()
+    page.wait_for_selector("[data-tb-action=set-u_kt]")
+    page.locator("[data-tb-view=inspector]").screenshot(path=shots / "knobs_light.png")
 
 
 def test_the_dark_theme(page: Any, shots: Path) -> None:
@@ -191,6 +383,26 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     in_kernel(page, f"from tbuda_lab.core.session import ResizeOp; session.apply(ResizeOp('{OP}', (1, 1)))")
     page.wait_for_selector(f"{GRID} [data-tb-stale=stale]")
     page.screenshot(path=shots / "stale_dark.png")
+    page.locator(f"{GRID} .tb-plane").focus()
+    page.keyboard.press("r")
+    answer(page)
+    assert size(page) == "(1, 1)"
+    page.locator(f"{GRID} [data-tb-action=suggest]").click()
+    page.wait_for_selector(f"{GRID} [data-tb-suggestion='0']")
+    page.screenshot(path=shots / "suggest_dark.png")
+    page.keyboard.press("Escape")
+    page.locator(f"{GRID} .tb-tile[data-tb-op='{OP}']").click()
+    page.keyboard.press("w")
+    page.wait_for_selector("[data-tb-view=why] [data-tb-action=apply-alternative]")
+    page.screenshot(path=shots / "why_dark.png")
+    page.keyboard.press("Escape")
+    page.keyboard.press("x")
+    page.wait_for_selector("[data-tb-view=export] [data-tb-action=copy-cli]")
+    page.screenshot(path=shots / "export_dark.png")
+    page.keyboard.press("Escape")
+    page.keyboard.press("h")
+    page.screenshot(path=shots / "keys_dark.png")
+    page.keyboard.press("Escape")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
 
 

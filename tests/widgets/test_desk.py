@@ -166,14 +166,14 @@ def test_an_exact_probe_says_what_whatif_says_and_changes_nothing(hub: Hub) -> N
     session = hub.session
     edit = {"do": "resize", "op": OP, "size": [2, 4]}
     effect = session.whatif(ResizeOp(OP, (2, 4)))
-    got = said(tell(hub, type="probe_exact", seq=3, edit=edit), "exact")
-    assert got["ok"] and got["seq"] == 3
+    got = said(tell(hub, type="probe_exact", ask=3, edit=edit), "exact")
+    assert got["ok"] and got["ask"] == 3
     assert (tuple(got["total_cycles"]), tuple(got["epochs"])) == (effect.total_cycles, effect.epochs)
     assert {d[0]: (tuple(d[3:5]), tuple(d[5:7])) for d in got["displaced"]} == {
         d.op: (d.after.start, d.after.size) for d in effect.displaced
     }
     assert not session.stale and session.overrides == ()
-    refused = said(tell(hub, type="probe_exact", seq=4, edit={**edit, "size": [3, 5]}), "exact")
+    refused = said(tell(hub, type="probe_exact", ask=4, edit={**edit, "size": [3, 5]}), "exact")
     assert not refused["ok"] and OP in refused["text"]
 
 
@@ -185,18 +185,18 @@ def test_a_newer_probe_silences_an_older_one(hub: Hub) -> None:
     hub.desk.submit(lambda: gate.wait(30) and None)
     for seq, cols in ((1, 2), (2, 4), (3, 8)):
         hub.desk.receive(
-            page, {"type": "probe_exact", "seq": seq, "edit": {"do": "resize", "op": OP, "size": [2, cols]}}
+            page, {"type": "probe_exact", "ask": seq, "edit": {"do": "resize", "op": OP, "size": [2, cols]}}
         )
     gate.set()
     hub.desk.wait(60)
-    assert [m["seq"] for m, _ in page.messages if m["type"] == "exact"] == [3]
+    assert [m["ask"] for m, _ in page.messages if m["type"] == "exact"] == [3]
     hub.desk.submit(lambda: gate.wait(30) and None)
     gate.clear()
-    hub.desk.receive(page, {"type": "probe_exact", "seq": 4, "edit": {"do": "resize", "op": OP, "size": [2, 4]}})
+    hub.desk.receive(page, {"type": "probe_exact", "ask": 4, "edit": {"do": "resize", "op": OP, "size": [2, 4]}})
     hub.desk.receive(page, {"type": "probe_end"})
     gate.set()
     hub.desk.wait(60)
-    assert [m["seq"] for m, _ in page.messages if m["type"] == "exact"] == [3], "the drag is over"
+    assert [m["ask"] for m, _ in page.messages if m["type"] == "exact"] == [3], "the drag is over"
 
 
 def test_a_gesture_of_many_edits_is_one_undo_step(hub: Hub) -> None:
@@ -234,9 +234,9 @@ def test_where_a_break_could_stand(hub: Hub) -> None:
     session = hub.session
     order = session.placed().problem.order
     assert answer(ask(hub, type="edit", do="break", op=order[1]))[0]
-    page = tell(hub, type="break_stops", op=order[1], seq=5)
+    page = tell(hub, type="break_stops", op=order[1], ask=5)
     parts = [m for m, _ in page.messages if m["type"] == "break_stops"]
-    assert parts[-1]["done"] and all(p["seq"] == 5 for p in parts)
+    assert parts[-1]["done"] and all(p["ask"] == 5 for p in parts)
     found = {s[0]: s[1:] for p in parts for s in p["stops"]}
     assert next(iter(found)) == order[1] and set(found) == set(order[1:])
     for name in order[1:]:
@@ -302,7 +302,7 @@ def test_exports_are_planned_written_and_not_written_over(hub: Hub, tmp_path: Pa
     assert {"netlist", "overrides", "table", "trace", "report", "image"} <= {k["name"] for k in kinds}
     path = tmp_path / "a.py"
     asked = {"kind": "overrides", "path": str(path), "settings": {}}
-    plan = said(tell(hub, type="export_plan", seq=1, **asked), "export_plan")
+    plan = said(tell(hub, type="export_plan", ask=1, **asked), "export_plan")
     assert plan["ok"] and "tbuda export overrides" in plan["cli"] and repr(str(path)) in plan["python"]
     assert not path.exists()
     assert said(tell(hub, type="export", **asked), "exported")["ok"]

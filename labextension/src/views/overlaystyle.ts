@@ -3,7 +3,7 @@ export const overlayStyle = `
 .tb-root { position: relative; }
 .tb-overlays { position: absolute; inset: 0; pointer-events: none; z-index: 60; }
 .tb-overlays > .tb-toasts { bottom: 12px; }
-.tb-dialog { pointer-events: auto; position: absolute; top: 44px; left: 50%; transform: translateX(-50%); width: min(880px, calc(100% - 24px)); max-height: min(640px, calc(100% - 56px)); min-height: 0; overflow: auto; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 10px; box-shadow: var(--tb-shadow); }
+.tb-dialog { pointer-events: auto; position: absolute; top: 44px; left: 50%; transform: translateX(-50%); width: min(880px, calc(100% - 24px)); max-height: min(760px, calc(100% - 56px)); min-height: 0; overflow: auto; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 10px; box-shadow: var(--tb-shadow); }
 .tb-dialog:focus-visible { outline: none; border-color: var(--tb-accent); }
 .tb-dialog > header { position: sticky; top: 0; z-index: 1; background: var(--tb-raised); display: flex; justify-content: space-between; gap: 12px; align-items: flex-start; padding: 10px 14px 8px; border-bottom: 1px solid var(--tb-line); }
 .tb-dialog > header h3 { font-size: 13px; font-weight: 650; overflow-wrap: anywhere; }
@@ -19,6 +19,7 @@ export const overlayStyle = `
 .tb-keys kbd { font: 600 11px var(--tb-code); background: var(--tb-faint); border: 1px solid var(--tb-line); border-bottom-width: 2px; border-radius: 4px; padding: 1px 5px; margin-right: 4px; color: var(--tb-text); white-space: nowrap; }
 .tb-dialog .tb-plain { width: 100%; border-collapse: collapse; margin: 0 0 10px; font-variant-numeric: tabular-nums; }
 .tb-root .tb-dialog .tb-plain th { text-align: left; font-weight: 600; color: var(--tb-muted); padding: 4px 8px; border-bottom: 1px solid var(--tb-line); white-space: nowrap; }
+.tb-root .tb-dialog .tb-plain th.tb-right { text-align: right; }
 .tb-root .tb-dialog .tb-plain td { padding: 4px 8px; border-bottom: 1px solid var(--tb-line); text-align: left; }
 .tb-root .tb-dialog .tb-plain td.tb-right { text-align: right; white-space: nowrap; }
 .tb-dialog tr.tb-chosen td { background: var(--tb-accent-soft); font-weight: 600; }
@@ -38,9 +39,9 @@ export const overlayStyle = `
 .tb-root .tb-button.tb-primary { background: var(--tb-accent) !important; border-color: var(--tb-accent) !important; color: var(--tb-on-accent); font-weight: 600; }
 .tb-root .tb-button.tb-primary:hover:enabled { filter: brightness(1.08); }
 .tb-words { display: grid; gap: 8px; }
-.tb-code { display: grid; grid-template-columns: 100px 1fr auto; gap: 10px; align-items: center; }
-.tb-code span { color: var(--tb-muted); }
-.tb-code code { font: 11.5px var(--tb-code); background: var(--tb-faint); border: 1px solid var(--tb-line); border-radius: 6px; padding: 5px 8px; overflow-wrap: anywhere; color: var(--tb-text); }
+.tb-cli { display: grid; grid-template-columns: 100px 1fr auto; gap: 10px; align-items: center; }
+.tb-cli span { color: var(--tb-muted); }
+.tb-cli code { font: 11.5px var(--tb-code); background: var(--tb-faint); border: 1px solid var(--tb-line); border-radius: 6px; padding: 5px 8px; overflow-wrap: anywhere; color: var(--tb-text); }
 .tb-result { margin: 12px 0 0 !important; min-height: 18px; overflow-wrap: anywhere; }
 .tb-result[data-tb-answer=done] { color: var(--tb-good); }
 .tb-result[data-tb-answer=refused] { color: var(--tb-bad); }
@@ -49,7 +50,7 @@ export const overlayStyle = `
 .tb-suggestions { flex: none; border-bottom: 1px solid var(--tb-line); background: var(--tb-faint); }
 .tb-suggestions .tb-note { margin: 0; padding: 5px 12px; }
 .tb-suggestions .tb-note:empty { display: none; }
-.tb-hints { max-height: 112px; overflow: auto; position: relative; scrollbar-width: thin; }
+.tb-hints { max-height: 84px; overflow: auto; position: relative; scrollbar-width: thin; }
 .tb-root .tb-hints:focus-visible { outline-offset: -2px; }
 .tb-hint-row { display: grid; grid-template-columns: 20px minmax(0, 1fr) auto auto auto; gap: 10px; padding: 3px 12px; cursor: default; font-variant-numeric: tabular-nums; align-items: baseline; }
 .tb-hint-row > span:first-of-type { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -82,6 +83,8 @@ export const overlayStyle = `
 .tb-knobs select { flex: 0 1 130px; }
 .tb-knobs p { margin: 0; }
 .tb-root .tb-overrides > .tb-bar { position: sticky; top: 0; background: var(--tb-surface); z-index: 2; }
+.tb-root .tb-overrides .tb-list td:has(> code) { max-width: 230px; }
+.tb-root .tb-overrides .tb-list td:last-child { white-space: nowrap; overflow: visible; max-width: none; }
 .tb-overrides tr[data-tb-state=off] td:not(:first-child) { opacity: .6; }
 .tb-state-off { color: var(--tb-muted); }
 .tb-source { margin: 0; padding: 10px 14px; font: 11.5px/1.5 var(--tb-code); overflow: auto; color: var(--tb-text); background: none; }

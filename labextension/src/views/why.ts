@@ -102,7 +102,7 @@ export class WhyPanel {
     this.dialog.body.replaceChildren(
       h('p', {}, r.text),
       h('table', { class: 'tb-plain' },
-        h('thead', {}, h('tr', {}, ...head.map(t => h('th', { scope: 'col' }, t)))), h('tbody', {}, chosen, ...others)),
+        h('thead', {}, h('tr', {}, ...head.map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
       h('p', {}, picked, ' ', ...extra.map(t => `${t} `),
         r.limiter_op === r.op ? `It limits epoch ${r.epoch} by its ${r.limited_by}.` : `Epoch ${r.epoch} is limited by ${r.limiter_op} (${r.limiter}).`),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {

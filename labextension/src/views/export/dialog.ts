@@ -150,16 +150,16 @@ export class ExportDialog {
   }
 
   private plan(): void {
-    this.store.host.send({ type: 'export_plan', seq: ++this.seq, ...this.asked() });
+    this.store.host.send({ type: 'export_plan', ask: ++this.seq, ...this.asked() });
   }
 
   private planned(message: Record<string, unknown>): void {
-    if (message['seq'] !== this.seq || message['kind'] !== this.shown) return;
+    if (message['ask'] !== this.seq || message['kind'] !== this.shown) return;
     if (!message['ok']) {
       this.words.replaceChildren(h('p', { class: 'tb-refusal' }, String(message['text'])));
       return;
     }
-    const line = (label: string, text: string, action: string) => h('div', { class: 'tb-code' }, h('span', {}, label), h('code', {}, text),
+    const line = (label: string, text: string, action: string) => h('div', { class: 'tb-cli' }, h('span', {}, label), h('code', {}, text),
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': action, 'aria-label': `copy ${text}`,
         onclick: () => copy(text, (ok, said) => this.say(ok, said))

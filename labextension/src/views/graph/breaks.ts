@@ -113,7 +113,7 @@ export class Breaks {
     this.drag = { bar, to: bar.op, pointer, began, moving: pointer < 0, order };
     bar.element.classList.add('tb-moving');
     this.stops = new Map();
-    this.store.host.send({ type: 'break_stops', op: bar.op, kind: bar.kind, seq: ++this.seq });
+    this.store.host.send({ type: 'break_stops', op: bar.op, kind: bar.kind, ask: ++this.seq });
     this.label();
   }
 
@@ -192,7 +192,7 @@ export class Breaks {
   }
 
   private answered(message: Record<string, unknown>): void {
-    if (message['seq'] !== this.seq || !this.drag) return;
+    if (message['ask'] !== this.seq || !this.drag) return;
     for (const stop of message['stops'] as Stop[]) this.stops.set(stop[0], stop);
     this.label();
   }

@@ -26,7 +26,7 @@ export class Exact {
 
   constructor(private readonly store: Store, private readonly changed: () => void) {
     this.stop = store.listen('exact', message => {
-      if (message['seq'] !== this.seq || !this.asked) return;
+      if (message['ask'] !== this.seq || !this.asked) return;
       clearTimeout(this.timer);
       this.late = false;
       this.effect = message as unknown as Effect;
@@ -51,7 +51,7 @@ export class Exact {
     if (!edit) return;
     this.timer = window.setTimeout(() => {
       this.asked = true;
-      this.store.host.send({ type: 'probe_exact', seq: this.seq, edit });
+      this.store.host.send({ type: 'probe_exact', ask: this.seq, edit });
       this.timer = window.setTimeout(() => {
         this.late = true;
         this.changed();
