@@ -1,11 +1,11 @@
 """The netlist: schema, YAML in and out, checks."""
 
 from tbuda_lab.core.netlist.check import check
-from tbuda_lab.core.netlist.dump import dump, dumps, layout_of
+from tbuda_lab.core.netlist.dump import Texts, dump, dumps, layout_of
 from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.netlist.load import load, loads
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.netlist.show import show
 
-__all__ = ["Finding", "Netlist", "check", "dump", "dumps", "expand", "layout_of", "load", "loads", "show"]
+__all__ = ["Finding", "Netlist", "Texts", "check", "dump", "dumps", "expand", "layout_of", "load", "loads", "show"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -34,6 +34,8 @@ from tbuda_lab.core.netlist.schema import (
     Var,
     VarInst,
 )
+
+T = TypeVar("T")
 
 _SECTIONS = ("devices", "queues", "graphs", "programs", "fused_ops")
 _LINE = "\n         "  # continuation lines of an op
@@ -63,29 +65,45 @@ def _umask() -> int:
     return mask
 
 
-def dumps(n: Netlist) -> str:
+class Texts:
+    """Texts of ops and queues by the very object, for netlists that share objects nobody changes any more."""
+
+    def __init__(self, limit: int = 20_000) -> None:
+        self._known: dict[int, tuple[object, str]] = {}
+        self._limit = limit
+
+    def of(self, item: T, make: Callable[[T], str]) -> str:
+        found = self._known.get(id(item))
+        if found is None or found[0] is not item:
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            found = self._known[id(item)] = (item, make(item))
+        return found[1]
+
+
+def dumps(n: Netlist, texts: Texts | None = None) -> str:
     """The text of a netlist. Sections come in the order of `Netlist.order`, elements in that of their dicts; the text
-    of equal netlists is equal, and reading it gives an equal netlist."""
+    of equal netlists is equal, and reading it gives an equal netlist. texts: of ops and queues written before."""
     order = list(n.order)
     written = (n.arch, n.queues, n.graphs, n.programs, n.fused_ops)
     order += [s for s, content in zip(_SECTIONS, written, strict=True) if content and s not in order]
     order += [s for s in n.extra if s not in order]
-    return "\n\n".join("\n".join(_section(n, name)) for name in order) + "\n"
+    return "\n\n".join("\n".join(_section(n, name, texts)) for name in order) + "\n"
 
 
-def _section(n: Netlist, name: str) -> Iterator[str]:
+def _section(n: Netlist, name: str, texts: Texts | None) -> Iterator[str]:
     match name:
         case "devices":
             names = [writer.name(arch) for arch in n.arch]
             yield "devices:"
             yield f"  arch: {writer.flow_list(names) if n.arch_as_list else names[0]}" if names else "  {}"
         case "queues":
-            yield from _queues(n)
+            yield from _queues(n, texts)
         case "graphs":
             yield "graphs:"
             for i, graph in enumerate(n.graphs.values()):
                 yield from ([""] if i else [])
-                yield from _graph(graph)
+                yield from _graph(graph, texts)
         case "programs":
             yield "programs:"
             for program in n.programs:
@@ -100,7 +118,7 @@ def _section(n: Netlist, name: str) -> Iterator[str]:
 
 
 # -- queues ------------------------------------------------------------------------------------------------------
-def _queues(n: Netlist) -> Iterator[str]:
+def _queues(n: Netlist, texts: Texts | None) -> Iterator[str]:
     yield "queues:"
     groups = queue_groups(n)
     ranks = [GROUPS.index(g) for g in groups.values()]
@@ -112,7 +130,12 @@ def _queues(n: Netlist) -> Iterator[str]:
         if grouped and group != last:
             yield from ("", f"  # {group}")
         last = group
-        yield f"  {writer.name(queue.name) + ':':<{width}} {writer.flow_map(_queue(queue))}"
+        text = texts.of(queue, _queue_text) if texts else _queue_text(queue)
+        yield f"  {writer.name(queue.name) + ':':<{width}} {text}"
+
+
+def _queue_text(q: Queue) -> str:
+    return writer.flow_map(_queue(q))
 
 
 def _queue(q: Queue) -> Iterator[tuple[str, str]]:
@@ -164,7 +187,7 @@ def _buffer(b: Buffer) -> str:
 
 
 # -- graphs ------------------------------------------------------------------------------------------------------
-def _graph(graph: NetGraph) -> Iterator[str]:
+def _graph(graph: NetGraph, texts: Texts | None = None) -> Iterator[str]:
     yield f"  {writer.name(graph.name)}:" if graph.ops or graph.target_device != -1 or graph.input_count != -1 \
         else f"  {writer.name(graph.name)}: {{}}"
     if graph.target_device != -1:
@@ -172,8 +195,12 @@ def _graph(graph: NetGraph) -> Iterator[str]:
     if graph.input_count != -1:
         yield f"    input_count: {graph.input_count}"
     for op in graph.ops.values():
-        lines = [", ".join(f"{key}: {text}" for key, text in part) for part in _op(op)]
-        yield f"    {writer.name(op.name)}: {{{(',' + _LINE).join(filter(None, lines))}}}"
+        yield texts.of(op, _op_text) if texts else _op_text(op)
+
+
+def _op_text(op: NetOp) -> str:
+    lines = [", ".join(f"{key}: {text}" for key, text in part) for part in _op(op)]
+    return f"    {writer.name(op.name)}: {{{(',' + _LINE).join(filter(None, lines))}}}"
 
 
 def _op(op: NetOp) -> Iterator[list[tuple[str, str]]]:

@@ -24,6 +24,7 @@ class ResultFrames:
 
     def __init__(self) -> None:
         self._graphs: OrderedDict[tuple[int, str], tuple[Graph, Frame]] = OrderedDict()
+        self._texts = netlists.Texts()
         self._results: OrderedDict[int, tuple[CompileResult, list[Frame]]] = OrderedDict()
 
     def of(self, result: CompileResult) -> list[Frame]:
@@ -35,7 +36,7 @@ class ResultFrames:
                 self.graph(result.passed, "passed"),
                 self.graph(result.lowered, "lowered"),
                 ops_frame(result.lowered, result.placement, result.device),
-                netlist_frame(netlists.dumps(result.netlist)),
+                netlist_frame(netlists.dumps(result.netlist, self._texts)),
             ]
             found = self._results[id(result)] = (result, frames)
             while len(self._results) > _RESULTS:

@@ -17,6 +17,7 @@ from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer import Outcome, Parts, Problem, assemble, pins_and_breaks, rectangles, unmatched_targets
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
 from tbuda_lab.core.session.rework import Rework
+from tbuda_lab.core.session.sharing import share_placement
 from tbuda_lab.core.session.state import frozen
 
 
@@ -33,10 +34,11 @@ class Placed:
         placement: Placement | None = None,
         parts: Parts | None = None,
         limits: Bounds | None = None,
+        base: Placement | None = None,
     ) -> None:
         self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
         self.overrides, self.policy = overrides, policy
-        self._placement, self._parts, self._limits = placement, parts, limits
+        self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
 
     @property
     def complete(self) -> bool:
@@ -61,7 +63,7 @@ class Placed:
     def placement(self) -> Placement:
         """Raises `PlacementError` when queues do not fit DRAM, `OverrideError` for one that cannot go where asked."""
         if self._placement is None:
-            self._placement = assemble(
+            placement = assemble(
                 self.problem,
                 self.segments,
                 self.policy,
@@ -71,6 +73,7 @@ class Placed:
                 parts=self._parts,
                 limits=self._limits,
             )
+            self._placement = placement if self._base is None else share_placement(placement, self._base)
         return self._placement
 
 
@@ -160,8 +163,9 @@ class Placing:
                 moved |= {op for op, row in rows.items() if op in changed or row != before[op]}
                 outside.update(rows)
             index += len(old)
+        limits = self._limits(overrides)
         return Placed(
-            problem, segments, chips, overrides, whole.policy, parts=self._parts, limits=self._limits(overrides)
+            problem, segments, chips, overrides, whole.policy, parts=self._parts, limits=limits, base=self.placement
         )
 
     def _limits(self, overrides: tuple[Override, ...]) -> Bounds | None:

@@ -26,15 +26,18 @@ from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.edits import edit, edits_of, is_edit
+from tbuda_lab.core.lowering.fuse import addressed
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place_and_mend
 from tbuda_lab.core.session.placing import Placed, Placing
+from tbuda_lab.core.session.sharing import share_netlist
 from tbuda_lab.core.session.state import State, frozen
 
 BACK_END = (
     "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
     "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
     "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
+    "schedule_swaps", "time_budget",
 )  # fmt: skip
 """Options that neither passes nor lowering read."""
 
@@ -91,6 +94,7 @@ class Stages:
         self._anchors = Kept(6)
         self._placed = Kept(64)
         self._mended = Kept(8)
+        self._netlists = Kept(8)  # the first one of a graph, whose objects later ones use
 
     def _count(self, stage: str) -> None:
         self.runs[stage] = self.runs.get(stage, 0) + 1
@@ -112,16 +116,33 @@ class Stages:
                 lowered = lower(passed.graph, self.device, options)
             return Front(key, passed.graph, lowered)
 
-        front: Front = self._fronts.get_or(key, make)
+        front: Front = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
         edits = edits_of(overrides)
         if not edits:
             return front
 
         def edited() -> Front:
             found = edit(front.lowered, self.device, options, edits)
-            return Front((key, frozen(edits)), front.passed, found.graph, found.notes, front)
+            return Front((front.key, frozen(edits)), front.passed, found.graph, found.notes, front)
 
-        return self._fronts.get_or((key, frozen(edits)), edited)
+        return self._fronts.get_or((front.key, frozen(edits)), edited)
+
+    def _named_apart(
+        self, front: Front, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
+    ) -> Front:
+        """Lowered again if overrides name ops that were fused into others: those stay ops of their own."""
+        named = addressed(front.lowered, overrides)
+        if not named:
+            return front
+
+        def make() -> Front:
+            with clock.stage("lower"):
+                self._count("lower")
+                lowered = lower(front.passed, self.device, options, named)
+            return Front((front.key, named), front.passed, lowered)
+
+        found: Front = self._fronts.get_or((front.key, named), make)
+        return found
 
     def profiles(self, front: Front, options: CompileOptions) -> dict[str, OpProfile]:
         """What of every op decides its candidates."""
@@ -208,6 +229,7 @@ class Stages:
 
         def make() -> tuple[Front, Placed]:
             anew = not self.keep_epochs or _graph_edits(state.overrides) != _graph_edits(state.base)
+            anew = anew or self.front(graph, state.options, clock, state.base).key != front.key  # other fused ops
             if anew and state.overrides != state.base:
                 return whole(dataclasses.replace(state, base=state.overrides))
             if state.overrides == state.base:
@@ -229,7 +251,7 @@ class Stages:
         front, placed = self.placed(graph, state, clock)
         with clock.stage("place"):
             placement = placed.placement()
-        return finish(
+        result = finish(
             graph,
             front.passed,
             front.lowered,
@@ -241,6 +263,8 @@ class Stages:
             front.notes,
             front.parameters,
         )
+        share_netlist(result.netlist, self._netlists.get_or(front.key, lambda: result.netlist))
+        return result
 
 
 def _graph_edits(overrides: Sequence[Override]) -> Hashable:

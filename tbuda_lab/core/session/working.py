@@ -24,6 +24,7 @@ from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import Header, Journal
 from tbuda_lab.core.session.live import LiveRun
+from tbuda_lab.core.session.quiet import quiet
 from tbuda_lab.core.session.stages import Front, Kept, Stages
 from tbuda_lab.core.session.state import State
 from tbuda_lab.core.verification import Comparison, compare
@@ -144,11 +145,12 @@ class Working:
             graph = self._guarded(self.trace)
             clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), cancel)
             result: CompileResult | None = self._results.get(state.key)
-            if result is None:
-                result = self._guarded(lambda: self._stages.compile(graph, state, clock))
-                self._results.store(state.key, result)
-            if not self._show(state, result):
-                raise Cancelled("another edit came while this one was compiled")
+            with quiet() if self.result is not None else contextlib.nullcontext():
+                if result is None:
+                    result = self._guarded(lambda: self._stages.compile(graph, state, clock))
+                    self._results.store(state.key, result)
+                if not self._show(state, result):
+                    raise Cancelled("another edit came while this one was compiled")
             return result
 
     def _show(self, state: State, result: CompileResult) -> bool:
