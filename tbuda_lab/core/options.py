@@ -28,6 +28,7 @@ class CompileOptions:
     enable_conv_prestride: bool = True
     enable_auto_fusing: bool = True                 # chains of element-wise ops as one op
     op_names_dont_fuse: tuple[str, ...] = ()
+    enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
     enable_auto_transposing_placement: bool = False
     enable_single_buffer_fallback: bool = False
@@ -38,6 +39,8 @@ class CompileOptions:
     chip_placement_policy: str = "MMIO_LAST"
     microbatch: int = 1
     target_cycles: int | None = None                # None: the policy's own target
+    schedule_swaps: int = 16                        # trials of Optimal's search over other schedules; 0: none
+    time_budget: float | None = None                # seconds after which Optimal gives its best so far; None: by steps
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
     seed: int = 0
 

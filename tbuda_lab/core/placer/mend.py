@@ -2,8 +2,8 @@
 
 For an edge that holds its epoch up (see `flow`) four things are tried, and the cheapest kept if it beats the epoch as
 it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and a new
-epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch of epochs. Larger
-input buffers come before all of this (`forkjoin`) and cost nothing but L1.
+epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch of epochs.
+Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1.
 """
 
 from __future__ import annotations

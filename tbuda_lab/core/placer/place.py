@@ -17,9 +17,10 @@ from tbuda_lab.core.options import CompileOptions, Override, broken
 from tbuda_lab.core.placer.assemble import assemble
 from tbuda_lab.core.placer.mend import mend
 from tbuda_lab.core.placer.policies import policy
+from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.problem import Pin, Problem
 from tbuda_lab.core.placer.rescue import rescue, rescue_notes
-from tbuda_lab.core.placer.schedule import constrained, outputs_last, schedule
+from tbuda_lab.core.placer.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.segment import Segment
 
 Progress = Callable[[float, str], None]
@@ -132,7 +133,12 @@ def _choose(
     order = constrained(graph, order, overrides)
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
     problem = Problem(graph, models, device, options, order, pins, breaks, _chip_breaks(order, device, overrides))
-    return problem, run(problem, lambda fraction: check(0.05 + 0.85 * fraction)), name, diagnostics
+    segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
+    if name == "Optimal" and options.schedule_swaps:
+        pairs = constraint_pairs(order, overrides)
+        better = improve(problem, segments, options.schedule_swaps, pairs, lambda f: check(0.85 + 0.05 * f, "swapping"))
+        problem, segments = better.problem, list(better.segments)
+    return problem, segments, name, diagnostics
 
 
 def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -93,6 +94,7 @@ class Problem:
         self.profiles = [_profile(t) for t in self.tables]
         self.legal = {t.signature: t.legal() for t in self.tables}
         self.refusals: dict[tuple[int, int], str] = {}  # (first, last) -> why that run is no epoch
+        self.end = None if options.time_budget is None else time.monotonic() + options.time_budget
         self._traffic: dict[str, Traffic] = {}
         self._limits: dict[tuple[object, ...], np.ndarray] = {}
         self._frontiers: dict[tuple[object, ...], Frontier] = {}
@@ -100,6 +102,11 @@ class Problem:
         self._shapes: dict[str, np.ndarray] = {}
         self._dram_cores: dict[tuple[object, ...], np.ndarray] = {}
         self._kinds: list[tuple[object, ...]] = []
+
+    @property
+    def late(self) -> bool:
+        """Whether the time the user gave is over: what is known by then has to do."""
+        return self.end is not None and time.monotonic() >= self.end
 
     def twin(
         self, models: Mapping[str, OpModels], pins: Mapping[str, Pin], breaks: frozenset[str]

@@ -66,6 +66,12 @@ def constrained(graph: Graph, order: tuple[str, ...], overrides: Sequence[Overri
     Every other op stays as early as it was, as far as producers and constraints allow. Raises `OverrideError` for names
     that are no ops and for an order that no schedule can have.
     """
+    pairs = constraint_pairs(order, overrides)
+    return _reordered(graph, order, pairs) if pairs else order
+
+
+def constraint_pairs(order: Sequence[str], overrides: Sequence[Override]) -> list[tuple[str, str]]:
+    """Ops of which the first has to run before the second. Raises `OverrideError` for names that are no ops."""
     pairs: list[tuple[str, str]] = []
     wrong: list[Diagnostic] = []
     for record in overrides:
@@ -83,7 +89,7 @@ def constrained(graph: Graph, order: tuple[str, ...], overrides: Sequence[Overri
         pairs += itertools.pairwise(names)
     if wrong:
         raise OverrideError("schedule constraints that cannot be honoured", wrong)
-    return _reordered(graph, order, pairs) if pairs else order
+    return pairs
 
 
 def _reordered(graph: Graph, order: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, ...]:

@@ -21,8 +21,9 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
     """A policy that gives the cheapest of `main` and `others` (limiter cycles and epoch switches per input,
     summed over the epochs of a chip; on several chips the slowest one counts).
 
-    Which of the others run to their end depends on costs alone, never on the clock, so results are reproducible: one is
-    stopped as soon as its epochs so far and a lower bound for the rest cost more than the best known.
+    Which of the others run to their end depends on costs alone, so results are reproducible: one is stopped as soon as
+    its epochs so far and a lower bound for the rest cost more than the best known. Only a `time_budget` of the user's
+    brings the clock in: once it is over, nothing more is tried.
     """
 
     def guarded(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
@@ -34,6 +35,8 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             failure = error
         refusals = dict(problem.refusals)
         for done, run in enumerate(others.values()):
+            if best is not None and problem.late:
+                break
             limit = float("inf") if best is None else slowest_stage(problem, best)
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)

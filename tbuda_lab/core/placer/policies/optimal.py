@@ -292,7 +292,7 @@ class Optimal:
                     slack.append(weighed(segment) / max(1.0, self.bounds[span[0]][span[1]].cost) - 1.0)
                 budget -= 1
             self.check(0.5 + 0.4 * (1 - max(0, budget) / (60 + 3 * n)))
-            if budget <= 0:
+            if budget <= 0 or problem.late:
                 path = self._path(1.0, real_only=True)
                 if path:
                     break

@@ -1,0 +1,241 @@
+"""After the schedule is cut into epochs: ops moved over the cuts, as far as producers and readers allow.
+
+The dynamic programme takes the order of ops as given. An op that could as well run in the epoch before or after is
+moved there, or changes places with one that comes the other way, when the two epochs together then cost less. Each
+trial is first held against the bound of `Optimal`, which costs milliseconds; what passes is made real, edges and
+packing included.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from tbuda_lab.core.placer.policies.optimal import Optimal, weighed
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.schedule import sparse_pairs
+from tbuda_lab.core.placer.segment import Segment, choose_rows, polish
+
+_BOUNDS = 4
+"""Bounds that may be looked at for each epoch made real."""
+_CONE = 6
+"""Ops that may move together."""
+_EXCHANGED = 6
+"""Moves of either side that are tried in pairs."""
+
+Pairs = Sequence[tuple[str, str]]
+"""Ops of which the first has to run before the second."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Improved:
+    """problem: with the order as changed. moved: names of ops that changed epochs. steps: trials made real."""
+
+    problem: Problem
+    segments: tuple[Segment, ...]
+    moved: tuple[str, ...] = ()
+    steps: int = 0
+
+
+def improve(
+    problem: Problem,
+    segments: Sequence[Segment],
+    steps: int,
+    pairs: Pairs = (),
+    check: Callable[[float], None] = lambda fraction: None,
+) -> Improved:
+    """Local search by moves over the cuts between neighbouring epochs; the first that pays is made.
+
+    steps: how many trials may be made real; the same input and steps give the same result, unless the time of the
+    problem is over before: then it is the best so far. Several chips are left alone: their cuts are the stages of a
+    pipeline.
+    """
+    if steps < 1 or len(segments) < 2 or len(problem.device.chips) > 1:
+        return Improved(problem, tuple(segments))
+    return _Search(problem, segments, steps, pairs, check).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        problem: Problem,
+        segments: Sequence[Segment],
+        steps: int,
+        pairs: Pairs,
+        check: Callable[[float], None],
+    ) -> None:
+        self.problem, self.segments = problem, list(segments)
+        self.steps = self.left = steps
+        self.bounds = _BOUNDS * steps
+        self.pairs, self.check = pairs, check
+        self.policy = Optimal(problem, check)
+        paired = sparse_pairs(problem.graph)
+        self.fixed = problem.breaks | problem.chip_breaks | set(paired) | set(paired.values())
+        self.tried: set[object] = set()
+
+    @property
+    def over(self) -> bool:
+        return self.left <= 0 or self.bounds <= 0 or self.problem.late
+
+    def run(self) -> Improved:
+        moved: dict[str, None] = {}
+        pays = True
+        while pays and not self.over:
+            pays = False
+            for cut in self._cuts():
+                while not self.over and (names := self._better(cut)):
+                    moved |= dict.fromkeys(names)
+                    pays = True
+        return Improved(self.problem, tuple(self.segments), tuple(moved), self.steps - self.left)
+
+    def _cuts(self) -> list[int]:
+        """Numbers of the first of two neighbouring epochs, the costliest pairs first."""
+        cost = [weighed(a) + weighed(b) for a, b in itertools.pairwise(self.segments)]
+        return sorted(range(len(cost)), key=lambda i: (-cost[i], i))
+
+    # -- moves -----------------------------------------------------------------------------------------------
+    def _better(self, cut: int) -> tuple[str, ...]:
+        """Makes the first move over a cut that pays; the names of what was moved, none if no move pays."""
+        first, second = self.segments[cut : cut + 2]
+        cost = weighed(first) + weighed(second)
+        for down, up in self._moves(first, second):
+            if self.over:
+                return ()
+            order = self._order(first, second, down, up)
+            key = order[first.first : second.last], len(down) - len(up)
+            if key in self.tried or not self._allowed(order, down, second.first):
+                continue
+            self.tried.add(key)
+            self.check(1 - self.left / self.steps)
+            trial = self._trial(cut, order, first.last - len(down) + len(up), cost)
+            if trial is not None:
+                names = tuple(self.problem.order[op] for op in (*down, *up))
+                self.problem, self.segments = trial
+                return names
+        return ()
+
+    def _moves(self, first: Segment, second: Segment) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """(ops that go down into the second epoch, ops that come up into the first): an op with all that reads it in
+        its epoch goes down, one with all that feeds it there comes up; the most work first, then exchanges."""
+        down, up = self._cones(first, readers=True), self._cones(second, readers=False)
+        for ops in down:
+            yield ops, ()
+        for ops in up:
+            yield (), ops
+        for a, b in itertools.product(down[:_EXCHANGED], up[:_EXCHANGED]):
+            if not any(p in a for op in b for p in self.problem.facts[op].producers):
+                yield a, b
+
+    def _cones(self, segment: Segment, *, readers: bool) -> list[tuple[int, ...]]:
+        """Every op of an epoch with all that reads it there (or feeds it), directly or not; small ones only."""
+        facts, span = self.problem.facts, range(segment.first, segment.last)
+        cone: dict[int, frozenset[int]] = {}
+        for op in reversed(span) if readers else span:
+            near = [r for r, _ in facts[op].readers] if readers else facts[op].producers
+            cone[op] = frozenset([op]).union(*(cone[n] for n in near if n in span))
+        found = {tuple(sorted(c)) for c in cone.values() if len(c) <= min(_CONE, len(span) - 1)}
+        kept = [c for c in found if all(self._free(op) for op in c)]
+        return sorted(kept, key=lambda c: (-sum(self._work(segment, op) for op in c), c))
+
+    def _work(self, segment: Segment, op: int) -> int:
+        """Core-cycles of an op."""
+        row = self.problem.tables[op].rows[segment.rows[op - segment.first]]
+        return int(row["cycles"]) * int(row["cores"])
+
+    def _free(self, op: int) -> bool:
+        pin = self.problem.pins.get(self.problem.order[op])
+        return self.problem.order[op] not in self.fixed and (pin is None or pin.chip is None)
+
+    def _order(self, first: Segment, second: Segment, down: Sequence[int], up: Sequence[int]) -> tuple[str, ...]:
+        order = self.problem.order
+        one = [op for op in range(first.first, first.last) if op not in down]
+        two = [op for op in range(second.first, second.last) if op not in up]
+        head = two[:1] if two and order[two[0]] in self.problem.breaks | self.problem.chip_breaks else []
+        middle = [order[op] for op in (*one, *up, *head, *down, *two[len(head) :])]
+        return (*order[: first.first], *middle, *order[second.last :])
+
+    def _allowed(self, order: tuple[str, ...], down: Sequence[int], head: int) -> bool:
+        """Whether the order keeps what the user asked for, and an op that begins an epoch reads nothing that would come
+        after it."""
+        facts = self.problem.facts[head]
+        if self.problem.order[head] in self.problem.breaks | self.problem.chip_breaks and set(down) & {
+            *facts.producers
+        }:
+            return False
+        at = {name: i for i, name in enumerate(order)}
+        return all(at[a] < at[b] for a, b in self.pairs)
+
+    # -- trials ----------------------------------------------------------------------------------------------
+    def _trial(
+        self, cut: int, order: tuple[str, ...], middle: int, cost: float
+    ) -> tuple[Problem, list[Segment]] | None:
+        """The placement with another order and the cut at `middle`, if that costs less and all edges stay legal."""
+        first, last = self.segments[cut].first, self.segments[cut + 1].last
+        spans = [(a, b) for a, b in ((first, middle), (middle, last)) if a < b]
+        problem = reordered(self.problem, order)
+        policy = copy.copy(self.policy)
+        policy.problem = problem
+        policy.bounds = _Sweeps(policy)  # type: ignore[assignment]
+        self.bounds -= 1
+        found = [policy.bounds[a].get(b) for a, b in spans]
+        if any(b is None for b in found) or sum(b.cost for b in found if b is not None) >= cost:
+            return None
+        self.left -= 1
+        outside = self._rows(self.segments[:cut])
+        parts: list[Segment] = []
+        for a, b in spans:
+            made = policy.realise(a, b, outside)
+            if made is None:
+                return None
+            made = polish(problem, made, outside, 4)
+            parts.append(made)
+            outside.update(zip(range(a, b), made.rows, strict=True))
+        was = sum(s.limiter_cycles for s in self.segments[cut : cut + 2])
+        if sum(weighed(p) for p in parts) >= cost or sum(p.limiter_cycles for p in parts) > was:
+            return None
+        for later in self.segments[cut + 2 :]:
+            rows = dict(zip(range(later.first, later.last), later.rows, strict=True))
+            if choose_rows(problem, later.first, later.last, rows, 0, 0.0, outside)[0] != rows:
+                return None
+            outside.update(rows)
+        return problem, [*self.segments[:cut], *parts, *self.segments[cut + 2 :]]
+
+    def _rows(self, segments: Sequence[Segment]) -> dict[int, int]:
+        return {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
+
+
+class _Sweeps(dict):  # type: ignore[type-arg]
+    """Bounds of the runs from an op, made when asked for."""
+
+    def __init__(self, policy: Optimal) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def __missing__(self, first: int) -> object:
+        found = self[first] = self.policy._sweep(first)
+        return found
+
+
+def reordered(problem: Problem, order: tuple[str, ...]) -> Problem:
+    """The same ops in another order. What is kept by signature is shared."""
+    made = copy.copy(problem)
+    made.order = order
+    made.number = {name: i for i, name in enumerate(order)}
+    moves = [made.number[name] for name in problem.order]
+    made.facts = [problem.facts[problem.number[name]] for name in order]
+    if order != problem.order:
+        made.facts = [
+            dataclasses.replace(
+                fact,
+                producers=tuple(moves[p] if p >= 0 else p for p in fact.producers),
+                readers=tuple(sorted((moves[r], port) for r, port in fact.readers)),
+            )
+            for fact in made.facts
+        ]
+    made.tables = [problem.tables[problem.number[name]] for name in order]
+    made.profiles = [problem.profiles[problem.number[name]] for name in order]
+    made.refusals = {}
+    made._kinds = []
+    return made
