@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,8 +16,9 @@ from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.schema import Blocking, Netlist
 from tbuda_lab.sim import io as io_module
 from tbuda_lab.sim import topology
-from tbuda_lab.sim.arrays import Array, misfit
+from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.io import QueueIo, RamIo
+from tbuda_lab.sim.memory import too_large
 from tbuda_lab.sim.numerics import Numerics
 from tbuda_lab.sim.plan import EpochPlan, Step, Write, check_shape, plan_epoch
 from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, check_params
@@ -134,10 +136,14 @@ class Executor:
     def pop_all(self, queue: str) -> Array:
         """All entries of a queue, (n, t, R, C), oldest first; of a ram, all slots."""
         io = self._find(queue)
+        count = len(io.sink or ()) if io.sink is not None else io.occupancy if isinstance(io, QueueIo) else io.entries
+        problem = too_large(4 * max(count, 1) * math.prod(io.shape))
+        if problem:
+            raise misfit(io.describe(), "memory", f"{count} entries of (z, R, C) = {shape_text(io.shape)}: {problem}",
+                         "give it fewer entries")
         if io.sink is not None:
             taken, io.sink = io.sink, []
             return np.stack([io.decode(x) for x in [*taken, io.blank()]])[:len(taken)]
-        count = io.occupancy if isinstance(io, QueueIo) else io.entries
         entries = [self.pop(queue) if isinstance(io, QueueIo) else self.read(queue, i) for i in range(count)]
         return np.stack(entries) if entries else io.decode(io.blank())[None][:0]
 

@@ -29,7 +29,7 @@ class Io:
         self.tile_dim: TileDim = spec.tile_dim or FULL_TILE
         self.readers = tuple(readers)
         self.from_host = is_host_fed(spec)
-        self.slots: list[Array | None] = [None] * max(spec.entries, 0)
+        self.slots: dict[int, Array] = {}  # those that were written
         self._writes = 0
         self.sink: list[Array] | None = None  # entries that a listening host took as they came
         self.prologue = False
@@ -40,7 +40,7 @@ class Io:
     # -- slots ----------------------------------------------------------------------------------------------------
     def slot(self, index: int) -> Array:
         """What slot `index` holds; zeros if nothing was ever written to it."""
-        found = self.slots[index]
+        found = self.slots.get(index)
         return self.blank() if found is None else found
 
     def store(self, index: int, value: Array) -> None:
@@ -61,7 +61,7 @@ class Io:
 
     def clear(self) -> None:
         """Zero in every slot."""
-        self.slots = [None] * self.entries
+        self.slots = {}
         self._writes += 1
 
     def gather(self, indices: Sequence[int]) -> Array:

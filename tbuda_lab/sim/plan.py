@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
@@ -14,9 +13,11 @@ from tbuda_lab.sim import builders, tms
 from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, as_number, misfit, op_shape, shape_text
 from tbuda_lab.sim.context import History, Kernel, OpContext
 from tbuda_lab.sim.io import Io, QueueIo, RamIo
+from tbuda_lab.sim.memory import too_large
 from tbuda_lab.sim.numerics import Convert, Numerics
 
 ELTWISE = BINARY | SFPU | UNARY
+_POINTER = 64  # bytes that a pointer's way through one input takes
 _PIECE = 1 << 19
 """Elements of the largest tensor up to which several inputs go through the graph side by side."""
 
@@ -121,11 +122,29 @@ def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo
                      "graphs that exchange data without a queue need one input_count")
     gradient = {step.op.name: step.history for step in steps if step.history is not None}
     memory = [{r.stamp[0] for r, _ in reads}, {w.io.stamp[0] for w in writes}]
-    sizes = [np.prod(op_shape(op)) for op in order]
+    largest = max((math.prod(op_shape(op)) for op in order), default=1)
+    count = counts.pop()
+    _check_memory(name, order, writes, count)
     return EpochPlan(
-        name, counts.pop(), reads, steps, writes, len(numbers), gradient,
-        sequential=bool(gradient) or bool(memory[0] & memory[1]),
-        chunk=max(1, _PIECE // max(1, int(max(sizes, default=1)))))
+        name, count, reads, steps, writes, len(numbers), gradient,
+        sequential=bool(gradient) or bool(memory[0] & memory[1]), chunk=max(1, _PIECE // largest))
+
+
+def _check_memory(name: str, order: list[NetOp], writes: list[Write], count: int) -> None:
+    """Raises `NetlistError` for an op or for outputs of `count` inputs that this machine cannot hold."""
+    for op in order:
+        shape = op_shape(op)
+        problem = too_large(4 * math.prod(shape))
+        if problem:
+            raise misfit(f"op {op.name!r}", "memory", f"one output is (z, R, C) = {shape_text(shape)}: {problem}",
+                         "make t, mblock, ublock or grid_size smaller")
+    for write in writes:
+        kept = count if isinstance(write.io, QueueIo) else min(count, write.io.entries)
+        problem = too_large(4 * kept * math.prod(write.io.shape))
+        problem = problem or too_large(_POINTER * count)
+        if problem:
+            raise misfit(f"graphs {name}", "memory", f"{kept} entries of {write.io.describe()}: {problem}",
+                         "make input_count smaller")
 
 
 def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, NetOp], name: str) -> list[NetOp]:

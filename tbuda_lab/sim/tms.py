@@ -14,6 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.netlist.schema import OpInput, Tm
 from tbuda_lab.sim.arrays import Array, TileDim, misfit, shape_text
+from tbuda_lab.sim.memory import too_large
 
 Move = Callable[[Array], Array]
 
@@ -45,10 +46,11 @@ def vstack(x: Array, k: int) -> Array:
 
 
 def broadcast(x: Array, dim: str, k: int) -> Array:
-    """The whole tensor k times along "r", "c" or "z"."""
+    """The whole tensor k times along "r", "c" or "z". Raises ValueError if no memory could hold it."""
     n, z, rows, columns = x.shape
     if k == 1:
         return x
+    _require(k * x.size * x.itemsize)
     if dim == "z":
         return np.broadcast_to(x[:, None], (n, k, z, rows, columns)).reshape(n, k * z, rows, columns)
     if dim == "r":
@@ -57,8 +59,16 @@ def broadcast(x: Array, dim: str, k: int) -> Array:
 
 
 def pad(x: Array, rows: int, columns: int, value: float) -> Array:
-    """`rows` and `columns` elements of `value` at the bottom and at the right."""
+    """`rows` and `columns` elements of `value` at the bottom and at the right. Raises ValueError if no memory could
+    hold it."""
+    _require(x.shape[0] * x.shape[1] * (x.shape[2] + rows) * (x.shape[3] + columns) * x.itemsize)
     return np.pad(x, ((0, 0), (0, 0), (0, rows), (0, columns)), constant_values=value)
+
+
+def _require(size: int) -> None:
+    problem = too_large(size)
+    if problem:
+        raise ValueError(problem)
 
 
 def tile_broadcast(x: Array, dim: str, tile_dim: TileDim) -> Array:
