@@ -14,7 +14,7 @@ import numpy as np
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import Diagnostic, InputError, OutputError
-from tbuda_lab.sim.arrays import Array, shape_text
+from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.executor import Executor
 from tbuda_lab.sim.io import QueueIo, ViewIo
 
@@ -36,14 +36,18 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
     Raises `InputError` listing what is expected when an array is missing or has the wrong shape, `OutputError` when
     the result cannot be written, and what `netlist.load` and `Executor` raise.
     """
-    executor = Executor(netlists.load(path), mode=mode, arch=arch, seed=seed)
-    feed(executor, read_archive(inputs))
-    for name, io in executor.io.items():
-        if isinstance(io, QueueIo) and not io.from_host and not io.readers:
-            executor.listen(name)
-    executor.run(params=params)
-    found = collect(executor)
-    write_archive(outputs, found)
+    try:
+        executor = Executor(netlists.load(path), mode=mode, arch=arch, seed=seed)
+        feed(executor, read_archive(inputs))
+        for name, io in executor.io.items():
+            if isinstance(io, QueueIo) and not io.from_host and not io.readers:
+                executor.listen(name)
+        executor.run(params=params)
+        found = collect(executor)
+        write_archive(outputs, found)
+    except MemoryError:
+        raise misfit(str(path), "memory", "its tensors do not fit the host's memory",
+                     "run it with fewer inputs, or where there is more memory") from None
     return list(found)
 
 

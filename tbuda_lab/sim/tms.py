@@ -167,6 +167,9 @@ def _chain(moves: list[tuple[str, Move]], where: str) -> Move | None:
             except ValueError as error:
                 message = f"{text} does not fit a tensor (z, R, C) = {shape_text(x)}: {error}"
                 raise misfit(where, "O9", message) from None
+            except MemoryError:
+                message = f"{text} of a tensor (z, R, C) = {shape_text(x)} does not fit the host's memory"
+                raise misfit(where, "memory", message) from None
         return x
 
     return run
