@@ -180,8 +180,12 @@ def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, Net
 
 
 def _tags(order: list[NetOp], ops: dict[str, NetOp], netlist: Netlist) -> dict[str, DataFormat]:
-    """The golden format of every source: a queue's own, an op's that of its first input. Input 0 of an identity matmul
-    holds the picker's zeros and ones, often in Bfp2; what comes out are rows of input 1, in its format."""
+    """The golden format of every source: a queue's own, an op's that of its first input.
+
+    An identity matmul is the exception: its input 0 holds the picker's zeros and ones, usually in Bfp2, and what comes
+    out are rows of input 1. Tagged as Bfp2, whatever reads a convolution would see two bits of it, which no machine
+    and no reference evaluation does; it counts as of the format of input 1.
+    """
     tags = {name: q.df for name, q in netlist.queues.items()}
     for op in order:
         leading = 1 if op.attributes.get("identity") and len(op.inputs) > 1 else 0

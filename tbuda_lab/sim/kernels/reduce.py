@@ -34,6 +34,9 @@ def topk(values: Array, indices: Array, k: int, columns_of_cores: int, out_colum
     """The k largest of each row on each core column, descending, or (sort "argmax") what stands at their places in
     `indices`; equal values in order of their place. Columns beyond k are 0.
 
+    The attribute `kreduce` chooses how the machine's sorting network is cut into passes; which values win does not
+    depend on it, so it is no argument here.
+
     values, indices: (n, z, R, C); the result (n, z, R, out_columns).
     """
     n, z, rows, columns = values.shape

@@ -1,4 +1,8 @@
-"""Rules O16: integer formats."""
+"""Rules O16: integer formats.
+
+The backend also limits the relu of integer ops; how is not published. A relu that O8 allows is accepted here: refusing
+what may be legal would be worse, and an integer result with any relu is well defined.
+"""
 
 from __future__ import annotations
 
