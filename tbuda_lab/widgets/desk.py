@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
-from tbuda_lab.core.errors import Cancelled, TbudaError
+from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.widgets.editframes import edits_frame, legal_frame
@@ -159,8 +159,10 @@ class Desk:
                 answer(view, False, f"Nothing to do: {label}")
                 return
             effect = session.whatif(*commands)  # raises what compiling would raise, and changes nothing
-            session.apply(*commands, label=label, source="page")
-            self._compile()
+            try:
+                session.attempt(*commands, label=label, source="page")  # one that fails late leaves nothing behind
+            finally:
+                self.hub.edited()
         except TbudaError as error:
             answer(view, False, refusal(error))
         else:
@@ -183,20 +185,6 @@ class Desk:
             answer(view, bool(label), f"{what} {label}" if label else f"There is nothing to {what}.")
         finally:
             self._end()
-
-    def _compile(self) -> None:
-        """Compile the edit just made; one that fails late (queues, netlist) is taken back."""
-        session = self.hub.session
-        try:
-            session.compile()
-        except Cancelled:
-            raise
-        except TbudaError:
-            session.undo()
-            session.compile()
-            raise
-        finally:
-            self.hub.edited()
 
     def _begin(self) -> None:
         self._working = True

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import gestures
 from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride, override_python
@@ -31,6 +31,27 @@ class Editing(Working):
             with self._edit:
                 step = self._history.do(commands, label, source)
             self._changed(step.label)
+
+    def attempt(self, *edits: Command | Override, label: str = "", source: str = "code") -> CompileResult:
+        """Make edits and compile. If that fails they are as if they had never been made: neither undo nor redo know
+        them, and what could be done again still can. Raises what compiling raises; a newer edit makes it `Cancelled`.
+        """
+        commands = tuple(e if isinstance(e, Command) else SetOverride(e) for e in edits)
+        if not commands:
+            return self.compile()
+        self._learn_names(commands)
+        with self._edit:
+            future = self._history.undone
+            step = self._history.do(commands, label, source)
+        self._changed(step.label)
+        try:
+            return self.compile()
+        except TbudaError as error:
+            with self._edit:
+                gone = not isinstance(error, Cancelled) and self._history.forget(step, future)
+            if gone:
+                self._changed(f"{step.label} refused")
+            raise
 
     def configure(self, **changes: Any) -> None:
         """Change options by name (see `CompileOptions`); the next `compile` uses them."""

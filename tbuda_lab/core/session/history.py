@@ -38,6 +38,7 @@ class History:
         self._done: list[Step] = []
         self._undone: list[Step] = []
         self._open = 0
+        self._waiting: list[list[Step]] = []  # what could be done again when each open transaction began
 
     @property
     def done(self) -> tuple[Step, ...]:
@@ -63,6 +64,17 @@ class History:
         self.log.append(Entry("do", step))
         self.state = after
         return step
+
+    def forget(self, step: Step, future: tuple[Step, ...]) -> bool:
+        """The last step is as if it had never been made: what could be done again before it (`future`, next first) can
+        be again. False if `step` is not the last one any more."""
+        if not self._done or self._done[-1] is not step or self._open:
+            return False
+        self._done.pop()
+        self._undone = list(reversed(future))
+        del self.log[self._position(step)]
+        self.state = step.before
+        return True
 
     def undo(self) -> Step | None:
         """The step taken back, None if there was none. Within a transaction the steps before it stay."""
@@ -94,11 +106,13 @@ class History:
     def begin(self) -> int:
         """Open a transaction; hand the number to `join` or `roll_back`."""
         self._open += 1
+        self._waiting.append(list(self._undone))
         return len(self._done)
 
     def join(self, depth: int, label: str) -> None:
         """Everything done since `begin` becomes one step."""
         self._open -= 1
+        self._waiting.pop()
         steps = self._done[depth:]
         if not steps:
             return
@@ -112,6 +126,7 @@ class History:
     def roll_back(self, depth: int) -> None:
         """Everything done since `begin` is as if it had never been."""
         self._open -= 1
+        self._undone = self._waiting.pop()
         if len(self._done) > depth:
             first = self._done[depth]
             self.state = first.before
