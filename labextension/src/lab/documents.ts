@@ -3,6 +3,7 @@ import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { WidgetTracker } from '@jupyterlab/apputils';
 import { ABCWidgetFactory, DocumentWidget, TextModelFactory, type DocumentRegistry } from '@jupyterlab/docregistry';
 import type { Contents } from '@jupyterlab/services';
+import { yamlIcon } from '@jupyterlab/ui-components';
 import { Widget } from '@lumino/widgets';
 
 import { h } from '../views/dom.js';
@@ -30,6 +31,7 @@ class Body extends Widget {
   private timer = 0;
   private journal = '';
   private live = '';
+  private trouble = '';
 
   constructor(private readonly contents: Contents.IManager, private readonly context: DocumentRegistry.Context,
               private readonly kind: Kind, private readonly kernel: ViewerKernel, private readonly sessions: Sessions) {
@@ -94,7 +96,10 @@ class Body extends Widget {
       }));
       this.say('');
     } catch (error) {
-      if (run === this.run) this.say(error instanceof Error ? error.message : String(error), true);
+      if (run !== this.run) return;
+      const said = error instanceof Error ? error.message : String(error);
+      const seen = this.mounted?.root.dataset['tbRoot'] === 'preview' ? 'A preview without a kernel: no graph, no cycles, no check.' : '';
+      this.say([said, this.trouble || seen].filter(Boolean).join('\n'), true);
     }
   }
 
@@ -119,11 +124,12 @@ class Body extends Widget {
 
   private preview(): void {
     if (this.kind !== 'netlist') return;
+    this.trouble = '';
     try {
       this.mount(mountPreview(this.context.model.toString(), this.context.localPath.split('/').at(-1)!));
     } catch (error) {
       if (!(error instanceof PreviewError)) throw error;
-      this.say(error.message, true);
+      this.trouble = error.message;
     }
   }
 
@@ -186,7 +192,7 @@ export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer:
   // stays its default, and the grid is offered beside it.
   docRegistry.addFileType({
     name: 'tbuda-netlist', displayName: 'Buda netlist', extensions: [], pattern: '.*netlist.*\\.ya?ml$', fileFormat: 'text',
-    contentType: 'file', mimeTypes: ['text/x-yaml']
+    contentType: 'file', mimeTypes: ['text/x-yaml'], icon: yamlIcon
   });
   const add = (name: string, label: string, kind: Kind, fileType: string, isDefault: boolean, modelName: string) => {
     const factory = new Factory({

@@ -70,8 +70,17 @@ export class RawComm {
     if (message.header.msg_type === 'comm_close') this.end();
     else if (message.header.msg_type === 'comm_msg') {
       const buffers = (message.buffers ?? []).map(b => (b instanceof DataView ? b : new DataView(b as ArrayBuffer)));
-      this.hearers.forEach(f => f(content.data as Message, buffers));
+      const data = content.data as Message;
+      this.hearers.forEach(f => f(data, buffers));
+      if (data['type'] === 'failed') this.refused();
     }
+  }
+
+  /** The kernel leaves it to us to close what it refused. */
+  private refused(): void {
+    if (!this.open) return;
+    this.post('comm_close', { comm_id: this.id, data: {} });
+    this.end();
   }
 
   private changed(_: unknown, status: Kernel.Status): void {

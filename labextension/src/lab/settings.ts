@@ -8,10 +8,12 @@ export const DEVICES = ['e150', 'e300', 'n150', 'n300', 'grayskull', 'wormhole_b
 
 export interface Values extends Preferences {
   device: string;
+  /** Chords of actions, where they are not those of `views/keys.ts`. */
+  keys: Record<string, string | string[]>;
 }
 
 export class Settings {
-  values: Values = { ...DEFAULTS, device: 'wormhole_b0' };
+  values: Values = { ...DEFAULTS, device: 'wormhole_b0', keys: {} };
   private readonly signal = new Signal<this, void>(this);
   private registry: ISettingRegistry.ISettings | null = null;
 
@@ -35,6 +37,7 @@ export class Settings {
     this.values = { ...this.values, ...composite };
     const { theme, units, follow, compile, echo } = this.values;
     publishPreferences({ theme, units, follow, compile, echo });
+    document.documentElement.dataset['tbKeys'] = JSON.stringify(this.values.keys);
     this.signal.emit();
   }
 }

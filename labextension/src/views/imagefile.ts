@@ -13,7 +13,9 @@ export class ImageFile implements View {
   constructor(private readonly store: Store) {
     this.netlist = new NetlistFile(store);
     this.element = h('div', { class: 'tb-document' }, this.head, this.netlist.element);
-    this.stop = store.on('frame', () => this.render());
+    this.stop = store.on('frame', key => {
+      if (key === 'image' || key === 'netlist') this.render();
+    });
     this.render();
   }
 

@@ -15,7 +15,6 @@ class Comm(Protocol):
     """The part of a kernel's comm that is used here."""
 
     def send(self, data: Any = None, metadata: Any = None, buffers: Any = None) -> None: ...
-    def close(self, data: Any = None) -> None: ...
     def on_msg(self, callback: Callable[[Any], None] | None) -> None: ...
     def on_close(self, callback: Callable[[Any], None] | None) -> None: ...
 
@@ -47,7 +46,10 @@ def register() -> bool:
 
 
 def opened(comm: Comm, message: Mapping[str, Any]) -> None:
-    """A page has opened a comm: `data["open"]` says for what. A refusal is told and closes it."""
+    """A page has opened a comm: `data["open"]` says for what. After a refusal the page closes it.
+
+    (A close from here would make JupyterLab report an unknown comm: it doesn't know ours, see `rawcomm.ts`.)
+    """
     data = message["content"]["data"]
     try:
         wanted = data.get("open") if isinstance(data, Mapping) else None
@@ -57,7 +59,6 @@ def opened(comm: Comm, message: Mapping[str, Any]) -> None:
         opener(comm, data)
     except TbudaError as error:
         comm.send({"type": "failed", "text": str(error), "kind": type(error).__name__})
-        comm.close()
 
 
 def _openers() -> Mapping[str, Opener]:

@@ -1,0 +1,183 @@
+"""Documents in JupyterLab: a double click opens session files and images, *Open With* a netlist; previews without kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.core import netlist
+from tests.netlist import builders as b
+from tests.widgets.test_labcomm import image_files, tar
+
+BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
+]
+
+PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms
+
+JOURNAL = """{
+"commands": [
+  {"do": "resize", "op": "first.matmul", "size": [2, 2]}
+, {"do": "checkpoint", "name": "small"}
+, {"do": "break", "op": "second.matmul"}
+, {"do": "undo"}
+],
+"device": "e300",
+"format": "tbuda-session 1",
+"harvested_rows": null,
+"name": "mlp",
+"options": {},
+"overrides": []
+}
+"""
+
+
+def command(page: Any, name: str, **arguments: Any) -> None:
+    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
+
+
+def small(path: Path) -> None:
+    netlist.dump(b.build([b.op("first", "nop", ["x"], grid=(2, 2)), b.op("second", "exp", ["first"], loc=(3, 1))],
+                         {"x": (1, 2, 2)}), path)
+
+
+@pytest.fixture(scope="module")
+def page(watched: Any, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = lab.folder / "documents"
+    folder.mkdir()
+    small(folder / "small_netlist.yaml")
+    (folder / "other.yaml").write_text("just: yaml\n")
+    (folder / "not_a_netlist.yaml").write_text("a: [1, 2\n")
+    (folder / "mlp.buda.json").write_text(JOURNAL)
+    (folder / "plain.json").write_text("{}")
+    tar(folder / "image.tti", image_files(tmp_path_factory.mktemp("image")))
+    (folder / "bad.tti").write_bytes(b"no archive")
+    page = watched.page
+    page.set_default_timeout(PATIENCE // 4)
+    command(page, "filebrowser:open-path", path="documents")
+    page.wait_for_selector(".jp-DirListing-itemText >> text=mlp.buda.json")
+    yield page
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
+
+
+def item(page: Any, name: str) -> Any:
+    return page.locator(".jp-DirListing-item", has=page.get_by_text(name, exact=True))
+
+
+def test_a_double_click_leaves_yaml_to_the_editor(page: Any) -> None:
+    for name in ("small_netlist.yaml", "other.yaml"):
+        item(page, name).dblclick()
+        page.wait_for_function(
+            "n => window.jupyterapp.shell.currentWidget?.title.label === n && "
+            "window.jupyterapp.shell.currentWidget.node.querySelector('.cm-editor')", arg=name)
+
+
+def test_open_with_netlist_grid(page: Any, shots: Path) -> None:
+    item(page, "small_netlist.yaml").click(button="right")
+    page.locator(".lm-Menu-item", has_text="Open With").hover()
+    entry = page.locator(".lm-Menu-item", has_text="Netlist grid")
+    entry.wait_for()
+    entry.click()
+    document = page.locator("[data-tb-document=netlist]")
+    document.locator("[data-tb-root=netlistfile] .tb-tile[data-tb-op=first]").wait_for(timeout=PATIENCE)
+    assert document.locator("[data-tb-view=grid] .tb-tile[data-tb-op=first]").count() == 1
+    document.locator("[data-tb-view=graph] [data-tb-op=first]").first.wait_for()
+    document.locator("[data-tb-action=tab-queues]").click()
+    assert document.locator("[data-tb-queue=x]").count() == 1
+    document.locator("[data-tb-action=tab-programs]").click()
+    assert "execute" in document.locator("[data-tb-view=programs]").inner_text()
+    page.screenshot(path=shots / "lab_netlist_light.png")
+    assert document.locator("[data-tb-banner]").get_attribute("data-tb-banner") == ""
+
+
+def test_a_netlist_that_is_saved_again_is_read_again(page: Any, lab: Any) -> None:
+    file = lab.folder / "documents" / "small_netlist.yaml"
+    page.evaluate(
+        """async text => {
+          const { contents } = window.jupyterapp.serviceManager;
+          const widget = window.jupyterapp.shell.currentWidget;
+          widget.context.model.fromString(text);
+          await widget.context.save();
+        }""",
+        file.read_text().replace("grid_loc: [3, 1]", "grid_loc: [5, 2]"))
+    page.wait_for_function(
+        """() => {
+          const t = document.querySelector('[data-tb-document=netlist] .tb-tile[data-tb-op=second]');
+          return t && /row 5/.test(t.getAttribute('aria-label') ?? t.textContent);
+        }""")
+
+
+def test_a_session_file_says_what_it_holds(page: Any, shots: Path) -> None:
+    item(page, "mlp.buda.json").dblclick()
+    view = page.locator("[data-tb-document=journal] [data-tb-view=journal]")
+    view.wait_for(timeout=PATIENCE)
+    assert view.locator("[data-tb-step]").count() == 1
+    assert view.locator("[data-tb-undone]").count() == 1
+    text = view.inner_text()
+    assert "override_op_size" in text and "(2, 2)" in text
+    assert "small" in text and "e300" in text and "Session.open(" in text
+    page.screenshot(path=shots / "lab_journal_light.png")
+
+
+def test_an_image_shows_manifest_and_grid(page: Any, shots: Path) -> None:
+    item(page, "image.tti").dblclick()
+    document = page.locator("[data-tb-document=image]")
+    document.locator(".tb-tile[data-tb-op=first]").wait_for(timeout=PATIENCE)
+    page.wait_for_selector("[data-tb-view=image] dt")
+    assert "Wormhole_B0" in document.locator("[data-tb-view=image]").inner_text()
+    document.locator("[data-tb-action=image-files]").click()
+    assert "torch.Tensor.w.pkl" in document.locator("[data-tb-view=image]").inner_text()
+    page.screenshot(path=shots / "lab_image_light.png")
+
+
+def test_a_file_that_is_none_says_why(page: Any) -> None:
+    item(page, "bad.tti").dblclick()
+    bad = page.locator("[data-tb-banner=failed]", has_text="neither a tar nor a zip")
+    bad.wait_for(timeout=PATIENCE)
+    bad.locator("[data-tb-action=try-again]").click()
+    bad.wait_for()
+
+
+def test_without_a_kernel_a_netlist_has_a_preview(page: Any, shots: Path) -> None:
+    page.evaluate(
+        """async () => {
+          const { sessions } = window.jupyterapp.serviceManager;
+          await sessions.refreshRunning();
+          await Promise.all([...sessions.running()].map(s => sessions.shutdown(s.id)));
+        }""")
+    command(page, "application:close-all")
+    page.route("**/api/sessions*", lambda route: route.fulfill(status=200, content_type="application/json", body="[]")
+               if route.request.method == "GET" else route.abort())
+    page.route("**/api/kernels*", lambda route: route.abort() if route.request.method == "POST" else route.continue_())
+    command(page, "docmanager:open", path="documents/small_netlist.yaml", factory="tbuda-netlist")
+    document = page.locator("[data-tb-document=netlist]")
+    tile = document.locator("[data-tb-root=preview] .tb-tile[data-tb-op=first]")
+    tile.wait_for()
+    tile.click()
+    assert "grid_loc" in document.locator("[data-tb-view=inspector]").inner_text()
+    document.locator("[data-tb-action=tab-queues]").click()
+    assert document.locator("[data-tb-queue=x]").count() == 1
+    document.locator("[data-tb-action=tab-programs]").click()
+    assert "execute" in document.locator("[data-tb-view=programs]").inner_text()
+    document.locator("[data-tb-banner=failed]").wait_for()
+    command(page, "apputils:change-theme", theme="JupyterLab Dark")
+    page.wait_for_selector("[data-tb-root=preview][data-tb-theme=dark]")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=shots / "lab_preview_dark.png")
+    command(page, "docmanager:open", path="documents/not_a_netlist.yaml", factory="tbuda-netlist")
+    page.locator("[data-tb-banner=failed]", has_text="Not YAML").wait_for()
+    page.unroute_all()
+
+
+def test_nothing_went_wrong(watched: Any) -> None:
+    unexpected = [e for e in watched.errors if "ERR_FAILED" not in e]  # the kernel that was refused above
+    assert unexpected == []
+    assert watched.outside == []
