@@ -159,6 +159,10 @@ class Desk:
                 answer(view, False, f"Nothing to do: {label}")
                 return
             effect = session.whatif(*commands)  # raises what compiling would raise, and changes nothing
+            if content.get("compile") == "manual":
+                session.apply(*commands, label=label, source="page")
+                answer(view, True, f"{label}: not compiled yet")
+                return
             try:
                 session.attempt(*commands, label=label, source="page")  # one that fails late leaves nothing behind
             finally:

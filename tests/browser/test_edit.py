@@ -251,7 +251,7 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     bar.wait_for()
     page.wait_for_timeout(300)
     order = in_kernel(page, "print(' '.join(session.placed().problem.order))").split()
-    to = order[1]
+    to = order[2]
     x, y = centre(bar)
     page.mouse.move(x, y)
     page.mouse.down()
@@ -265,11 +265,11 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{to}']"
     bar = page.locator(f"[data-tb-break='{to}']").first
     bar.focus()
-    page.keyboard.press("Alt+ArrowDown")
+    page.keyboard.press("Alt+ArrowUp")
     page.keyboard.press("Enter")
     answer(page)
-    assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{order[2]}']"
-    page.locator(f"[data-tb-break='{order[2]}']").first.focus()
+    assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{order[1]}']"
+    page.locator(f"[data-tb-break='{order[1]}']").first.focus()
     page.keyboard.press("Delete")
     answer(page)
     assert in_kernel(page, "print(len(session.overrides))").strip() == "0"

@@ -146,6 +146,19 @@ def test_an_edit_in_a_cell_is_seen_at_once(hub: Hub) -> None:
     assert 2 <= sum(m["type"] == "frame" for m, _ in page.messages) <= 3
 
 
+def test_an_edit_may_wait_for_a_word_to_compile(hub: Hub) -> None:
+    session = hub.session
+    before = session.result
+    for size in ((2, 4), (2, 2)):
+        ok, text = answer(ask(hub, type="edit", do="resize", op=OP, size=list(size), compile="manual"))
+        assert ok and "not compiled" in text
+    assert session.result is before and session.stale and edits(hub)["stale"] and len(session.history) == 2
+    assert not answer(ask(hub, type="edit", do="resize", op=OP, size=[3, 5], compile="manual"))[0]
+    assert answer(ask(hub, type="recompile"))[0]
+    assert session.result.placement.ops[OP].size == (2, 2) and not edits(hub)["stale"]
+    assert not answer(ask(hub, type="recompile"))[0], "nothing to compile"
+
+
 def said(page: Page, kind: str) -> dict[str, Any]:
     found = [m for m, _ in page.messages if m["type"] == kind]
     assert len(found) == 1

@@ -1,4 +1,5 @@
 /** All about what is selected: origin, numbers, operands, readers, netlist entry. */
+import { open } from './dialog.js';
 import { grouped, h, short } from './dom.js';
 import { definition, entry, numbers } from './facts.js';
 import { shortName } from './grid/draw.js';
@@ -63,6 +64,11 @@ export class Inspector {
       made.push(definition(numbers(ops, op), 'tb-facts'));
       this.knobs.offer(ops.name[op]!);
       made.push(this.knobs.element);
+      if (this.store.edits) {
+        made.push(h('p', {}, h('button', {
+          type: 'button', class: 'tb-link', 'data-tb-action': 'why', onclick: () => open(this.element, { what: 'why', op: ops.name[op]! })
+        }, 'Why here?')));
+      }
       if (ops.into(op).length) made.push(h('h4', { class: 'tb-in' }, 'Fed by'), this.links(ops.into(op)));
       if (ops.outOf(op).length) made.push(h('h4', { class: 'tb-out' }, 'Feeds'), this.links(ops.outOf(op)));
     }

@@ -4,6 +4,7 @@
  */
 import { Assembler, type Frame } from './frame.js';
 import type { Host } from './host.js';
+import { preferences } from './preferences.js';
 
 export interface Selection {
   kind: 'op' | 'group';
@@ -190,7 +191,8 @@ export class Store {
 
   /** Asks the kernel for an edit; the answer comes as the topic `answer`, the new placement as frames. */
   ask(message: Record<string, unknown>): void {
-    this.host.send(message);
+    const later = message['type'] === 'edit' && preferences().compile === 'manual';
+    this.host.send(later ? { ...message, compile: 'manual' } : message);
     this.emit('asked', String(message['type']));
   }
 

@@ -3,6 +3,7 @@ import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { Matcher } from '../names.js';
 import { Ops } from '../ops.js';
+import { preferences } from '../preferences.js';
 import { badgesOf, type Badges } from '../trace/checks.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme, type Paint } from '../theme.js';
@@ -356,7 +357,7 @@ export class GraphView {
     if (!scene) return;
     this.selected = new Set(new Matcher(scene.names).find(this.store.selection.names));
     const first = [...this.selected][0];
-    if (scroll && first !== undefined && this.selected.size <= 8) this.reveal(first, false);
+    if (scroll && preferences().follow && first !== undefined && this.selected.size <= 8) this.reveal(first, false);
     this.repaint();
   }
 

@@ -4,6 +4,7 @@ import { open } from '../dialog.js';
 import { EditBar } from '../editbar.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
+import { preferences } from '../preferences.js';
 import type { ColourBy, Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Toast } from '../toast.js';
@@ -220,7 +221,7 @@ export class GridView {
   /** Goes to the epoch of the selection when it was made elsewhere. */
   private follow(travel: boolean): void {
     const { ops, store } = this;
-    if (ops && travel) {
+    if (ops && travel && preferences().follow) {
       const chosen = ops.matcher.find(store.selection.names);
       if (chosen.length && !chosen.some(op => ops.epochOf(op) === store.epoch)) store.setEpoch(ops.epochOf(chosen[0]!));
     }
