@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.core.options import Override
-from tbuda_lab.core.placer.stages import Rules, divide, temporal_epochs
+from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.schedule import schedule
+from tbuda_lab.core.placer.stages import Rules, divide, link_cycles, temporal_epochs
 from tests.placer.graphs import Sketch, encoder
 from tests.placer.test_place import check, placed
 
@@ -32,6 +37,7 @@ def brute(costs: dict[tuple[int, int], int], n: int, rule: Rules) -> int | None:
             if broken or any(s is None or not s[0] <= g <= s[1] for s, g in zip(spans, stages, strict=True)):
                 continue
             sums = [sum(costs[e] for e, g in zip(path, stages, strict=True) if g == k) for k in range(rule.stages)]
+            sums += [rule.link(path[i][0]) for i in range(1, len(path)) if stages[i] != stages[i - 1]]
             best = max(sums) if best is None else min(best, max(sums))
     return best
 
@@ -47,6 +53,7 @@ def test_the_division_is_the_best_there_is(data: st.DataObject, n: int, stages: 
         frozenset(data.draw(st.sets(ops, max_size=1))),
         data.draw(st.dictionaries(ops, stage, max_size=2)),
         data.draw(st.dictionaries(ops, stage, max_size=1)),
+        tuple(100.0 * c for c in data.draw(st.lists(st.integers(0, 80), min_size=n, max_size=n))),
     )
     lists = []
     for first in range(n):
@@ -61,6 +68,7 @@ def test_the_division_is_the_best_there_is(data: st.DataObject, n: int, stages: 
     numbers = [g for _, _, g in found]
     assert numbers == sorted(numbers)
     sums = [sum(costs[f, e] for f, e, g in found if g == k) for k in range(stages)]
+    sums += [rule.link(b[0]) for a, b in itertools.pairwise(found) if a[2] != b[2]]
     assert wanted <= max(sums) <= wanted * 1.002 + 2
 
 
@@ -84,6 +92,38 @@ def test_a_model_goes_through_the_chips_once_and_ends_at_the_host(chips: int, po
     for q in p.queues.values():
         readers = {p.ops[n].chip for n, _ in graph.users()[q.source] if n in p.ops} if q.kind != "output" else set()
         assert not readers or q.chip in readers or q.kind.startswith("sparse")
+
+
+def test_links_carry_what_is_made_before_a_stage_and_read_in_it_or_later() -> None:
+    """Counted tensor by tensor, for every op that a stage could begin with."""
+    graph, device, options = encoder(2), load_device("n300"), CompileOptions()
+    order = schedule(graph)
+    problem = Problem(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
+    at = {name: i for i, name in enumerate(order)}
+    found = link_cycles(problem, device.chips)
+    links = device.neighbours(device.chips[0])[device.chips[1]]
+    for begin in range(len(order)):
+        size = 0
+        for name in order[:begin]:
+            if any(at[u] >= begin for u, _ in graph.users()[name] if u in at):
+                z, rt, ct = tile_shape(graph[name].shape)
+                size += z * rt * ct * tile_bytes(DataFormat.Float16_b)
+        assert found[begin] == pytest.approx(size / (0.9 * links * device.eth_bytes_per_cycle))
+    assert link_cycles(problem, device.chips[:1]) == ()
+
+
+def test_a_stage_begins_where_little_crosses() -> None:
+    """Two epochs of equal cycles on either side of a narrow and a wide cut: the wide one would hold the pipeline up."""
+    lists = [
+        (np.array([1]), np.array([100.0])),
+        (np.array([2]), np.array([90.0])),
+        (np.array([3]), np.array([100.0])),
+    ]
+    free, tight = Rules(2), Rules(2, links=(0.0, 500.0, 20.0))
+    assert [s for _, _, s in divide(lists, free) or ()] in ([0, 1, 1], [0, 0, 1])
+    assert [s for _, _, s in divide(lists, tight) or ()] == [0, 0, 1]
+    assert [s for _, _, s in divide(lists, Rules(2, links=(0.0, 20.0, 500.0))) or ()] == [0, 1, 1]
+    assert [s for _, _, s in divide(lists, Rules(2, links=(0.0, 900.0, 900.0))) or ()] == [0, 0, 0]
 
 
 def test_outputs_leave_from_a_chip_that_the_host_reaches() -> None:

@@ -2,12 +2,14 @@
 
 While a chip works on one batch, those before it work on the next ones; so what counts is the largest sum of epoch
 cycles over the chips, not the sum over all (place-and-route 11.2). The least bound that some division stays within is
-found by bisection; whether one exists for a bound is a shortest path in which a state is (stage, cycles it holds).
+found by bisection; whether one exists for a bound is a shortest path over ops and stages. A link between chips is a
+stage of its own: what crosses it may not take longer either.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -33,12 +35,18 @@ _LINK_SHARE = 0.9
 @dataclasses.dataclass(frozen=True)
 class Rules:
     """Which stages epochs may take: by the first op of an epoch in `breaks` a new one begins; an epoch of an op in
-    `fixed` is that stage; one of an op in `least` is that stage or a later one."""
+    `fixed` is that stage; one of an op in `least` is that stage or a later one. links[op]: cycles per input that a link
+    between chips is busy with if a new stage begins with that op (none given: links cost nothing)."""
 
     stages: int
     breaks: frozenset[int] = frozenset()
     fixed: Mapping[int, int] = dataclasses.field(default_factory=dict)
     least: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    links: tuple[float, ...] = ()
+
+    def link(self, op: int) -> float:
+        """Cycles of the link before a stage that begins with an op."""
+        return self.links[op] if self.links else 0.0
 
     def span(self, first: int, last: int) -> tuple[int, int] | None:
         """Least and most stage of an epoch of ops [first, last); None when its ops want different ones."""
@@ -63,7 +71,26 @@ def rules(problem: Problem) -> Rules:
         first = next(i for i in range(len(order)) if all(j in reached for j in range(i, len(order))))
         least = {op: first for op, fact in enumerate(problem.facts) if fact.host_output}
     breaks = frozenset(problem.number[n] for n in problem.chip_breaks)
-    return Rules(len(order), breaks, fixed, least)
+    return Rules(len(order), breaks, fixed, least, link_cycles(problem, order))
+
+
+def link_cycles(problem: Problem, order: Sequence[int]) -> tuple[float, ...]:
+    """By op: cycles per input that the links are busy with if a stage begins there. All that was made before it and is
+    read later crosses, one hop for every stage, over as many links as the narrowest hop between chips that follow each
+    other has. Empty where there are no links (one chip, grayskull)."""
+    device = problem.device
+    if len(order) < 2 or device.arch == "grayskull" or not device.links:
+        return ()
+    widths = [device.neighbours(a).get(b, 0) for a, b in itertools.pairwise(order)]
+    rate = device.eth_bytes_per_cycle * max(1, min(widths)) * _LINK_SHARE
+    change = np.zeros(len(problem.order) + 1)
+    for op, fact in enumerate(problem.facts):
+        if fact.readers:
+            last = max(r for r, _ in fact.readers)
+            size = _bytes(problem.graph, fact.name, problem.options, device)
+            change[op + 1] += size
+            change[last + 1] -= size
+    return tuple((np.cumsum(change)[:-1] / rate).tolist())
 
 
 Costs = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -87,7 +114,48 @@ class _Graph:
             self.spans.append((low, high))
 
     def path(self, bound: float) -> list[tuple[int, int, int]] | None:
-        """(first, last, stage) of the epochs of a division whose stages stay within the bound, or None."""
+        """(first, last, stage) of the epochs of a division whose stages and links stay within the bound, or None.
+
+        By op and stage the fewest cycles that the stage holds when the op is to come; fewer are never worse.
+        """
+        if max(self.rule.links, default=0.0) <= bound:
+            return self._plain(bound)
+        count = self.rule.stages
+        numbers = np.arange(count)
+        held = np.full((self.n + 1, count), np.inf)
+        back = np.full((self.n + 1, count, 2), -1)
+        for first in range(self.n):
+            now = held[first]
+            begun = np.flatnonzero(np.isfinite(now))
+            if first > 0 and not len(begun):
+                continue
+            lasts, cycles = self.costs[first]
+            low, high = self.spans[first]
+            fits = (cycles <= bound)[:, None] & (low[:, None] <= numbers) & (numbers <= high[:, None])
+            enters = first == 0 or (self.rule.link(first) <= bound) & (numbers > begun[0])
+            new = np.where(fits & enters, cycles[:, None], np.inf)
+            origin = np.broadcast_to(begun[0] if first > 0 else -1, new.shape)
+            if first > 0 and first not in self.rule.breaks:
+                more = now + cycles[:, None]
+                stays = fits & (more <= bound) & (more <= new)
+                new, origin = np.where(stays, more, new), np.where(stays, numbers, origin)
+            better = new < held[lasts]
+            held[lasts] = np.where(better, new, held[lasts])
+            at, stage = np.nonzero(better)
+            back[lasts[at], stage] = np.stack([np.full(len(at), first), origin[at, stage]], axis=1)
+        ends = np.flatnonzero(np.isfinite(held[self.n]))
+        if not len(ends):
+            return None
+        found: list[tuple[int, int, int]] = []
+        last, taken = self.n, int(ends[0])
+        while last > 0:
+            first, before = (int(v) for v in back[last, taken])
+            found.append((first, last, taken))
+            last, taken = first, before
+        return found[::-1]
+
+    def _plain(self, bound: float) -> list[tuple[int, int, int]] | None:
+        """`path` where a stage may begin anywhere: then fewer stages are never worse, one state for each op does."""
         width = (
             2.0 * np.ceil(bound) + 1.0
         )  # a state is stage * width + cycles in it; the least one is never worse than another
@@ -124,28 +192,30 @@ def divide(costs: Costs, rule: Rules) -> list[tuple[int, int, int]] | None:
     """(first, last, stage) of epochs that make the slowest stage as fast as it can be; None when the rules allow no
     division (or no path leads through the epochs at all)."""
     graph = _Graph(costs, rule)
-    high = float(sum(c.max() for _, c in costs if len(c)))
+    high = float(sum(c.max() for _, c in costs if len(c)) + max(rule.links, default=0.0))
     best = graph.path(high)
     if best is None:
         return None
     low = 0.0
-    high = _slowest(best, costs)
+    high = _slowest(best, costs, rule)
     while high - low > max(1.0, _PRECISION * high):
         middle = (low + high) / 2
         found = graph.path(middle)
         if found is None:
             low = middle
         else:
-            best, high = found, min(middle, _slowest(found, costs))
+            best, high = found, min(middle, _slowest(found, costs, rule))
     return best
 
 
-def _slowest(path: Sequence[tuple[int, int, int]], costs: Costs) -> float:
+def _slowest(path: Sequence[tuple[int, int, int]], costs: Costs, rule: Rules) -> float:
+    """Cycles of the slowest stage or link."""
     sums: dict[int, float] = {}
+    links = [rule.link(b[0]) for a, b in itertools.pairwise(path) if a[2] != b[2]]
     for first, last, stage in path:
         lasts, cycles = costs[first]
         sums[stage] = sums.get(stage, 0.0) + float(cycles[lasts == last].min())
-    return max(sums.values(), default=0.0)
+    return max([*sums.values(), *links], default=0.0)
 
 
 def epoch_cost(problem: Problem, segment: Segment) -> float:
@@ -196,11 +266,17 @@ def temporal_epochs(chips: Sequence[int], arch: str) -> list[int]:
 
 
 def slowest_stage(problem: Problem, segments: Sequence[Segment]) -> float:
-    """Cycles per input of the chip with the most to do: what a policy minimises (on one chip, the sum)."""
+    """Cycles per input of the chip or link with the most to do: what a policy minimises (on one chip, the sum)."""
     sums: dict[int, float] = {}
-    for segment, chip in zip(segments, chips_of(problem, segments), strict=True):
+    chips = chips_of(problem, segments)
+    for segment, chip in zip(segments, chips, strict=True):
         sums[chip] = sums.get(chip, 0.0) + epoch_cost(problem, segment)
-    return max(sums.values(), default=0.0)
+    links: list[float] = []
+    if len(problem.device.chips) > 1:
+        busy = link_cycles(problem, chip_order(problem.device, problem.options.chip_placement_policy))
+        pairs = itertools.pairwise(zip(segments, chips, strict=True))
+        links = [busy[s.first] for (_, a), (s, b) in pairs if a != b and busy]
+    return max([*sums.values(), *links], default=0.0)
 
 
 def pipeline_note(problem: Problem, segments: Sequence[Segment], chips: Sequence[int]) -> list[Diagnostic]:
@@ -252,10 +328,15 @@ def link_bytes(
     for pair, sources in sorted(crossing.items()):
         total = 0
         for name in sources:
-            z, rt, ct = tile_shape(graph[name].shape)
-            total += z * rt * ct * tile_bytes(graph[name].df or options.data_format, align=device.tile_align)
+            total += _bytes(graph, name, options, device)
         sizes[pair] = total
     return sizes
+
+
+def _bytes(graph: Graph, name: str, options: CompileOptions, device: DeviceSpec) -> int:
+    """Bytes of a tensor in tiles."""
+    z, rt, ct = tile_shape(graph[name].shape)
+    return z * rt * ct * tile_bytes(graph[name].df or options.data_format, align=device.tile_align)
 
 
 def check_reach(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> None:
