@@ -82,7 +82,7 @@ def survives(text: str) -> None:
     for arch in (None, *ARCHS, "toaster"):
         for finding in netlist.check(n, arch, "strict"):
             assert finding.rule in RULES or finding.rule[0] in "YQDGOFP", finding
-            assert "\n" not in finding.text("file.yaml") and finding.message
+            assert "\n" not in finding.text("file.yaml") and finding.message and finding.fix, finding
     netlist.show(n)
     if not n.problems:
         again = netlist.loads(netlist.dumps(n))

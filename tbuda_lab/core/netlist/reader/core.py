@@ -15,6 +15,11 @@ from tbuda_lab.core.netlist.schema import SourceSpan
 Node = Any  # a composed yaml node; PyYAML's stubs leave most of its fields untyped
 Where = tuple[str, ...]
 T = TypeVar("T")
+_WHOLE = "write a whole number, such as 4 or 0x10"
+_HINTS: dict[Any, str] = {
+    scalars.parse_int: _WHOLE, scalars.parse_float: "write a number, such as 0.5", str: "write a name",
+    scalars.parse_bool: "write true or false", scalars.parse_value: "write a number, true, false or a $variable",
+}
 FORMATS = {f.name: f for f in DataFormat if f is not DataFormat.Invalid}
 
 
@@ -85,9 +90,10 @@ class Reader:
             try:
                 return parse(node.value)
             except ValueError as error:
-                self.problem(node, where, rule, str(error))
+                self.problem(node, where, rule, str(error), _HINTS.get(parse, _WHOLE))
                 return cast(T, default)
-        self.problem(node, where, rule, f"a single value is wanted here, not {kind_of(node)}")
+        self.problem(node, where, rule, f"a single value is wanted here, not {kind_of(node)}",
+                     _HINTS.get(parse, _WHOLE))
         return cast(T, default)
 
     def text(self, fields: dict[str, Node], key: str, where: Where, rule: str = "Y4") -> str | None:
@@ -110,7 +116,8 @@ class Reader:
             self.problem(node, where, rule, f"{scalars.clip(node.value)} is not a data format",
                          f"known are {', '.join(FORMATS)}")
         else:
-            self.problem(node, where, rule, f"a data format is wanted here, not {kind_of(node)}")
+            self.problem(node, where, rule, f"a data format is wanted here, not {kind_of(node)}",
+                         f"known are {', '.join(FORMATS)}")
         return DataFormat.Invalid
 
     # -- lists ---------------------------------------------------------------------------------------------------
