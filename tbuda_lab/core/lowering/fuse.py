@@ -148,8 +148,9 @@ def _replace(graph: Graph, last: Node, group: Collection[str]) -> None:
 
 # -- ops that the user names ---------------------------------------------------------------------------------------
 def addressed(graph: Graph, overrides: Sequence[Override]) -> frozenset[str]:
-    """Ops inside fused ops of `graph` that an override names: they have to stay ops of their own."""
-    inner = [name for node in graph.ops for name in node.attrs.get("fused", ())]
+    """Ops inside fused ops of `graph` that an override names: they have to stay ops of their own. The name that a fused
+    op goes by means all of it."""
+    inner = [name for node in graph.ops for name in node.attrs.get("fused", ()) if name != node.name]
     found: set[str] = set()
     for record in overrides:
         found.update(record.matches(inner))
