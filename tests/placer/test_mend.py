@@ -10,6 +10,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
@@ -210,6 +211,47 @@ def test_what_no_nop_can_help_keeps_its_own_error() -> None:
     models = op_models(graph, spec, options, (*overrides, pin))
     with pytest.raises(PlacementError, match="unknown balancer policy"):
         place_and_mend(graph, models, spec, dataclasses.replace(options, balancer_policy="no"), overrides)
+
+
+# -- tensors on several grayskull chips --------------------------------------------------------------------------------
+class Spread(torch.nn.Module):
+    """An input and an early result that are read again at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.out = torch.nn.Linear(128, 256), torch.nn.Linear(256, 128), torch.nn.Linear(128, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.exp(x * 0.1)
+        z: torch.Tensor = self.out(self.down(torch.nn.functional.gelu(self.up(y))) + y) * x + y
+        return z
+
+
+@pytest.mark.parametrize("breaks", [("down.matmul",), ("down.matmul", "out.matmul")])
+def test_hop_nops_carry_what_several_grayskull_chips_read(breaks: tuple[str, ...]) -> None:
+    torch.manual_seed(1)
+    module, x = Spread().eval(), torch.randn(1, 64, 128)
+    device = load_device("grayskull", chips=len(breaks) + 1)
+    graph = frontend.from_torch(module, (x,), name="spread")
+    result = compile_graph(graph, device, CompileOptions(), tuple(Override("chip_break", b) for b in breaks))
+    p = result.placement
+    assert len({e.chip for e in p.epochs}) == len(breaks) + 1
+    check(result.lowered, device, p)
+    low, high = device.p2p_window
+    users = result.lowered.users()
+    for q in p.queues.values():
+        readers = {p.ops[n].chip for n, _ in users[q.source] if n in p.ops and p.ops[n].epoch != _epoch(p, q.source)}
+        if q.kind in ("input", "e2e", "parameter", "constant"):
+            assert readers == {q.chip}, "a grayskull chip reads its own DRAM only"
+        if q.kind == "e2e" and p.ops[q.source].chip != q.chip:
+            assert all(c == 0 and low <= a and a + q.bytes_per_buffer <= high for c, a in q.buffers)
+    assert [d for d in result.diagnostics if d.rule == "mended"]
+    got, want = Runner(result, "golden").run([(x,)])[0][0].float(), module(x).detach()
+    assert torch.corrcoef(torch.stack([got.flatten(), want.flatten()]))[0, 1] > 0.999
+
+
+def _epoch(placement: Placement, source: str) -> int:
+    return placement.ops[source].epoch if source in placement.ops else -1
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------

@@ -14,16 +14,20 @@ from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, Placemen
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions, Override, broken
-from tbuda_lab.core.placer.assemble import assemble
+from tbuda_lab.core.placer.assemble import assemble, rectangles
 from tbuda_lab.core.placer.mend import mend
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.problem import Pin, Problem
-from tbuda_lab.core.placer.rescue import rescue, rescue_notes
+from tbuda_lab.core.placer.rescue import hops, rescue, rescue_notes
 from tbuda_lab.core.placer.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.stages import chips_of
 
 Progress = Callable[[float, str], None]
+
+_HOP_ROUNDS = 4
+"""A nop that carries a tensor to another chip may itself be read on two: how often more are added."""
 
 
 def place(
@@ -91,6 +95,19 @@ def place_and_mend(
         except PlacementError:
             raise error from None
         said = rescue_notes(edits, error)
+    pinned = tuple(overrides)
+    for _ in range(_HOP_ROUNDS):
+        added, pins, notes = hops(problem.graph, rectangles(problem, segments, chips_of(problem, segments))[0], device)
+        if not added:
+            break
+        graph, edits, said, pinned = (
+            edit(graph, device, options, added).graph,
+            (*edits, *added),
+            [*said, *notes],
+            (*pinned, *pins),
+        )
+        models = op_models(graph, device, options, overrides)
+        problem, segments, name, found = _choose(graph, models, device, options, pinned, check)
     if options.enable_fork_join_buffering:
         mended = mend(problem, segments, tuple(overrides), lambda fraction: check(0.9, "mending epochs"))
         problem, segments = mended.problem, list(mended.segments)

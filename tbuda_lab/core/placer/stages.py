@@ -19,6 +19,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.chips import chip_order
@@ -339,24 +340,35 @@ def _bytes(graph: Graph, name: str, options: CompileOptions, device: DeviceSpec)
     return z * rt * ct * tile_bytes(graph[name].df or options.data_format, align=device.tile_align)
 
 
+def torn(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> dict[str, dict[int, list[str]]]:
+    """Tensors that lie in one queue and are read on several grayskull chips, which have no links: by node, the readers
+    on each chip. Readers in the producer's own epoch take it from the op and do not count."""
+    if device.arch != "grayskull" or len(device.chips) == 1:
+        return {}
+    users = graph.users()
+    found: dict[str, dict[int, list[str]]] = {}
+    for node in graph:
+        readers: dict[int, list[str]] = {}
+        for user, port in users[node.name]:
+            inside = node.name in placed and user in placed and placed[node.name].epoch == placed[user].epoch
+            if user in placed and (not inside or port in queued_ports(graph[user])):
+                readers.setdefault(placed[user].chip, []).append(user)
+        if len(readers) > 1:
+            found[node.name] = {chip: list(dict.fromkeys(readers[chip])) for chip in sorted(readers)}
+    return found
+
+
 def check_reach(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> None:
     """Grayskull chips have no links: what several of them read cannot lie on one. Raises `PlacementError` naming it."""
-    if device.arch != "grayskull" or len(device.chips) == 1:
-        return
-    wrong = []
-    users = graph.users()
-    for node in graph:
-        chips = sorted({placed[u].chip for u, _ in users[node.name] if u in placed})
-        own = placed[node.name].chip if node.name in placed else None
-        if len(chips) > 1 and not (own is not None and set(chips) == {own}):
-            wrong.append(
-                Diagnostic(
-                    "error",
-                    node.name,
-                    "queue-chips",
-                    f"ops on chips {', '.join(map(str, chips))} read it, and grayskull reads only its own DRAM",
-                    "pin its readers to one chip, or give every chip a copy of it in the model",
-                )
-            )
+    wrong = [
+        Diagnostic(
+            "error",
+            name,
+            "queue-chips",
+            f"ops on chips {', '.join(map(str, readers))} read it, and grayskull reads only its own DRAM",
+            "pin its readers to one chip, put a nop before those on the other one, or give every chip a copy of it",
+        )
+        for name, readers in torn(graph, placed, device).items()
+    ]
     if wrong:
         raise PlacementError(f"{len(wrong)} tensor(s) would be read by more than one grayskull chip", wrong)
