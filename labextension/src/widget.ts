@@ -3,6 +3,7 @@
  * share its frames and selection.
  */
 import { BringUp, type View } from './views/bringup.js';
+import { ClusterView } from './views/cluster/view.js';
 import { DiffView } from './views/diff/view.js';
 import { GraphView } from './views/graph/view.js';
 import { GridView } from './views/grid/view.js';
@@ -46,7 +47,8 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   inspector: Inspector,
   diff: DiffView,
   memory: MemoryView,
-  passes: PassStepper
+  passes: PassStepper,
+  cluster: ClusterView
 };
 
 export function hostOf(model: Model): Host {

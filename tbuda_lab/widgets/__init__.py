@@ -9,7 +9,7 @@ from tbuda_lab.widgets import labcomm
 
 _VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView")
 _TRACE = ("RunTrace",)
-_LOOKS = {"DiffView": "diff_view", "MemoryView": "memory_view", "PassStepper": "pass_view"}
+_LOOKS = {"ClusterView": "cluster_view", "DiffView": "diff_view", "MemoryView": "memory_view", "PassStepper": "pass_view"}
 _FILES = ("NetlistFile", "open_netlist")
 _REPORT = ("report_html", "write_report")
 _EXPORTS = ("export_image", "export_report", "image_svg")

@@ -1,4 +1,5 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
+import { ClusterView } from './cluster/view.js';
 import { DiffView } from './diff/view.js';
 import { h } from './dom.js';
 import { GraphView } from './graph/view.js';
@@ -48,6 +49,14 @@ export class Tabs implements View {
     }
   }
 
+  /** Shows or hides a tab; a hidden one that was seen gives way to the first. */
+  offer(id: string, there: boolean): void {
+    const button = this.buttons.get(id);
+    if (!button) return;
+    button.hidden = !there;
+    if (!there && button.getAttribute('aria-selected') === 'true') this.show([...this.panels.keys()][0]!);
+  }
+
   badge(id: string, count: number): void {
     const button = this.buttons.get(id);
     if (!button) return;
@@ -63,6 +72,7 @@ export class Tabs implements View {
 export class BringUp implements View {
   readonly element: HTMLElement;
   private readonly views: View[];
+  private readonly stops: (() => void)[] = [];
 
   constructor(store: Store) {
     const stages = new StageBar(store);
@@ -77,10 +87,16 @@ export class BringUp implements View {
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
       ['ops', 'Ops', table], ['trace', 'Trace', new TraceView(store)], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
-      ['memory', 'Memory', new MemoryView(store)], ['diff', 'Diff', new DiffView(store)], ['passes', 'Passes', new PassStepper(store)], ['problems', 'Problems', problems]
+      ['memory', 'Memory', new MemoryView(store)], ['diff', 'Diff', new DiffView(store)], ['passes', 'Passes', new PassStepper(store)],
+      ['cluster', 'Cluster', new ClusterView(store)], ['problems', 'Problems', problems]
     ]);
     show = (id, count) => tabs.badge(id, count);
     badges.forEach((count, id) => show(id, count));
+    const cluster = () => tabs.offer('cluster', ((store.frames.get('ops')?.meta['chips'] as number[] | undefined)?.length ?? 1) > 1);
+    cluster();
+    this.stops.push(store.on('frame', key => {
+      if (key === 'ops') cluster();
+    }));
     const inspector = new Inspector(store);
     this.views = [stages, metrics, graph, grid, tabs, inspector];
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
@@ -90,6 +106,7 @@ export class BringUp implements View {
   }
 
   dispose(): void {
+    this.stops.forEach(stop => stop());
     this.views.forEach(view => view.dispose());
   }
 }

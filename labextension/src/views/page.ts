@@ -1,6 +1,7 @@
 /** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
 import type { View } from './bringup.js';
 import { Tabs } from './bringup.js';
+import { ClusterView } from './cluster/view.js';
 import { DiffView } from './diff/view.js';
 import { grouped, h, percent } from './dom.js';
 import { GraphView } from './graph/view.js';
@@ -41,6 +42,7 @@ export class ReportPage implements View {
       section('Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),
+      store.frames.has('cluster') && section('Cluster', keep(new ClusterView(store)).element),
       store.frames.has('memory') && section('Memory', keep(new MemoryView(store)).element),
       store.frames.has('diff') && section('Diff', keep(new DiffView(store)).element),
       store.frames.has('trace') && section('Timeline', keep(new TraceView(store)).element),
