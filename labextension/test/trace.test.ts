@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { Frame, type FrameHeader } from '../src/views/frame.js';
+import { Frame } from '../src/views/frame.js';
 import { StaticHost, type Host } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
 import { badgesOf, Checks, compareCard } from '../src/views/trace/checks.js';
@@ -214,6 +214,11 @@ describe('what lies over the grid', () => {
     expect(tile.getAttribute('data-tb-done')).toBe('50');
     expect(tile.classList.contains('tb-now')).toBe(true);
     expect(view.element.querySelectorAll('.tb-done-share').length).toBeGreaterThan(1);
+    store.put(pack('queues', {}, { queue_name: ['q0', 'q1', 'q2'], queue_entries: ['u4', [4, 2, 2]] }));
+    store.put(pack('live', { running: true, paused: true, total: 4, input: 1, epoch: 0, op: '', stalled: [] }, {
+      done: ['u4', []], level: ['u4', [1, 2, 0]]
+    }));
+    expect([...view.element.querySelectorAll('[data-tb-queue]')].map(e => e.getAttribute('data-tb-queue'))).toEqual(['q1', 'q0']);
     store.put(report(false));
     expect(view.element.querySelectorAll('.tb-done-share')).toHaveLength(0);
     view.dispose();

@@ -111,9 +111,10 @@ def keeper_of(hub: Hub) -> Timekeeper:
 
 @answers("need_trace")
 def _need_trace(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """batch: how many inputs; without it, what the view was made for."""
     batch = content.get("batch")
     if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= MOST:
-        batch = BATCHES[1]
+        batch = int(getattr(view, "batch", BATCHES[1]))
     keeper_of(hub).ask(view, batch, content.get("whole") is not False)
 
 

@@ -56,7 +56,13 @@ export class TableView {
       store.on('hover', () => this.render()),
       onTheme(() => this.render())
     );
-    const resize = new ResizeObserver(() => this.render());
+    let hidden = true;
+    const resize = new ResizeObserver(() => {
+      const came = hidden && this.scroller.clientHeight > 0; // what was selected meanwhile is brought into sight
+      hidden = this.scroller.clientHeight === 0;
+      if (came) this.follow(true);
+      else this.render();
+    });
     resize.observe(this.scroller);
     this.stops.push(() => resize.disconnect());
     this.scroller.addEventListener('scroll', () => this.render());

@@ -1,6 +1,7 @@
 /** What lies over the tiles of the core grid: a moment of the timeline, the progress of a run, how ops compare with torch. */
-import { svg } from '../dom.js';
+import { elide, h, svg } from '../dom.js';
 import type { Frame } from '../frame.js';
+import { shortName } from '../grid/draw.js';
 import type { Geometry } from '../grid/geometry.js';
 import type { Ops } from '../ops.js';
 import type { Store } from '../store.js';
@@ -10,6 +11,7 @@ import { kindPaints, KINDS, patterns } from './paint.js';
 import { playheadOf, type Moment } from './shared.js';
 
 const BAND = 12; // height of the band that says what a tile does
+const QUEUES = 8; // queues whose level is shown
 let serial = 0;
 
 export class Activity {
@@ -17,10 +19,12 @@ export class Activity {
   private ops: Ops | null = null;
   private geometry: Geometry | null = null;
   private drawing: SVGSVGElement | null = null;
+  private readonly queues = h('div', { class: 'tb-queue-levels', role: 'group', 'aria-label': 'Levels of queues', hidden: true });
   private running = false;
   private epoch = -1;
 
   constructor(private readonly store: Store, private readonly plane: HTMLElement) {
+    plane.after(this.queues);
     this.stops.push(
       playheadOf(store).on(() => this.moment()),
       store.on('frame', key => {
@@ -100,6 +104,20 @@ export class Activity {
     }
   }
 
+  /** Queues that hold something, the fullest first. */
+  private levels(frame: Frame | undefined): void {
+    const known = this.store.frames.get('queues');
+    this.queues.hidden = !known || frame?.meta['running'] !== true;
+    if (!known || !frame || this.queues.hidden) return;
+    const [names, entries, level] = [known.text('queue_name'), known.column('queue_entries'), frame.column('level')];
+    const held = names.map((name, i) => ({ name, level: level[i] ?? 0, entries: entries[i]! })).filter(q => q.level > 0)
+      .sort((a, b) => b.level / b.entries - a.level / a.entries).slice(0, QUEUES);
+    this.queues.replaceChildren(h('b', {}, 'Queues'), ...held.map(q =>
+      h('span', { class: 'tb-queue-level', 'data-tb-queue': q.name, title: `${q.name}: ${q.level} of ${q.entries} entries` },
+        h('span', {}, elide(shortName(q.name), 18)), h('i', {}, h('b', { style: `width:${(100 * q.level) / q.entries}%` })), `${q.level}/${q.entries}`)),
+      held.length ? '' : h('span', {}, 'all empty'));
+  }
+
   /** Progress of the run as a fill of each tile; the op at work has a frame. */
   private progress(): void {
     const { ops, geometry, store } = this;
@@ -107,6 +125,7 @@ export class Activity {
     const layer = this.layer('tb-progress-layer');
     this.drawing?.querySelectorAll('.tb-now').forEach(tile => tile.classList.remove('tb-now'));
     this.plane.toggleAttribute('data-tb-running', frame?.meta['running'] === true);
+    this.levels(frame);
     if (!ops || !geometry || !layer || frame?.meta['running'] !== true) return;
     const done = frame.column('done');
     const total = Math.max(1, Number(frame.meta['total']));

@@ -17,7 +17,8 @@ export class Asking {
     clearTimeout(this.fillsTimer);
   }
 
-  trace(batch: number, whole: boolean): void {
+  /** batch: null for what the view was made for. */
+  trace(batch: number | null, whole: boolean): void {
     this.store.host.send({ type: 'need_trace', batch, whole });
   }
 

@@ -53,6 +53,10 @@ export const traceStyle = `
 .tb-run-buttons:empty { display: none; }
 .tb-device:empty { display: none; }
 .tb-stages[data-tb-state=paused] .tb-message { color: var(--tb-warn); font-weight: 600; }
+.tb-queue-levels { display: flex; flex-wrap: wrap; gap: 3px 14px; padding: 3px 12px 5px; font-size: 11px; color: var(--tb-muted); flex: none; }
+.tb-queue-level { display: inline-flex; align-items: center; gap: 5px; font-variant-numeric: tabular-nums; }
+.tb-queue-level i { width: 44px; height: 7px; border-radius: 3px; background: var(--tb-line); overflow: hidden; }
+.tb-queue-level i b { display: block; height: 100%; background: var(--tb-good); }
 .tb-live-stall { font: 700 12px var(--tb-font); fill: var(--tb-warn); }
 .tb-compare { border-left: 3px solid var(--tb-good); padding: 1px 0 2px 9px; margin: 8px 0; }
 .tb-compare.tb-bad { border-left-color: var(--tb-bad); }

@@ -123,7 +123,7 @@ export class TraceView {
     if (!this.store.host.live || this.asked || !this.size.width || !this.store.frames.has('ops')) return;
     this.asked = true;
     this.began = performance.now();
-    this.asking.trace(this.batch, this.whole);
+    this.asking.trace(null, this.whole);
   }
 
   private choose(batch: number, whole: boolean): void {
@@ -233,6 +233,7 @@ export class TraceView {
   private resized(): void {
     const width = Math.max(0, this.stage.clientWidth - LABELS);
     const height = this.stage.clientHeight;
+    const came = this.size.width === 0 && width > 0;
     this.size = { width, height, ratio: Math.min(2, window.devicePixelRatio || 1) };
     this.canvas.width = Math.round(width * this.size.ratio);
     this.canvas.height = Math.round(height * this.size.ratio);
@@ -240,6 +241,7 @@ export class TraceView {
     this.canvas.style.height = `${height}px`;
     this.cursors.element.style.width = `${width}px`;
     if (width > 0) this.want();
+    if (came) this.follow(true);
     this.repaint();
   }
 
@@ -297,6 +299,7 @@ export class TraceView {
     this.head.hidden = this.cycle === null || this.toX(this.cycle) < -1 || this.toX(this.cycle) > size.width + 1;
     if (this.cycle !== null) this.head.style.left = `${LABELS + this.toX(this.cycle)}px`;
     this.element.dataset['tbWindow'] = `${Math.round(time.start)}-${Math.round(time.end)}`;
+    this.element.toggleAttribute('data-tb-waiting', tiles.waiting > 0);
     if (this.began && tiles.waiting === 0) {
       this.element.dataset['tbShownMs'] = (performance.now() - this.began).toFixed(0);
       this.began = 0;
@@ -559,7 +562,8 @@ export class TraceView {
       type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f,
       'aria-pressed': pressed === undefined ? undefined : String(pressed)
     }, text);
-    const batches = (this.model?.frame.meta['batches'] as number[] | undefined) ?? [1, 8, 64];
+    const offered = (this.model?.frame.meta['batches'] as number[] | undefined) ?? [1, 8, 64];
+    const batches = [...new Set([...offered, batch])].sort((a, b) => a - b);
     const choice = (action: string, text: string, title: string, on: boolean, f: () => void) => h('button', {
       type: 'button', 'data-tb-action': action, title, 'aria-pressed': String(on), onclick: f
     }, text);

@@ -1,0 +1,226 @@
+"""The timeline, a run that is followed and stepped, and ops compared with torch, in JupyterLab."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.widgets import report
+from tests.browser.conftest import Lab, run_all
+from tests.browser.test_bring_up import PATIENCE, command, in_kernel
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
+]
+
+CODE = """
+from tbuda_lab.core.session import EpochBreak, Session
+from tbuda_lab.widgets import BringUp
+from tests.session.models import encoder
+session = Session(*encoder(2), "n150", name="encoder")
+ops = [node.name for node in session.graph("lowered").ops]
+session.apply(EpochBreak(ops[len(ops) // 3]), EpochBreak(ops[2 * len(ops) // 3]))
+session.compile()
+bring_up = BringUp(session, start=False)
+bring_up
+"""
+TRACE, GRID, STAGES = "[data-tb-view=trace]", "[data-tb-view=grid]", "[data-tb-view=stages]"
+
+
+@pytest.fixture(scope="module")
+def page(watched: Any, lab: Lab) -> Iterator[Any]:
+    """A workbench over three epochs, with the timeline in front."""
+    cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": CODE}
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    book = {"cells": [cell], "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
+    (lab.folder / "trace.ipynb").write_text(json.dumps(book))
+    page = watched.page
+    command(page, "docmanager:open", path="trace.ipynb")
+    run_all(page)
+    page.wait_for_selector(f"{GRID} .tb-tile", timeout=PATIENCE)
+    page.locator(STAGES).scroll_into_view_if_needed()
+    page.locator("[data-tb-action=tab-trace]").click()
+    page.wait_for_selector(f"{TRACE}[data-tb-state=ready]", timeout=PATIENCE)
+    yield page
+    assert watched.errors == []
+
+
+def placed(page: Any, epoch: int) -> list[str]:
+    """Ops of an epoch in schedule order."""
+    return json.loads(in_kernel(
+        page, f"import json; print(json.dumps(list(session.result.placement.epochs[{epoch}].ops)))"))
+
+
+def shown(page: Any) -> tuple[int, int]:
+    start, end = page.locator(TRACE).get_attribute("data-tb-window").split("-")
+    return int(start), int(end)
+
+
+def canvas(page: Any) -> dict[str, float]:
+    return page.locator(f"{TRACE} canvas").bounding_box()
+
+
+def test_the_selection_follows_into_the_timeline_and_out_of_it(page: Any, shots: Path) -> None:
+    op = placed(page, 2)[4]
+    in_kernel(page, f"bring_up.select('{op}')")
+    name = page.locator(f"{TRACE} [data-tb-op='{op}'][aria-pressed=true]")
+    name.wait_for()
+    other = page.locator(f"{TRACE} .tb-trace-name:not([aria-pressed=true])").first
+    wanted = other.get_attribute("data-tb-op")
+    other.click()
+    page.wait_for_selector(f"{GRID} .tb-tile.tb-selected[data-tb-op='{wanted}']")
+    page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{wanted}'][aria-pressed=true]")
+    page.wait_for_selector(f"{TRACE} .tb-trace-fill", timeout=PATIENCE)  # levels of the buffers around it
+    page.screenshot(path=shots / "trace_light.png")
+
+
+def test_zoom_by_key_wheel_and_button(page: Any) -> None:
+    page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
+    page.wait_for_timeout(200)
+    start, whole = shown(page)
+    assert start == 0
+    box = canvas(page)
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 60)
+    page.keyboard.press("+")
+    page.wait_for_function(f"() => document.querySelector('{TRACE}').dataset.tbWindow !== '0-{whole}'")
+    first = shown(page)
+    assert first[1] - first[0] < 0.7 * whole
+    page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 90)
+    page.mouse.wheel(0, -300)
+    page.wait_for_timeout(300)
+    second = shown(page)
+    assert second[1] - second[0] < first[1] - first[0]
+    page.keyboard.press("0")
+    page.wait_for_timeout(200)
+    assert shown(page) == (0, whole)
+
+
+def test_two_cursors_say_how_far_they_are_apart(page: Any) -> None:
+    box = canvas(page)
+    page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
+    page.keyboard.down("Alt")
+    for share in (0.25, 0.75):
+        page.mouse.click(box["x"] + share * box["width"], box["y"] + 100)
+    page.keyboard.up("Alt")
+    whole = shown(page)[1]
+    apart = int(page.locator("[data-tb-difference]").get_attribute("data-tb-difference"))
+    assert apart == pytest.approx(whole / 2, rel=0.01)
+    page.locator(".tb-trace-stage").focus()
+    page.keyboard.press("x")
+    assert page.locator("[data-tb-cursor]").count() == 0
+
+
+def test_the_playhead_drives_the_grid(page: Any, shots: Path) -> None:
+    found = json.loads(in_kernel(page, """
+import json
+trace = session.timeline(8).trace
+epoch = trace.epochs[1]
+cycle = (epoch.start + epoch.end) // 2
+at = trace.at(cycle)
+print(json.dumps([cycle, {trace.ops[o].name: int(k) for o, k in zip(at.op.tolist(), at.kind.tolist())}]))
+"""))
+    cycle, doing = found
+    page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
+    page.wait_for_timeout(200)
+    box, whole = canvas(page), shown(page)[1]
+    page.mouse.click(box["x"] + box["width"] * cycle / whole, box["y"] + 28)  # on the ruler
+    page.wait_for_selector(f"{GRID}[data-tb-epoch='1'] .tb-at-moment")
+    page.wait_for_selector(f"{GRID} [data-tb-doing]")
+    there = int(page.locator(TRACE).get_attribute("data-tb-cycle"))
+    assert abs(there - cycle) <= whole / box["width"] + 1
+    now = json.loads(in_kernel(page, f"""
+at = trace.at({there})
+print(json.dumps(sorted({{trace.ops[o].name for o in at.op.tolist()}})))
+"""))
+    tiles = page.locator(f"{GRID} [data-tb-doing]").evaluate_all("t => t.map(e => e.dataset.tbOp)")
+    assert sorted(tiles) == now and len(doing) > 3
+    page.screenshot(path=shots / "playhead_light.png")
+    page.locator(f"{TRACE} [data-tb-action=trace-play]").click()
+    page.wait_for_function(f"() => Number(document.querySelector('{TRACE}').dataset.tbCycle) > {there + whole // 200}")
+    page.locator(f"{TRACE} [data-tb-action=trace-play]").click()
+
+
+def test_another_batch_is_simulated(page: Any) -> None:
+    page.locator(f"{TRACE} [data-tb-action=trace-batch-1]").click()
+    cycles = in_kernel(page, "print(f'{session.timeline(1).cycles / 1000:.0f}')").strip()
+    page.wait_for_function(f"() => document.querySelector('{TRACE} .tb-found').textContent.startsWith('{cycles}')")
+    page.locator(f"{TRACE} [data-tb-action=trace-batch-8]").click()
+
+
+def test_a_run_is_stepped_and_its_progress_seen(page: Any, shots: Path) -> None:
+    page.wait_for_selector(f"{STAGES}[data-tb-state=idle]")
+    page.locator("[data-tb-action=run-step-epoch]").click()
+    page.wait_for_selector(f"{STAGES}[data-tb-state=paused]", timeout=PATIENCE)
+    first, second = placed(page, 0), placed(page, 1)
+    page.wait_for_selector(f"{GRID}[data-tb-epoch='0'] .tb-tile[data-tb-op='{first[0]}'][data-tb-done='100']")
+    done = page.locator(f"{GRID} [data-tb-done]").evaluate_all("t => t.map(e => e.dataset.tbDone)")
+    assert len(done) == len(first) and set(done) == {"100"}
+    page.screenshot(path=shots / "paused_light.png")
+    page.locator("[data-tb-action=run-step-epoch]").click()
+    page.wait_for_selector(f"{GRID}[data-tb-epoch='1'] .tb-tile[data-tb-op='{second[-1]}'][data-tb-done='100']")
+    page.locator("[data-tb-action=run-pause]").click()  # go on
+    page.wait_for_selector(f"{STAGES}[data-tb-state=idle]", timeout=PATIENCE)
+    assert page.locator(f"{GRID} .tb-done-share").count() == 0
+
+
+def test_a_long_run_shows_progress_pauses_and_is_cancelled(page: Any) -> None:
+    in_kernel(page, """
+import threading
+from tbuda_lab.core.errors import Cancelled
+def long():
+    try:
+        session.run([session.sample_inputs] * 5000)
+    except Cancelled:
+        print('cancelled')
+runner = threading.Thread(target=long); runner.start()
+""")
+    page.wait_for_selector(f"{GRID} .tb-now", timeout=PATIENCE)
+    page.wait_for_function(
+        f"() => [...document.querySelectorAll('{GRID} [data-tb-done]')].some(e => Number(e.dataset.tbDone) > 0)",
+        timeout=PATIENCE)
+    in_kernel(page, "session.control.pause()")
+    page.wait_for_selector(f"{STAGES} .tb-message:has-text('Paused')")
+    in_kernel(page, "session.cancel(); runner.join(30); assert not runner.is_alive()")
+
+
+def test_the_first_op_that_fails_is_red_everywhere(page: Any, shots: Path) -> None:
+    bad = in_kernel(page, """
+from tbuda_lab.core.runner import Runner
+result = session.result
+broken = Runner(result)
+queue = next(n for n in result.parameters if 'up' in n and 'weight' in n)
+broken.executor.write(queue, -result.parameters[queue])
+checks = session.verify_ops(runner=broken)
+print(checks.first_failure.op)
+""").strip()
+    page.locator(f"{GRID} [data-tb-action=epoch]").first.click()
+    page.wait_for_selector(f"{GRID} .tb-check-good")
+    in_kernel(page, f"bring_up.select('{bad}')")
+    page.wait_for_selector(f"{GRID} .tb-check-first")
+    card = page.locator(f"[data-tb-view=inspector] [data-tb-compare='{bad}'][data-tb-verdict=fail]")
+    card.wait_for()
+    assert "first op that fails" in card.inner_text()
+    page.wait_for_selector(".tb-tensor")
+    page.locator("[data-tb-action=tab-ops]").click()
+    page.wait_for_selector(f"[data-tb-view=table] [data-tb-op='{bad}'] .tb-fail")
+    page.wait_for_timeout(400)
+    page.screenshot(path=shots / "first_failure_light.png")
+    page.locator("[data-tb-action=check-ops]").click()
+    page.wait_for_selector(f"{GRID} .tb-check-first", state="detached", timeout=PATIENCE)
+
+
+def test_dark(page: Any, shots: Path) -> None:
+    page.locator("[data-tb-action=tab-trace]").click()
+    command(page, "apputils:change-theme", theme="JupyterLab Dark")
+    page.wait_for_selector("[data-tb-root][data-tb-theme=dark]")
+    box = canvas(page)
+    page.mouse.click(box["x"] + box["width"] * 0.4, box["y"] + 100)
+    page.wait_for_timeout(900)
+    page.screenshot(path=shots / "trace_dark.png")
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
