@@ -203,3 +203,18 @@ def test_a_host_queue_is_read_out(tmp_path: Path) -> None:
         b.queue("out", (1, 2, 2), source="o", loc="host")])
     x = np.arange(64 * 64, dtype=np.float32).reshape(1, 1, 64, 64) % 128
     assert (run(tmp_path, n, {"x": x})["out"] == x).all()
+
+
+def test_instances_have_their_own_allocated_queues(tmp_path: Path) -> None:
+    """Queues and graphs on two chips each: every instruction about them stands for one per chip."""
+    n = b.build({"g": [b.op("a", "nop", ["x"], ONE)], "h": [b.op("c", "square", ["mid"], ONE)]}, None,
+                [b.queue("x", ONE, entries=2), b.queue("mid", ONE, source="a", entries=2),
+                 b.queue("out", ONE, source="c", entries=2)], program=False)
+    for element in (*n.queues.values(), *n.graphs.values()):
+        element.target_device = [0, 1]
+    with_program(n, Program("run", [
+        Var(False, {"$c_zero": 0, "$c_one": 1}), Var(True, {"$ptr": 0}), Loop(2), Allocate(["mid"]),
+        Execute("g", {"x": stream()}), Execute("h", {"mid": stream("$c_zero")}),
+        Deallocate(["mid"]), VarInst("$ptr", "incwrap", ["$c_one", 4]), EndLoop()]))
+    got = run(tmp_path, n, {"x.0": entries(2, 3), "x.1": entries(4, 5)})
+    assert {name: firsts(x) for name, x in got.items()} == {"out.0": [4, 9], "out.1": [16, 25]}
