@@ -60,6 +60,13 @@ case(
     lambda n: setattr(q(n, "o.out"), "buffers", [Buffer(1, 0x20000000), Buffer(1, 0x20000000)]),
     "queues/o.out/dram",
 )
+case(
+    "R5",  # two rams in one place are views of one memory only if one is the other's alias
+    lambda: b.build([op("o", "add", ["v", "w"])], None, [queue("v", (1, 2, 2), kind="ram", entries=1),
+                                                         queue("w", (1, 2, 2), kind="ram", entries=1)]),
+    lambda n: setattr(q(n, "w"), "buffers", list(q(n, "v").buffers)),
+    "queues/w/dram",
+)
 case("R6", b.unary, on_op(buf_size_mb=1000), "graphs/g/op0/buf_size_mb")
 case("R6", b.unary, on_op(overlay_size=1 << 21), "graphs/g/op0")
 case("R6.compiler", b.unary, on_op(buf_size_mb=130), "graphs/g/op0")

@@ -158,12 +158,9 @@ def _together(c: Context) -> dict[str, list[tuple[int, int]]]:
     return lives
 
 
-def _same_bytes(c: Context, a: Queue, b: Queue) -> bool:
-    """Two views of one ram."""
-    if a.name == b.alias or b.name == a.alias or (a.alias and a.alias == b.alias):
-        return True
-    return a.type == b.type == "ram" and [(x.channel, x.address) for x in a.buffers] == \
-        [(x.channel, x.address) for x in b.buffers]
+def _same_bytes(a: Queue, b: Queue) -> bool:
+    """Two views of one ram, written as such."""
+    return a.name == b.alias or b.name == a.alias or bool(a.alias and a.alias == b.alias)
 
 
 @rule("R5", "netlist", "placement", "strict")
@@ -181,7 +178,7 @@ def dram_overlap(c: Context) -> Issues:
                 continue
             seen.add((first, second))
             a, b = c.n.queues[first], c.n.queues[second]
-            if first != second and (_same_bytes(c, a, b) or not _meet(lives, first, second)):
+            if first != second and (_same_bytes(a, b) or not _meet(lives, first, second)):
                 continue
             loc, chip, number = span.memory
             message = f"queue {second!r} overlaps queue {first!r}" if first != second else \
