@@ -18,6 +18,7 @@ MEANING: dict[Reason, str] = {
     Reason.ILLEGAL_SPARSE_MATMUL: "the 16-bit words of the sparse encoding cannot hold tile, row and column numbers",
     Reason.OVERRIDDEN: "an override of the user excludes it",
     Reason.GRID_EXCEEDS_DEVICE: "the grid is larger than the device",
+    Reason.GRID_DOES_NOT_DIVIDE: "the grid does not divide the tiles that it shares out",
 }
 
 REMEDY: dict[Reason, str] = {
@@ -33,6 +34,7 @@ REMEDY: dict[Reason, str] = {
     Reason.ILLEGAL_SPARSE_MATMUL: "use smaller blocks (more rows of cores or t-streaming) or a smaller u_kt",
     Reason.OVERRIDDEN: "change or remove the override",
     Reason.GRID_EXCEEDS_DEVICE: "choose a grid within the rows and columns of the device",
+    Reason.GRID_DOES_NOT_DIVIDE: "choose rows and columns that divide those of the op's tiles",
 }
 
 

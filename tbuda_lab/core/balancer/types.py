@@ -32,6 +32,7 @@ class Reason(IntEnum):
     ILLEGAL_SPARSE_MATMUL = 10
     OVERRIDDEN = 11
     GRID_EXCEEDS_DEVICE = 12
+    GRID_DOES_NOT_DIVIDE = 13  # of shapes that no table has a row for
 
 
 CANDIDATE = np.dtype(
@@ -148,6 +149,7 @@ class EpochReport:
     dram_cores: int  # cores that read or write DRAM queues
     balance: float  # sum(kernel cycles * cores) / (limiter_cycles * cores of the device)
     blocked: str = ""  # why the next op did not join
+    no_larger: str = ""  # why `limiter_op` is not on more cores
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,9 @@ from tbuda_lab.core.placer.place import (
 )
 from tbuda_lab.core.placer.policies import POLICIES
 from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.why import Why, legal_grids, why
+from tbuda_lab.core.placer.why import Why, WhyNot, legal_grids, why, why_not
 
 __all__ = [
-    "POLICIES", "InteractivePlacer", "Outcome", "Parts", "Problem", "Why", "assemble", "balance_and_place",
-    "legal_grids", "pins_and_breaks", "place", "place_and_mend", "rectangles", "unmatched_targets", "why",
+    "POLICIES", "InteractivePlacer", "Outcome", "Parts", "Problem", "Why", "WhyNot", "assemble", "balance_and_place",
+    "legal_grids", "pins_and_breaks", "place", "place_and_mend", "rectangles", "unmatched_targets", "why", "why_not",
 ]

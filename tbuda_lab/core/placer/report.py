@@ -9,6 +9,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import limiter_name, limits
 from tbuda_lab.core.balancer.types import Bounds, EpochReport, PlacementReport
+from tbuda_lab.core.placer.larger import why_no_larger
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, measure
 
@@ -25,6 +26,7 @@ class EpochCost:
     limiter_op: str
     dram_cores: int
     balance: float
+    no_larger: str
     ops: dict[str, tuple[int, int, str]]
 
 
@@ -56,6 +58,7 @@ def epoch_cost(problem: Problem, segment: Segment) -> EpochCost:
         problem.order[worst_limiter],
         load.dram_cores,
         work / max(1, limiter * problem.cores),
+        why_no_larger(problem, segment, worst_limiter),
         ops,
     )
 
@@ -77,6 +80,7 @@ def report(
             epoch.dram_cores,
             epoch.balance,
             blocked[index],
+            epoch.no_larger,
         )
         for index, epoch in enumerate(epochs)
     )

@@ -6,8 +6,10 @@ import dataclasses
 
 import numpy as np
 
+from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY, describe
 from tbuda_lab.core.balancer.types import Placement, Reason
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
 
 
@@ -61,8 +63,8 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
     ]
     if not blocks:
         sentences.append(f"It is not what limits the epoch: {report.limiter_op} takes {report.limiter_cycles}.")
-    elif what != "kernel":
-        sentences.append(f"It limits the epoch by its {what}, which more cores in this epoch may not speed up.")
+    elif report.no_larger and op == report.limiter_op:
+        sentences.append(f"It limits the epoch by its {what}; why not on more cores: {report.no_larger}.")
     elif not faster:
         sentences.append("It limits the epoch, and no legal candidate is faster.")
     else:
@@ -90,6 +92,41 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
         faster,
         " ".join(sentences),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class WhyNot:
+    """The verdict on one grid of an op: `reason` (LEGAL if it may have it), what it means, and what would lift it."""
+
+    op: str
+    grid: tuple[int, int]
+    reason: Reason
+    text: str
+    fix: str
+
+
+def why_not(placement: Placement, op: str, grid: tuple[int, int], device: DeviceSpec) -> WhyNot:
+    """Whether an op may have a grid of (rows, columns), and if not why: where all its candidates with that grid are
+    refused, the most frequent reason. Raises `InputError` for a name that is not placed."""
+    if op not in placement.ops:
+        raise InputError(f"{op!r} is not a placed op")
+    table = placement.models[op]
+    assert table.profile is not None
+    tiles = parallel_tiles(table.profile)
+    if grid[0] > device.rows or grid[1] > device.cols:
+        reason, fix = Reason.GRID_EXCEEDS_DEVICE, f"at most {device.rows} rows and {device.cols} columns"
+    elif tiles[0] % grid[0] or tiles[1] % grid[1]:
+        fix = f"rows that divide {tiles[0]} and columns that divide {tiles[1]}"
+        reason = Reason.GRID_DOES_NOT_DIVIDE
+    else:
+        rows = table.rows["reason"][(table.rows["grid_r"] == grid[0]) & (table.rows["grid_c"] == grid[1])]
+        counts = np.bincount(rows, minlength=len(Reason))
+        # an override may have left no row with it
+        reason = (
+            Reason.LEGAL if counts[Reason.LEGAL] else Reason(int(counts.argmax())) if len(rows) else Reason.OVERRIDDEN
+        )
+        fix = REMEDY.get(reason, "")
+    return WhyNot(op, grid, reason, f"{MEANING[reason]} ({grid[0]}x{grid[1]})", fix)
 
 
 def legal_grids(placement: Placement, op: str) -> np.ndarray:

@@ -1,0 +1,100 @@
+"""Why the slowest op of an epoch is not on more cores, and why a shape is refused: against every candidate there is."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.bandwidth import limits
+from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
+from tbuda_lab.core.balancer.types import Placement, Reason
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer import place, why, why_not
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import EdgeBook, measure, place_rows
+from tests.placer.graphs import convolutions, encoder
+
+CASES = [
+    (*case, small)
+    for case in (("encoder", "wormhole_b0", 1), ("encoder", "grayskull", 64), ("conv", "wormhole_b0", 64))
+    for small in (False, True)
+]
+
+
+def placed(kind: str, device: str, batch: int, small: bool) -> tuple[Graph, Placement, CompileOptions]:
+    graph = encoder(2) if kind == "encoder" else convolutions(32, 64, 2)
+    spec, options = load_device(device), CompileOptions(microbatch=batch)
+    op = "l0.up" if kind == "encoder" else next(n.name for n in graph.ops)
+    chosen = (Override("op_size", op, (1, 1)),) if small else ()
+    return graph, place(graph, op_models(graph, spec, options, chosen), spec, options, chosen), options
+
+
+@pytest.mark.parametrize(("kind", "device", "batch", "small"), CASES)
+def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: int, small: bool) -> None:
+    graph, p, options = placed(kind, device, batch, small)
+    spec = load_device(device)
+    problem = Problem(graph, p.models, spec, options, p.schedule, {}, frozenset())
+    assert p.report is not None
+    at = 0
+    for epoch, said in zip(p.epochs, p.report.epochs, strict=True):
+        first, last = at, at + len(epoch.ops)
+        at = last
+        rows = {first + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
+        _, limiter, load = measure(problem, first, last, rows)
+        assert limiter == said.limiter_cycles
+        op = problem.number[said.limiter_op]
+        where, output = problem.places(op, first, last)
+        table = p.models[said.limiter_op]
+        cycles = limits(table.profile, table.rows, spec, where, output, load, batch).max(axis=0)
+        legal = table.rows["reason"] == Reason.LEGAL
+        faster = np.flatnonzero(legal & (cycles < cycles[rows[op]]))
+        own = int(table.rows["cores"][rows[op]])
+        free = spec.rows * spec.cols - sum(int(np.prod(p.ops[n].size)) for n in epoch.ops)
+        text = said.no_larger
+        if text.startswith("no legal candidate"):
+            assert not len(faster)
+        elif found := re.match(r"the next faster candidate takes (\d+) cores more, (\d+) are free", text):
+            assert int(found[2]) == free
+            assert int(found[1]) == int(table.rows["cores"][faster].min()) - own > free
+        else:
+            fitting = [int(r) for r in faster if table.rows["cores"][r] <= own + free]
+            assert fitting
+            book = EdgeBook(problem, first, last, {})
+            book.rows = {o: r for o, r in rows.items() if o != op}
+            legal_edges = [r for r in fitting if book.check(op, r)]
+            better = [
+                r
+                for r in legal_edges
+                if (s := place_rows(problem, first, last, {**rows, op: r})) is not None and s.limiter_cycles < limiter
+            ]
+            assert text.startswith("nothing") == bool(better) or len(fitting) > 24
+        answer = why(p, said.limiter_op, spec.rows * spec.cols)
+        assert answer.blocks_epoch and text in answer.text
+
+
+@pytest.mark.parametrize("op", ["l0.score", "l0.max", "l0.up"])
+def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
+    graph, device, options = encoder(1, 96, 160, 5), load_device("wormhole_b0"), CompileOptions()
+    p = place(graph, op_models(graph, device, options), device, options)
+    rows = p.models[op].rows
+    _, rt, ct = p.models[op].profile.out  # type: ignore[union-attr]
+    for r in range(1, device.rows + 3):
+        for c in range(1, device.cols + 3):
+            found = why_not(p, op, (r, c), device)
+            mine = rows[(rows["grid_r"] == r) & (rows["grid_c"] == c)]["reason"]
+            if r > device.rows or c > device.cols:
+                assert found.reason is Reason.GRID_EXCEEDS_DEVICE
+            elif rt % r or ct % c:
+                assert found.reason is Reason.GRID_DOES_NOT_DIVIDE
+                assert str(rt) in found.fix and str(ct) in found.fix
+            elif (mine == Reason.LEGAL).any():
+                assert found.reason is Reason.LEGAL and not found.fix
+            else:
+                assert found.reason in {Reason(int(x)) for x in mine}
+            assert found.text.startswith(MEANING[found.reason])
+            assert set(MEANING) == set(REMEDY) | {Reason.LEGAL} == set(Reason)
