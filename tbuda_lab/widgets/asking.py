@@ -12,6 +12,7 @@ from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.session import ClearOp, Session
 from tbuda_lab.core.session.choices import choices_of
 from tbuda_lab.core.session.exports import overrides_text
+from tbuda_lab.core.session.picked import picked_by
 from tbuda_lab.core.session.temporal import state_after, stops
 from tbuda_lab.widgets.desk import BUSY, effect_data, refusal
 from tbuda_lab.widgets.edits import offered
@@ -97,10 +98,8 @@ def why_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
             said[field.name] = value
         elif isinstance(value, tuple) and all(isinstance(v, (str, int, float)) for v in value):
             said[field.name] = list(value)
-    report = session.placed().placement().report
-    said["policy"] = report.policy if report is not None else session.options.balancer_policy
-    fixed = [o for o in session.overrides if o.matches([reasons.op])]
-    said["overrides"] = [o.kind for o in fixed]
+    said["picked"] = picked_by(session, reasons.op)
+    said["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
     return said
 
 

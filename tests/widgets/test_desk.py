@@ -286,7 +286,7 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
     reasons = session.why(OP)
     assert why["ok"] and (why["grid"], why["cycles"], why["text"]) == (list(reasons.grid), reasons.cycles, reasons.text)
     assert [a["grid"] for a in why["next_best"]] == [list(a.grid) for a in reasons.next_best]
-    assert why["next_best"][0]["edit"]["do"] == "resize" and why["policy"]
+    assert why["next_best"][0]["edit"]["do"] == "resize" and "with the whole model" in why["picked"]
     assert not said(tell(hub, type="why", op="nobody"), "why")["ok"]
     choices = said(tell(hub, type="choices", op=OP), "choices")
     assert choices["ok"] and choices["now"]["u_kt"] in [v for v, _ in choices["u_kt"]]
@@ -298,6 +298,7 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
         )
         assert (int(row["u_kt"]), int(row["cycles"])) == (value, cycles)
     assert answer(ask(hub, type="edit", do="resize", op=OP, size=[1, 1]))[0]
+    assert "one you asked for" in said(tell(hub, type="why", op=OP), "why")["picked"]
     gains = said(tell(hub, type="gains"), "gains")["gains"]
     assert gains == [["op_size", OP, -session.whatif(ClearOp(OP, ("op_size",))).gain]] and gains[0][2] < 0
     hints = said(tell(hub, type="suggest", n=3), "suggest")["list"]

@@ -54,7 +54,9 @@ export const overlayStyle = `
 .tb-root .tb-hints:focus-visible { outline-offset: -2px; }
 .tb-hint-row { display: grid; grid-template-columns: 20px minmax(0, 1fr) auto auto auto; gap: 10px; padding: 3px 12px; cursor: default; font-variant-numeric: tabular-nums; align-items: baseline; }
 .tb-hint-row > span:first-of-type { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.tb-hint-row > span { color: var(--tb-text); white-space: nowrap; }
+.tb-hint-row > .tb-link { cursor: pointer; }
+.tb-hint-row > span:not(.tb-link) { color: var(--tb-text); }
+.tb-hint-row > span { white-space: nowrap; }
 .tb-hint-row[aria-selected=true] { background: var(--tb-accent-soft); }
 .tb-hint-row b { text-align: right; color: var(--tb-muted); }
 .tb-gain { color: var(--tb-good) !important; font-weight: 600; }
@@ -75,8 +77,8 @@ export const overlayStyle = `
 [data-tb-dragging=band] { cursor: crosshair; }
 .tb-root .tb-drop { outline: 2px solid var(--tb-accent) !important; outline-offset: 1px; background: var(--tb-accent-soft) !important; }
 .tb-chip-strip { display: flex; gap: 6px; padding: 5px 10px; border-bottom: 1px solid var(--tb-line); flex: none; flex-wrap: wrap; }
-.tb-chip-card { border: 1px solid var(--tb-line); border-radius: 6px; padding: 3px 10px; color: var(--tb-muted); }
-.tb-chip-card b { color: var(--tb-text); }
+.tb-chip-drop { border: 1px solid var(--tb-line); border-radius: 6px; padding: 3px 10px; color: var(--tb-muted); }
+.tb-chip-drop b { color: var(--tb-text); }
 
 .tb-knobs { display: grid; gap: 5px; padding: 4px 0 8px; }
 .tb-knob > span { flex: 1 1 90px; color: var(--tb-muted); }

@@ -31,7 +31,7 @@ interface Reasons extends Record<string, unknown> {
   limiter_op: string;
   limiter: string;
   epoch_cycles: number;
-  policy: string;
+  picked: string;
   overrides: string[];
   refused: [string, number, string, string][];
   next_best: Alternative[];
@@ -95,15 +95,11 @@ export class WhyPanel {
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.ask({ type: 'edit', ...a.edit })
       }, 'Apply')
     ], ''));
-    const picked = r.overrides.length
-      ? `Policy ${r.policy}, held by your overrides: ${r.overrides.join(', ')}.`
-      : `Picked by the policy ${r.policy}; no override holds it.`;
-    const extra = Object.entries(r).filter(([key, value]) => typeof value === 'string' && key.startsWith('step')).map(([, v]) => String(v));
     this.dialog.body.replaceChildren(
       h('p', {}, r.text),
       h('table', { class: 'tb-plain' },
         h('thead', {}, h('tr', {}, ...head.map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
-      h('p', {}, picked, ' ', ...extra.map(t => `${t} `),
+      h('p', {}, `${r.picked} `,
         r.limiter_op === r.op ? `It limits epoch ${r.epoch} by its ${r.limited_by}.` : `Epoch ${r.epoch} is limited by ${r.limiter_op} (${r.limiter}).`),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,

@@ -80,8 +80,11 @@ export class Breaks {
     const element = h('div', {
       class: `tb-break tb-break-${what}`, role: 'slider', tabindex: 0, 'data-tb-break': op, 'data-tb-kind': kind,
       'aria-label': `${what} break before ${op}. Alt with arrows moves it along the schedule, Delete removes it.`,
-      'aria-orientation': 'vertical', 'aria-valuetext': op, 'data-lm-suppress-shortcuts': 'true'
+      'aria-orientation': 'vertical', 'aria-valuetext': op, 'aria-valuemin': 1, 'aria-valuenow': 1, 'data-lm-suppress-shortcuts': 'true'
     }, tag);
+    const order = this.store.frames.get('ops')?.text('op_name') ?? [];
+    element.setAttribute('aria-valuenow', String(Math.max(1, order.indexOf(op))));
+    element.setAttribute('aria-valuemax', String(Math.max(1, order.length - 1)));
     const bar = { op, kind, element, tag };
     element.addEventListener('pointerdown', event => this.press(bar, event));
     element.addEventListener('pointermove', event => this.move(event));
@@ -204,6 +207,7 @@ export class Breaks {
     const text = `before ${drag.to}: ${said}`;
     drag.bar.tag.textContent = text;
     drag.bar.element.setAttribute('aria-valuetext', text);
+    drag.bar.element.setAttribute('aria-valuenow', String(drag.order.indexOf(drag.to)));
     drag.bar.element.dataset['tbStop'] = drag.to;
     drag.bar.element.dataset['tbVerdict'] = !stop ? 'WAITING' : stop[4] ? 'REFUSED' : 'LEGAL';
   }

@@ -38,6 +38,6 @@ export function drawChips(ops: Ops): HTMLElement[] {
   if (chips.length < 2) return [];
   const count = new Map<number, number>();
   for (let op = 0; op < ops.count; op++) count.set(ops.get('chip', op), (count.get(ops.get('chip', op)) ?? 0) + 1);
-  return chips.map(chip => h('span', { class: 'tb-chip-card', 'data-tb-chip': chip, title: 'drop an op here to pin it to the chip' },
+  return chips.map(chip => h('span', { class: 'tb-chip-drop', 'data-tb-chip': chip, title: 'drop an op here to pin it to the chip' },
     h('b', {}, `chip ${chip}`), ` ${count.get(chip) ?? 0} ops`));
 }

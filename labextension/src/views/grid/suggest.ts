@@ -102,9 +102,9 @@ export class Suggestions {
         onclick: () => this.go(i), ondblclick: () => this.accept(i), onpointerenter: () => this.go(i, false)
       }, h('b', {}, String(i + 1)), h('span', { title: hint.ops.join(', ') }, hint.label), h('span', {}, `epoch ${hint.epoch}`),
         h('span', { class: 'tb-gain' }, `${short(before)} → ${short(after)}${share}`),
-        h('button', {
-          type: 'button', class: 'tb-link', tabindex: -1, 'data-tb-action': 'accept-suggestion', 'aria-label': `accept: ${hint.label}`,
-          onclick: (event: Event) => {
+        // Not a button: inside an option there is nothing to go to by keys, Enter accepts.
+        h('span', {
+          class: 'tb-link', 'data-tb-action': 'accept-suggestion', 'aria-hidden': 'true', onclick: (event: Event) => {
             event.stopPropagation();
             this.accept(i);
           }
