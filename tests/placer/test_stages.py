@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -184,3 +185,25 @@ def test_grayskull_chips_share_nothing() -> None:
         assert all(c == 0 and low <= a and a + q.bytes_per_buffer <= high for c, a in q.buffers)
     with pytest.raises(PlacementError, match="one grayskull chip"):
         placed(encoder(2), device, (Override("chip_break", "l0.add2"),))
+
+
+def test_queues_stay_on_their_chip_where_only_a_channel_is_asked_for_and_on_grayskull_always() -> None:
+    s = Sketch()
+    s.input("x", 1, 1, 64, 64)
+    graph = s.output(encoder_on(s))
+    for arch in ("grayskull", "wormhole_b0"):
+        device = load_device(arch, chips=2)
+        cut = Override("chip_break", "down")
+        plain = placed(graph, device, (cut,))
+        moved = placed(graph, device, (cut, Override("queue_channel", re.compile(r"(up|down)\.w"), {"channel": 3})))
+        for name in ("up.w", "down.w"):
+            assert moved.queues[name].chip == plain.queues[name].chip
+            assert {c for c, _ in moved.queues[name].buffers} == {3}
+        other = next(c for c in device.chips if c != plain.queues["up.w"].chip)
+        asked = (cut, Override("queue_channel", "up.w", {"chip": other}))
+        if arch == "grayskull":
+            with pytest.raises(OverrideError) as caught:
+                placed(graph, device, asked)
+            assert "own DRAM only" in caught.value.diagnostics[0].message
+        else:
+            assert placed(graph, device, asked).queues["up.w"].chip == other

@@ -387,8 +387,9 @@ class QueuePlanner:
         wrong: list[Diagnostic] = []
         for record in self.overrides:
             value = record.value if isinstance(record.value, Mapping) else {}
-            chip, channel = value.get("chip", self.first_chip), value.get("channel")
+            channel = value.get("channel")
             for name in record.matches(names):
+                chip = value.get("chip", by_name[name].chip)
                 if chip not in self.device.chips:
                     wrong.append(
                         Diagnostic(
@@ -409,6 +410,16 @@ class QueuePlanner:
                             "queue-channel",
                             f"there is no DRAM channel {channel!r}",
                             f"channels 0 to {self.device.dram_channels - 1}",
+                        )
+                    )
+                elif self.device.arch == "grayskull" and chip != by_name[name].chip:
+                    wrong.append(
+                        Diagnostic(
+                            "error",
+                            name,
+                            "queue-chip",
+                            f"it is read on chip {by_name[name].chip}, and a grayskull chip reads its own DRAM only",
+                            f"leave it on chip {by_name[name].chip}, or pin its readers to chip {chip}",
                         )
                     )
                 elif by_name[name].location == "host":
