@@ -229,7 +229,9 @@ def computed_tiles(op: NetOp, tiles: Sequence[TileDim]) -> list[TileDim]:
     out = op.tile_dim or FULL_TILE
     if op.type in ELTWISE:
         return [out] * len(tiles)
-    if op.type == "matmul" and len(tiles) > 1 and not op.attributes.get("identity"):
+    if op.type == "matmul" and len(tiles) > 1 and op.attributes.get("identity"):
+        return [tiles[0], (tiles[0][1], out[1]), *tiles[2:]]  # the picker's tiles are full ones
+    if op.type == "matmul" and len(tiles) > 1:
         inner = min(tiles[0][1], tiles[1][0])
         return [(out[0], inner), (inner, out[1]), *((t[0], out[1]) for t in tiles[2:])]
     return list(tiles)

@@ -42,6 +42,7 @@ def build_sparse(context: OpContext) -> Kernel:
     grid_r = op.grid_size[0]
     fracture = context.whole("fracture_factor", 1)
     t, rows, columns = context.shape
+    h = context.tile_dim[0]  # a picker works in full tiles; smaller ones keep their first rows
     if "sparse_tile_ptr_bits" not in op.attributes and {"indices_len", "num_columns", "starting_row"} & set(
             op.attributes):
         raise context.error("sparse-encoding", "its encodings are in the retired form of indices_len, num_columns and "
@@ -88,7 +89,8 @@ def build_sparse(context: OpContext) -> Kernel:
             x = act[i % act.shape[0]].reshape(height, columns)
             for g, matrix in enumerate(own):
                 part = slice(g * width, (g + 1) * width)
-                out[i, :, :, part] = (matrix @ np.ascontiguousarray(x[:, part])).reshape(t, rows, width)
+                made = matrix @ np.ascontiguousarray(x[:, part])
+                out[i, :, :, part] = made.reshape(t, rows // h, TILE, width)[:, :, :h].reshape(t, rows, width)
         if spill is not None:
             out = spill(out)
         return mm.add_row(out, args[3], context.tile_dim, context.input_tiles[3]) if bias else out

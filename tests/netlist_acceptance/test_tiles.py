@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tbuda_lab.core.formats import DataFormat as F
+from tbuda_lab.core.netlist.sparse import encode_picker
 from tests.netlist import builders as b
 from tests.netlist_acceptance.harness import agree, noise
 
@@ -83,3 +85,29 @@ def test_other_functions_after_a_matmul(name: str, f: Any, tmp_path: Path) -> No
     x, w = values((1, 2, 2), (32, 32), 0) / 8, values((1, 2, 2), (32, 32), 1)
     product = x.astype(float) @ w.astype(float)
     agree(tmp_path, n, {"x": x, "w": w}, {"o.out": product if f is None else f(product)})
+
+
+@pytest.mark.parametrize("source,made", [((16, 32), (32, 32)), ((1, 32), (32, 32)), ((32, 32), (16, 32)),
+                                         ((32, 16), (32, 16))])
+def test_sparse_matmul(source: Tile, made: Tile, tmp_path: Path) -> None:
+    """The picker counts rows of full tiles, whatever the activation's and the output's are."""
+    rng = np.random.default_rng(3)
+    rows, act_rt = 2, 4
+    coo = np.unique(np.stack([np.zeros(90, int), rng.integers(0, rows * 32, 90), rng.integers(0, act_rt * 32, 90)], 1),
+                    axis=0)
+    e = encode_picker(coo, grid_r=1, t=1, mblock_m=rows, ublock_r=1, u_kt=2, act_rt=act_rt, act_z=1)
+    queues = [b.queue("s", (1, 1, e.num_sparse_tiles), df=F.Bfp2_b, kind="ram", entries=1),
+              b.queue("x", (1, act_rt, 2), tile_dim=source),
+              b.queue("e", (1, 1, e.num_index_tiles), df=F.RawUInt32, kind="ram", entries=1)]
+    n = b.build([b.op("o", "matmul", ["s", "x", "e"], (1, rows, 2), in_df=[F.Bfp2_b, F.Float16_b, F.RawUInt32],
+                      tile_dim=made, attributes={
+                          "m_k": 2, "u_kt": 2, "identity": True, "num_sparse_tiles": e.num_sparse_tiles,
+                          "num_index_tiles": e.num_index_tiles, "sparse_tile_ptr_bits": e.sparse_tile_ptr_bits,
+                          "sparse_ublock_idx_bits": e.sparse_ublock_idx_bits, "act_t": 1})], None, queues)
+    x = values((1, act_rt, 2), source, 1)
+    picker = np.zeros((rows * 32, act_rt * 32))
+    picker[coo[:, 1], coo[:, 2]] = 1
+    whole = full(x, source)[0, 0].swapaxes(1, 2).reshape(act_rt * 32, 64)
+    wanted = (picker @ whole).reshape(rows, 32, 2, 32).swapaxes(1, 2)[None, None]
+    agree(tmp_path, n, {"s": e.sparse_tensor()[None], "x": x, "e": e.index_tensor()[None]},
+          {"o.out": crop(wanted, made)})
