@@ -50,6 +50,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report = subparsers.add_parser("report", help="one self-contained HTML page about the compile")
     target_arguments(report)
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
+    report.add_argument("--plots", type=Path, default=None, metavar="FILE.html",
+                        help="also write a page of plots (needs Bokeh): cycles and utilisation of epochs, roofline of "
+                             "ops, gap to bounds")
     report.set_defaults(handler=run_report)
 
 
@@ -232,8 +235,12 @@ def run_report(arguments: argparse.Namespace) -> int:
     with output_file(arguments.out) as file:
         session = compile_session(request)
         _check_unchanged(session, Path(arguments.target))
+        if arguments.plots is not None:
+            from tbuda_lab.widgets.plots import write_plots
+
+            write_plots(session, arguments.plots)
         write_report(session, file, session.verify())
-    print(f"wrote {arguments.out}")
+    print(f"wrote {arguments.out}" + (f" and {arguments.plots}" if arguments.plots is not None else ""))
     return 0
 
 

@@ -20,6 +20,7 @@ OPTIONAL = (
     ("jupyterlab", "notebooks in JupyterLab", "compile, run and report on the command line work without it"),
     ("anywidget", "the BringUp widget", "compile, run and report on the command line work without it"),
     ("ipywidgets", "the BringUp widget", "compile, run and report on the command line work without it"),
+    ("bokeh", "plots (tbuda report --plots)", "everything but the plots works without it"),
     ("transformers", "the BERT and GPT-2 tests", "your own torch modules work without it"),
     ("playwright", "the browser test", "everything but that test works without it"),
     ("hypothesis", "the property tests", "everything but the tests works without it"),

@@ -16,6 +16,7 @@ from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_fra
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import twins
+from tbuda_lab.widgets.looks import look_frames
 from tbuda_lab.widgets.status import StatusBoard
 
 BATCH = 8
@@ -38,6 +39,7 @@ def report_html(session: Session, comparisons: Sequence[Comparison] = ()) -> str
         raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     frames = session_frames(session.result, session.device, session.problems, session.name, comparisons)
     frames += _timeline(session)
+    frames += look_frames(session)
     return page_html(f"{session.name} on {session.device.name}", frames, _status(session), script)
 
 
