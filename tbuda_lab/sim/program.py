@@ -77,6 +77,7 @@ class ProgramRun:
         self.loops: list[tuple[int, int]] = []  # (first instruction of the body, turns left)
         self.pending: dict[tuple[str, ...], dict[str, dict[str, Setting]]] = {}
         self.applied: dict[str, Setting] = {}
+        self.bound: dict[str, dict[str, None]] = {}  # variable -> queues that some setting bound to it, in order
 
     def run(self) -> None:
         """All instructions. Raises `NetlistError` for what a program must not do, `QueueError`, `Cancelled`."""
@@ -166,7 +167,8 @@ class ProgramRun:
 
     def _follow(self, name: str, value: int) -> None:
         """A variable that a setting of this run is bound to moves the queue's pointers at once."""
-        for queue, setting in self.applied.items():
+        for queue in self.bound.get(name, ()):
+            setting = self.applied[queue]
             for field, written in setting.written.fields.items():
                 if isinstance(written, str) and written.strip() == name:
                     setting.values[field] = value
@@ -252,6 +254,9 @@ class ProgramRun:
             if field in values:
                 self._apply_field(io, field, values[field], setting, first=first)
         self.applied[queue] = setting
+        for written in setting.written.fields.values():
+            if isinstance(written, str):
+                self.bound.setdefault(written.strip(), {})[queue] = None
 
     def _apply_field(self, io: QueueIo | RamIo, field: str, value: int, setting: Setting, *, first: bool) -> None:
         if field == "rd_ptr_autoinc":
