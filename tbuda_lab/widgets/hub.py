@@ -188,6 +188,12 @@ class Hub:
             self.board.text = f"{done} of {total} inputs"
             self._tell(interval=RUN_INTERVAL)
 
+    def run_ended(self, complete: bool) -> None:
+        """A run that a cell began is over: nobody else tells when it was stopped."""
+        if not self.busy and self.board.running and not complete:
+            self.board.end(cancelled=True)
+            self._tell(force=True)
+
     def _compiled(self, result: Any) -> None:
         self.comparisons = []
         self.publish([

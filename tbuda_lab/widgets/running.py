@@ -49,6 +49,8 @@ class RunDesk:
             at = self._number.get(step.op)
             cycle = None if at is None else int(self._timeline.end[at, 0])
         hub.publish([*frames, live_frame(step, stalled, cycle)])
+        if not step.running:
+            hub.run_ended(complete=step.input >= step.total)
 
     def _simulate(self) -> None:
         """One input in time, beside the run: whence stalls and the cycle come."""

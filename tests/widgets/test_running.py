@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.hub import Hub
@@ -73,6 +76,27 @@ def test_a_page_steps_pauses_and_goes_on(session: Session) -> None:
     frame = page.frames()["live"]
     assert not frame.meta["running"] and frame.columns["done"].tolist() == [1] * len(session.result.placement.ops)
     assert len(page.frames()["queues"].columns["queue_entries"]) == len(frame.columns["level"])
+
+
+def test_a_run_of_a_cell_that_is_stopped_leaves_the_page_idle(session: Session) -> None:
+    hub, page = watched(session)
+    session.control.pause()
+    runs = threading.Thread(target=_run, args=(session,), daemon=True)
+    runs.start()
+    until(lambda: session.control.waiting)
+    assert page.statuses()[-1]["running"]
+    session.cancel()
+    runs.join(30)
+    last = page.statuses()[-1]
+    assert not last["running"]
+    assert next(s["state"] for s in last["stages"] if s["name"] == "Run") == "cancelled"
+    assert not live(page)["running"]
+    hub.wait()
+
+
+def _run(session: Session) -> None:
+    with contextlib.suppress(Cancelled):
+        session.run()
 
 
 def test_a_run_knows_where_on_the_timeline_it_is(session: Session) -> None:

@@ -4,11 +4,14 @@ import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
 import { Asking } from './asking.js';
+import { dress } from './bar.js';
 import { Cursors } from './cursors.js';
-import { draw, HEAD, OVERVIEW, type Colours } from './draw.js';
+import { draw, HEAD, type Colours } from './draw.js';
+import { key, press, rowAt, wheel } from './gestures.js';
 import { label } from './labels.js';
 import { inSight, rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
-import { brushes, KINDS, swatch, type Brushes } from './paint.js';
+import { brushes, type Brushes } from './paint.js';
+import { doingOf, fromTiles } from './scrub.js';
 import { playheadOf, type Doing, type Playhead } from './shared.js';
 import { stallList } from './stalls.js';
 import { length, type Unit } from './time.js';
@@ -21,40 +24,42 @@ const MANY = 40; // rows up to which all epochs are open at first
 
 export class TraceView {
   readonly element: HTMLElement;
-  private readonly bar = h('header', { class: 'tb-bar' });
-  private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite' });
-  private readonly stage: HTMLElement;
-  private readonly canvas = h('canvas', { class: 'tb-trace-canvas', 'aria-hidden': 'true' });
-  private readonly scroller = h('div', { class: 'tb-trace-scroll', tabindex: -1 });
+  readonly bar = h('header', { class: 'tb-bar' });
+  readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  readonly stage: HTMLElement;
+  readonly canvas = h('canvas', { class: 'tb-trace-canvas', 'aria-hidden': 'true' });
+  readonly scroller = h('div', { class: 'tb-trace-scroll', tabindex: -1 });
   private readonly labels = h('div', { class: 'tb-trace-labels', role: 'group', 'aria-label': 'Rows' });
   private readonly head = h('div', { class: 'tb-playhead', hidden: true, 'data-tb-playhead': '' });
   private readonly empty = h('div', { class: 'tb-empty' }, 'The timeline appears here once the model is placed.');
-  private readonly legend = h('div', { class: 'tb-legend' });
+  readonly legend = h('div', { class: 'tb-legend' });
   private readonly stalls = h('div', { class: 'tb-stall-box' });
-  private readonly cursors: Cursors;
+  readonly cursors: Cursors;
   private readonly asking: Asking;
   private readonly playhead: Playhead;
   private readonly stops: (() => void)[] = [];
-  private model: TraceModel | null = null;
+  model: TraceModel | null = null;
   private tiles: Tiles | null = null;
-  private time = new Window(1);
-  private rows: Row[] = [];
-  private shown: Shown = { epochs: new Set(), parts: new Set(), only: null, levels: -1, fills: 0 };
+  time = new Window(1);
+  rows: Row[] = [];
+  shown: Shown = { epochs: new Set(), parts: new Set(), only: null, levels: -1, fills: 0 };
   private ops: Ops | null = null;
-  private unit: Unit = 'cycles';
-  private batch = 8;
-  private whole = true;
-  private cycle: number | null = null;
-  private playing = 0;
+  unit: Unit = 'cycles';
+  batch = 8;
+  whole = true;
+  cycle: number | null = null;
+  playing = 0;
   private painted = 0;
   private colours: Colours | null = null;
   private brushes: Brushes | null = null;
-  private size = { width: 0, height: 0, ratio: 1 };
+  size = { width: 0, height: 0, ratio: 1 };
   private began = 0;
   private asked = false;
   private stalledOps = new Set<string>();
+  private layouts = 0;
+  private labelled = '';
 
-  constructor(private readonly store: Store) {
+  constructor(readonly store: Store) {
     this.asking = new Asking(store);
     this.playhead = playheadOf(store);
     this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c));
@@ -98,12 +103,12 @@ export class TraceView {
     resize.observe(stage);
     this.stops.push(() => resize.disconnect());
     this.scroller.addEventListener('scroll', () => this.repaint());
-    stage.addEventListener('wheel', event => this.wheel(event), { passive: false });
-    stage.addEventListener('keydown', event => this.key(event));
-    this.canvas.addEventListener('pointerdown', event => this.press(event));
+    stage.addEventListener('wheel', event => wheel(this, event), { passive: false });
+    stage.addEventListener('keydown', event => key(this, event));
+    this.canvas.addEventListener('pointerdown', event => press(this, event));
     this.canvas.addEventListener('pointermove', event => {
       if (event.buttons) return;
-      const row = this.rowAt(event);
+      const row = rowAt(this, event);
       store.setHover(row && row.op >= 0 ? this.model!.ops[row.op]!.name : '');
     });
     this.canvas.addEventListener('pointerleave', () => store.setHover(''));
@@ -126,7 +131,7 @@ export class TraceView {
     this.asking.trace(null, this.whole);
   }
 
-  private choose(batch: number, whole: boolean): void {
+  choose(batch: number, whole: boolean): void {
     [this.batch, this.whole] = [batch, whole];
     this.began = performance.now();
     this.asking.trace(batch, whole);
@@ -192,13 +197,13 @@ export class TraceView {
   }
 
   /** Indices of the selected ops. */
-  private chosen(): Set<number> {
+  chosen(): Set<number> {
     const { model, store, ops } = this;
     const names = ops ? ops.matcher.find(store.selection.names).map(i => ops.name[i]!) : store.selection.names;
     return new Set(names.map(n => model?.opAt.get(n)).filter((i): i is number => i !== undefined));
   }
 
-  private related(): Set<number> {
+  related(): Set<number> {
     const { ops, model } = this;
     const found = new Set<number>();
     if (!ops || !model) return found;
@@ -218,13 +223,14 @@ export class TraceView {
   }
 
   // -- rows and pixels -------------------------------------------------------------------------------------------
-  private layout(): void {
+  layout(): void {
     const { model } = this;
     if (!model) return;
     const fills = this.store.frames.get('fills');
     const fresh = fills && this.shown.levels >= 0 && fills.meta['op'] === model.ops[this.shown.levels]!.name;
     this.shown = { ...this.shown, fills: fresh ? fills.column('fill_points').length : 0 };
     this.rows = rowsOf(model, this.shown);
+    this.layouts++;
     const last = this.rows.at(-1);
     this.labels.style.height = `${last ? last.top + last.height : 0}px`;
     this.repaint();
@@ -249,7 +255,7 @@ export class TraceView {
     return ((cycle - this.time.start) / this.time.width) * this.size.width;
   }
 
-  private toCycle(x: number): number {
+  toCycle(x: number): number {
     return Math.max(0, Math.min(this.time.cycles, this.time.start + (x / Math.max(1, this.size.width)) * this.time.width));
   }
 
@@ -257,7 +263,7 @@ export class TraceView {
     return length(cycles, this.unit, this.model?.clock ?? 1e9);
   }
 
-  private repaint(): void {
+  repaint(): void {
     if (!this.painted) this.painted = requestAnimationFrame(() => {
       this.painted = 0;
       this.paint();
@@ -281,11 +287,14 @@ export class TraceView {
     const fills = this.store.frames.get('fills') ?? null;
     const selected = this.chosen();
     const related = selected.size <= 8 ? this.related() : new Set<number>();
-    this.labels.replaceChildren(...this.rows.slice(first, last).map(row => label(model, row, fills, {
+    // the same elements while they say the same: a press is not lost to a frame of the animation
+    const labelled = `${this.layouts}/${first}/${last}`;
+    if (labelled !== this.labelled) this.labels.replaceChildren(...this.rows.slice(first, last).map(row => label(model, row, fills, {
       selected, related, stalled: this.stalledOps,
       open: r => (r.kind === 'epoch' ? this.shown.only !== null || this.shown.epochs.has(r.epoch) : this.shown.parts.has(model.ops[r.op]!.name)),
       toggle: r => this.toggle(r), pick: (op, toggle) => this.store.click(op, toggle, 'trace'), hover: op => this.store.setHover(op)
     })));
+    this.labelled = labelled;
     if (ctx) {
       this.brushes ??= brushes(ctx, isDark(), size.ratio);
       this.colours ??= this.readColours();
@@ -316,7 +325,7 @@ export class TraceView {
   }
 
   // -- moving about ----------------------------------------------------------------------------------------------
-  private moved(): void {
+  moved(): void {
     if (!this.began) this.began = performance.now();
     this.tiles?.forget();
     this.askFills();
@@ -334,107 +343,7 @@ export class TraceView {
     this.moved();
   }
 
-  private wheel(event: WheelEvent): void {
-    const focused = this.stage.contains(document.activeElement);
-    const over = event.target !== this.scroller && !this.scroller.contains(event.target as Node);
-    if (!this.model || !over || !(event.ctrlKey || event.metaKey || focused)) return;
-    event.preventDefault();
-    const x = event.clientX - this.canvas.getBoundingClientRect().left;
-    if (event.deltaX && Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      this.time.pan(event.deltaX / Math.max(1, this.size.width));
-      this.moved();
-    } else this.zoom(Math.exp(-event.deltaY * 0.0022), this.toCycle(x));
-  }
-
-  private rowAt(event: MouseEvent): Row | null {
-    const y = event.clientY - this.canvas.getBoundingClientRect().top - HEAD + this.scroller.scrollTop;
-    return y < this.scroller.scrollTop ? null : (this.rows.find(r => y >= r.top && y < r.top + r.height) ?? null);
-  }
-
-  private press(event: PointerEvent): void {
-    const { model } = this;
-    if (!model || event.button) return;
-    this.stage.focus({ preventScroll: true });
-    const box = this.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const whole = (px: number) => (px / Math.max(1, this.size.width)) * model.cycles;
-    if (event.altKey) {
-      this.cursors.add(this.toCycle(x));
-      return;
-    }
-    const mode = y < OVERVIEW ? 'overview' : y < HEAD ? 'seek' : 'pan';
-    const [start, end, scroll] = [this.time.start, this.time.end, this.scroller.scrollTop];
-    let far = false;
-    const move = (e: PointerEvent) => {
-      const dx = e.clientX - event.clientX;
-      far ||= Math.hypot(dx, e.clientY - event.clientY) > 4;
-      if (mode === 'overview') {
-        const middle = whole(e.clientX - box.left);
-        this.time.show(middle - (end - start) / 2, middle + (end - start) / 2);
-        this.moved();
-      } else if (mode === 'seek') this.seek(this.toCycle(e.clientX - box.left), false);
-      else if (far) {
-        const by = (dx / Math.max(1, this.size.width)) * (end - start);
-        this.time.show(start - by, end - by);
-        this.scroller.scrollTop = scroll - (e.clientY - event.clientY);
-        this.moved();
-      }
-    };
-    const up = (e: PointerEvent) => {
-      window.removeEventListener('pointermove', move);
-      window.removeEventListener('pointerup', up);
-      if (mode !== 'pan' || far) return;
-      const row = this.rowAt(e);
-      if (row?.kind === 'epoch') this.store.setEpoch(row.epoch);
-      else if (row) this.store.click(model.ops[row.op]!.name, e.ctrlKey || e.metaKey, 'trace');
-      else this.store.select([], 'trace');
-      this.seek(this.toCycle(x), false);
-    };
-    window.addEventListener('pointermove', move);
-    window.addEventListener('pointerup', up);
-    if (mode !== 'pan') move(event);
-  }
-
-  private key(event: KeyboardEvent): void {
-    const { model } = this;
-    if (!model || event.ctrlKey || event.metaKey || event.altKey || (event.target as Element).tagName === 'INPUT') return;
-    const rest = { Enter: 1, ' ': 1 }[event.key] && (event.target as Element).tagName === 'BUTTON';
-    if (rest) return;
-    const actions: Record<string, () => void> = {
-      '+': () => this.zoom(1.6), '=': () => this.zoom(1.6), '-': () => this.zoom(1 / 1.6), '0': () => this.show(0, model.cycles),
-      ArrowLeft: () => this.pan(-0.15), ArrowRight: () => this.pan(0.15),
-      ArrowUp: () => (this.scroller.scrollTop -= 40), ArrowDown: () => (this.scroller.scrollTop += 40),
-      f: () => this.fitEpoch(), ' ': () => this.play(), c: () => this.cursors.add(this.cycle ?? (this.time.start + this.time.end) / 2),
-      x: () => this.cursors.clear(), d: () => this.feeders(),
-      n: () => this.nextEpoch(1), p: () => this.nextEpoch(-1),
-      Escape: () => {
-        this.shown = { ...this.shown, only: null };
-        this.store.select([], 'trace');
-        this.layout();
-      }
-    };
-    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
-  }
-
-  private pan(share: number): void {
-    this.time.pan(share);
-    this.moved();
-  }
-
-  private nextEpoch(step: number): void {
-    const { model } = this;
-    const next = model?.epochs[model.epochs.indexOf(this.store.epoch) + step];
-    if (next !== undefined) {
-      this.store.setEpoch(next);
-      this.fitEpoch();
-    }
-  }
-
-  private fitEpoch(): void {
+  fitEpoch(): void {
     const { model } = this;
     if (!model) return;
     const op = [...this.chosen()][0];
@@ -457,7 +366,7 @@ export class TraceView {
   }
 
   /** Only the selection and what feeds and drains it, from whatever epoch; pressed again: everything. */
-  private feeders(): void {
+  feeders(): void {
     const { model, shown } = this;
     if (!model) return;
     const chosen = this.chosen();
@@ -490,7 +399,7 @@ export class TraceView {
       this.moved();
     }
     if (this.store.host.live) this.asking.moment(this.cycle);
-    else this.fromTiles();
+    else if (this.tiles) this.tell(this.cycle, fromTiles(model, this.tiles, this.cycle));
     this.repaint();
   }
 
@@ -499,29 +408,7 @@ export class TraceView {
     const frame = this.store.frames.get('moment');
     if (!model || !frame || this.cycle === null || Number(frame.meta['rev']) !== model.rev) return;
     const [input, kind] = [frame.column('input'), frame.column('kind')];
-    this.tell(Number(frame.meta['cycle']), Array.from(frame.column('lane'), (lane, i) => this.doing(lane, kind[i]!, input[i]!)));
-  }
-
-  /** A page without a kernel says what its tiles know. */
-  private fromTiles(): void {
-    const { model, tiles, cycle } = this;
-    if (!model || !tiles || cycle === null) return;
-    const found: Doing[] = [];
-    model.blockFirst.forEach((low, block) => {
-      for (const [tile] of tiles.best(block, cycle, cycle + 1)) {
-        for (let lane = low; lane < model.blockEnd[block]!; lane++) {
-          for (let i = tile.offsets[lane - low]!; i < tile.offsets[lane - low + 1]!; i++) {
-            if (tile.start[i]! <= cycle && cycle < tile.end[i]!) found.push(this.doing(lane, tile.kind[i]!, tile.input[i]!));
-          }
-        }
-      }
-    });
-    this.tell(cycle, found);
-  }
-
-  private doing(lane: number, kind: number, input: number): Doing {
-    const model = this.model!;
-    return { op: model.ops[model.opOfLane[lane]!]!.name, cores: model.cores[lane]!, kind, input };
+    this.tell(Number(frame.meta['cycle']), Array.from(frame.column('lane'), (lane, i) => doingOf(model, lane, kind[i]!, input[i]!)));
   }
 
   private tell(cycle: number, doing: Doing[]): void {
@@ -531,7 +418,7 @@ export class TraceView {
     this.element.dataset['tbCycle'] = String(Math.round(cycle));
   }
 
-  private play(): void {
+  play(): void {
     if (this.playing) {
       cancelAnimationFrame(this.playing);
       this.playing = 0;
@@ -555,40 +442,7 @@ export class TraceView {
     this.dress();
   }
 
-  // -- bar and legend --------------------------------------------------------------------------------------------
-  private dress(): void {
-    const { store, batch } = this;
-    const button = (action: string, text: string, title: string, f: () => void, pressed?: boolean) => h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f,
-      'aria-pressed': pressed === undefined ? undefined : String(pressed)
-    }, text);
-    const offered = (this.model?.frame.meta['batches'] as number[] | undefined) ?? [1, 8, 64];
-    const batches = [...new Set([...offered, batch])].sort((a, b) => a - b);
-    const choice = (action: string, text: string, title: string, on: boolean, f: () => void) => h('button', {
-      type: 'button', 'data-tb-action': action, title, 'aria-pressed': String(on), onclick: f
-    }, text);
-    this.bar.replaceChildren(h('h3', {}, 'Timeline'),
-      store.host.live ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Inputs' }, ...batches.map(b =>
-        choice(`trace-batch-${b}`, `${b} in`, `simulate ${b} input${b > 1 ? 's' : ''}`, b === batch, () => this.choose(b, this.whole)))) : '',
-      store.host.live && batch > 1 ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Order' },
-        choice('trace-whole', 'Pipelined', 'each epoch takes all inputs before the next epoch follows', this.whole, () => this.choose(batch, true)),
-        choice('trace-rounds', 'As emitted', 'the program goes round its epochs once for every microbatch', !this.whole, () => this.choose(batch, false))) : '',
-      this.facts, h('span', { class: 'tb-spring' }),
-      button('trace-feeders', 'D', 'Only the selection and what feeds and drains it (D)', () => this.feeders(), this.shown.only !== null),
-      button('trace-unit', this.unit === 'cycles' ? 'cycles' : 'µs',
-        `Show ${this.unit === 'cycles' ? `time at the device's clock, ${short(this.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
-          this.unit = this.unit === 'cycles' ? 'time' : 'cycles';
-          this.dress();
-          this.repaint();
-        }),
-      button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click); two show the difference', () =>
-        this.cursors.add(this.cycle ?? (this.time.start + this.time.end) / 2)),
-      button('trace-play', this.playing ? '❚❚' : '▶', this.playing ? 'Stop' : 'Play (Space)', () => this.play(), this.playing !== 0),
-      button('trace-out', '−', 'Zoom out', () => this.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => this.zoom(1.6)),
-      button('trace-fit', 'Fit', 'Show the whole trace (0)', () => this.show(0, this.time.cycles)));
-    this.legend.replaceChildren(
-      ...KINDS.map((name, kind) => h('span', { class: 'tb-key' }, swatch(kind, isDark()), name)),
-      h('span', { class: 'tb-key' }, '⚠ fork-join stall'),
-      h('span', { class: 'tb-key' }, 'zoomed out, bars are stacked: work below, waits above, idle empty'));
+  dress(): void {
+    dress(this);
   }
 }

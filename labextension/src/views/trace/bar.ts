@@ -1,0 +1,41 @@
+/** The bar above the timeline and the legend below it. */
+import { h, short } from '../dom.js';
+import { isDark } from '../theme.js';
+import { KINDS, swatch } from './paint.js';
+import type { TraceView } from './view.js';
+
+export function dress(view: TraceView): void {
+  const { store, batch } = view;
+  const button = (action: string, text: string, title: string, f: () => void, pressed?: boolean) => h('button', {
+    type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f,
+    'aria-pressed': pressed === undefined ? undefined : String(pressed)
+  }, text);
+  const offered = (view.model?.frame.meta['batches'] as number[] | undefined) ?? [1, 8, 64];
+  const batches = [...new Set([...offered, batch])].sort((a, b) => a - b);
+  const choice = (action: string, text: string, title: string, on: boolean, f: () => void) => h('button', {
+    type: 'button', 'data-tb-action': action, title, 'aria-pressed': String(on), onclick: f
+  }, text);
+  view.bar.replaceChildren(h('h3', {}, 'Timeline'),
+    store.host.live ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Inputs' }, ...batches.map(b =>
+      choice(`trace-batch-${b}`, `${b} in`, `simulate ${b} input${b > 1 ? 's' : ''}`, b === batch, () => view.choose(b, view.whole)))) : '',
+    store.host.live && batch > 1 ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Order' },
+      choice('trace-whole', 'Pipelined', 'each epoch takes all inputs before the next epoch follows', view.whole, () => view.choose(batch, true)),
+      choice('trace-rounds', 'As emitted', 'the program goes round its epochs once for every microbatch', !view.whole, () => view.choose(batch, false))) : '',
+    view.facts, h('span', { class: 'tb-spring' }),
+    button('trace-feeders', 'D', 'Only the selection and what feeds and drains it (D)', () => view.feeders(), view.shown.only !== null),
+    button('trace-unit', view.unit === 'cycles' ? 'cycles' : 'µs',
+      `Show ${view.unit === 'cycles' ? `time at the device's clock, ${short(view.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
+        view.unit = view.unit === 'cycles' ? 'time' : 'cycles';
+        view.dress();
+        view.repaint();
+      }),
+    button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click); two show the difference', () =>
+      view.cursors.add(view.cycle ?? (view.time.start + view.time.end) / 2)),
+    button('trace-play', view.playing ? '❚❚' : '▶', view.playing ? 'Stop' : 'Play (Space)', () => view.play(), view.playing !== 0),
+    button('trace-out', '−', 'Zoom out', () => view.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => view.zoom(1.6)),
+    button('trace-fit', 'Fit', 'Show the whole trace (0)', () => view.show(0, view.time.cycles)));
+  view.legend.replaceChildren(
+    ...KINDS.map((name, kind) => h('span', { class: 'tb-key' }, swatch(kind, isDark()), name)),
+    h('span', { class: 'tb-key' }, '⚠ fork-join stall'),
+    h('span', { class: 'tb-key' }, 'zoomed out, bars are stacked: work below, waits above, idle empty'));
+}
