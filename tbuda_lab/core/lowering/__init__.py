@@ -11,6 +11,7 @@ from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, Context, stored
 from tbuda_lab.core.lowering.dataformats import assign
 from tbuda_lab.core.lowering.fuse import addressed, fuse
+from tbuda_lab.core.lowering.grow import grow
 from tbuda_lab.core.lowering.hwops import HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
 from tbuda_lab.core.lowering.values import collapse
@@ -66,6 +67,8 @@ def lower(
             _lower_output(ctx, node)
     ctx.out.prune()
     legalise(ctx.out, device.arch)
+    if options.enable_row_padding:
+        grow(ctx.out, device)
     assign(ctx.out, device, options)
     if options.enable_auto_fusing:
         fuse(ctx.out, options, keep)
