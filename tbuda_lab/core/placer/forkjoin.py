@@ -16,6 +16,7 @@ import numpy as np
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.lowering.edits import BETWEEN
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
 
@@ -96,13 +97,31 @@ class _Epoch:
         return block * int(row["buf_size_mb"]) * int(row["cores"])
 
     def needs(self, op: int, port: int) -> float:
-        """Part of an operand that has to arrive before the op gives its first block, as a fraction of all of it."""
-        profile = self.problem.profiles[op]
-        z = profile.operands[port].tiles[0]
+        """Part of an operand that has to arrive before the op goes on, as a fraction of all of it (place-and-route
+        section 4): two slices of a matmul's or reduction's, as many together as a slice on the way to it or a stack
+        behind it ties to each other, a t-th of them for a picker; of other ops what their output buffers take. An
+        inserted nop passes on whatever comes."""
+        problem = self.problem
+        profile = problem.profiles[op]
+        if BETWEEN in problem.graph[problem.order[op]].attrs:
+            return 0.0
         if profile.matmul_like or profile.kind == "reduce":
-            slices = z if profile.z_group == 1 else 1
-            return min(1.0, 2.0 / max(1, slices)) if profile.operands[port].role != "in1" else 1.0 / max(1, slices)
+            operand = profile.operands[port]
+            sliced = math.prod(int(tm.args[0]) for tm in operand.tms if tm.name in ("hslice", "vslice"))
+            slices = max(1, operand.tiles[0] if profile.z_group == 1 else 1)
+            together = max(sliced, *profile.user_stacks, 1)
+            times = int(self.row[op]["t"]) if profile.kind == "sparse_matmul" else 1
+            return min(1.0, 2.0 * together / slices / times)
         return min(1.0, self.output_tiles(op) / self.volume(op))
+
+    def joins(self, op: int, port: int) -> float:
+        """Part of an operand that a join takes before it frees the other: two blocks on all its cores."""
+        profile, row = self.problem.profiles[op], self.row[op]
+        z, rt, ct = profile.operands[port].tiles
+        if profile.matmul_like or profile.kind == "reduce":
+            return self.needs(op, port)
+        block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
+        return min(1.0, 2.0 * block * int(row["cores"]) / max(1, z * rt * ct))
 
     def holds(self, op: int, port: int) -> float:
         """Part of an operand that the op's input buffers take."""
@@ -148,6 +167,8 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
             if len(ways) > 1:
                 for a, (_, least) in ways.items():
                     longest = max((m for b, (m, _) in ways.items() if b != a), key=lambda m: m.needs)
+                    if longest.ops:  # what comes straight from the fork needs no more than the short branch holds
+                        longest = dataclasses.replace(longest, needs=longest.needs + epoch.joins(op, longest.port))
                     pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
                     if pair.missing and least.port != longest.port:
                         found.setdefault((fork, op, least.port), pair)
