@@ -5,6 +5,7 @@ import { ReportPage } from './views/page.js';
 import { Frame, type FrameHeader } from './views/frame.js';
 import { StaticHost } from './views/host.js';
 import { makeRoot } from './views/root.js';
+import { Sheets } from './views/sheets.js';
 import { Store, type Status } from './views/store.js';
 
 interface Embedded {
@@ -26,7 +27,9 @@ export function mount(el: HTMLElement, embedded: Embedded): void {
   const page = store.frames.has('findings')
     ? new NetlistFile(store)
     : alone ? new DiffPage(store, embedded.title) : new ReportPage(store, embedded.title);
-  el.append(makeRoot('page', page.element).root);
+  const { root } = makeRoot('page', page.element);
+  new Sheets(root);
+  el.append(root);
   el.dataset['tbReady'] = 'true';
 }
 

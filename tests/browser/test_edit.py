@@ -380,13 +380,13 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     page.screenshot(path=shots / "resize_dark.png")
     page.keyboard.press("Escape")
     page.mouse.up()
-    in_kernel(page, f"from tbuda_lab.core.session import ResizeOp; session.apply(ResizeOp('{OP}', (1, 1)))")
+    in_kernel(page, f"from tbuda_lab.core.session import ResizeOp; session.apply(ResizeOp('{OP}', (1, 2)))")
     page.wait_for_selector(f"{GRID} [data-tb-stale=stale]")
     page.screenshot(path=shots / "stale_dark.png")
     page.locator(f"{GRID} .tb-plane").focus()
     page.keyboard.press("r")
     answer(page)
-    assert size(page) == "(1, 1)"
+    assert size(page) == "(1, 2)"
     page.locator(f"{GRID} [data-tb-action=suggest]").click()
     page.wait_for_selector(f"{GRID} [data-tb-suggestion='0']")
     page.screenshot(path=shots / "suggest_dark.png")

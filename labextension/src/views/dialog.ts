@@ -32,6 +32,7 @@ export class Dialog {
     if (!this.open) this.before = document.activeElement;
     this.element.hidden = false;
     this.element.focus({ preventScroll: true });
+    this.element.scrollIntoView({ block: 'nearest' });
   }
 
   close(): void {

@@ -9,6 +9,7 @@ export const overlayStyle = `
 .tb-dialog > header h3 { font-size: 13px; font-weight: 650; overflow-wrap: anywhere; }
 .tb-dialog-body { padding: 12px 14px 14px; }
 .tb-dialog-body > p { margin: 0 0 10px; }
+[data-tb-root=page] .tb-dialog { position: fixed; top: 8vh; max-height: 80vh; }
 .tb-dialog-prompt { width: min(320px, calc(100% - 24px)); }
 .tb-dialog-prompt .tb-search { width: 100%; }
 .tb-dialog-keys .tb-dialog-body { columns: 2 330px; column-gap: 26px; }
