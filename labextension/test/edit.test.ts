@@ -60,7 +60,7 @@ describe('Legal', () => {
 
   it('says old and new', () => {
     const tag = Object.fromEntries(legal.tag([4, 2], ops));
-    expect(tag['cycles']).toBe('300 → 150 (−50 %)');
+    expect(tag['kernel cycles']).toBe('300 → 150 (−50 %)');
     expect(tag['epoch limit']).toBe('300');
     expect(tag['cores']).toBe('8 (+4)');
   });

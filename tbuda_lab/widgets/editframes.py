@@ -14,30 +14,36 @@ from tbuda_lab.core.session.commands import override_python
 from tbuda_lab.core.session.switches import disabled, sources
 
 _NAMES_SHOWN = 20
+_COLUMNS = (
+    "limiter", "epoch_op", "edge", "cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles", "l1_bytes",
+    "cores",
+)  # fmt: skip
 
 
 def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
     """Everything a drag of one op needs, in one frame; at most 6 KB for 10 x 12 cores.
 
-    Columns, one value per shape, row by row: `verdict` (0 legal, else a key of meta `reasons`), `cycles`,
-    `epoch_cycles` (cycles per input), `l1_bytes`, `cores`. `anchors`: for every shape one bit mask per row of the grid,
-    bit x is set where the shape may start. seq: the question's number, so that an older answer can be told.
+    Columns, one value per shape, row by row: `verdict` (0 legal, else a key of meta `reasons`); cycles per input of the
+    kernel (`cycles`, as tiles of the grid show them) and with its data (`limiter_cycles`; `limiter`: of meta
+    `limiters`), of the epoch's slowest kernel (`epoch_kernel_cycles`) and slowest op (`epoch_cycles`; `epoch_op`: of
+    meta `ops`); `edge` (0, or a key of meta `edges`), `l1_bytes`, `cores`. `anchors`: for every shape one bit mask per
+    row of the grid, bit x is set where the shape may start. seq: the question's number, so that an older answer can be
+    told.
     """
     shapes = table.shapes.reshape(-1)
     masks = table.anchors.reshape(-1)
     narrow = table.shapes.shape[1] <= 16
     columns = {
         "verdict": np.ascontiguousarray(shapes["verdict"]),
-        "cycles": np.ascontiguousarray(shapes["cycles"]),
-        "epoch_cycles": np.ascontiguousarray(shapes["epoch_cycles"]),
-        "l1_bytes": np.ascontiguousarray(shapes["l1_bytes"]),
-        "cores": np.ascontiguousarray(shapes["cores"]),
+        **{name: np.ascontiguousarray(shapes[name]) for name in _COLUMNS},
         "anchors": masks.astype("<u2" if narrow else "<u4"),
     }
     reasons = {str(k): {"name": r.name, "meaning": r.meaning, "fix": r.fix} for k, r in table.reasons.items()}
     meta = {
         "op": table.op, "rev": rev, "seq": seq, "rows": table.shapes.shape[0], "cols": table.shapes.shape[1],
         "grid": list(table.grid), "start": list(table.start), "transposed": table.transposed, "reasons": reasons,
+        "limiters": list(table.limiters), "ops": list(table.ops),
+        "edges": {str(k): text for k, text in table.edges.items()},
     }  # fmt: skip
     return Frame("legal", meta, columns)
 

@@ -237,7 +237,7 @@ class OpTable(View):
         """All columns of the placement, one dict per op in schedule order. Raises `KeyError` before there is one."""
         frame = self.hub.frames["ops"]
         names = [c for c in frame.columns if c.startswith("op_")]
-        texts = {"op_name", "op_type", "op_module", "op_location", "op_df", "op_fidelity", "op_stream"}
+        texts = {"op_name", "op_type", "op_module", "op_location", "op_df", "op_fidelity", "op_stream", "op_limiter"}
         columns = [frame.text(c) if c in texts else frame.columns[c].tolist() for c in names]
         keys = [n.removeprefix("op_") for n in names]
         return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.errors import InputError, OverrideError, PlacementError
+from tbuda_lab.core.placer.segment import EdgeBook
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.core.session.legal import free_starts
+from tbuda_lab.core.session.legal import _edges, free_starts
 from tests.session.test_edits import check_placement, matmuls
 
 
@@ -46,6 +48,9 @@ def test_shapes_are_the_divisors_of_the_tiles(shared):
             assert shape["cycles"] in own["cycles"] and shape["cores"] == r * c
             assert shape["limiter_cycles"] >= shape["cycles"]
             assert shape["epoch_cycles"] >= shape["limiter_cycles"]
+            assert shape["epoch_kernel_cycles"] >= shape["cycles"]
+            if shape["limiter_cycles"] > shape["cycles"]:
+                assert table.limiters[shape["limiter"]] != "kernel"
 
 
 def test_the_table_agrees_with_the_placement_as_it_is(shared):
@@ -57,8 +62,58 @@ def test_the_table_agrees_with_the_placement_as_it_is(shared):
         spot = shared.result.placement.ops[op]
         assert spot.start in table.starts(*spot.size)
         if table.shapes[r - 1, c - 1]["row"] == spot.row:
-            assert table.shapes[r - 1, c - 1]["epoch_cycles"] == report.epochs[spot.epoch].limiter_cycles
+            shape, epoch = table.shapes[r - 1, c - 1], report.epochs[spot.epoch]
+            assert shape["epoch_cycles"] == epoch.limiter_cycles
+            assert shape["epoch_kernel_cycles"] == epoch.kernel_cycles
+            kernel, limiter, what = report.op_limiters[op]
+            assert (shape["cycles"], shape["limiter_cycles"], table.limiters[shape["limiter"]]) == (
+                kernel, limiter, what,
+            )  # fmt: skip
+            # of several ops that take as long, one is named
+            named = table.ops[shape["epoch_op"]]
+            assert report.op_limiters[named][1] == epoch.limiter_cycles
+            assert shape["edge"] == 0  # the placement as it stands goes together
             assert table.shapes[r - 1, c - 1]["balance"] == pytest.approx(report.epochs[spot.epoch].balance, rel=1e-3)
+
+
+def test_edge_verdicts_are_those_of_the_streaming_rules(shared):
+    """With neighbours that stream at random, held against the placer's own book of edges."""
+    placed = shared.placed()
+    problem, rng = placed.problem, np.random.default_rng(5)
+    agreed = {True: 0, False: 0}
+    for op in shared.result.placement.schedule[:24]:
+        table, number = shared.legal(op), problem.number[op]
+        segment = placed.segments[table.epoch]
+        span = (segment.first, segment.last)
+        rows = {}
+        for o in range(*span):
+            legal = problem.legal[problem.tables[o].signature]
+            streams = legal[problem.tables[o].rows["stream"][legal] != ""]
+            rows[o] = int(rng.choice(streams if len(streams) else legal))
+        shapes = table.shapes.copy()
+        own = problem.legal[problem.tables[number].signature]
+        some = shapes["row"] >= 0
+        shapes["row"][some] = rng.choice(own, int(some.sum()))
+        edges = _edges(problem, number, rows, span, shapes)
+        for r, c in np.argwhere(some):
+            book = EdgeBook(problem, *span, {})
+            said = set()
+            for other in {o for o in rows if o != number}:
+                book.rows = {other: rows[other]}
+                if not book.check(number, int(shapes[r, c]["row"])):
+                    said.add(book.refusal[2].name)
+            wrong = bool(said & set(STREAM_RULES))
+            assert bool(shapes[r, c]["edge"]) == wrong
+            if wrong:
+                assert edges[int(shapes[r, c]["edge"])].split(": ")[1] in [EdgeReason[n].value for n in said]
+            agreed[wrong] += 1
+    assert min(agreed.values()) > 20
+
+
+STREAM_RULES = (
+    "STREAM_CONSUMER", "STREAM_DIRECTION", "STREAM_BROADCAST", "STREAM_TRANSPOSE", "STREAM_MATMUL_SIDE",
+    "STREAM_CONV_HANG",
+)  # fmt: skip
 
 
 def test_free_starts_against_every_rectangle():

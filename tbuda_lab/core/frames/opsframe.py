@@ -20,8 +20,10 @@ def ops_frame(lowered: Graph, placement: Placement, device: DeviceSpec) -> Frame
     """Columns of a placement.
 
     `op_*`: name, type, epoch, chip, rectangle (row, col, rows, cols in logical cores), the chosen candidate's fields,
-    cycles per input of the op, bytes of L1, how many candidates the op had and how many were legal. `epoch_*`: temporal
-    number, chip, cycles per input (the slowest op's), busy (sum of cores x cycles over all cores x epoch cycles).
+    cycles per input of the op's kernel (`cycles`), with its operands and output (`limiter_cycles`; `limiter`: what
+    takes longest), bytes of L1, how many candidates the op had and how many were legal. `epoch_*`: temporal number,
+    chip, cycles per input of the slowest kernel (`cycles`) and of the slowest op with its data (`limiter_cycles`), busy
+    (sum of cores x cycles over all cores x epoch cycles).
     `edge_*`: producer and consumer as op indices. `edges between epochs` go through queues and are listed alike.
     """
     strings = Strings()
@@ -56,6 +58,11 @@ def ops_frame(lowered: Graph, placement: Placement, device: DeviceSpec) -> Frame
         "op_legal": np.array([legal[id(placement.models[n])][0] for n in names], dtype="<u4"),
         "op_fastest": np.array([legal[id(placement.models[n])][1] for n in names], dtype="<f8"),
     }
+    kernels = [(int(c["cycles"]), int(c["cycles"]), "kernel") for c in chosen]
+    report = placement.report
+    limits = kernels if report is None else [report.op_limiters.get(n, k) for n, k in zip(names, kernels, strict=True)]
+    columns["op_limiter_cycles"] = np.array([cycles for _, cycles, _ in limits], dtype="<f8")
+    columns["op_limiter"] = strings.column(what for _, _, what in limits)
     for field in INTEGERS:
         columns[f"op_{field}"] = np.array([int(c[field]) for c in chosen], dtype="<i4")
     for field in BYTES:
@@ -75,6 +82,8 @@ def _name(value: object) -> str:
 def _epochs(placement: Placement, device: DeviceSpec, ops: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     cycles = np.array(placement.epoch_cycles, dtype="<f8")
     count = len(placement.epochs)
+    slowest = np.zeros(count)
+    np.maximum.at(slowest, ops["op_epoch"], ops["op_limiter_cycles"])
     work = np.bincount(ops["op_epoch"], weights=ops["op_cores"] * ops["op_cycles"], minlength=count)
     cores = np.bincount(ops["op_epoch"], weights=ops["op_cores"], minlength=count)
     busy = np.divide(work, cycles * device.rows * device.cols, out=np.zeros(count), where=cycles > 0)
@@ -82,6 +91,7 @@ def _epochs(placement: Placement, device: DeviceSpec, ops: dict[str, np.ndarray]
         "epoch_temporal": np.array([e.temporal for e in placement.epochs], dtype="<u4"),
         "epoch_chip": np.array([e.chip for e in placement.epochs], dtype="<u2"),
         "epoch_cycles": cycles,
+        "epoch_limiter_cycles": slowest,
         "epoch_ops": np.bincount(ops["op_epoch"], minlength=count).astype("<u4"),
         "epoch_cores": cores.astype("<u4"),
         "epoch_busy": busy.astype("<f4"),
@@ -110,5 +120,6 @@ def _meta(placement: Placement, device: DeviceSpec, columns: dict[str, np.ndarra
         "clock_hz": float(device.clock_hz),
         "l1": int(device.l1_usable),
         "total_cycles": total_cycles(columns["epoch_temporal"], columns["epoch_cycles"]),
+        "total_limiter_cycles": total_cycles(columns["epoch_temporal"], columns["epoch_limiter_cycles"]),
         "directions": [e.direction for e in placement.epochs],
     }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OVERRIDES_FORMAT = "tbuda-overrides 1"
 MODEL = "MODEL.py:FUNCTION"
 EDITS = "SESSION.buda.json"
-TEXTS = ("name", "type", "module", "location", "df", "fidelity", "stream")
+TEXTS = ("name", "type", "module", "location", "df", "fidelity", "stream", "limiter")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,10 +218,6 @@ def export_table(session: Session, path: str | Path) -> None:
         frame.text(f"op_{n}") if n in TEXTS else [_plain(v) for v in frame.columns[f"op_{n}"].tolist()] for n in names
     ]
     ops = frame.text("op_name")
-    report = result.placement.report
-    if report is not None and "limiter" not in names:
-        names += ["limiter_cycles", "limiter"]
-        columns += [[report.op_limiters[op][k] for op in ops] for k in (1, 2)]
     asked: dict[str, list[str]] = {}
     for record in records_of(session.overrides, result, pending=False):
         for op in record.matched:

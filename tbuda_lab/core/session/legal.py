@@ -8,7 +8,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load, dram_divider
+from tbuda_lab.core.balancer.bandwidth import Load, dram_divider, limiter_name, limits
+from tbuda_lab.core.balancer.edges import EdgeReason, stream_verdict
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import OpModels, Reason
@@ -20,8 +21,12 @@ LEGAL = np.dtype(
     [
         ("verdict", "u1"),  # 0 legal, else a key of `LegalTable.reasons`
         ("cycles", "f4"),  # kernel, per input; NaN where illegal, like the next three
-        ("limiter_cycles", "f4"),  # with operands and output, for the load of the epoch as it is
+        ("limiter_cycles", "f4"),  # with operands and output, for the load of the epoch with this shape
+        ("limiter", "u1"),  # what those are: an index into `LegalTable.limiters`
+        ("epoch_kernel_cycles", "f4"),  # slowest kernel of the epoch if this op alone changed
         ("epoch_cycles", "f4"),  # limiter of the epoch if this op alone changed
+        ("epoch_op", "u1"),  # whose those are: an index into `LegalTable.ops`
+        ("edge", "u1"),  # 0: streams go together with the neighbours as they are, else a key of `LegalTable.edges`
         ("balance", "f4"),  # useful core cycles of the epoch over all its core cycles
         ("l1_bytes", "u4"),
         ("cores", "u2"),
@@ -52,7 +57,11 @@ class ReasonText:
 class LegalTable:
     """`shapes[r - 1, c - 1]` (LEGAL) is the verdict on a grid of r rows and c columns. `anchors[r - 1, c - 1, y]`:
     bit x is set where a rectangle of r x c cores may start at core (y, x) of the op's epoch, once its own are free.
-    `grid`, `start`, `transposed`: how the op stands now."""
+    `grid`, `start`, `transposed`: how the op stands now.
+
+    Kernel cycles are what the grid and the op table show; limiter cycles are never fewer, because operands and the
+    output may take longer than the kernel. `edges`: why t-streams of a shape do not go together with those of a
+    neighbour as it stands; the placer then gives the neighbour another candidate, or a new epoch."""
 
     op: str
     epoch: int
@@ -63,6 +72,9 @@ class LegalTable:
     anchors: np.ndarray
     reasons: dict[int, ReasonText]
     candidates: OpModels
+    limiters: tuple[str, ...]
+    ops: tuple[str, ...]
+    edges: dict[int, str]
 
     @property
     def legal(self) -> list[tuple[int, int]]:
@@ -112,7 +124,8 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     shapes = _shapes(problem, number, table, span, load)
     where, output = problem.places(number, *span)
     reads = placed.problem.dram_cores(number, where, output)[rows_of[number]]
-    _epoch(problem, number, rows_of, span, load, int(reads), shapes)
+    limiters, ops = _epoch(problem, number, rows_of, span, load, int(reads), shapes)
+    edges = _edges(problem, number, rows_of, span, shapes)
 
     busy = np.zeros((problem.device.rows, problem.device.cols), dtype=bool)
     for other, (top, left, turned) in zip(rows_of, segment.spots, strict=True):
@@ -134,6 +147,9 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
         free_starts(busy),
         {v: _text(v, parallel_tiles(profile)) for v in used},
         table,
+        limiters,
+        ops,
+        edges,
     )
 
 
@@ -145,9 +161,9 @@ def _epoch(
     load: Load,
     reads: int,
     shapes: np.ndarray,
-) -> None:
-    """Fills in `limiter_cycles`, `epoch_cycles` and `balance`. A shape with more cores at DRAM slows down all that use
-    DRAM; `reads`: how many the op has now."""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Fills in the columns that say what limits the op and its epoch; returns what their numbers mean. A shape with
+    more cores at DRAM slows down all that use DRAM; `reads`: how many the op has now."""
     where, output = problem.places(op, *span)
     flat = shapes.reshape(-1)
     legal = np.flatnonzero(flat["row"] >= 0)
@@ -155,18 +171,59 @@ def _epoch(
     cores = load.dram_cores - reads + problem.dram_cores(op, where, output)[best]
     dividers = np.array([dram_divider(problem.device, int(n)) for n in cores], dtype=np.int64)
     others = [(o, row, problem.places(o, *span)) for o, row in rows.items() if o != op]
-    work = sum(
-        float(data["cycles"]) * float(data["cores"]) for data in (problem.tables[o].rows[row] for o, row, _ in others)
-    )
+    work, kernel = 0.0, 0
+    for other, row, _ in others:
+        data = problem.tables[other].rows[row]
+        work += float(data["cycles"]) * float(data["cores"])
+        kernel = max(kernel, int(data["cycles"]))
+    names = [problem.order[op]]
     for divider in np.unique(dividers):
         same = dividers == divider
         there = Load(int(cores[same][0]), load.host_cores)
-        slowest = max((float(problem.row_limits(o, *place, there)[row]) for o, row, place in others), default=0.0)
-        own = np.ceil(problem.row_limits(op, where, output, there)[best[same]])
-        flat["limiter_cycles"][legal[same]] = own
-        flat["epoch_cycles"][legal[same]] = np.ceil(np.maximum(own, slowest))
+        slowest, by = max(
+            ((float(problem.row_limits(o, *p, there)[row]), -o) for o, row, p in others), default=(0.0, -op)
+        )
+        data = problem.tables[op].rows[best[same]]
+        parts = limits(problem.profiles[op], data, problem.device, where, output, there, problem.options.microbatch)
+        own = np.ceil(parts.max(axis=0))
+        at = legal[same]
+        flat["limiter"][at] = parts.argmax(axis=0)
+        flat["limiter_cycles"][at] = own
+        flat["epoch_cycles"][at] = np.ceil(np.maximum(own, slowest))
+        if problem.order[-by] not in names:
+            names.append(problem.order[-by])
+        flat["epoch_op"][at] = np.where(own < np.ceil(slowest), names.index(problem.order[-by]), 0)
+    flat["epoch_kernel_cycles"] = np.where(flat["row"] >= 0, np.maximum(flat["cycles"], kernel), np.nan)
     used = flat["cycles"] * flat["cores"]
     flat["balance"] = (work + used) / np.maximum(1.0, flat["epoch_cycles"] * problem.cores)
+    return tuple(limiter_name(k, where, output) for k in range(3 + len(where))), tuple(names)
+
+
+def _edges(
+    problem: Problem, op: int, rows: Mapping[int, int], span: tuple[int, int], shapes: np.ndarray
+) -> dict[int, str]:
+    """Fills in `edge`: the t-streaming rules against the neighbours as they stand (buffers, streams and phases need a
+    walk over tiles, which `whatif` does)."""
+    flat = shapes.reshape(-1)
+    fact, table, profile = problem.facts[op], problem.tables[op].rows, problem.profiles[op]
+    near = [(p, op, port) for port, p in enumerate(fact.producers) if fact.by_noc(port, *span)]
+    near += [(op, r, port) for r, port in fact.readers if r in rows and problem.facts[r].by_noc(port, *span)]
+    found: dict[str, int] = {}
+    for at in np.flatnonzero(flat["row"] >= 0).tolist():
+        mine = table[int(flat["row"][at])]
+        for producer, reader, port in near:
+            first, second = (
+                mine if o == op else problem.tables[o].rows[rows[o]] for o in (producer, reader)
+            )
+            if not (first["stream"] or second["stream"]):
+                continue
+            profiles = profile if producer == op else problem.profiles[producer], problem.profiles[reader]
+            reason = stream_verdict(profiles[0], first, profiles[1], port, second)
+            if reason is not EdgeReason.LEGAL:
+                text = f"{problem.order[producer]} -> {problem.order[reader]}: {reason.value}"
+                flat["edge"][at] = found.setdefault(text, len(found) + 1)
+                break
+    return {number: text for text, number in found.items()}
 
 
 def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: Load) -> np.ndarray:
@@ -180,7 +237,7 @@ def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], l
     result = np.zeros(device.rows * device.cols, dtype=LEGAL)
     result["verdict"] = _divides(problem, op)
     result["row"] = -1
-    for field in ("cycles", "limiter_cycles", "epoch_cycles"):
+    for field in ("cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles"):
         result[field] = np.nan
     counts = np.zeros((len(result), len(Reason)), dtype=np.int64)
     np.add.at(counts, (shape, rows["reason"]), 1)

@@ -1,7 +1,8 @@
 /** The legal shapes of one op, as the kernel sent them when a drag began: everything a drag snaps to. */
-import { grouped, percent, short } from '../dom.js';
+import { elide, grouped, percent, short } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Ops } from '../ops.js';
+import { shortName } from './draw.js';
 
 /** Height and width of the rectangle on the grid (a transposed op's own rows and columns are the other way round). */
 export type Size = [rows: number, cols: number];
@@ -55,9 +56,16 @@ export class Legal {
     return this.reasons[String(this.frame.column('verdict')[at])] ?? null;
   }
 
-  value(column: 'cycles' | 'epoch_cycles' | 'l1_bytes' | 'cores', size: Size): number {
+  value(column: 'cycles' | 'limiter_cycles' | 'epoch_kernel_cycles' | 'epoch_cycles' | 'l1_bytes' | 'cores', size: Size): number {
     const at = this.index(size);
     return at < 0 ? NaN : this.frame.column(column)[at]!;
+  }
+
+  /** What a numbered column says of a shape: what limits the op, which op limits the epoch, which edge does not fit. */
+  word(column: 'limiter' | 'epoch_op' | 'edge', size: Size): string {
+    const at = this.index(size);
+    const words = this.frame.meta[{ limiter: 'limiters', epoch_op: 'ops', edge: 'edges' }[column]] as Record<string, string> | undefined;
+    return at < 0 || !words ? '' : (words[String(this.frame.column(column)[at])] ?? '');
   }
 
   /** All legal shapes, fewest cores first; equal ones by the epoch they make. */
@@ -137,7 +145,8 @@ export class Legal {
     return this.turn(size).join('×');
   }
 
-  /** What a shape means: cycles, epoch, memory, cores, each old -> new. */
+  /** What a shape means, each old -> new: cycles of the kernel, as on the tiles; of the op with its data and what that
+   *  is; of the epoch's slowest op and which that is; memory, cores. */
   tag(size: Size, ops: Ops): [string, string][] {
     const arrow = (from: number, to: number) => {
       const change = from > 0 && to !== from ? ` (${to > from ? '+' : '−'}${percent(Math.abs(to - from) / from)})` : '';
@@ -145,10 +154,23 @@ export class Legal {
     };
     const more = this.value('cores', size) - this.value('cores', this.now);
     return [
-      ['cycles', arrow(this.value('cycles', this.now), this.value('cycles', size))],
-      ['epoch limit', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size))],
+      ['kernel cycles', arrow(this.value('cycles', this.now), this.value('cycles', size))],
+      ...this.withData(size, arrow),
+      ['epoch limit', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size)) + this.next(size)],
       ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
       ['cores', `${grouped(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
     ];
+  }
+
+  /** Where operands or the output take longer than the kernel: how long, and which. */
+  private withData(size: Size, arrow: (from: number, to: number) => string): [string, string][] {
+    const what = this.word('limiter', size);
+    if (!what || what === 'kernel') return [];
+    return [[what, arrow(this.value('limiter_cycles', this.now), this.value('limiter_cycles', size))]];
+  }
+
+  private next(size: Size): string {
+    const op = this.word('epoch_op', size);
+    return op && op !== this.op ? ` (${elide(shortName(op), 28)})` : '';
   }
 }
