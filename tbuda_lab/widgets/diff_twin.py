@@ -125,10 +125,9 @@ def _row(frame: Frame, op: int, delta: float) -> str:
 
 
 def _place(frame: Frame, side: str, op: int) -> str:
-    get = lambda key: int(frame.columns[f"op_{side}_{key}"][op])  # noqa: E731
-    if get("epoch") < 0:
-        return "–"
-    return f"{get('rows')}×{get('cols')} at {get('row')},{get('col')}, epoch {get('epoch')}"
+    keys = ("epoch", "rows", "cols", "row", "col")
+    epoch, rows, cols, row, col = (int(frame.columns[f"op_{side}_{key}"][op]) for key in keys)
+    return "–" if epoch < 0 else f"{rows}×{cols} at {row},{col}, epoch {epoch}"
 
 
 def _queues(frame: Frame) -> str:

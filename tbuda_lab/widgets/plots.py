@@ -131,11 +131,12 @@ def roofline(session: Session) -> Figure:
 
 def gap(session: Session) -> Figure:
     """Lower bounds on the cycles of any placement, and what this one takes."""
-    from bokeh.models import ColumnDataSource
+    from bokeh.models import ColumnDataSource, DataRange1d
 
     rows = bound_costs(session.compile())[::-1]
     names = [name for name, _ in rows]
-    made = _figure("Gap to bounds", y_range=names, x_axis_label="cycles per input, sum over epochs", height=280)
+    made = _figure("Gap to bounds", y_range=names, x_axis_label="cycles per input, sum over epochs", height=280,
+                   x_range=DataRange1d(start=0, range_padding=0.12))
     colours = [LIMITER if n.endswith("limiters") else KERNEL if n.startswith("achieved") else MUTED for n in names]
     source = ColumnDataSource({
         "name": names, "cycles": [c for _, c in rows], "colour": colours, "text": [short(c) for _, c in rows]
@@ -144,8 +145,6 @@ def gap(session: Session) -> Figure:
     made.text(x="cycles", y="name", text="text", source=source, x_offset=4, text_baseline="middle",
               text_font_size="11px")
     _hover(made, ("", "@name"), ("cycles", "@cycles{0,0}"))
-    made.x_range.start = 0
-    made.x_range.range_padding = 0.12
     made.ygrid.grid_line_color = None
     _thousands(made, made.xaxis)
     return made
@@ -153,10 +152,11 @@ def gap(session: Session) -> Figure:
 
 def history(session: Session) -> Figure:
     """Cycles per input after every edit of the session."""
-    from bokeh.models import ColumnDataSource, FixedTicker
+    from bokeh.models import ColumnDataSource, DataRange1d, FixedTicker
 
     rows = cost_history(session)
-    made = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input, sum over epochs")
+    made = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input, sum over epochs",
+                   y_range=DataRange1d(start=0))
     steps = list(range(len(rows)))
     source = ColumnDataSource({
         "step": steps, "label": [r.label for r in rows], "kernel": [r.kernel for r in rows],
@@ -172,7 +172,6 @@ def history(session: Session) -> Figure:
         made.xaxis.ticker = FixedTicker(ticks=steps)
         made.xaxis.major_label_overrides = {k: _cut(r.label) for k, r in enumerate(rows)}
         made.xaxis.major_label_orientation = 0.35
-    made.y_range.start = 0
     _thousands(made)
     _legend(made)
     return made
@@ -193,7 +192,6 @@ def _legend(made: Figure) -> None:
     legend = made.legend[0]
     legend.orientation, legend.click_policy = "horizontal", "hide"
     legend.label_text_font_size, legend.border_line_color = "11px", None
-    legend.margin = legend.padding = 2
     made.add_layout(legend, "above")
 
 
