@@ -10,7 +10,7 @@ import pytest
 import tbuda_lab as pybuda
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.session import Session
+from tbuda_lab.core.session import Session, gestures
 from tbuda_lab.core.session.commands import ClearOp, InsertNop, InsertQueue, SetOverride
 from tbuda_lab.runtime import config
 from tests.session.models import perceptron
@@ -107,6 +107,18 @@ def test_python_of_a_session_is_understood_by_the_config_module() -> None:
     by_kind = {o.kind: o.value for o in made}
     assert by_kind["insert_nop"] == {"dest": (reader,), "hoist_tms": True, "nop_count": 2, "daisy_chain": True}
     assert by_kind["insert_queue"] == {"dest": reader, "port": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("nop between a and b.c", InsertNop("a", ("b.c",))),
+        ("3 nops between 'a b' and \"c\"", InsertNop("a b", ("c",), 3)),
+        ("queue between a and b", InsertQueue("a", ("b",))),
+    ],
+)
+def test_gestures(text: str, command: object) -> None:
+    assert gestures.parse(text) == command
 
 
 def test_the_old_name_of_insert_nop_warns() -> None:

@@ -11,6 +11,8 @@ from tbuda_lab.core.session.commands import (
     ClearOp,
     Command,
     EpochBreak,
+    InsertNop,
+    InsertQueue,
     Optimise,
     PlaceOp,
     QueueChannel,
@@ -31,6 +33,8 @@ GRAMMAR = (
     "stream OP n|r|c|rz|cz [ROWSxCOLUMNS]",
     "u_kt of OP = N",
     "queue QUEUE to channel N [on chip N]",
+    "[N] nop[s] between OP and OP",
+    "queue between OP and OP",
     "clear OP",
     "optimise",
     "undo",
@@ -39,6 +43,7 @@ GRAMMAR = (
 """What `parse` understands. Names may stand in quotes."""
 
 _OP = r"(?P<op>\"[^\"]+\"|'[^']+'|\S+)"
+_TO = _OP.replace("<op>", "<to>")
 _PATTERNS: tuple[tuple[str, Callable[[dict[str, str]], Command | str]], ...] = (
     (rf"resize {_OP} to (?P<a>\d+) ?x ?(?P<b>\d+)", lambda m: ResizeOp(m["op"], (int(m["a"]), int(m["b"])))),
     (
@@ -65,6 +70,11 @@ _PATTERNS: tuple[tuple[str, Callable[[dict[str, str]], Command | str]], ...] = (
         rf"queue {_OP} to channel (?P<a>\d+)(?: on chip (?P<chip>\d+))?",
         lambda m: QueueChannel(m["op"], int(m["a"]), int(m["chip"]) if m.get("chip") else None),
     ),
+    (
+        rf"(?:(?P<a>\d+) )?nops? between {_OP} and {_TO}",
+        lambda m: InsertNop(m["op"], (m["to"],), int(m.get("a", "1"))),
+    ),
+    (rf"queue between {_OP} and {_TO}", lambda m: InsertQueue(m["op"], (m["to"],))),
     (rf"clear {_OP}", lambda m: ClearOp(m["op"])),
     (r"optimi[sz]e", lambda _: Optimise()),
     (r"undo", lambda _: "undo"),
@@ -79,8 +89,9 @@ def parse(text: str) -> Command | str:
         found = re.fullmatch(pattern, words)
         if found is not None:
             parts = {k: v for k, v in found.groupdict().items() if v is not None}
-            if parts.get("op", "")[:1] in ("'", '"'):
-                parts["op"] = parts["op"][1:-1]
+            for name in ("op", "to"):
+                if parts.get(name, "")[:1] in ("'", '"'):
+                    parts[name] = parts[name][1:-1]
             return make(parts)
     fix = "; ".join(GRAMMAR)
     raise InputError(f"{text!r} is no gesture", [Diagnostic("error", text, "gesture", "not understood", fix)])
