@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
-from tbuda_lab.core.errors import InputError, OverrideError, PlacementError
+from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
 from tbuda_lab.core.placer.segment import EdgeBook
-from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.legal import _edges, free_starts
 from tests.session.test_edits import check_placement, matmuls
 
@@ -142,6 +144,41 @@ def test_whatif_is_what_happens_and_changes_nothing(bert):
         for displaced in said.displaced:
             assert after.ops[displaced.op] == displaced.after
         bert.undo()
+
+
+def test_whatif_counts_queues_and_dram(bert):
+    """A new epoch sends what crosses it through DRAM: as many queues and bytes as compiling it gives."""
+    op = bert.result.placement.epochs[0].ops[2]
+    said = bert.whatif(EpochBreak(op))
+    before = bert.compile().netlist
+    bert.apply(EpochBreak(op))
+    after = bert.compile().netlist
+    assert said.queues == (len(before.queues), len(after.queues)) and said.queues[1] > said.queues[0]
+    sizes = []
+    for netlist in (before, after):
+        ends = [
+            (len(q.buffers) * bert.result.placement.queues[q.name].bytes_per_buffer, q)
+            for q in netlist.queues.values()
+            if q.loc == "dram" and q.name in bert.result.placement.queues
+        ]
+        sizes.append(sum(size for size, _ in ends))
+    assert said.dram_bytes[1] == sizes[1] and said.dram_bytes[0] <= said.dram_bytes[1]
+    assert 0 < said.dram_full[0] <= said.dram_full[1] < 1
+    with pytest.raises((OverrideError, PlacementError)):  # known only when queues are placed
+        bert.whatif(QueueChannel(next(iter(after.queues)), channel=99))
+    assert bert.whatif(ResizeOp(op, bert.legal(op).grid), queues=False).queues is None
+
+
+def test_a_cancelled_whatif_changes_nothing(bert):
+    stop = threading.Event()
+    stop.set()
+    op = matmuls(bert)[0]
+    size = next(s for s in bert.legal(op).legal if s != bert.legal(op).grid)
+    result = bert.result
+    with pytest.raises(Cancelled):
+        bert.whatif(ResizeOp(op, size), cancel=stop)
+    assert bert.result is result and not bert.history and not bert.stale
+    assert bert.whatif(ResizeOp(op, size), cancel=threading.Event()).displaced
 
 
 def test_suggestions_are_real(traced):

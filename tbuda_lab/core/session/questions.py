@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from tbuda_lab.core.compiler import Clock, CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.memory import DramMap, L1Map, dram_map, l1_map
@@ -33,10 +35,11 @@ class Questions(Editing):
                 return vetoed(self.overrides, self.error)
             return records_of(self.overrides, self.result, pending=self.stale)
 
-    def placed(self, state: State | None = None) -> Placed:
-        """The placement of a state without queues; may place what is not placed yet."""
+    def placed(self, state: State | None = None, cancel: threading.Event | None = None) -> Placed:
+        """The placement of a state without queues; may place what is not placed yet. `Cancelled` once `cancel` is set.
+        """
         with self._work:
-            clock = Clock(None, None)
+            clock = Clock(None, cancel)
             return self._stages.placed(self.trace(), state or self._history.state, clock)[1]
 
     @quiet()
@@ -51,13 +54,19 @@ class Questions(Editing):
         return legal_table(placed, op, table)
 
     @quiet()
-    def whatif(self, *edits: Command | Override) -> WhatIf:
-        """What edits would do, without doing them. Raises what compiling them would raise."""
+    def whatif(
+        self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None
+    ) -> WhatIf:
+        """What edits would do, without doing them. Raises what compiling them would raise.
+
+        queues: place them too and say what they take of DRAM; without them it answers sooner. cancel: once it is set,
+        `Cancelled` is raised at the next epoch.
+        """
         state = self._history.state
-        before = self.placed(state)
+        before = self.placed(state, cancel)
         for edit in edits:
             state = (edit if isinstance(edit, Command) else SetOverride(edit)).apply(state)
-        return compare_placed(before, self.placed(state))
+        return compare_placed(before, self.placed(state, cancel), queues=queues)
 
     @quiet()
     def suggest(self, n: int = 10) -> list[Suggestion]:

@@ -68,7 +68,7 @@ def suggestions(session: Questions, n: int) -> list[Suggestion]:
     found: list[Suggestion] = []
     for gain, index, commands in promising[: 2 * n + 8]:
         try:
-            effect = session.whatif(*commands)
+            effect = session.whatif(*commands, queues=False)
         except TbudaError:
             continue
         if effect.gain > 0:

@@ -27,7 +27,8 @@ class WhatIf:
 
     epoch_cycles: limiter cycles of the epochs that differ; total_cycles: of all epochs; kernel_cycles: the sum over all
     epochs of the slowest kernel. displaced: ops with another place, size or epoch; an op whose epoch is only counted
-    differently is not among them. epochs: how many there are.
+    differently is not among them. epochs: how many there are. queues: how many there are, dram_bytes: what all of them
+    take of DRAM, dram_full: part of its fullest channel that is taken; None where queues were not asked for.
     """
 
     epoch_cycles: tuple[int, int]
@@ -36,6 +37,9 @@ class WhatIf:
     displaced: tuple[Displaced, ...]
     epochs: tuple[int, int]
     switch_cycles: float
+    queues: tuple[int, int] | None = None
+    dram_bytes: tuple[int, int] | None = None
+    dram_full: tuple[float, float] | None = None
 
     @property
     def epochs_delta(self) -> int:
@@ -48,8 +52,9 @@ class WhatIf:
         return saved - self.epochs_delta * self.switch_cycles
 
 
-def compare_placed(before: Placed, after: Placed) -> WhatIf:
-    """What changes from one placement to the other."""
+def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> WhatIf:
+    """What changes from one placement to the other. queues: place them as well; raises what placing them raises."""
+    use = [_dram(placed) for placed in (before, after)] if queues else []
     was, now = before.ops(), after.ops()
     same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
     displaced = tuple(
@@ -70,7 +75,22 @@ def compare_placed(before: Placed, after: Placed) -> WhatIf:
         displaced,
         (len(before.segments), len(after.segments)),
         SWITCH_CYCLES / before.problem.options.microbatch,
+        *((pair[0], pair[1]) for pair in zip(*use, strict=True)),
     )
+
+
+def _dram(placed: Placed) -> tuple[int, int, float]:
+    """(queues, bytes of their buffers in DRAM, part of the fullest channel up to its last buffer's end)."""
+    device = placed.problem.device
+    queues = placed.placement().queues.values()
+    size, full = 0, 0.0
+    for queue in queues:
+        if queue.location == "dram":
+            size += len(queue.buffers) * queue.bytes_per_buffer
+            for channel, address in queue.buffers:
+                room = device.dram_end(channel) - device.dram_start(channel)
+                full = max(full, (address + queue.bytes_per_buffer - device.dram_start(channel)) / room)
+    return len(queues), size, full
 
 
 def _costs(placed: Placed) -> dict[tuple[object, ...], int]:
