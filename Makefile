@@ -27,7 +27,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench wheel clean distclean
+.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench notebooks wheel clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -100,6 +100,9 @@ browser:  ## Chromium for the browser test, from the distribution's packages whe
 # -- chores -----------------------------------------------------------------------------------------------------------
 bench: env  ## print the tables of bench/README.md
 	@for script in bench/compile_stages.py bench/executor.py bench/memory.py bench/rounding.py; do $(BIN)/python $$script; done
+
+notebooks: front-end  ## run the notebooks and store their outputs
+	@$(BIN)/python notebooks/render.py
 
 wheel: front-end  ## a wheel with the built front end, in dist/
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .

@@ -40,9 +40,9 @@ def browser() -> Iterator[Any]:
 
 
 class Lab:
-    """A running JupyterLab whose files lie in `folder`."""
+    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`."""
 
-    def __init__(self, folder: pathlib.Path, base: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab") -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
         with socket.socket() as probe:
@@ -61,7 +61,7 @@ class Lab:
         }
         self.log = (base / "server.log").open("w")
         arguments = [
-            sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={self.port}",
+            sys.executable, "-m", module, "--no-browser", "--ip=127.0.0.1", f"--port={self.port}",
             f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={self.token}", "--expose-app-in-browser",
             "--ServerApp.port_retries=0",
         ]
