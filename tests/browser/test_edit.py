@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, run_all
+from tests.browser.conftest import ROOT, Lab, run_all
 from tests.browser.test_bring_up import PATIENCE, centre, command, in_kernel
 
 pytestmark = [
@@ -261,6 +261,7 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     assert "epochs" in bar.inner_text() and "cycles" in bar.inner_text()
     page.screenshot(path=shots / "break_light.png")
     page.mouse.up()
+    assert serious(page, ".tb-breaks") == []
     answer(page)
     assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{to}']"
     bar = page.locator(f"[data-tb-break='{to}']").first
@@ -284,6 +285,7 @@ def test_a_suggestion_is_accepted_with_enter(page: Any, shots: Path) -> None:
     page.wait_for_selector(f"{GRID} [data-tb-suggestion='0']")
     assert page.locator(f"{GRID} [data-tb-hint]").count() > 0
     page.screenshot(path=shots / "suggest_light.png")
+    assert serious(page, "[data-tb-view=suggestions]") == []
     page.keyboard.press("Enter")
     answer(page)
     assert int(in_kernel(page, "print(sum(session.placed().limiter_cycles))")) < before
@@ -337,15 +339,34 @@ def test_several_ops_are_moved_together_as_one_step(page: Any, shots: Path) -> N
     undo_all(page)
 
 
+def serious(page: Any, place: str) -> list[str]:
+    """What axe says is serious or critical below an element."""
+    axe = ROOT / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.is_file():
+        return []
+    page.evaluate(axe.read_text(encoding="utf-8"))
+    found = page.evaluate(
+        """async place => {
+          const { violations } = await window.axe.run(place, { resultTypes: ['violations'] });
+          return violations.filter(v => v.impact === 'serious' || v.impact === 'critical')
+            .flatMap(v => v.nodes.map(n => `${v.id}: ${n.html.slice(0, 200)}`));
+        }""",
+        place,
+    )
+    return [str(f) for f in found]
+
+
 def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
     page.locator(f"{GRID} .tb-tile[data-tb-op='{OP}']").click()
     page.keyboard.press("w")
     page.wait_for_selector("[data-tb-view=why] [data-tb-action=apply-alternative]")
     page.screenshot(path=shots / "why_light.png")
+    assert serious(page, "[data-tb-view=why]") == []
     page.keyboard.press("Escape")
     page.keyboard.press("h")
     page.wait_for_selector("[data-tb-view=keys]:not([hidden])")
     page.screenshot(path=shots / "keys_light.png")
+    assert serious(page, "[data-tb-view=keys]") == []
     page.keyboard.press("Escape")
     page.locator(f"{GRID} [data-tb-action=export]").click()
     page.locator("[data-tb-action=export-overrides]").click()
@@ -355,6 +376,7 @@ def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
         "() => document.querySelector('[data-tb-view=export]').textContent.includes('--out edits.py')"
     )
     page.screenshot(path=shots / "export_light.png")
+    assert serious(page, "[data-tb-view=export]") == []
     page.locator("[data-tb-action=export-write]").click()
     page.wait_for_selector("[data-tb-view=export] [data-tb-answer=done]:has-text('written')")
     assert "import tbuda_lab as pybuda" in (lab.folder / "edits.py").read_text()
@@ -367,6 +389,7 @@ def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
     page.locator("[data-tb-action=knobs]").click()
     page.wait_for_selector("[data-tb-action=set-u_kt]")
     page.locator("[data-tb-view=inspector]").screenshot(path=shots / "knobs_light.png")
+    assert serious(page, "[data-tb-view=inspector]") == []
 
 
 def test_the_dark_theme(page: Any, shots: Path) -> None:
@@ -399,9 +422,11 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     page.keyboard.press("x")
     page.wait_for_selector("[data-tb-view=export] [data-tb-action=copy-cli]")
     page.screenshot(path=shots / "export_dark.png")
+    assert serious(page, "[data-tb-view=export]") == []
     page.keyboard.press("Escape")
     page.keyboard.press("h")
     page.screenshot(path=shots / "keys_dark.png")
+    assert serious(page, "[data-tb-view=keys]") == []
     page.keyboard.press("Escape")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
 

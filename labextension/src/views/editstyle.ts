@@ -44,7 +44,7 @@ export const editStyle = `
 .tb-state-vetoed { color: var(--tb-bad); }
 .tb-state-pending { color: var(--tb-muted); }
 .tb-root .tb-overrides .tb-list th.tb-title { padding: 5px 9px; font-weight: 600; color: var(--tb-muted); white-space: nowrap; }
-.tb-overrides code { font: 11px var(--tb-code); }
+.tb-root .tb-overrides .tb-list code { font: 11px var(--tb-code); }
 .tb-overrides .tb-because { color: var(--tb-muted); white-space: normal; }
 .tb-menu { position: absolute; z-index: 40; min-width: 190px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 7px; box-shadow: var(--tb-shadow); padding: 4px; display: grid; }
 .tb-menu strong { padding: 3px 9px 5px; font-size: 11px; color: var(--tb-muted); font-weight: 600; overflow-wrap: anywhere; max-width: 280px; }

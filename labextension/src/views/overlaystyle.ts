@@ -81,6 +81,7 @@ export const overlayStyle = `
 .tb-chip-drop { border: 1px solid var(--tb-line); border-radius: 6px; padding: 3px 10px; color: var(--tb-muted); }
 .tb-chip-drop b { color: var(--tb-text); }
 
+.tb-inspector > p { margin: 0 0 4px; }
 .tb-knobs { display: grid; gap: 5px; padding: 4px 0 8px; }
 .tb-knob > span { flex: 1 1 90px; color: var(--tb-muted); }
 .tb-knobs select { flex: 0 1 130px; }

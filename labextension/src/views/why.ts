@@ -89,7 +89,7 @@ export class WhyPanel {
       r.overrides.includes('op_size') ? 'chosen: you asked for it' : 'chosen', ''
     ], 'tb-chosen');
     const others = r.next_best.map(a => row([
-      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), grouped(a.epoch_cycles), share(a.l1_bytes), a.against,
+      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), grouped(a.epoch_cycles), share(a.l1_bytes), a.against.replace(/^nothing:/, 'nothing against it:'),
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.ask({ type: 'edit', ...a.edit })
