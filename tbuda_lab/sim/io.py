@@ -15,6 +15,7 @@ from tbuda_lab.core.errors import InputError, QueueError
 from tbuda_lab.core.formats import DataFormat, quantise, tile_bytes
 from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, queue_shape, rows_to_words, shape_text, words_to_rows
+from tbuda_lab.sim.memory import too_large
 
 
 class Io:
@@ -45,6 +46,9 @@ class Io:
 
     def store(self, index: int, value: Array) -> None:
         if self.sink is not None:
+            problem = too_large((len(self.sink) + 1) * value.size * value.itemsize)
+            if problem:
+                raise QueueError(f"the host took {len(self.sink)} entries of {self.describe()}: {problem}")
             self.sink.append(value)
             return
         self.slots[index] = value

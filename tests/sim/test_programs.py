@@ -521,3 +521,19 @@ def test_a_popped_entry_can_be_read_again_from_behind():
     executor = run_with(net, push={"in": ones(4)})
     assert firsts(executor.pop_all("out")) == [1, 1, 1]
     assert executor.io["in"].occupancy == 1
+
+
+def test_a_host_that_listens_without_end_stops_before_its_memory_does(monkeypatch):
+    """A loop over a ram never runs out of inputs: the entries that the host takes are counted."""
+    net = Net()
+    net.graph("g", 1)
+    net.ram("w", ONE)
+    net.op("o", "nop", ["w"], ONE)
+    net.queue("out", ONE, source="o", entries=1)
+    net.streaming("g", loops=10**6)
+    monkeypatch.setattr("tbuda_lab.sim.memory.physical", lambda: 2 * 100 * 4096)
+    executor = Executor(net.netlist())
+    executor.listen("out")
+    executor.push("w", ones(1))
+    with pytest.raises(QueueError, match="took 100 entries of queue 'out'"):
+        executor.run()
