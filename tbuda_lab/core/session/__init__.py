@@ -1,5 +1,6 @@
 """A session: one model, one device, the edits made to its placement, and everything that can be asked about it."""
 
+from tbuda_lab.core.session.card import OpCard
 from tbuda_lab.core.session.commands import (
     COMMANDS,
     ChipBreak,
@@ -24,7 +25,7 @@ from tbuda_lab.core.session.session import Session
 from tbuda_lab.core.session.suggest import Suggestion
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.core.session.why import Reasons
-from tbuda_lab.core.session.working import EVENTS, GRAPH_STAGES
+from tbuda_lab.core.session.working import EVENTS, GRAPH_STAGES, REACHED
 
 __all__ = [
     "COMMANDS",
@@ -33,6 +34,7 @@ __all__ = [
     "GRAMMAR",
     "GRAPH_STAGES",
     "LEGAL",
+    "REACHED",
     "ChipBreak",
     "ClearOp",
     "Command",
@@ -41,6 +43,7 @@ __all__ = [
     "Export",
     "Kind",
     "LegalTable",
+    "OpCard",
     "OpChange",
     "Optimise",
     "OverrideRecord",

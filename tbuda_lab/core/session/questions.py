@@ -9,6 +9,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.memory import DramMap, L1Map, dram_map, l1_map
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
+from tbuda_lab.core.session.card import OpCard, card_of
 from tbuda_lab.core.session.commands import Command, SetOverride
 from tbuda_lab.core.session.diff import Diff, diff_results
 from tbuda_lab.core.session.editing import Editing
@@ -78,6 +79,13 @@ class Questions(Editing):
         """Why an op stands as it does. Raises `InputError` for a name that is not placed."""
         table = self.legal(op)
         return reasons_of(self.placed(), op, table)
+
+    def __getitem__(self, op: str) -> OpCard:
+        """`session["matmul_14"]`: what there is to say of an op. Raises `InputError` with near names."""
+        return card_of(self, op)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [] if self.result is None else list(self.result.placement.ops)
 
     def _known(self, op: str, placed: Placed) -> None:
         if op not in placed.problem.number:

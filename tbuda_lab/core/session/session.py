@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import exports
 from tbuda_lab.core.session.journal import Journal, read_journal, replay
 from tbuda_lab.core.session.running import Running
@@ -30,11 +31,19 @@ class Session(Running):
     """
 
     @classmethod
-    def open(cls, path: str | Path, model: Any, sample_inputs: Any, **settings: Any) -> Session:
+    def open(cls, path: str | Path, model: Any = None, sample_inputs: Any = (), **settings: Any) -> Session:
         """A session with the edits of a `*.buda.json` file, which goes on to be its journal. Nothing is compiled.
 
-        settings: `keep_epochs`, `device` (instead of the file's). Raises `InputError` naming file, line and fault.
+        settings: `keep_epochs`, `device` (instead of the file's). Raises `InputError` naming file, line and fault. A
+        netlist has no model to compile: `widgets.open_netlist` shows one, `tbuda netlist run` runs one.
         """
+        if Path(path).suffix in (".yaml", ".yml"):
+            raise InputError(
+                f"{path} is a netlist, and a session compiles a model; tbuda_lab.widgets.open_netlist shows it, "
+                "`tbuda netlist run` runs it"
+            )
+        if model is None:
+            raise InputError(f"{path} holds edits; give the model and its sample inputs as well")
         file = read_journal(Path(path))
         head = file.header
         device = settings.pop("device", None) or load_device(head.device, harvested_rows=head.harvested_rows)

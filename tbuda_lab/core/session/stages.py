@@ -94,6 +94,7 @@ class Stages:
         self._anchors = Kept(6)
         self._placed = Kept(64)
         self._mended = Kept(8)
+        self._balanced = Kept(64)  # options and overrides whose tables are made
         self._netlists = Kept(8)  # the first one of a graph, whose objects later ones use
 
     def _count(self, stage: str) -> None:
@@ -177,6 +178,7 @@ class Stages:
         }
         if not all(len(table.legal()) for table in {id(t): t for t in models.values()}.values()):
             return op_models(front.lowered, self.device, options, overrides)  # raises, and says everything there is
+        self._balanced.store((options, frozen(tuple(overrides))), True)
         return models
 
     def free_table(self, front: Front, options: CompileOptions, overrides: Sequence[Override], op: str) -> OpModels:
@@ -245,6 +247,16 @@ class Stages:
             return self.mended(front, anchor), edited
 
         return self._placed.get_or(state.key, make)
+
+    def reached(self, state: State) -> str:
+        """The last stage whose work for a state is known: "placed", "balanced", "lowered" or ""."""
+        if state.key in self._placed:
+            return "placed"
+        plain = CompileOptions()
+        key = dataclasses.replace(state.options, **{name: getattr(plain, name) for name in BACK_END})
+        if key not in self._fronts:
+            return ""
+        return "balanced" if (state.options, frozen(state.overrides)) in self._balanced else "lowered"
 
     def compile(self, graph: Graph, state: State, clock: Clock) -> CompileResult:
         """Everything up to the checked netlist."""

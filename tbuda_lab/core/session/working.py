@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import STAGES, Clock, CompileResult
 from tbuda_lab.core.device import DeviceSpec, load_device
-from tbuda_lab.core.errors import Cancelled, Diagnostic, TbudaError
+from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.events import Events
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
@@ -31,6 +31,9 @@ from tbuda_lab.core.verification import Comparison, compare
 
 GRAPH_STAGES = ("traced", "passed", "lowered")
 EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked")
+REACHED = ("empty", "traced", "passed", "lowered", "balanced", "placed", "netlisted", "ran")
+"""How far a session has come; passes and lowering are done together."""
+
 RESULTS_KEPT = 32
 
 T = TypeVar("T")
@@ -76,6 +79,7 @@ class Working:
         self.frames = Frames(self)
         self._traced: Graph | None = None
         self._runner: Runner | None = None
+        self._ran: CompileResult | None = None
         self._events = Events(*EVENTS)
         self.control = RunControl()
         self._cancel = threading.Event()
@@ -126,19 +130,50 @@ class Working:
                 self._events.emit("stage", "trace", 1.0)
             return self._traced
 
-    def compile(self) -> CompileResult:
+    @overload
+    def compile(self) -> CompileResult: ...
+    @overload
+    def compile(self, upto: str) -> CompileResult | None: ...
+    def compile(self, upto: str = "netlisted") -> CompileResult | None:
         """Compile with the current options and overrides, unless done already. Raises the stages' typed errors.
 
         Only what depends on what changed is done again. An edit made meanwhile by another thread stops it with
-        `Cancelled`.
+        `Cancelled`. upto: one of `REACHED` to stop there ("placed": every op has its place, queues have no addresses
+        yet); the result is then None unless there is a current one.
         """
+        if upto not in REACHED[1:7]:
+            raise InputError(f"nothing is {upto!r}; there are {', '.join(REACHED[1:7])}")
         with self._work:
+            if upto != "netlisted":
+                return self._part(upto)
             with self._edit:
                 if self.result is not None and not self.stale:
                     return self.result
                 state = self._history.state
                 self._cancel = cancel = threading.Event()
             return self._compile(state, cancel)
+
+    def _part(self, upto: str) -> CompileResult | None:
+        state = self._history.state
+        clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), None)
+        graph = self._guarded(self.trace)
+        if upto in ("passed", "lowered", "balanced"):
+            front = self._guarded(lambda: self._front(state))
+            if upto == "balanced":
+                self._guarded(lambda: self._stages.models(front, state.options, state.overrides))
+        elif upto == "placed":
+            self._guarded(lambda: self._stages.placed(graph, state, clock))
+        return None if self.stale else self.result
+
+    @property
+    def stage(self) -> str:
+        """How far the current options and overrides have come: one of `REACHED`."""
+        with self._edit:
+            if self.result is not None and not self.stale:
+                return "ran" if self._ran is self.result else "netlisted"
+            if self._traced is None:
+                return "empty"
+            return self._stages.reached(self._history.state) or "traced"
 
     def _compile(self, state: State, cancel: threading.Event) -> CompileResult:
         with self._work:
@@ -255,6 +290,7 @@ class Working:
             )
             if self.result is result:
                 self._runner = runner
+            self._ran = result
             self.timings["run"] = time.perf_counter() - start
             self._events.emit("stage", "run", 1.0)
             self._events.emit("ran", outputs)
