@@ -120,7 +120,7 @@ def _stalls(found: EpochTrace) -> str:
     rows = "".join(
         f"<li>epoch {s.epoch}: {escape(s.fork)} waits for space, because {escape(s.join)} joins a short branch with a "
         f"slower one ({short(s.cycles)} cycles{', slows the epoch down' if s.critical else ''}); "
-        f"a buffering nop from {escape(s.fork)} to {escape(s.short[0] if s.short else s.join)} would help</li>"
+        f"a buffering nop from {escape(s.fork)} to {escape(s.short[0] if s.short else s.join)} would give it room</li>"
         for s in stalls[:12]
     )
     return f"<p>Fork-join stalls:</p><ul>{rows}</ul>"

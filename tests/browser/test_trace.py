@@ -146,6 +146,28 @@ print(json.dumps(sorted({{trace.ops[o].name for o in at.op.tolist()}})))
     page.locator(f"{TRACE} [data-tb-action=trace-play]").click()
 
 
+def test_d_leaves_what_feeds_and_drains_the_selection(page: Any) -> None:
+    op = placed(page, 1)[3]
+    near = json.loads(in_kernel(page, f"""
+graph, ops = session.result.lowered, session.result.placement.ops
+around = {{s for s in graph['{op}'].sources if s in ops}} | {{u for u, _ in graph.users()['{op}'] if u in ops}}
+print(json.dumps(sorted(around | {{'{op}'}})))
+"""))
+    in_kernel(page, f"bring_up.select('{op}')")
+    page.locator(f"{TRACE} [data-tb-op='{op}'][aria-pressed=true]").click()
+    page.keyboard.press("d")
+    page.wait_for_function(
+        f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length === n", arg=len(near))
+    names = page.locator(f"{TRACE} .tb-trace-name").evaluate_all("t => t.map(e => e.dataset.tbOp)")
+    assert sorted(names) == near
+    page.keyboard.press("d")
+    page.wait_for_function(
+        f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length > n", arg=len(near))
+    page.keyboard.press("Escape")
+    page.wait_for_selector(f"{GRID} .tb-at-moment", state="detached")
+    assert in_kernel(page, "print(bring_up.selected)").strip() == "()"
+
+
 def test_another_batch_is_simulated(page: Any) -> None:
     page.locator(f"{TRACE} [data-tb-action=trace-batch-1]").click()
     cycles = in_kernel(page, "print(f'{session.timeline(1).cycles / 1000:.0f}')").strip()

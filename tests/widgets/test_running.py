@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import threading
 import time
 from typing import Any
@@ -45,19 +47,18 @@ def live(page: Page) -> dict[str, Any]:
 def test_a_run_sends_less_than_ten_messages_a_second(session: Session) -> None:
     hub, page = watched(session)
     session.run()
+    began = time.monotonic()
+    session.run([session.sample_inputs] * 10)
+    inputs = math.ceil(4 / max(1e-3, (time.monotonic() - began) / 10))  # about four seconds
     page.messages.clear()
     began = time.monotonic()
-    while time.monotonic() - began < 3:
-        session.run([session.sample_inputs] * 400)
+    session.run([session.sample_inputs] * inputs)
     seconds = time.monotonic() - began
-    runs = sum(m["type"] == "frame" and not m["header"]["meta"]["running"] for m, _ in page.messages
-               if m.get("key") == "live")
-    # beginning and end of each run are told at once
-    assert len(page.messages) <= 10 * seconds + 6 * runs
-    steady = [m for m, _ in page.messages if m["type"] in ("frame", "status")]
-    assert len(steady) / seconds * 10 <= 100 + 60 * runs
-    assert max(sum(map(len, b)) for _, b in page.messages) < 64 * 1024
-    assert runs >= 1 and {m["key"] for m, _ in page.messages if m["type"] == "frame"} <= {"live", "queues"}
+    assert seconds > 2
+    assert len(page.messages) <= 10 * seconds
+    assert sum(m.get("key") == "live" for m, _ in page.messages) > seconds  # and it is followed
+    assert max(sum(map(len, b)) + len(json.dumps(m)) for m, b in page.messages) < 64 * 1024
+    assert {m["key"] for m, _ in page.messages if m["type"] == "frame"} == {"live"}
     hub.wait()
 
 

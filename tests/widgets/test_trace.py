@@ -197,6 +197,27 @@ def test_after_an_edit_the_page_gets_the_new_trace() -> None:
     )
 
 
+def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
+    session = Session(*encoder(1), "n150", name="encoder")
+    session.compile()
+    hub, page = asked(session)
+    say(hub, page, {"type": "need_trace", "batch": 8})
+    keeper_of(hub).wait(60)
+    before = page.frames()["trace"]
+    assert len(before.columns["stall_cycles"])
+    source, target = before.text("stall_source")[0], before.text("stall_target")[0]
+    say(hub, page, {"type": "edit", "do": "nop", "op": source, "to": target})
+    assert hub.desk is not None
+    hub.desk.wait(120)
+    keeper_of(hub).wait(60)
+    answer = [m for m, _ in page.messages if m["type"] == "edited"][-1]
+    assert answer["ok"], answer["text"]
+    after = page.frames()["trace"]
+    (nop,) = set(after.text("lane_name")) - set(before.text("lane_name"))
+    assert [e.source for e in session.result.lowered[nop].inputs] == [source]
+    assert nop in session.result.lowered[target].sources
+
+
 # -- the view ---------------------------------------------------------------------------------------------------------
 def test_the_view_says_what_happens_at_a_cycle_and_exports(session: Session, tmp_path: Path) -> None:
     widgets = pytest.importorskip("tbuda_lab.widgets")

@@ -37,7 +37,7 @@ export const COLUMNS: TableColumn[] = [
     value: (o, i) => o.load(i), show: (o, i) => percent(o.load(i))
   },
   {
-    id: 'pcc', label: 'PCC', title: 'correlation of the output with torch, once ops were checked', width: 92, text: false,
+    id: 'pcc', label: 'PCC', title: 'correlation of the output with torch, once ops were checked', width: 106, text: false,
     value: (o, i) => o.checks?.of(o.name[i]!)?.pcc ?? 2, show: (o, i) => pccText(o, i)
   },
   pair('grid', 'Grid', 'rows × columns of cores', 'rows', 'cols', 60),

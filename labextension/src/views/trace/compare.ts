@@ -1,7 +1,7 @@
 /** The tensor compare in the inspector: numbers, and where in the tensor the differences lie. */
 import { elide, h } from '../dom.js';
 import type { Store } from '../store.js';
-import { isDark, loadPaint } from '../theme.js';
+import { isDark, loadPaint, onTheme } from '../theme.js';
 import { compareCard } from './checks.js';
 
 const MOST = 64; // tiles drawn along a side
@@ -15,7 +15,7 @@ export class Compare {
     this.stops.push(store.on('frame', key => {
       if (key === 'checks') this.offer(this.op);
       if (key === 'tensor') this.render();
-    }));
+    }), onTheme(() => this.render()));
   }
 
   dispose(): void {

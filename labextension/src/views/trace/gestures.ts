@@ -16,12 +16,10 @@ export function wheel(view: TraceView, event: WheelEvent): void {
   } else view.zoom(Math.exp(-event.deltaY * 0.0022), view.toCycle(x));
 }
 
-
 export function rowAt(view: TraceView, event: MouseEvent): Row | null {
   const y = event.clientY - view.canvas.getBoundingClientRect().top - HEAD + view.scroller.scrollTop;
   return y < view.scroller.scrollTop ? null : (view.rows.find(r => y >= r.top && y < r.top + r.height) ?? null);
 }
-
 
 export function press(view: TraceView, event: PointerEvent): void {
   const { model } = view;
@@ -68,7 +66,6 @@ export function press(view: TraceView, event: PointerEvent): void {
   if (mode !== 'pan') move(event);
 }
 
-
 export function key(view: TraceView, event: KeyboardEvent): void {
   const { model } = view;
   if (!model || event.ctrlKey || event.metaKey || event.altKey || (event.target as Element).tagName === 'INPUT') return;
@@ -84,6 +81,7 @@ export function key(view: TraceView, event: KeyboardEvent): void {
     Escape: () => {
       view.shown = { ...view.shown, only: null };
       view.store.select([], 'trace');
+      view.lift();
       view.layout();
     }
   };
@@ -94,12 +92,10 @@ export function key(view: TraceView, event: KeyboardEvent): void {
   action();
 }
 
-
 function pan(view: TraceView, share: number): void {
   view.time.pan(share);
   view.moved();
 }
-
 
 function nextEpoch(view: TraceView, step: number): void {
   const { model } = view;

@@ -39,7 +39,7 @@ export const traceStyle = `
 .tb-tabbed:has(> .tb-trace:not([hidden])), .tb-tabbed:has(> .tb-trace:not([hidden])) + .tb-inspector { height: 500px; }
 .tb-page .tb-view.tb-trace { height: 640px; }
 .tb-stages .tb-message { flex: 1 1 260px; order: 1; }
-.tb-plane.tb-at-moment .tb-tile:not(.tb-active) { opacity: .42; }
+.tb-plane.tb-at-moment .tb-tile:not(.tb-active, .tb-selected) { opacity: .42; }
 .tb-done-share { fill: var(--tb-good); fill-opacity: .3; pointer-events: none; }
 .tb-done-bar { fill: var(--tb-good); pointer-events: none; }
 .tb-now .tb-body { stroke: var(--tb-good); stroke-width: 3.5; }

@@ -292,7 +292,10 @@ export class TraceView {
     if (labelled !== this.labelled) this.labels.replaceChildren(...this.rows.slice(first, last).map(row => label(model, row, fills, {
       selected, related, stalled: this.stalledOps,
       open: r => (r.kind === 'epoch' ? this.shown.only !== null || this.shown.epochs.has(r.epoch) : this.shown.parts.has(model.ops[r.op]!.name)),
-      toggle: r => this.toggle(r), pick: (op, toggle) => this.store.click(op, toggle, 'trace'), hover: op => this.store.setHover(op)
+      toggle: r => this.toggle(r), pick: (op, toggle) => {
+        this.store.click(op, toggle, 'trace');
+        this.stage.focus({ preventScroll: true }); // the pressed element is made anew
+      }, hover: op => this.store.setHover(op)
     })));
     this.labelled = labelled;
     if (ctx) {
@@ -363,6 +366,7 @@ export class TraceView {
     if (row.kind === 'epoch') this.shown = { ...this.shown, epochs: flip(this.shown.epochs, row.epoch) };
     else this.shown = { ...this.shown, parts: flip(this.shown.parts, this.model!.ops[row.op]!.name) };
     this.layout();
+    this.stage.focus({ preventScroll: true });
   }
 
   /** Only the selection and what feeds and drains it, from whatever epoch; pressed again: everything. */
@@ -400,6 +404,14 @@ export class TraceView {
     }
     if (this.store.host.live) this.asking.moment(this.cycle);
     else if (this.tiles) this.tell(this.cycle, fromTiles(model, this.tiles, this.cycle));
+    this.repaint();
+  }
+
+  /** Takes the playhead away; the grid is as before. */
+  lift(): void {
+    this.cycle = null;
+    this.playhead.set(null);
+    delete this.element.dataset['tbCycle'];
     this.repaint();
   }
 
