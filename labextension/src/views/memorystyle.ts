@@ -25,7 +25,7 @@ export const memoryStyle = `
 .tb-seg-free { background: transparent; }
 .tb-seg-key { display: inline-block; width: 11px; height: 11px; border: 1px solid var(--tb-strong); border-radius: 2px; margin-right: 7px; vertical-align: -1px; }
 .tb-root .tb-core .tb-list tbody tr { cursor: default; }
-.tb-root .tb-core .tb-list td { max-width: 210px; }
+.tb-root .tb-core .tb-list td { max-width: 150px; padding-left: 7px; padding-right: 7px; }
 .tb-root .tb-list .tb-hex { font: 11px var(--tb-code); }
 .tb-heat .tb-sub { font-size: 9px; }
 .tb-heat .tb-name { font-size: 10px; }

@@ -71,7 +71,8 @@ def queue_text(state: QueueState | None) -> str:
     channels = sorted(set(state.channels))
     shown = ", ".join(map(str, channels)) if len(channels) < 5 else f"{channels[0]} to {channels[-1]}"
     chip = f", chip {state.chip}" if state.chip else ""
-    return f"{state.location} {shown}{chip}, {state.entries} entries, {state.bytes:,} bytes"
+    entries = "1 entry" if state.entries == 1 else f"{state.entries} entries"
+    return f"{state.location} {shown}{chip}, {entries}, {state.bytes:,} bytes"
 
 
 def percent_text(share: float | None) -> str:

@@ -59,7 +59,7 @@ export function queueCard(data: MemoryData, name: string, epoch: number, move: (
     queue.kind === 'e2e' ? `used in epochs ${queue.first} to ${queue.last}` : 'from beginning to end';
   const facts: [string, string | HTMLElement][] = [
     ['queue', queue.name], ['kind', `${queue.kind}${queue.prologue ? ', preloaded' : ''}`],
-    ['size', `${queue.buffers} buffer${queue.buffers > 1 ? 's' : ''} of ${bytes(queue.bytes)}, ${queue.entries} entries, ${queue.df}`],
+    ['size', `${queue.buffers} buffer${queue.buffers > 1 ? 's' : ''} of ${bytes(queue.bytes)}, ${queue.entries} entr${queue.entries === 1 ? 'y' : 'ies'}, ${queue.df}`],
     ['writer', queue.writer || 'host'], ['readers', queue.readers || 'host'], ['needed', life],
     ['this epoch', `${bytes(read)} read, ${bytes(written)} written per input`],
     ['address', mine.length ? `${hex(mine[0]!.address)}${mine.length > 1 ? ' and more' : ''}` : '–']

@@ -1,0 +1,52 @@
+"""What the report says beyond the compile."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.widgets import looks, report
+from tests.session.models import perceptron
+from tests.widgets import synthetic
+
+OP = "first.matmul"
+
+
+@pytest.fixture(scope="module")
+def traced():
+    model, inputs = perceptron()
+    return Session(model, inputs, "e300").trace(), inputs
+
+
+def test_what_there_is_to_say(traced) -> None:
+    session = Session(*traced, "e300")
+    assert looks.look_frames(session) == []  # nothing is compiled
+    session.compile()
+    assert [f.key for f in looks.look_frames(session)] == ["memory"]
+    session.apply(ResizeOp(OP, (1, 1)))
+    assert looks.look_frames(session) == []  # the picture is older than the edits
+    session.compile()
+    frames = {f.key: f for f in looks.look_frames(session)}
+    assert set(frames) == {"memory", "diff"} and frames["diff"].meta["a"] == "start"
+    assert frames["diff"].meta["counts"]["resized"] == 1
+    pair = Session(*traced, load_device("wormhole_b0", chips=2))
+    pair.compile()
+    assert [f.key for f in looks.look_frames(pair)] == ["memory", "cluster"]
+    assert looks.look_frames(synthetic.FakeSession()) == []
+
+
+@pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
+def test_the_report_holds_them(traced) -> None:
+    session = Session(*traced, "e300", name="mlp")
+    session.compile()
+    session.apply(ResizeOp(OP, (1, 1)))
+    session.compile()
+    page = report.report_html(session)
+    found = re.search(r'<script type="application/json" id="tb-data">(.*?)</script>', page, re.S)
+    assert found is not None
+    keys = {f["header"]["key"] for f in json.loads(found[1])["frames"]}
+    assert {"memory", "diff", "ops", "netlist"} <= keys
