@@ -95,10 +95,15 @@ def _move(context: OpContext) -> Kernel:
 
 def _binary(context: OpContext) -> Kernel:
     function = eltwise.BINARY[context.op.type]
+    missed = context.numerics.missed(context.op)
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         context.expect_same(args)
         x, y = args
+        if missed is not None:
+            product = function(x, y, None)
+            product -= missed[0](x) * missed[1](y)
+            return product
         if free is not None and args[free].shape[0] == max(x.shape[0], y.shape[0]) and x.dtype == y.dtype:
             return function(x, y, args[free])
         return function(x, y, None)
@@ -142,7 +147,7 @@ def _matmul(context: OpContext) -> Kernel:
     inner = m_k * u_kt * context.input_tiles[0][1]
     groups = context.whole("z", 1) if context.flag("accumulate") else 1
     spill = context.numerics.spill(op) if m_k > 1 or groups > 1 else None
-    finish = _epilogue(context)
+    finish, missed = _epilogue(context), context.numerics.missed(op)
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         a, b = args[0], args[1]
@@ -153,6 +158,8 @@ def _matmul(context: OpContext) -> Kernel:
             raise context.error("G8", f"input 1 has {b.shape[1]} slices for {a.shape[1]} of input 0",
                                 f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}")
         out = mm.matmul(a, b) if spill is None else mm.blocked_matmul(a, b, m_k, spill)
+        if missed is not None:
+            out -= mm.matmul(missed[0](a), missed[1](b))
         if groups > 1:
             out = mm.accumulate(out, groups)
         return finish(out, args[2:])
@@ -209,7 +216,7 @@ def _sfpu(context: OpContext) -> eltwise.Unary | None:
 def _depthwise(context: OpContext) -> Kernel:
     blocks = context.whole("m_k")
     h, w = context.tile_dim
-    finish = _epilogue(context)
+    finish, missed = _epilogue(context), context.numerics.missed(context.op)
     spill: Convert | None = context.numerics.spill(context.op)
 
     def run(args: Sequence[Array], free: int | None) -> Array:
@@ -218,6 +225,8 @@ def _depthwise(context: OpContext) -> Kernel:
             raise context.error("G8", f"inputs of (z, R, C) = {shape_text(a)} and {shape_text(b)} for m_k {blocks}",
                                 "input 0 is m_k times as wide as input 1, input 1 m_k tiles high")
         out = mm.depthwise(a, b, blocks, (h, w))
+        if missed is not None:
+            out = out - mm.depthwise(missed[0](a), missed[1](b), blocks, (h, w))
         return finish(spill(out) if spill is not None and blocks > 1 else np.ascontiguousarray(out), args[2:])
 
     return run

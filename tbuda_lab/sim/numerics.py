@@ -34,7 +34,9 @@ _FPU = _PRODUCTS | {"add", "subtract", "reduce"}
 
 # Significand bits (the leading one included) that the passes of a fidelity multiply: (source A, source B), 0 = all.
 # One pass covers 5 bits of A and 7 of B; a second one adds the rest of A (of B in HiFi2_B), a third the rest of the
-# other one; only the product of both rests is missing from HiFi3, at most 2**-11 of a product: it is not taken away.
+# other one; only the product of both rests is missing from HiFi3, at most 2**-11 of a product: it is taken away where
+# the output is Float32, which alone can show it (`Numerics.missed`).
+_THREE_PASSES = (5, 7)
 _COVERED = {"LoFi": (5, 7), "HiFi2": (0, 7), "HiFi2_A": (0, 7), "HiFi2_B": (5, 0)}
 
 
@@ -85,6 +87,17 @@ class Numerics:
         a, b = _COVERED.get(op.math_fidelity or "", (0, 0))
         # a matmul's second input is source A, an eltwise op's first one
         return (b, a)[index] if op.type != "multiply" else (a, b)[index]
+
+    def missed(self, op: NetOp) -> tuple[Convert, Convert] | None:
+        """From both operands of a product to the parts whose product the three passes of HiFi3 do not compute; None
+        where nothing is missed, or too little to be seen in the output."""
+        if not self.device or op.math_fidelity != "HiFi3" or op.out_df is not DataFormat.Float32:
+            return None
+        if op.type not in _PRODUCTS or "identity" in op.attributes or any(i.df.is_integer for i in op.inputs[:2]):
+            return None
+        bits = _THREE_PASSES if op.type == "multiply" else _THREE_PASSES[::-1]
+        first, second = (np.uint32(0xFFFFFFFF & ~((1 << (24 - b)) - 1)) for b in bits)
+        return lambda x: x - _masked(x, first), lambda x: x - _masked(x, second)
 
     def pack(self, op: NetOp, *, moves_only: bool, source_df: DataFormat | None) -> Convert | None:
         """What an output goes through last. moves_only: the op changes no value, so that its first input's format

@@ -59,6 +59,31 @@ def test_fewer_passes_lose_accuracy():
     np.testing.assert_allclose(got["out"], a @ b, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("kind", ["matmul", "multiply"])
+def test_three_passes_leave_out_the_product_of_both_rests(kind):
+    """Float32 shows it: the 5 leading bits of one operand, the 7 of the other, both rests, but not rest times rest."""
+    net = Net("blackhole", "Float32")
+    net.queue("x", (1, 2, 2))
+    net.queue("y", (1, 2, 2))
+    net.op("o", kind, ["x", "y"], (1, 2, 2), fidelity="HiFi3", **({"m_k": 1, "u_kt": 2} if kind == "matmul" else {}))
+    net.queue("out", (1, 2, 2), source="o")
+    net.streaming("g")
+    feeds = feeds_for(net.netlist())
+    got, _ = run(net.netlist(), feeds, mode="device")
+
+    def parts(x, bits):
+        whole = (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)  # ten bits after the leading one
+        high = (whole.view(np.uint32) >> (24 - bits) << (24 - bits)).view(np.float32)
+        return high.astype(float), (whole - high).astype(float)
+
+    bits = (7, 5) if kind == "matmul" else (5, 7)
+    (xh, xl), (yh, yl) = (parts(feeds[name], n) for name, n in zip("xy", bits, strict=True))
+    product = np.matmul if kind == "matmul" else np.multiply
+    wanted = product(xh, yh) + product(xl, yh) + product(xh, yl)
+    np.testing.assert_allclose(got["out"], wanted, rtol=1e-5, atol=2e-6)
+    assert np.abs(wanted - product(xh + xl, yh + yl)).max() > 1e-4 * np.abs(wanted).max()
+
+
 def test_stochastic_rounding_is_seeded_and_unbiased():
     net = Net("wormhole_b0", "Float32")
     net.queue("a", (1, 4, 4))
