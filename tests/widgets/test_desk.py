@@ -243,6 +243,26 @@ def test_an_op_goes_to_another_epoch_and_back(hub: Hub) -> None:
     assert not ok and "epoch 7" in text
 
 
+def test_a_chip_and_the_edges_of_an_op(graph: tuple[Any, Any]) -> None:
+    session = Session(*graph, "n300", name="mlp")
+    session.compile()
+    hub = Hub(session)
+    assert answer(ask(hub, type="edit", do="chip", op=OP, chip=1))[0]
+    assert session.result.placement.ops[OP].chip == 1
+    assert not answer(ask(hub, type="edit", do="chip", op=OP, chip=7))[0]
+    assert answer(ask(hub, type="undo"))[0]
+    before = set(session.result.placement.ops)
+    assert answer(ask(hub, type="edit", do="nop", op=OP, to="second.matmul"))[0]
+    assert before < set(session.result.placement.ops)
+    assert answer(ask(hub, type="undo"))[0]
+    assert set(session.result.placement.ops) == before
+    assert answer(ask(hub, type="edit", do="queue", op=OP, to="second.matmul"))[0]
+    ops = session.result.placement.ops
+    assert ops[OP].epoch < ops["second.matmul"].epoch, "a queue is read in a later epoch"
+    assert not answer(ask(hub, type="edit", do="nop", op=OP, to="nobody"))[0]
+    assert not answer(ask(hub, type="edit", do="queue", op=OP))[0]
+
+
 def test_where_a_break_could_stand(hub: Hub) -> None:
     session = hub.session
     order = session.placed().problem.order
