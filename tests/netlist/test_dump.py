@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -153,3 +154,17 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Any) -> None:
     with pytest.raises(OutputError):
         netlist.dump(n, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["n.yaml"]
+
+
+@pytest.mark.parametrize("word,again", [("None", "None"), ("", None), ("~", None), ("null", None), ("[]", []),
+                                        ("transpose", "transpose")])
+def test_a_word_for_no_tms_stays(word: str, again: Any) -> None:
+    """Real files write `None` or nothing; a scalar is no TM, as iterating one yields nothing."""
+    text = b.text(b.unary()).replace("inputs: [x]", f"inputs: [x], input_0_tms: {word}")
+    n = netlist.loads(text)
+    port = next(op for _, op in n.ops()).inputs[0]
+    assert port.tms == []
+    for copied in (n, copy.deepcopy(n), netlist.loads(netlist.dumps(n))):
+        assert copied == n
+        data = yaml.safe_load(netlist.dumps(copied))
+        assert data["graphs"]["g"]["op0"]["input_0_tms"] == again

@@ -30,6 +30,20 @@ class Tm:
     args: tuple[Any, ...] = ()
 
 
+class NoTms(list[Tm]):
+    """An empty TM list that is written as a single word, as `input_0_tms: None` is; it equals any empty list."""
+
+    def __init__(self, word: str = "") -> None:
+        super().__init__()
+        self.word = word
+
+    def __deepcopy__(self, memo: object) -> NoTms:
+        return NoTms(self.word)
+
+    def __reduce__(self) -> tuple[type[NoTms], tuple[str]]:
+        return NoTms, (self.word,)
+
+
 @dataclasses.dataclass
 class Blocking:
     t: int

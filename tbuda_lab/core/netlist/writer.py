@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tbuda_lab.core.netlist.reader import scalars
-from tbuda_lab.core.netlist.schema import Tm
+from tbuda_lab.core.netlist.schema import NoTms, Tm
 
 # plain in flow context for libyaml, yaml-cpp and PyYAML alike
 _PLAIN = re.compile(r"[A-Za-z0-9_$./][A-Za-z0-9_$./+\-*\\()^~=@]*\Z")
@@ -80,7 +80,9 @@ def flow_list(items: Iterable[str]) -> str:
 
 
 def tms(items: Iterable[Tm]) -> str:
-    """A TM list: `[broadcast: {r: 4}, hslice: 2, transpose]`."""
+    """A TM list: `[broadcast: {r: 4}, hslice: 2, transpose]`, or the word that stands for none."""
+    if isinstance(items, NoTms):
+        return name(items.word) if items.word else "null"
     out = []
     for tm in items:
         if tm.name == "transpose":

@@ -68,7 +68,8 @@ def _read_op(r: Reader, name: str, node: Node, where: Where) -> NetOp:
         n = int(index)
         indexed.append((n, key_node, place))
         if "tms" in key:
-            tms[n] = tms.get(n, []) + read_tms(r, value, place)
+            found = read_tms(r, value, place)
+            tms[n] = tms[n] + found if n in tms else found
         else:
             target = unpads if "unpad" in key else pads
             if n in target:

@@ -9,13 +9,13 @@ import yaml
 from tbuda_lab.core.netlist.opspec import TMS
 from tbuda_lab.core.netlist.reader import scalars
 from tbuda_lab.core.netlist.reader.core import Node, Reader, Where, is_null, kind_of
-from tbuda_lab.core.netlist.schema import Tm
+from tbuda_lab.core.netlist.schema import NoTms, Tm
 
 
 def read_tms(r: Reader, node: Node, where: Where) -> list[Tm]:
     """TMs in order of application. A scalar (`None`, nothing) is an empty list, as iterating one yields nothing."""
     if isinstance(node, yaml.ScalarNode):
-        return []
+        return NoTms("" if is_null(node) else node.value)
     if not isinstance(node, yaml.SequenceNode):
         r.problem(node, where, "O9", "TMs must be a list, not a map", "write `[broadcast: {r: 2}, transpose]`")
         return []
