@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.formats import DataFormat as F
@@ -237,6 +238,7 @@ def test_host_queues_in_all_spellings(host: str, tmp_path: Path) -> None:
     read = netlist.load(file)
     assert [(q.channel, q.address) for q in read.queues["out"].buffers] == [(0, 0x40)]
     agree(tmp_path, read, {"x": values(1, 2, 2)}, {"out": values(1, 2, 2)}, exact=True)
+    assert yaml.safe_load(netlist.dumps(read))["queues"]["out"]["host"] == yaml.safe_load(host)
 
 
 def with_settings(n: Netlist, **settings: Setting) -> Netlist:

@@ -165,7 +165,8 @@ def _queue(q: Queue) -> Iterator[tuple[str, str]]:
     if q.loc:
         yield "loc", writer.name(q.loc)
         if q.buffers:
-            yield q.loc, writer.flow_list(map(_buffer, q.buffers))
+            alone = len(q.buffers) == 1 and q.buffers[0].alone
+            yield q.loc, _buffer(q.buffers[0]) if alone else writer.flow_list(map(_buffer, q.buffers))
     for key, ports in (("read_ports", q.read_ports), ("write_ports", q.write_ports)):
         if ports is not None:
             yield key, writer.value(ports)

@@ -60,7 +60,8 @@ class Blocking:
 class Buffer:
     channel: int
     address: int
-    bare: bool = False  # a host buffer written as an address alone
+    bare: bool = False   # a host buffer written as an address without a channel
+    alone: bool = False  # and that without a list around it: `host: 0x0`
 
 
 @dataclasses.dataclass

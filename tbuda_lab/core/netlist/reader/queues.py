@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import yaml
@@ -80,7 +81,7 @@ def _read_buffers(r: Reader, node: Node, where: Where) -> list[Buffer]:
 
     host = where[-1] == "host"
     if host and isinstance(node, yaml.ScalarNode) and not is_null(node):
-        return [bare(node)]
+        return [dataclasses.replace(bare(node), alone=True)]
     out = []
     for item in r.sequence(node, where, where[-1]):
         if isinstance(item, yaml.ScalarNode) and host:
