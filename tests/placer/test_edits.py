@@ -179,6 +179,15 @@ def test_a_queue_is_marked_on_its_reader_and_the_last_request_for_an_edge_counts
     assert len(nops_between(edit(graph, DEVICE, CompileOptions(), again).graph, "l0.k")) == 2
 
 
+def test_edges_before_and_behind_an_inserted_nop_can_be_cut() -> None:
+    graph = lowered()
+    name = "buffer_0_l0.k_l0.score"
+    before = edit(graph, DEVICE, CompileOptions(), [nop("l0.k", "l0.score"), queue("l0.k", name, 0)]).graph
+    assert queued_ports(before[name]) == (0,) and queued_ports(before["l0.score"]) == ()
+    behind = edit(graph, DEVICE, CompileOptions(), [nop("l0.k", "l0.score"), queue(name, "l0.score")]).graph
+    assert queued_ports(behind[name]) == () and queued_ports(behind["l0.score"]) == (1,)
+
+
 def test_without_edits_the_graph_is_the_same_object() -> None:
     graph = lowered()
     assert edit(graph, DEVICE, CompileOptions(), [Override("op_size", "l0.q", (1, 1))]).graph is graph

@@ -183,8 +183,14 @@ def test_grayskull_chips_share_nothing() -> None:
     for q in crossing:
         assert p.ops[q.source].chip != q.chip
         assert all(c == 0 and low <= a and a + q.bytes_per_buffer <= high for c, a in q.buffers)
-    with pytest.raises(PlacementError, match="one grayskull chip"):
-        placed(encoder(2), device, (Override("chip_break", "l0.add2"),))
+    with pytest.raises(PlacementError, match="one grayskull chip") as caught:
+        placed(encoder(2), device, (Override("chip_break", "l0.exp"),))
+    # the input is read by the first ops and by the residual
+    assert "x" in [d.where for d in caught.value.diagnostics]
+    # an op may feed its own epoch and, through a queue, the other chip
+    forked = placed(encoder(2), device, (Override("chip_break", "l0.add2"),))
+    assert forked.ops["l0.up"].chip == forked.ops["l0.add"].chip != forked.ops["l0.add2"].chip
+    assert forked.queues["e2e_l0.add_0"].chip == forked.ops["l0.add2"].chip
 
 
 def test_queues_stay_on_their_chip_where_only_a_channel_is_asked_for_and_on_grayskull_always() -> None:

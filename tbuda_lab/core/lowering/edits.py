@@ -216,9 +216,10 @@ class _Editor:
         if through_nops:
             starts |= set(nops_between(self.graph, source))
         users = self.graph.users()
-        found = [e for s in self.graph.nodes if s in starts for e in users[s] if e[0] not in starts]
-        readers = list(dict.fromkeys(name for name, _ in found))
         dest = _names(value.get("dest"))
+        inner = starts - set(dest or ())  # nops of the chain itself, unless one of them is meant
+        found = [e for s in self.graph.nodes if s in starts for e in users[s] if e[0] not in inner]
+        readers = list(dict.fromkeys(name for name, _ in found))
         if dest is None:
             return found or ("nothing reads it", "choose an op that feeds another")
         for name in dest:

@@ -218,6 +218,8 @@ class _Mender:
         if action.kind == "buffer":
             rows[action.producer] = action.row
         elif action.kind == "queue":
+            if action.port in problem.facts[first + action.reader].queued:
+                return None
             value = {"dest": (name,), "port": action.port}
             edits = (Override("insert_queue", source, value, "placer"),)
             problem = _regraphed(problem, _edited(problem, edits))

@@ -153,7 +153,11 @@ def _choose(
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps:
         pairs = constraint_pairs(order, overrides)
-        better = improve(problem, segments, options.schedule_swaps, pairs, lambda f: check(0.85 + 0.05 * f, "swapping"))
+        # a break before the first of several ops holds as long as they keep their order
+        listed = {n for o in overrides if o.kind in ("epoch_break", "chip_break") for n in o.matches(order)}
+        better = improve(
+            problem, segments, options.schedule_swaps, pairs, lambda f: check(0.85 + 0.05 * f, "swapping"), listed
+        )
         problem, segments = better.problem, list(better.segments)
     return problem, segments, name, diagnostics
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tbuda_lab.core.placer.policies.optimal import Optimal, weighed
 from tbuda_lab.core.placer.problem import Problem
@@ -45,16 +45,17 @@ def improve(
     steps: int,
     pairs: Pairs = (),
     check: Callable[[float], None] = lambda fraction: None,
+    still: Collection[str] = (),
 ) -> Improved:
     """Local search by moves over the cuts between neighbouring epochs; the first that pays is made.
 
     steps: how many trials may be made real; the same input and steps give the same result, unless the time of the
-    problem is over before: then it is the best so far. Several chips are left alone: their cuts are the stages of a
-    pipeline.
+    problem is over before: then it is the best so far. still: ops that are not moved. Several chips are left alone:
+    their cuts are the stages of a pipeline.
     """
     if steps < 1 or len(segments) < 2 or len(problem.device.chips) > 1:
         return Improved(problem, tuple(segments))
-    return _Search(problem, segments, steps, pairs, check).run()
+    return _Search(problem, segments, steps, pairs, check, still).run()
 
 
 class _Search:
@@ -65,6 +66,7 @@ class _Search:
         steps: int,
         pairs: Pairs,
         check: Callable[[float], None],
+        still: Collection[str],
     ) -> None:
         self.problem, self.segments = problem, list(segments)
         self.steps = self.left = steps
@@ -72,7 +74,7 @@ class _Search:
         self.pairs, self.check = pairs, check
         self.policy = Optimal(problem, check)
         paired = sparse_pairs(problem.graph)
-        self.fixed = problem.breaks | problem.chip_breaks | set(paired) | set(paired.values())
+        self.fixed = problem.breaks | problem.chip_breaks | set(paired) | set(paired.values()) | set(still)
         self.tried: set[object] = set()
 
     @property
