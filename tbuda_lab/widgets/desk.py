@@ -172,6 +172,8 @@ class Desk:
         else:
             before, after = effect.total_cycles
             answer(view, True, f"{label}: {before:,} → {after:,} cycles over all epochs")
+            if content.get("echo") is True:  # the page's user wants each edit in the notebook's log
+                print(*(c.python() for c in commands), sep="\n", flush=True)
         finally:
             self._end()
 

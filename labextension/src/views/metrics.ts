@@ -1,7 +1,9 @@
 /** The few numbers that say how good a placement is. */
 import { grouped, h, percent, short } from './dom.js';
 import { Ops } from './ops.js';
+import { onPreferences } from './preferences.js';
 import type { Store } from './store.js';
+import { clockText, inMicroseconds, longTime, shortTime } from './units.js';
 
 export class Metrics {
   readonly element = h('div', { class: 'tb-metrics', 'data-tb-view': 'metrics' });
@@ -10,7 +12,7 @@ export class Metrics {
   constructor(private readonly store: Store) {
     this.stops.push(store.on('frame', key => {
       if (key === 'ops' || key === 'summary') this.render();
-    }));
+    }), onPreferences(() => this.render()));
     this.render();
   }
 
@@ -30,7 +32,8 @@ export class Metrics {
       const mean = ops.slowest.reduce((n, c, e) => n + c * busy[e]!, 0) / Math.max(1, ops.slowest.reduce((n, c) => n + c, 0));
       add('ops', grouped(ops.count), 'ops', 'ops on the grid');
       add('epochs', String(ops.epochs), 'epochs', 'netlist graphs, one after the other on a chip');
-      add('cycles', short(ops.total), 'cycles / input', `${grouped(ops.total)} cycles per input, estimated`);
+      add('cycles', shortTime(ops.total, ops.clock), inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'cycles / input',
+        `${longTime(ops.total, ops.clock)} per input, estimated`);
       if (ops.total > 0) {
         add('rate', short(ops.clock / ops.total), 'inputs / s', `at ${short(ops.clock)}Hz, estimated`);
       }

@@ -153,7 +153,7 @@ export class Store {
 
   /** To the next or previous epoch, as far as there is one. */
   stepEpoch(by: number): void {
-    const count = Number(this.frames.get('ops')?.column('epoch_ops').length ?? 0);
+    const count = this.frames.get('ops')?.column('epoch_ops').length ?? 0;
     if (count) this.setEpoch(Math.max(0, Math.min(count - 1, this.epoch + by)));
   }
 
@@ -191,8 +191,9 @@ export class Store {
 
   /** Asks the kernel for an edit; the answer comes as the topic `answer`, the new placement as frames. */
   ask(message: Record<string, unknown>): void {
-    const later = message['type'] === 'edit' && preferences().compile === 'manual';
-    this.host.send(later ? { ...message, compile: 'manual' } : message);
+    const { compile, echo } = preferences();
+    const edit = message['type'] === 'edit';
+    this.host.send({ ...message, ...(edit && compile === 'manual' && { compile }), ...(edit && echo && { echo }) });
     this.emit('asked', String(message['type']));
   }
 

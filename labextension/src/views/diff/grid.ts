@@ -56,7 +56,9 @@ export function drawSide(data: DiffData, { side, epoch, delta, dark }: Shown): S
     return [col * CELL_W + 1.5, y + 1.5, wide * CELL_W - 3, tall - 3];
   };
   const members = data.ofEpoch(side, epoch).filter(op => data.get(side, 'rows', op) > 0);
-  for (const op of members) plane.append(tile(data, side, op, place(data.box(side, op)), delta ? deltaPaint(data.ratio(op), dark) : null));
+  const tiles = svg('g', { role: 'listbox', 'aria-label': 'Ops' });
+  plane.append(tiles);
+  for (const op of members) tiles.append(tile(data, side, op, place(data.box(side, op)), delta ? deltaPaint(data.ratio(op), dark) : null));
   if (delta) plane.append(...ghosts(data, side, epoch, place));
   return root;
 }
@@ -80,7 +82,7 @@ function tile(data: DiffData, side: Side, op: number, [x, y, w, hgt]: [number, n
   const kinds = data.classes(op);
   const said = kinds.length ? kinds.join(', ') : 'as before';
   const group = svg('g', {
-    class: `tb-tile tb-diff-tile ${kinds[0] ? `tb-d-${kinds[0]}` : 'tb-d-same'}`, 'data-tb-op': name, role: 'listitem', tabindex: -1,
+    class: `tb-tile tb-diff-tile ${kinds[0] ? `tb-d-${kinds[0]}` : 'tb-d-same'}`, 'data-tb-op': name, role: 'option', tabindex: -1,
     'data-tb-change': kinds.join(' '), 'aria-label': `${name}, ${said}, ${data.text(side, op)}, cycles ${signed(data.ratio(op)) || 'not comparable'}`
   });
   const body = svg('rect', { class: 'tb-body', x, y, width: w, height: hgt, rx: 4 });

@@ -1,8 +1,9 @@
 /** One epoch as SVG: rulers, cores, harvested rows, op rectangles. */
-import { elide, short, svg } from '../dom.js';
+import { elide, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
+import { saidTime, shortTime } from '../units.js';
 import { drawAbsent, drawShared } from './overlap.js';
 
 const CELL_W = 74;
@@ -82,7 +83,7 @@ export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, 
   plane.append(svg('path', { class: 'tb-lattice', d: lattice.join('') }));
   const absent = drawAbsent(ops, rows.top, cell, CELL_H);
   if (absent) plane.append(absent);
-  const tiles = svg('g', { class: 'tb-tiles', role: 'list' });
+  const tiles = svg('g', { class: 'tb-tiles', role: 'listbox', 'aria-label': 'Ops', 'aria-multiselectable': 'true' });
   for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full));
   plane.append(tiles, ...drawShared(ops, epoch, rows.top, cell, CELL_H));
   for (const { y, row } of rows.strips) {
@@ -104,8 +105,8 @@ function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full
   const name = ops.name[op]!;
   const limits = ops.isBottleneck(op);
   const group = svg('g', {
-    class: `tb-tile${limits ? ' tb-limits' : ''}`, 'data-tb-op': name, role: 'listitem', tabindex: -1,
-    'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${short(ops.get('cycles', op))} cycles${limits ? ', limits the epoch' : ''}`
+    class: `tb-tile${limits ? ' tb-limits' : ''}`, 'data-tb-op': name, role: 'option', tabindex: -1,
+    'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${saidTime(ops.get('cycles', op), ops.clock)}${limits ? ', limits the epoch' : ''}`
   });
   group.style.setProperty('--tile-text', paint.text);
   group.append(svg('rect', { class: 'tb-body', x, y, width: w, height: hgt, rx: 5, fill: paint.fill, stroke: paint.edge }));
@@ -123,7 +124,7 @@ function words(
 ): void {
   const room = Math.floor((w - 6) / 6.6);
   const label = fitting(ops.name[op]!, room);
-  const cycles = `${limits ? '▲ ' : ''}${short(ops.get('cycles', op))}`;
+  const cycles = `${limits ? '▲ ' : ''}${shortTime(ops.get('cycles', op), ops.clock)}`;
   const lines: [string, string][] = [];
   if (full) {
     wrapped(ops.name[op]!, room, Math.max(1, Math.floor((hgt - 22) / 13))).forEach(line => lines.push([line, 'tb-name']));

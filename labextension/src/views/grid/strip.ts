@@ -1,7 +1,8 @@
 /** The film strip: every epoch as a small grid with a bar for its cycles. */
-import { h, short, svg } from '../dom.js';
+import { h, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
+import { saidTime, shortTime } from '../units.js';
 import { paintOf, Rows } from './draw.js';
 
 const W = 7;
@@ -23,12 +24,12 @@ export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch:
       }));
     }
     const cycles = ops.slowest[epoch]!;
-    const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${members.length} ops, ${short(cycles)} cycles`;
+    const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${members.length} ops, ${saidTime(cycles, ops.clock)}`;
     return h('button', {
       type: 'button', class: 'tb-frame', 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
       onclick: () => choose(epoch)
     }, picture, h('span', { class: 'tb-frame-bar' }, h('i', { style: `width:${(100 * cycles) / most}%` })),
-      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', short(cycles)));
+      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', shortTime(cycles, ops.clock)));
   });
 }
 

@@ -1,5 +1,5 @@
 /** The core grid of one epoch, with the film strip of all epochs above it. */
-import { grouped, h, percent } from '../dom.js';
+import { h, percent } from '../dom.js';
 import { open } from '../dialog.js';
 import { EditBar } from '../editbar.js';
 import { NetlistText } from '../netlist.js';
@@ -9,6 +9,7 @@ import type { ColourBy, Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
+import { longTime } from '../units.js';
 import { Card } from './card.js';
 import { cellWidth, drawEpoch, shortName } from './draw.js';
 import { Editor } from './edit.js';
@@ -184,7 +185,7 @@ export class GridView {
       h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       h('span', {}, `${ops.ofEpoch('ops', epoch)} ops`),
-      h('span', {}, `${grouped(ops.slowest[epoch]!)} cycles`),
+      h('span', {}, longTime(ops.slowest[epoch]!, ops.clock)),
       h('span', { title: 'cores with an op' }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
       h('span', { title: 'sum of cores × cycles over all cores × epoch cycles' }, `${percent(ops.ofEpoch('busy', epoch))} busy`),
       slowest === undefined ? '' : h('button', {

@@ -16,7 +16,7 @@ export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolea
   const rows = new Rows(ops.physical, ops.harvested, CELL_H, STRIP);
   const w = ops.cols * CELL_W;
   const root = svg('svg', {
-    class: 'tb-cores tb-heat', viewBox: `0 0 ${LEFT + w + 4} ${TOP + rows.height + 4}`, role: 'list', preserveAspectRatio: 'xMidYMin meet',
+    class: 'tb-cores tb-heat', viewBox: `0 0 ${LEFT + w + 4} ${TOP + rows.height + 4}`, role: 'listbox', 'aria-multiselectable': 'true', preserveAspectRatio: 'xMidYMin meet',
     'aria-label': `L1 of epoch ${epoch}: ${ops.rows} rows by ${ops.cols} columns`
   });
   const plane = svg('g', { transform: `translate(${LEFT} ${TOP})` });
@@ -38,7 +38,7 @@ export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolea
     const paint = loadPaint(fill, dark);
     const [width, height] = [wide * CELL_W - 3, tall - 3];
     const group = svg('g', {
-      class: 'tb-tile', 'data-tb-op': ops.name[op]!, 'data-tb-fill': fill.toFixed(4), role: 'listitem', tabindex: -1,
+      class: 'tb-tile', 'data-tb-op': ops.name[op]!, 'data-tb-fill': fill.toFixed(4), role: 'option', tabindex: -1,
       'aria-label': `${ops.name[op]!}: ${bytes(data.used(at))} of every core, ${percent(fill)}`
     });
     group.style.setProperty('--tile-text', paint.text);

@@ -103,12 +103,12 @@ export class MemoryView {
       const fullest = members.map(op => data.indexOf.get(ops.name[op]!)).filter(op => op !== undefined)
         .reduce((best, op) => (best < 0 || data.used(op) > data.used(best) ? op : best), -1);
       const wanted = data.indexOf.has(this.chosen) ? this.chosen : (data.names[fullest] ?? '');
-      this.body.replaceChildren(h('div', { class: 'tb-heat-box' }, drawHeat(ops, data, epoch, isDark())), h('div', { class: 'tb-core-box' }, core(data, wanted)));
+      this.body.replaceChildren(h('div', { class: 'tb-heat-box' }, drawHeat(ops, data, epoch, isDark())), h('div', { class: 'tb-core-box', tabindex: 0 }, core(data, wanted)));
     } else {
       const live = store.edits !== null && !store.edits.busy;
       this.body.replaceChildren(
         h('div', { class: 'tb-lane-box' }, lanes(data, this.chip, epoch), legend()),
-        h('div', { class: 'tb-core-box' }, queueCard(data, this.chosen, epoch, live ? channel => this.put(this.chosen, channel) : null)));
+        h('div', { class: 'tb-core-box', tabindex: 0 }, queueCard(data, this.chosen, epoch, live ? channel => this.put(this.chosen, channel) : null)));
     }
     this.mark();
   }

@@ -1,6 +1,7 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
 import { h } from '../dom.js';
 import { Ops } from '../ops.js';
+import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
@@ -145,7 +146,7 @@ export class TableView {
 
   private follow(scroll: boolean): void {
     const { ops } = this;
-    if (ops && scroll) this.reveal(ops.matcher.find(this.store.selection.names));
+    if (ops && scroll && preferences().follow) this.reveal(ops.matcher.find(this.store.selection.names));
     this.render();
   }
 
