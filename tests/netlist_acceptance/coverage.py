@@ -8,7 +8,8 @@ from __future__ import annotations
 
 Test = tuple[str, str]
 
-OPS, FEATURES, PROGRAMS, TILES, FILES = "test_ops", "test_features", "test_programs", "test_tiles", "test_files"
+OPS, CORES, FEATURES = "test_ops", "test_cores", "test_features"
+PROGRAMS, TILES, FILES = "test_programs", "test_tiles", "test_files"
 
 _UNARY, _BINARY = (OPS, "test_unary"), (OPS, "test_binary_with_a_broadcast_and_relu")
 _QUANT, _SPARSE = (OPS, "test_quantisation"), (OPS, "test_sparse_matmul")
@@ -18,7 +19,7 @@ OP_TYPES: dict[str, Test] = {
     **dict.fromkeys(("add", "subtract", "multiply", "maximum"), _BINARY),
     **dict.fromkeys(("quantization", "requantization", "dequantization"), _QUANT),
     "gelu_derivative": (OPS, "test_gelu_derivative"), "dropout": (OPS, "test_dropout_keeps_the_mean"),
-    "ethernet_datacopy": (OPS, "test_datacopy_over_ethernet"), "matmul": (OPS, "test_matmul"),
+    "ethernet_datacopy": (CORES, "test_datacopy_over_ethernet"), "matmul": (OPS, "test_matmul"),
     "reduce": (FEATURES, "test_reductions"), "splice": (OPS, "test_splice_of_ublocks"),
     "embedding": (OPS, "test_embedding"), "tilizer": (OPS, "test_tilizer_reads_rows"),
     "depthwise": (OPS, "test_depthwise"), "topk": (OPS, "test_topk"),
@@ -28,16 +29,16 @@ OP_TYPES: dict[str, Test] = {
 _PLACEMENT = (FEATURES, "test_attributes_of_placement")
 _RELU = (OPS, "test_binary_with_a_broadcast_and_relu")
 _REDUCE, _TOPK = (OPS, "test_reduce_max"), (OPS, "test_topk")
-_ETHERNET, _SPLICE = (OPS, "test_datacopy_over_ethernet"), (OPS, "test_splice_of_ublocks")
+_ETHERNET, _SPLICE = (CORES, "test_datacopy_over_ethernet"), (OPS, "test_splice_of_ublocks")
 ATTRIBUTES: dict[str, Test] = {
     "m_k": (OPS, "test_matmul"), "u_kt": (OPS, "test_matmul"), "bias": (OPS, "test_matmul_bias_gelu_relu"),
     "accumulate": (OPS, "test_matmul_accumulates_z"), "z": (OPS, "test_matmul_accumulates_z"),
     "sfpu_op": (TILES, "test_other_functions_after_a_matmul"), "l1_acc": (OPS, "test_matmul"),
     "min_buffer_input": _PLACEMENT, "kernel_broadcast": _PLACEMENT, "kernel_broadcast_per_t": _PLACEMENT,
     "single_tile": _PLACEMENT, "relu_en": _RELU, "relu_threshold": _RELU, "relu_mode": (OPS, "test_relu_that_caps"),
-    "vector": (OPS, "test_vector_modes"), "approximate_mode": _PLACEMENT, "sfpu_execution_thread": _PLACEMENT,
-    "stoch_rnd_mode": (OPS, "test_stochastic_rounding_is_seeded_and_close"), "srnd_fpu_en": (
-        OPS, "test_stochastic_rounding_is_seeded_and_close"),
+    "vector": (CORES, "test_vector_modes"), "approximate_mode": _PLACEMENT, "sfpu_execution_thread": _PLACEMENT,
+    "stoch_rnd_mode": (CORES, "test_stochastic_rounding_is_seeded_and_close"), "srnd_fpu_en": (
+        CORES, "test_stochastic_rounding_is_seeded_and_close"),
     "dim": _REDUCE, "type": (FEATURES, "test_reductions"),
     **dict.fromkeys(("identity", "num_index_tiles", "num_sparse_tiles", "sparse_tile_ptr_bits",
                      "sparse_ublock_idx_bits", "fracture_factor", "act_t", "num_nz_strips"), _SPARSE),
@@ -60,7 +61,7 @@ TMS: dict[str, Test] = {
 _FLOATS, _WORDS = (FEATURES, "test_every_float_format_through_every_kind_of_op"), (OPS, "test_integers_and_words_pass")
 FORMATS: dict[str, Test] = {
     **dict.fromkeys(("Float32", "Float16", "Float16_b", "Bfp8", "Bfp8_b", "Bfp4", "Bfp4_b", "Bfp2", "Bfp2_b"), _FLOATS),
-    "Lf8": (OPS, "test_eight_bit_floats"), "Fp8_e4m3": (OPS, "test_eight_bit_floats"),
+    "Lf8": (CORES, "test_eight_bit_floats"), "Fp8_e4m3": (CORES, "test_eight_bit_floats"),
     **dict.fromkeys(("Int8", "UInt8", "Int32", "RawUInt8", "RawUInt16", "RawUInt32"), _WORDS), "UInt16": _TOPK,
 }
 
@@ -82,18 +83,18 @@ INSTRUCTIONS: dict[str, Test] = {
 
 _STREAM = (FEATURES, "test_three_epochs_of_several_inputs_with_a_ram_between")
 QUEUE_FIELDS: dict[str, Test] = {
-    "input": _STREAM, "input_tms": (OPS, "test_queue_with_tms_on_its_way_in"),
+    "input": _STREAM, "input_tms": (CORES, "test_queue_with_tms_on_its_way_in"),
     "alias": (PROGRAMS, "test_a_view_of_a_ram"), "type": _STREAM, "entries": _STREAM, "grid_size": _SPARSE,
-    "t": _SLICES, "mblock": _SLICES, "ublock": (OPS, "test_fused_on_several_cores_and_slices"),
+    "t": _SLICES, "mblock": _SLICES, "ublock": (CORES, "test_fused_on_several_cores_and_slices"),
     "ublock_order": (OPS, "test_transposed_grid_and_column_order"), "tile_dim": (OPS, "test_tiny_tiles"), "df": _FLOATS,
-    "layout": (OPS, "test_tilizer_reads_rows"), "target_device": (OPS, "test_instances_on_two_chips"),
+    "layout": (OPS, "test_tilizer_reads_rows"), "target_device": (CORES, "test_instances_on_two_chips"),
     "loc": (FEATURES, "test_host_queues_in_all_spellings"), "dram": _STREAM,
     "host": (FEATURES, "test_host_queues_in_all_spellings"), "read_ports": (FILES, "test_loosely_written_text"),
     "write_ports": (FILES, "test_loosely_written_text"),
 }
 OP_FIELDS: dict[str, Test] = {
     "type": _UNARY, "grid_loc": _STREAM, "grid_size": (OPS, "test_matmul"), "inputs": _UNARY,
-    "forked_dram_inputs": (OPS, "test_forked_inputs_read_the_same"),
+    "forked_dram_inputs": (CORES, "test_forked_inputs_read_the_same"),
     "gradient_op": (PROGRAMS, "test_gradients_accumulate"), "untilize_output": (OPS, "test_untilized_output"),
     "grid_transpose": (OPS, "test_transposed_grid_and_column_order"), "overlay_size": _PLACEMENT,
     "t": _SLICES, "mblock": _SLICES, "ublock": (OPS, "test_matmul"), "tile_dim": (TILES, "test_eltwise"),
