@@ -293,6 +293,21 @@ describe('gestures of the grid', () => {
     expect(host.sent.at(-1)).toMatchObject({ type: 'edit', do: 'move', op: name, start: [1, 0] });
   });
 
+  it('moves all selected ops by keys', () => {
+    const members = [op, ops.byEpoch[0]!.find(i => i !== op)!];
+    store.select(members.map(i => ops.name[i]!), 'test');
+    const group = new Group(ops, members, 0);
+    const free = Array.from({ length: ops.rows - 1 }, (_, k) => k + 1).find(d => group.legal(d, 0));
+    press('m');
+    press('ArrowDown');
+    press('Enter');
+    if (free === undefined) expect(host.sent).toEqual([]);
+    else {
+      expect((host.sent.at(-1) as { edits: { start: number[] }[] }).edits.map(e => e.start)).toEqual(
+        members.map(i => [ops.get('row', i) + free, ops.get('col', i)]));
+    }
+  });
+
   it('has keys for everything else', () => {
     store.select([name], 'test');
     const does = (letter: string, expected: Record<string, unknown>, more: KeyboardEventInit = {}) => {

@@ -39,7 +39,7 @@ export const KEYS: readonly Binding[] = [
   { action: 'shrink', chords: ['['], does: 'next smaller legal shape', scope: 'grid', group: 'Edit', edits: true },
   { action: 'grow-rows', chords: ['Alt+]'], does: 'more rows, as many columns', scope: 'grid', group: 'Edit', edits: true },
   { action: 'shrink-rows', chords: ['Alt+['], does: 'fewer rows, as many columns', scope: 'grid', group: 'Edit', edits: true },
-  { action: 'move', chords: ['M'], does: 'move: arrows among legal places, T turns, Enter puts down, Esc cancels', scope: 'grid', group: 'Edit', edits: true },
+  { action: 'move', chords: ['M'], does: 'move the op, or all selected: arrows among legal places, T turns, Enter puts down, Esc cancels', scope: 'grid', group: 'Edit', edits: true },
   { action: 'later', chords: ['Alt+ArrowRight'], does: 'into the next epoch', scope: 'grid', group: 'Edit', edits: true },
   { action: 'earlier', chords: ['Alt+ArrowLeft'], does: 'into the previous epoch', scope: 'grid', group: 'Edit', edits: true },
   { action: 'break', chords: ['B'], does: 'new epoch from here', scope: 'both', group: 'Edit', edits: true },

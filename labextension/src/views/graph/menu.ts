@@ -48,7 +48,10 @@ export class NodeMenu {
     const frame = this.store.frames.get('ops');
     if (event.shiftKey || !edits || !frame || this.area.dataset['tbStage'] !== 'lowered') return;
     const ops = new Ops(frame);
-    const name = (event.target as Element).closest<HTMLElement>('[data-tb-op]')?.dataset['tbOp'];
+    // The key of the keyboard that asks for a menu: for the op that is selected.
+    const { names } = this.store.selection;
+    const byKey = event.button !== 2 && event.detail === 0 && names.length === 1 ? names[0] : undefined;
+    const name = (event.target as Element).closest<HTMLElement>('[data-tb-op]')?.dataset['tbOp'] ?? byKey;
     const edge = name === undefined ? this.edgeAt(event) : null;
     let title: string;
     let items: Item[];

@@ -2,7 +2,7 @@
 import type { Editor } from './edit.js';
 import { Ghost, type Picture } from './ghost.js';
 import type { Legal } from './legal.js';
-import { coresOf, placed, sizeOf, type Dragged } from './pictures.js';
+import { coresOf, Group, groupPlaced, placed, sizeOf, type Dragged } from './pictures.js';
 
 const WAYS: Record<string, [down: number, right: number]> = {
   ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]
@@ -13,6 +13,7 @@ export class KeyMove {
   private legal: Legal | null = null;
   private at: [number, number] = [0, 0];
   private picture: Picture | null = null;
+  private group: Group | null = null;
 
   constructor(private readonly editor: Editor) {}
 
@@ -25,7 +26,7 @@ export class KeyMove {
     if (!editor.ready || editor.dragging) return;
     const from = coresOf(editor.ops!, op);
     this.drag = { op, from, handle: 'se', grip: [0, 0], alt: false, turned: false };
-    this.legal = null;
+    this.legal = this.group = null;
     this.at = [from.row, from.col];
     editor.probe(op, legal => {
       if (this.drag?.op !== op) return;
@@ -35,9 +36,20 @@ export class KeyMove {
     });
   }
 
+  /** Several ops of an epoch, rigidly. */
+  startGroup(members: readonly number[], epoch: number): void {
+    const { editor } = this;
+    if (!editor.ready || editor.dragging) return;
+    this.drag = { op: members[0]!, from: coresOf(editor.ops!, members[0]!), handle: 'se', grip: [0, 0], alt: false, turned: false };
+    this.group = new Group(editor.ops!, members, epoch);
+    this.at = [0, 0];
+    this.draw();
+    editor.say(`moving ${members.length} ops together: arrows choose among places where all have room, Enter puts them down`);
+  }
+
   /** The exact answer came, or the grid was drawn anew. */
   refresh(): void {
-    if (this.drag && this.legal && this.editor.plane) this.draw();
+    if (this.drag && (this.legal ?? this.group) && this.editor.plane) this.draw();
   }
 
   stop(): void {
@@ -60,6 +72,9 @@ export class KeyMove {
       const { picture } = this;
       this.stop();
       if (picture?.edit) editor.store.ask({ type: 'edit', ...picture.edit });
+    } else if (this.group) {
+      if (!way) return false;
+      this.shift(this.group, way);
     } else if (event.key.toLowerCase() === 't') {
       drag.turned = !drag.turned;
       const near = this.legal?.nearestStart(sizeOf(drag), ...this.at);
@@ -78,13 +93,28 @@ export class KeyMove {
     return true;
   }
 
+  /** To the next place that way where all have room. */
+  private shift(group: Group, [down, right]: [number, number]): void {
+    const [d, r] = this.at;
+    const { rows, cols } = this.editor.ops!;
+    for (let k = 1; k < Math.max(rows, cols); k++) {
+      if (!group.legal(d + k * down, r + k * right)) continue;
+      this.at = [d + k * down, r + k * right];
+      break;
+    }
+    this.draw();
+  }
+
   private draw(): void {
-    const { editor, drag, legal } = this;
-    if (!drag || !legal || !editor.ops || !editor.geometry || !editor.plane) return;
-    const picture = placed({ ops: editor.ops, geometry: editor.geometry, legal }, drag, ...this.at);
+    const { editor, drag, legal, group } = this;
+    if (!drag || !editor.ops || !editor.geometry || !editor.plane || (!legal && !group)) return;
+    const picture = group
+      ? groupPlaced(editor.ops, group, drag.from, ...this.at)
+      : placed({ ops: editor.ops, geometry: editor.geometry, legal }, drag, ...this.at);
     this.picture = picture;
     const [x, y, w, h] = editor.geometry.box(picture.lands ?? picture.wanted);
-    editor.show(picture, editor.inView([x + w, y + h]), new Set([editor.ops.name[drag.op]!]));
+    const own = group ? group.members : [drag.op];
+    editor.show(picture, editor.inView([x + w, y + h]), new Set(own.map(op => editor.ops!.name[op]!)));
     editor.say(Ghost.words(picture, editor.exact.lines));
   }
 }

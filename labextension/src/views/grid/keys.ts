@@ -121,7 +121,11 @@ export class GridKeys {
       shrink: () => edit(i => grid.editor.grow(i, -1)),
       'grow-rows': () => edit(i => grid.editor.grow(i, 1, true)),
       'shrink-rows': () => edit(i => grid.editor.grow(i, -1, true)),
-      move: () => edit(i => this.moving.start(i)),
+      move: () => {
+        const several = ops.matcher.find(store.selection.names).filter(i => ops.epochOf(i) === store.epoch);
+        if (several.length > 1 && store.edits && !store.edits.busy) this.moving.startGroup(several, store.epoch);
+        else edit(i => this.moving.start(i));
+      },
       later: () => edit(i => store.ask({ type: 'edit', do: 'epoch', op: name, epoch: Math.min(ops.epochs - 1, ops.epochOf(i) + 1) })),
       earlier: () => edit(i => store.ask({ type: 'edit', do: 'epoch', op: name, epoch: Math.max(0, ops.epochOf(i) - 1) })),
       break: () => ask({ do: 'break', on: !has('epoch_break') }),

@@ -147,9 +147,13 @@ export function coresOf(ops: Ops, op: number): Cores {
   return { row: ops.get('row', op), col: ops.get('col', op), rows: ops.get('rows', op), cols: ops.get('cols', op) };
 }
 
-export function groupMoved({ ops, geometry }: Scene, group: Group, { from, grip }: Dragged, [x, y]: [number, number]): Picture {
-  const [row, col] = geometry.corner(x - grip[0], y - grip[1]);
-  const [down, right] = [row - from.row, col - from.col];
+export function groupMoved(scene: Scene, group: Group, drag: Dragged, [x, y]: [number, number]): Picture {
+  const [row, col] = scene.geometry.corner(x - drag.grip[0], y - drag.grip[1]);
+  return groupPlaced(scene.ops, group, drag.from, row - drag.from.row, col - drag.from.col);
+}
+
+/** A group shifted by rows and columns; `from`: where the op stands by which it is held. */
+export function groupPlaced(ops: Ops, group: Group, from: Cores, down: number, right: number): Picture {
   const good = group.legal(down, right);
   const [d, r] = good ? [down, right] : group.nearest(down, right);
   const lands = group.at(d, r);
