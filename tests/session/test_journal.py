@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -72,6 +73,58 @@ def test_one_command_a_line_with_sorted_keys(mlp, tmp_path):
         assert len(new) == 1 and '"resize"' in new[0]
     record = json.loads(lines[-1][2].strip(" ,"))
     assert list(record) == sorted(record) == ["do", "op", "size"]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_two_branches_merge_by_keeping_the_lines_of_both(traced, tmp_path, before):
+    """git's own merge is the judge; `before`: commands there were when the branches parted."""
+    graph, inputs = traced["mlp"]
+    ops = [node.name for node in Session(graph, inputs, "e300").graph("lowered").ops]
+
+    def edited(name: str, *edits) -> Session:
+        path = tmp_path / name
+        path.write_text((tmp_path / "base").read_text())
+        session = Session.open(path, graph, inputs)
+        session.apply(*edits)
+        return session
+
+    base = Session(graph, inputs, "e300")
+    base.save(tmp_path / "base")
+    if before:
+        base.apply(EpochBreak(ops[1]))
+    ours = edited("ours", ResizeOp(ops[0], (1, 1)))
+    theirs = edited("theirs", ResizeOp(ops[2], (1, 1)), SetUkt(ops[0], 1))
+    files = [str(tmp_path / n) for n in ("ours", "base", "theirs")]
+    done = subprocess.run(["git", "merge-file", "--union", "-p", *files], capture_output=True, check=True)
+    (tmp_path / "merged").write_bytes(done.stdout)
+    merged = Session.open(tmp_path / "merged", graph, inputs)
+    said = [s.label for s in (*base.history, *ours.history[before:], *theirs.history[before:])]
+    assert [s.label for s in merged.history] == said and len(said) == before + 2
+    merged.apply(EpochBreak(ops[2]))
+    json.loads((tmp_path / "merged").read_text())  # written again it is plain JSON
+    conflict = subprocess.run(["git", "merge-file", "-p", *files], capture_output=True)
+    if conflict.returncode:
+        (tmp_path / "conflict").write_bytes(conflict.stdout)
+        with pytest.raises(InputError, match="merge"):
+            Session.open(tmp_path / "conflict", graph, inputs)
+
+
+def test_checkpoints_come_back_with_their_states(bert, tmp_path):
+    """After a kernel restart: every checkpoint compiles to what it was, wherever undo and redo went meanwhile."""
+    path = bert.save(tmp_path / "a.buda.json")
+    ops = matmuls(bert)
+    bert.apply(ResizeOp(ops[0], (1, 1)))
+    bert.checkpoint("A")
+    bert.apply(EpochBreak(ops[2]))
+    bert.checkpoint("B")
+    bert.undo()
+    bert.undo()
+    bert.apply(ResizeOp(ops[1], (1, 1)))
+    again = Session.open(path, bert.model, bert.sample_inputs)
+    assert again.checkpoints == ("A", "B") and not again.future
+    for a, b in (("A", "B"), ("A", "now"), ("B", "now")):
+        assert again.diff(a, b) == bert.diff(a, b)
+    assert bert.diff("A", "B").changes
 
 
 def test_predicates_are_journaled_by_the_names_they_match(mlp, tmp_path):

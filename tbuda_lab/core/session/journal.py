@@ -3,22 +3,24 @@
 The file is plain JSON: a header, then `commands` in the order they were made; replaying them makes the same states. It
 is written to a temporary name and renamed. A file from elsewhere is data: commands are looked up in a table, their
 fields are checked, no path in it is opened.
+
+Commands are only ever added at the end, so two branches merge by keeping the lines of both (git: `*.buda.json
+merge=union` in `.gitattributes`); where both fix the same thing, the later line holds.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
 from tbuda_lab.core.device import ARCHS, BOARDS
-from tbuda_lab.core.errors import Diagnostic, InputError, OutputError, TbudaError
+from tbuda_lab.core.epochsim.files import replacing
+from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override
 from tbuda_lab.core.session.commands import COMMANDS, ClearOp, Command, SetOptions, SetOverride
@@ -61,17 +63,8 @@ class Journal:
     def write(self, history: History, resolve: Resolve) -> None:
         """Raises `OutputError` when the file cannot be written; an older one then stays as it is."""
         text = journal_text(self.header, history.log, resolve)
-        try:
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(name, self.path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+        with replacing(self.path) as file:
+            file.write(text)
 
 
 def journal_text(header: Header, log: list[Entry], resolve: Resolve) -> str:
@@ -165,6 +158,10 @@ def read_journal(path: Path) -> JournalFile:
 def parse_journal(text: str, name: str = "session") -> JournalFile:
     """A journal from its text; `name` stands in errors."""
     reader = _Reader(text, name)
+    marks = re.search(r"^(<{7} |={7}$|>{7} )", text, re.MULTILINE)
+    if marks:
+        line = text.count("\n", 0, marks.start()) + 1
+        reader.fail(line, "not JSON: a merge left its marks here", "keep the lines of both sides")
     head, commands = reader.document()
     if head.get("format") != FORMAT:
         reader.fail(1, f"format is {head.get('format')!r}", f"a session file has the format {FORMAT!r}")
@@ -339,7 +336,7 @@ class _Reader:
             commands.append((line, value))
             if self._peek(at) == ",":
                 at = self._expect(",", at)
-            elif self._peek(at) != "]":
+            elif self._peek(at) not in ("]", "{"):  # of two branches that each began the list, both first lines stay
                 self.fail(self._line(at), "a comma or the end of the commands is missing", "one command a line")
         return self._expect("]", at)
 
