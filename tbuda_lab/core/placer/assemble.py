@@ -7,9 +7,9 @@ the epochs that changed are worked out again.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement
+from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer.bounds import bounds
@@ -64,6 +64,17 @@ def rectangles(
     return ops, tuple(epochs)
 
 
+def place_queues(
+    problem: Problem, ops: Mapping[str, OpPlacement], overrides: Sequence[Override]
+) -> dict[str, QueuePlacement]:
+    """The queues of placed ops, with addresses. Raises `PlacementError` when they do not fit DRAM, `OverrideError` for
+    one that cannot go where asked."""
+    planner = QueuePlanner(
+        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides
+    )
+    return planner.run()
+
+
 def assemble(
     problem: Problem,
     segments: Sequence[Segment],
@@ -74,12 +85,13 @@ def assemble(
     chips: Sequence[int] | None = None,
     parts: Parts | None = None,
     limits: Bounds | None = None,
+    queues: Mapping[str, QueuePlacement] | None = None,
     check: Callable[[float, str], None] = lambda fraction, what: None,
 ) -> Placement:
     """The placement of chosen epochs.
 
     chips: of each epoch, chosen here by default. limits: bounds that hold for the problem, worked out by default.
-    check: called with (fraction, what is going on).
+    queues: of `place_queues`, if they are placed already. check: called with (fraction, what is going on).
 
     Raises `PlacementError` when queues do not fit DRAM or a link, `OverrideError` for one that cannot go where asked.
     """
@@ -89,9 +101,7 @@ def assemble(
     said = [*diagnostics, *pipeline_note(problem, segments, chips)]
     ops, epochs = rectangles(problem, segments, chips)
     check_reach(problem.graph, ops, problem.device)
-    queues = QueuePlanner(
-        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides
-    ).run()
+    placed = place_queues(problem, ops, overrides) if queues is None else dict(queues)
     check(0.98, "reporting")
     found = [parts.of(problem, segment) for segment in segments]
     for index, part in enumerate(found):
@@ -102,7 +112,7 @@ def assemble(
     return Placement(
         ops,
         epochs,
-        queues,
+        placed,
         dict(problem.models),
         problem.order,
         tuple(e.kernel_cycles for e in summary.epochs),

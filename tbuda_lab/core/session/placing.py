@@ -10,11 +10,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 
-from tbuda_lab.core.balancer.types import Bounds, OpModels, OpPlacement, Placement
+from tbuda_lab.core.balancer.types import Bounds, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.placer import Outcome, Parts, Problem, assemble, pins_and_breaks, rectangles, unmatched_targets
+from tbuda_lab.core.placer import (
+    Outcome,
+    Parts,
+    Problem,
+    assemble,
+    pins_and_breaks,
+    place_queues,
+    rectangles,
+    unmatched_targets,
+)
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
 from tbuda_lab.core.session.rework import Rework
 from tbuda_lab.core.session.sharing import share_placement
@@ -39,6 +48,7 @@ class Placed:
         self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
         self.overrides, self.policy = overrides, policy
         self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
+        self._queues: dict[str, QueuePlacement] | None = None
 
     @property
     def complete(self) -> bool:
@@ -60,6 +70,14 @@ class Placed:
             return self._placement.ops
         return rectangles(self.problem, self.segments, self.chips)[0]
 
+    def queues(self) -> Mapping[str, QueuePlacement]:
+        """All queues with their addresses. Raises what `placement` raises."""
+        if self._placement is not None:
+            return self._placement.queues
+        if self._queues is None:
+            self._queues = place_queues(self.problem, self.ops(), self.overrides)
+        return self._queues
+
     def placement(self) -> Placement:
         """Raises `PlacementError` when queues do not fit DRAM, `OverrideError` for one that cannot go where asked."""
         if self._placement is None:
@@ -72,7 +90,9 @@ class Placed:
                 chips=self.chips,
                 parts=self._parts,
                 limits=self._limits,
+                queues=self.queues(),
             )
+            self._queues = None
             self._placement = placement if self._base is None else share_placement(placement, self._base)
         return self._placement
 

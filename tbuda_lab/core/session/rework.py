@@ -307,32 +307,40 @@ class Rework:
         return None
 
     def _split(self, first: int, last: int, whole_fits: bool = False) -> list[Segment] | None:
-        """Two epochs: cut beside a touched op, or in the middle where the whole would fit too, else where the longest
-        run from the front ends."""
-        low, high = first, last
+        """Two epochs: cut beside a touched op, or in the middle where the whole would fit too; only where that gives
+        none, cut where the longest run from the front ends."""
+        cuts = {c for op in range(first, last) if op in self.changed for c in (op, op + 1)}
         if whole_fits:
-            low = (first + last) // 2
-        while high - low > 1 and not whole_fits:
+            cuts.add((first + last) // 2)
+        best: list[Segment] | None = None
+        for cut in sorted(c for c in cuts if first < c < last):
+            parts = self._halves(first, cut, last)
+            if parts is not None and (best is None or self._cost(parts) < self._cost(best)):
+                best = parts
+        if best is not None:
+            return best
+        low, high = first, last
+        while high - low > 1:
             middle = (low + high) // 2
             if self._fit(first, middle) is not None:
                 low = middle
             else:
                 high = middle
-        touched = [op for op in range(first, last) if op in self.changed]
-        cuts = {low, *(c for op in touched for c in (op, op + 1))}
-        best: list[Segment] | None = None
-        for cut in sorted(c for c in cuts if first < c < last):
-            parts = []
-            for a, b in ((first, cut), (cut, last)):
-                part = self._hold(a, b) or self._fit(a, b)
-                if part is None:
-                    break
-                parts.append(part)
-            if len(parts) == 2 and (best is None or self._cost(parts) < self._cost(best)):
-                best = parts
-        if best is None and first < low < last:
+        if low == first:
+            return None
+        best = self._halves(first, low, last)
+        if best is None:
             front = self._fit(first, low)
             rest = self._split(low, last) if last - low > 1 else None
             if front is not None and rest is not None:
                 best = [front, *rest]
         return best
+
+    def _halves(self, first: int, cut: int, last: int) -> list[Segment] | None:
+        parts = []
+        for a, b in ((first, cut), (cut, last)):
+            part = self._hold(a, b) or self._fit(a, b)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts

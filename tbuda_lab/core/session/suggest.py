@@ -42,7 +42,8 @@ class Suggestion:
 
 
 def suggestions(session: Questions, n: int) -> list[Suggestion]:
-    """The best `n` of at most `2 n + 8` edits that are tried; only what limits its epoch is worth resizing."""
+    """The best `n` of at most `2 n + 8` edits that are tried, most promising first; only what limits its epoch is worth
+    resizing. No more are tried once `n` are known that save what the next one promises."""
     placed = session.placed()
     promising: list[tuple[float, int, tuple[ResizeOp, ...]]] = []
     for index, segment in enumerate(placed.segments):
@@ -67,6 +68,8 @@ def suggestions(session: Questions, n: int) -> list[Suggestion]:
     promising.sort(key=lambda p: (-p[0], p[1], p[2][0].size))
     found: list[Suggestion] = []
     for gain, index, commands in promising[: 2 * n + 8]:
+        if len(found) >= n and sorted(s.gain for s in found)[-n] >= gain:
+            break
         try:
             effect = session.whatif(*commands, queues=False)
         except TbudaError:

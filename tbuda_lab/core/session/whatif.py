@@ -82,7 +82,7 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
 def _dram(placed: Placed) -> tuple[int, int, float]:
     """(queues, bytes of their buffers in DRAM, part of the fullest channel up to its last buffer's end)."""
     device = placed.problem.device
-    queues = placed.placement().queues.values()
+    queues = placed.queues().values()
     size, full = 0, 0.0
     for queue in queues:
         if queue.location == "dram":
