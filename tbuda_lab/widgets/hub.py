@@ -203,6 +203,10 @@ class Hub:
         ])
 
     # -- views -----------------------------------------------------------------------------------------------
+    def views_of(self, kind: str) -> list[Listener]:
+        """The views of a kind that are there."""
+        return [view for view in list(self._views) if getattr(view, "kind", "") == kind]
+
     def attach(self, view: Listener) -> None:
         self._views.add(view)
 

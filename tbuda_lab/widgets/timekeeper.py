@@ -138,7 +138,9 @@ def _need_tile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     keeper, cycle = keeper_of(hub), content.get("cycle")
     if keeper.found is not None and isinstance(cycle, (int, float)):
-        hub.send_frame(view, moment_frame(keeper.found.trace, int(cycle), keeper.rev))
+        frame = moment_frame(keeper.found.trace, int(cycle), keeper.rev)
+        for other in {view, *hub.views_of("grid")}:  # grids of other cells follow the playhead
+            hub.send_frame(other, frame)
 
 
 @answers("need_fills")

@@ -151,7 +151,10 @@ def test_every_op_of_a_good_run_is_good(session: Session) -> None:
     assert not checks.unchecked and checks.first_failure is None
     assert {c.op for c in checks.ops} == set(session.result.placement.ops)
     assert min(c.comparison.pcc for c in checks.ops) > 0.999
-    assert checks.stages["passed"] and min(c.pcc for c in checks.stages["passed"]) > 0.9999
+    outputs = {node.name for node in session.result.graph.outputs}
+    for stage in ("passed", "lowered"):
+        assert outputs <= {c.name for c in checks.stages[stage]}
+        assert min(c.pcc for c in checks.stages[stage]) > 0.9999
 
 
 def test_streamed_ops_are_put_together_before_they_are_compared() -> None:

@@ -89,6 +89,10 @@ def test_a_moment_says_what_a_search_finds(found: EpochTrace) -> None:
     inside = np.flatnonzero((trace.start <= cycle) & (cycle < trace.end))
     assert frame.columns["lane"].tolist() == trace.op[inside].tolist()
     assert frame.columns["kind"].tolist() == trace.kind[inside].tolist()
+    assert frame.text("op") == [trace.ops[i].name for i in trace.op[inside]]
+    cores = np.stack([frame.columns[c] for c in ("row", "col", "rows", "cols")], axis=1)
+    assert cores.tolist() == [list(trace.ops[i].cores) for i in trace.op[inside]]
+    assert frame.meta["epochs"] == [e.epoch for e in trace.epochs if e.start <= cycle < e.end]
 
 
 def test_static_tiles_are_few_and_cover_every_block(found: EpochTrace) -> None:
@@ -166,6 +170,19 @@ def test_a_page_asks_for_the_trace_and_then_for_tiles(session: Session) -> None:
     say(hub, page, {"type": "need_fills", "op": "nobody", "start": 0, "end": 50_000})
     say(hub, page, {"type": "need_fills", "op": op, "start": "0", "end": None})
     assert sum(m.get("key") == "fills" for m, _ in page.messages) == 1
+
+
+def test_grids_of_other_cells_get_the_moment_too(session: Session) -> None:
+    hub, page = asked(session)
+    grid, table = Page("ops"), Page("ops")
+    grid.kind, table.kind = "grid", "table"  # type: ignore[attr-defined]
+    hub.attach(grid)
+    hub.attach(table)
+    say(hub, page, {"type": "need_trace", "batch": 2})
+    keeper_of(hub).wait(120)
+    say(hub, page, {"type": "need_moment", "cycle": 30_000})
+    assert page.frames()["moment"].text("op") == grid.frames()["moment"].text("op")
+    assert "moment" not in table.frames() and "trace" not in grid.frames()
 
 
 def test_tiles_without_a_trace_are_no_answer(session: Session) -> None:

@@ -103,6 +103,7 @@ def checks_frame(checks: Checks) -> Frame:
     failed = [c.comparison.name for c in ops if not c.comparison.passes(checks.wanted)]
     meta = {
         "wanted": checks.wanted, "first": failed[0] if failed else "", "failed": len(failed),
+        "stages": {stage: min(c.pcc for c in found) for stage, found in checks.stages.items() if found},
         "unchecked": list(checks.unchecked)[:50], "worst": min((c.comparison.pcc for c in ops), default=1.0),
     }
     return Frame("checks", meta, columns, strings.table)

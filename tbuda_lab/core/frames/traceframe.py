@@ -130,13 +130,19 @@ def _time(values: np.ndarray) -> np.ndarray:
 
 
 def moment_frame(trace: Trace, cycle: int, rev: int = 0) -> Frame:
-    """What every lane that is active at `cycle` does: lane, input, kind, and the lane waited for (-1: none)."""
-    moment = trace.at(cycle)
+    """What every lane that is active at `cycle` does: lane, op and cores, input, kind, the lane waited for (-1: none).
+    meta `epochs`: those that run then."""
+    moment, strings = trace.at(cycle), Strings()
+    lanes = [trace.ops[i] for i in moment.op.tolist()]
     columns = {
+        "op": strings.column(op.name for op in lanes),
         "lane": moment.op.astype("<u4"), "input": moment.input.astype("<i4"), "kind": moment.kind.astype("u1"),
         "cause": moment.cause.astype("<i4"),
     }
-    return Frame("moment", {"cycle": cycle, "rev": rev}, columns)
+    for at, field in enumerate(("row", "col", "rows", "cols")):
+        columns[field] = np.array([op.cores[at] for op in lanes], dtype="<u2")
+    epochs = [e.epoch for e in trace.epochs if e.start <= cycle < e.end]
+    return Frame("moment", {"cycle": cycle, "rev": rev, "epochs": epochs}, columns, strings.table)
 
 
 def fills_frame(op: str, fills: Sequence[Fill], window: tuple[int, int], rev: int = 0) -> Frame:

@@ -12,7 +12,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer.streaming import unstream_tms
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.graph import TILE, Graph, Node
+from tbuda_lab.core.graph import TILE, Node
 from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.runner import Runner, elements
@@ -37,8 +37,9 @@ class OpCheck:
 
 @dataclasses.dataclass(frozen=True)
 class OpChecks:
-    """ops: in schedule order; unchecked: placed ops that there is no reference for. stages: for each stage after the
-    first, its nodes that have the name and shape of a node of the stage before, compared with it."""
+    """ops: in schedule order; unchecked: placed ops that there is no reference for. stages: what each stage after the
+    first has in common with the traced graph, compared with it: "passed" nodes of the same name and shape and the
+    outputs, "lowered" the outputs."""
 
     ops: tuple[OpCheck, ...]
     unchecked: tuple[str, ...]
@@ -75,14 +76,18 @@ def check_ops(
         if name in result.lowered.nodes and result.lowered[name].value is None
     }
     found: dict[str, OpCheck] = {}
+    leaving = {node.sources[0] for node in result.lowered.outputs}
+    left: dict[str, torch.Tensor] = {}
     for node, reference in evaluate_ops(result.lowered, inputs):
+        if node.name in leaving:
+            left[node.name] = reference
         if node.name in got:
             found[node.name] = _compared(node, reference.numpy(), _whole(result, node.name, got.pop(node.name)))
     schedule = [n for n in result.placement.schedule if n in result.placement.ops]
     return OpChecks(
         tuple(found[n] for n in schedule if n in found),
         tuple(n for n in schedule if n not in found),
-        {"passed": _stage(result.graph, result.passed, feed)},
+        _stages(result, feed, left),
         wanted,
     )
 
@@ -138,11 +143,26 @@ def _by_tile(values: np.ndarray) -> np.ndarray:
     return largest
 
 
-def _stage(before: Graph, after: Graph, feed: dict[str, torch.Tensor]) -> tuple[Comparison, ...]:
-    """Nodes of a stage that the one before has too, by name and shape."""
-    old, new = evaluate_nodes(before, feed), evaluate_nodes(after, feed)
+def _stages(
+    result: CompileResult, feed: dict[str, torch.Tensor], left: dict[str, torch.Tensor]
+) -> dict[str, tuple[Comparison, ...]]:
+    """left: what the lowered graph gives for the producers of its outputs, (z, R, C)."""
+    traced, passed = evaluate_nodes(result.graph, feed), evaluate_nodes(result.passed, feed)
+    shown = {node.name for node in (*result.passed.ops, *result.passed.outputs)}
+    lowered = {
+        b.name: dataclasses.replace(b, tms=()).decode(left[node.sources[0]].numpy())
+        for b, node in ((b, result.lowered[b.name]) for b in result.outputs)
+        if node.sources[0] in left
+    }
+    return {
+        "passed": _same(traced, {name: value for name, value in passed.items() if name in shown}),
+        "lowered": _same(traced, lowered),
+    }
+
+
+def _same(wanted: dict[str, torch.Tensor], got: dict[str, torch.Tensor]) -> tuple[Comparison, ...]:
     return tuple(
-        compare(name, old[name].float().numpy(), value.float().numpy())
-        for name, value in new.items()
-        if name in old and tuple(old[name].shape) == tuple(value.shape) and name in {n.name for n in after.ops}
+        compare(name, wanted[name].float().numpy(), value.float().numpy())
+        for name, value in got.items()
+        if name in wanted and tuple(wanted[name].shape) == tuple(value.shape)
     )

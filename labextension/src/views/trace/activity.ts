@@ -8,7 +8,7 @@ import type { Store } from '../store.js';
 import { isDark } from '../theme.js';
 import { Checks } from './checks.js';
 import { kindPaints, KINDS, patterns } from './paint.js';
-import { playheadOf, type Moment } from './shared.js';
+import { momentOf, playheadOf, type Moment } from './shared.js';
 
 const BAND = 12; // height of the band that says what a tile does
 const QUEUES = 8; // queues whose level is shown
@@ -30,6 +30,7 @@ export class Activity {
       store.on('frame', key => {
         if (key === 'live') this.reported();
         if (key === 'checks') this.checks();
+        if (key === 'moment') this.elsewhere();
       }));
   }
 
@@ -43,6 +44,15 @@ export class Activity {
     this.moment();
     this.progress();
     this.checks();
+  }
+
+  /** The timeline of another cell moved its playhead. */
+  private elsewhere(): void {
+    const head = playheadOf(this.store);
+    if (head.driven) return;
+    const moment = momentOf(this.store.frames.get('moment')!, this.store.epoch);
+    if (moment.epoch !== null) this.store.setEpoch(moment.epoch);
+    head.set(moment);
   }
 
   /** The grid goes along with the run from epoch to epoch; a person may look elsewhere meanwhile. */

@@ -55,6 +55,9 @@ export function compareCard(store: Store, op: string): HTMLElement | null {
     ['tiles', check.tiles.join(' × ')],
     ['first differing tile', check.tile ? `slice ${check.tile[0]}, row ${check.tile[1]}, column ${check.tile[2]}` : 'none']
   ];
+  const stages = Object.entries((frame.meta['stages'] as Record<string, number> | undefined) ?? {});
+  stages.push(['run', Number(frame.meta['worst'] ?? 1)]);
+  rows.push(['worst by stage', stages.map(([stage, pcc]) => `${stage} ${pcc.toFixed(4)}`).join(', ')]);
   const link = checks.first && checks.first !== op
     ? h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'first-failure', title: checks.first,

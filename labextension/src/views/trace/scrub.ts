@@ -3,7 +3,7 @@ import type { TraceModel } from './model.js';
 import type { Doing } from './shared.js';
 import type { Tiles } from './tiles.js';
 
-export function doingOf(model: TraceModel, lane: number, kind: number, input: number): Doing {
+function doingOf(model: TraceModel, lane: number, kind: number, input: number): Doing {
   return { op: model.ops[model.opOfLane[lane]!]!.name, cores: model.cores[lane]!, kind, input };
 }
 

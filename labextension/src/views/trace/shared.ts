@@ -1,4 +1,5 @@
 /** The cursor of the timeline, shared by the views of one store: what every op does at one cycle. */
+import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 
 /** What one lane does: the cores it stands on, the input it is at. */
@@ -17,6 +18,8 @@ export interface Moment {
 
 export class Playhead {
   moment: Moment | null = null;
+  /** Whether a timeline of this store moves it; otherwise moments come from a timeline elsewhere. */
+  driven = false;
   private readonly listeners = new Set<() => void>();
 
   set(moment: Moment | null): void {
@@ -28,6 +31,16 @@ export class Playhead {
     this.listeners.add(f);
     return () => this.listeners.delete(f);
   }
+}
+
+/** A moment as the kernel tells it; of several epochs at work the preferred one, if it is among them. */
+export function momentOf(frame: Frame, preferred: number): Moment {
+  const epochs = frame.meta['epochs'] as number[];
+  const [row, col, rows, cols, kind, input] = ['row', 'col', 'rows', 'cols', 'kind', 'input'].map(c => frame.column(c));
+  const doing = frame.text('op').map((op, i): Doing => ({
+    op, cores: [row![i]!, col![i]!, rows![i]!, cols![i]!], kind: kind![i]!, input: input![i]!
+  }));
+  return { cycle: Number(frame.meta['cycle']), epoch: epochs.includes(preferred) ? preferred : (epochs[0] ?? null), doing };
 }
 
 const HEADS = new WeakMap<Store, Playhead>();

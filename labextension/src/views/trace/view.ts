@@ -11,8 +11,8 @@ import { key, press, rowAt, wheel } from './gestures.js';
 import { label } from './labels.js';
 import { inSight, rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
 import { brushes, type Brushes } from './paint.js';
-import { doingOf, fromTiles } from './scrub.js';
-import { playheadOf, type Doing, type Playhead } from './shared.js';
+import { fromTiles } from './scrub.js';
+import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
 import { stallList } from './stalls.js';
 import { length, type Unit } from './time.js';
 import { Tiles } from './tiles.js';
@@ -62,6 +62,7 @@ export class TraceView {
   constructor(readonly store: Store) {
     this.asking = new Asking(store);
     this.playhead = playheadOf(store);
+    this.playhead.driven = true;
     this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c));
     this.scroller.append(this.labels);
     this.stage = h('div', {
@@ -403,7 +404,7 @@ export class TraceView {
       this.moved();
     }
     if (this.store.host.live) this.asking.moment(this.cycle);
-    else if (this.tiles) this.tell(this.cycle, fromTiles(model, this.tiles, this.cycle));
+    else if (this.tiles) this.tell({ cycle: this.cycle, epoch: model.epochAt(this.cycle, this.store.epoch), doing: fromTiles(model, this.tiles, this.cycle) });
     this.repaint();
   }
 
@@ -419,15 +420,13 @@ export class TraceView {
     const { model } = this;
     const frame = this.store.frames.get('moment');
     if (!model || !frame || this.cycle === null || Number(frame.meta['rev']) !== model.rev) return;
-    const [input, kind] = [frame.column('input'), frame.column('kind')];
-    this.tell(Number(frame.meta['cycle']), Array.from(frame.column('lane'), (lane, i) => doingOf(model, lane, kind[i]!, input[i]!)));
+    this.tell(momentOf(frame, this.store.epoch));
   }
 
-  private tell(cycle: number, doing: Doing[]): void {
-    const epoch = this.model!.epochAt(cycle, this.store.epoch);
-    if (epoch !== null) this.store.setEpoch(epoch);
-    this.playhead.set({ cycle, epoch, doing });
-    this.element.dataset['tbCycle'] = String(Math.round(cycle));
+  private tell(moment: Moment): void {
+    if (moment.epoch !== null) this.store.setEpoch(moment.epoch);
+    this.playhead.set(moment);
+    this.element.dataset['tbCycle'] = String(Math.round(moment.cycle));
   }
 
   play(): void {
