@@ -178,6 +178,19 @@ def test_a_view_in_a_tab_is_a_view(hub: Hub) -> None:
     assert len(pipe.sent) == count
 
 
+def test_an_edit_is_echoed_as_python_where_that_is_wanted(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = Pipe(open="view", session=hub.id)
+    capsys.readouterr()
+    pipe.say(type="edit", do="resize", op=OP, size=[2, 2])
+    pipe.until(lambda: pipe.of("edited"))
+    assert hub.desk is not None
+    hub.desk.wait(60)
+    assert capsys.readouterr().out == ""
+    pipe.say(type="edit", do="resize", op=OP, size=[2, 4], echo=True)
+    hub.desk.wait(60)
+    assert capsys.readouterr().out.strip() == f"pybuda.config.override_op_size({OP!r}, (2, 4))"
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

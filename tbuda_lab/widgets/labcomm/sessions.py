@@ -37,7 +37,9 @@ class SessionsFeed:
         self._send()
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Nobody listens any more. A second call changes nothing."""
+        if self._closed:
+            return
         self._closed = True
         self._forget()
         self._watches.clear()
