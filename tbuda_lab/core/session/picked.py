@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.options import Override
 from tbuda_lab.core.session.commands import target_text
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ def picked_by(session: Session, op: str) -> str:
     fixed = {o.kind: o for o in held}
     sentences: list[str] = []
     if "op_size" in fixed:
-        sentences.append(f"Its shape is the one you asked for ({_source(fixed['op_size'])}).")
+        sentences.append(f"Its shape is the one you asked for{_source(fixed['op_size'])}.")
     if "op_placement" in fixed:
-        sentences.append(f"Its place is pinned ({_source(fixed['op_placement'])}).")
+        sentences.append(f"Its place is pinned{_source(fixed['op_placement'])}.")
     others = sorted(fixed.keys() - {"op_size", "op_placement"})
     if others:
         sentences.append(f"Also fixed: {', '.join(others)}.")
@@ -43,6 +44,6 @@ def picked_by(session: Session, op: str) -> str:
     return " ".join(sentences)
 
 
-def _source(override: object) -> str:
-    target = getattr(override, "target", "")
-    return "by name" if isinstance(target, str) else f"by {target_text(target)}"
+def _source(override: Override) -> str:
+    """For how it was asked, unless simply by name."""
+    return "" if isinstance(override.target, str) else f", by {target_text(override.target)}"
