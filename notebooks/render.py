@@ -2,8 +2,8 @@
 
     python notebooks/render.py [NAME.ipynb ...]      (all of them by default; `make notebooks` does this)
 
-Views are stored as their static twins, so that GitHub, nbconvert and a reader without a kernel see them. What a notebook
-writes goes to a temporary folder.
+Views are stored as their static twins, so that GitHub, nbconvert and a reader without a kernel see them. What a
+notebook writes goes to a temporary folder.
 """
 
 from __future__ import annotations

@@ -9,12 +9,15 @@ from tbuda_lab.widgets import labcomm
 
 _VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView")
 _TRACE = ("RunTrace",)
-_LOOKS = {"ClusterView": "cluster_view", "DiffView": "diff_view", "MemoryView": "memory_view", "PassStepper": "pass_view"}
+_LOOKS = {
+    "ClusterView": "cluster_view", "DiffView": "diff_view", "MemoryView": "memory_view", "PassStepper": "pass_view",
+}  # fmt: skip
 _FILES = ("NetlistFile", "open_netlist")
+_IMAGES = ("ImageFile", "open_tti")
 _REPORT = ("report_html", "write_report")
 _EXPORTS = ("export_image", "export_report", "image_svg")
 
-__all__ = [*_VIEWS, *_TRACE, *_LOOKS, *_FILES, *_REPORT, *_EXPORTS]
+__all__ = [*_VIEWS, *_TRACE, *_LOOKS, *_FILES, *_IMAGES, *_REPORT, *_EXPORTS]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +29,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"tbuda_lab.widgets.{_LOOKS[name]}"), name)
     if name in _FILES:
         return getattr(importlib.import_module("tbuda_lab.widgets.netlist_file"), name)
+    if name in _IMAGES:
+        return getattr(importlib.import_module("tbuda_lab.widgets.image_file"), name)
     if name in _REPORT:
         return getattr(importlib.import_module("tbuda_lab.widgets.report"), name)
     if name in _EXPORTS:

@@ -53,7 +53,8 @@ def violations(page: Any, place: str) -> list[str]:
         """async place => {
           const { violations } = await window.axe.run(place, { resultTypes: ['violations'] });
           return violations.filter(v => ['serious', 'critical'].includes(v.impact)).flatMap(v =>
-            v.nodes.slice(0, 5).map(n => `${v.id}: ${n.html.slice(0, 160)} (${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''})`));
+            v.nodes.slice(0, 5).map(n =>
+              `${v.id}: ${n.html.slice(0, 160)} (${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''})`));
         }""", place)
     return list(found)
 

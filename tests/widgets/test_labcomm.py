@@ -291,6 +291,15 @@ def test_an_image_is_its_manifest_and_its_netlist(folder: Path) -> None:
     assert sorted(p.name for p in folder.rglob("*")) == before, "nothing is extracted"
 
 
+def test_an_image_in_a_notebook(folder: Path) -> None:
+    from tbuda_lab.widgets import open_tti
+
+    view = open_tti(tar(folder / "x.tti", image_files(folder)))
+    html = view.static().html
+    assert "Wormhole_B0" in html and "<svg" in html and "first" in html
+    assert repr(view) == "ImageFile('x.tti': 4 files)"
+
+
 def test_a_zip_is_an_image_too(folder: Path) -> None:
     files = image_files(folder)
     with zipfile.ZipFile(folder / "old.tti", "w") as archive:

@@ -8,8 +8,8 @@ export interface Preferences {
   units: 'cycles' | 'us';
   /** Selection in one view scrolls the others to it. */
   follow: boolean;
-  /** When an edit is compiled: on every pause of a drag, when it is dropped, or when Run is pressed. */
-  compile: 'live' | 'drop' | 'manual';
+  /** When an edit is compiled: when it is dropped, or when Run is pressed. */
+  compile: 'drop' | 'manual';
   /** Print the Python line of an edit into the notebook's log. */
   echo: boolean;
 }

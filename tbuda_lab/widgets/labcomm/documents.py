@@ -11,15 +11,14 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.netlistfile import netlist_frames
-from tbuda_lab.core.netlist.image import image_facts, read_image
+from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
 from tbuda_lab.core.session.state import State
+from tbuda_lab.widgets.image_file import image_frames
 from tbuda_lab.widgets.labcomm.target import Comm
 from tbuda_lab.widgets.labcomm.view import CommView
 from tbuda_lab.widgets.netlist_file import FileHub
-
-_FILES_SHOWN = 500
 
 
 def document_path(data: Mapping[str, Any]) -> Path:
@@ -43,17 +42,7 @@ def open_netlist(comm: Comm, data: Mapping[str, Any]) -> None:
 
 def open_image(comm: Comm, data: Mapping[str, Any]) -> None:
     """`{open: "image", path}`: manifest, files and the first netlist of a TTI archive."""
-    image = read_image(document_path(data))
-    frames = []
-    if image.netlists:
-        name, text = next(iter(image.netlists.items()))
-        frames = netlist_frames(netlists.loads(text, lenient=True, path=PurePosixPath(name).name), text)
-    facts = Frame("image", {
-        "facts": image_facts(image),
-        "files": [[m.name, m.size] for m in image.members[:_FILES_SHOWN]],
-        "more": max(0, len(image.members) - _FILES_SHOWN),
-    })
-    CommView(comm, FileHub([facts, *frames]))
+    CommView(comm, FileHub(image_frames(read_image(document_path(data)))))
 
 
 def open_journal(comm: Comm, data: Mapping[str, Any]) -> None:
