@@ -19,7 +19,7 @@ from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import profile_of
 from tbuda_lab.core.balancer.types import OpModels
-from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import Override
@@ -178,7 +178,10 @@ class _Mender:
     def _nops(self, state: _State, producer: int, reader: int) -> list[tuple[int, Spot]]:
         """Candidates of a nop that keep up with the epoch, fewest cores first, and where they find room."""
         segment = state.parts[0]
-        problem = self._with_nop(state.problem, segment, producer, reader)
+        try:
+            problem = self._with_nop(state.problem, segment, producer, reader)
+        except OverrideError:  # no nop can stand there
+            return []
         nop = segment.first + reader
         grid = CoreGrid(problem.device.rows, problem.device.cols)
         for op, row, (top, left, turned) in zip(
@@ -222,7 +225,10 @@ class _Mender:
                 return None
             value = {"dest": (name,), "port": action.port}
             edits = (Override("insert_queue", source, value, "placer"),)
-            problem = _regraphed(problem, _edited(problem, edits))
+            try:
+                problem = _regraphed(problem, _edited(problem, edits))
+            except OverrideError:  # no queue can stand there
+                return None
         elif action.kind == "nop":
             edits = (_nop(source, name),)
             problem = self._with_nop(problem, segment, action.producer, action.reader)
