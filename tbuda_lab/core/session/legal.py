@@ -14,7 +14,6 @@ from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import measure
 from tbuda_lab.core.session.placing import Placed
 
 LEGAL = np.dtype(
@@ -117,14 +116,14 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     segment = placed.segments[index]
     rows_of = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
     spot = segment.spots[number - segment.first]
-    _, _, load = measure(placed.problem, segment.first, segment.last, rows_of)
+    load, places = placed.epoch(index)
     now = placed.problem.tables[number].rows[rows_of[number]]
 
     span = (segment.first, segment.last)
     shapes = _shapes(problem, number, table, span, load)
-    where, output = problem.places(number, *span)
+    where, output = places[number]
     reads = placed.problem.dram_cores(number, where, output)[rows_of[number]]
-    limiters, ops = _epoch(problem, number, rows_of, span, load, int(reads), shapes)
+    limiters, ops = _epoch(problem, number, rows_of, places, load, int(reads), shapes)
     edges = _edges(problem, number, rows_of, span, shapes)
 
     busy = np.zeros((problem.device.rows, problem.device.cols), dtype=bool)
@@ -157,20 +156,20 @@ def _epoch(
     problem: Problem,
     op: int,
     rows: Mapping[int, int],
-    span: tuple[int, int],
+    places: Mapping[int, tuple[tuple[str, ...], str]],
     load: Load,
     reads: int,
     shapes: np.ndarray,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Fills in the columns that say what limits the op and its epoch; returns what their numbers mean. A shape with
     more cores at DRAM slows down all that use DRAM; `reads`: how many the op has now."""
-    where, output = problem.places(op, *span)
+    where, output = places[op]
     flat = shapes.reshape(-1)
     legal = np.flatnonzero(flat["row"] >= 0)
     best = flat["row"][legal]
     cores = load.dram_cores - reads + problem.dram_cores(op, where, output)[best]
     dividers = np.array([dram_divider(problem.device, int(n)) for n in cores], dtype=np.int64)
-    others = [(o, row, problem.places(o, *span)) for o, row in rows.items() if o != op]
+    others = [(o, row, places[o]) for o, row in rows.items() if o != op]
     work, kernel = 0.0, 0
     for other, row, _ in others:
         data = problem.tables[other].rows[row]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 
+from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.types import Bounds, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
@@ -49,6 +50,7 @@ class Placed:
         self.overrides, self.policy = overrides, policy
         self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
         self._queues: dict[str, QueuePlacement] | None = None
+        self._epochs: dict[int, tuple[Load, dict[int, tuple[tuple[str, ...], str]]]] = {}
 
     @property
     def complete(self) -> bool:
@@ -69,6 +71,17 @@ class Placed:
         if self._placement is not None:
             return self._placement.ops
         return rectangles(self.problem, self.segments, self.chips)[0]
+
+    def epoch(self, index: int) -> tuple[Load, dict[int, tuple[tuple[str, ...], str]]]:
+        """(load, by op over what its operands and its output move) of an epoch."""
+        found = self._epochs.get(index)
+        if found is None:
+            segment = self.segments[index]
+            rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+            places = {op: self.problem.places(op, segment.first, segment.last) for op in rows}
+            load = measure(self.problem, segment.first, segment.last, rows)[2]
+            found = self._epochs[index] = (load, places)
+        return found
 
     def queues(self) -> Mapping[str, QueuePlacement]:
         """All queues with their addresses. Raises what `placement` raises."""
