@@ -83,7 +83,7 @@ function tile(data: DiffData, side: Side, op: number, [x, y, w, hgt]: [number, n
   const said = kinds.length ? kinds.join(', ') : 'as before';
   const group = svg('g', {
     class: `tb-tile tb-diff-tile ${kinds[0] ? `tb-d-${kinds[0]}` : 'tb-d-same'}`, 'data-tb-op': name, role: 'option', tabindex: -1,
-    'data-tb-change': kinds.join(' '), 'aria-label': `${name}, ${said}, ${data.text(side, op)}, cycles ${signed(data.ratio(op)) || 'not comparable'}`
+    'data-tb-change': kinds.join(' ')
   });
   const body = svg('rect', { class: 'tb-body', x, y, width: w, height: hgt, rx: 4 });
   if (paint) {
@@ -96,8 +96,8 @@ function tile(data: DiffData, side: Side, op: number, [x, y, w, hgt]: [number, n
   const glyphs = kinds.map(k => GLYPHS[k]).join('');
   const share = data.delta(op) ? signed(data.ratio(op)) : '';
   const mark = share && w > 80 ? `${glyphs} ${share}` : glyphs;
-  group.append(svg('title', {}, `${name}: ${said}`), body,
-    svg('text', { class: 'tb-name', x: x + w / 2, y: y + hgt / 2 + (mark ? -1 : 4), 'text-anchor': 'middle' }, label));
-  if (mark) group.append(svg('text', { class: 'tb-sub', x: x + w / 2, y: y + hgt / 2 + 11, 'text-anchor': 'middle' }, mark));
+  group.append(svg('title', {}, `${name}: ${said}, ${data.text(side, op)}, cycles ${signed(data.ratio(op)) || 'not comparable'}`), body,
+    svg('text', { class: 'tb-name', 'aria-hidden': 'true', x: x + w / 2, y: y + hgt / 2 + (mark ? -1 : 4), 'text-anchor': 'middle' }, label));
+  if (mark) group.append(svg('text', { class: 'tb-sub', 'aria-hidden': 'true', x: x + w / 2, y: y + hgt / 2 + 11, 'text-anchor': 'middle' }, mark));
   return group;
 }

@@ -38,20 +38,19 @@ export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolea
     const paint = loadPaint(fill, dark);
     const [width, height] = [wide * CELL_W - 3, tall - 3];
     const group = svg('g', {
-      class: 'tb-tile', 'data-tb-op': ops.name[op]!, 'data-tb-fill': fill.toFixed(4), role: 'option', tabindex: -1,
-      'aria-label': `${ops.name[op]!}: ${bytes(data.used(at))} of every core, ${percent(fill)}`
+      class: 'tb-tile', 'data-tb-op': ops.name[op]!, 'data-tb-fill': fill.toFixed(4), role: 'option', tabindex: -1
     });
     group.style.setProperty('--tile-text', paint.text);
-    group.append(svg('title', {}, `${ops.name[op]!}\n${bytes(data.used(at))}, ${percent(fill)} of what buffers may use`),
+    group.append(svg('title', {}, `${ops.name[op]!}: ${bytes(data.used(at))} of every core, ${percent(fill)} of what buffers may use`),
       svg('rect', { class: 'tb-body', x: col * CELL_W + 1.5, y: y + 1.5, width, height, rx: 4, fill: paint.fill, stroke: paint.edge }));
     const room = Math.floor(width / 6);
     const full = shortName(ops.name[op]!);
     if (height > 44 || width > 60) {
-      group.append(svg('text', { class: 'tb-sub', x: col * CELL_W + 1.5 + width / 2, y: y + 1.5 + height / 2 - 2, 'text-anchor': 'middle' },
+      group.append(svg('text', { class: 'tb-sub', 'aria-hidden': 'true', x: col * CELL_W + 1.5 + width / 2, y: y + 1.5 + height / 2 - 2, 'text-anchor': 'middle' },
         elide(full.length <= room ? full : full.slice(full.indexOf('.') + 1), room)));
-      group.append(svg('text', { class: 'tb-name', x: col * CELL_W + 1.5 + width / 2, y: y + 1.5 + height / 2 + 10, 'text-anchor': 'middle' }, percent(fill)));
+      group.append(svg('text', { class: 'tb-name', 'aria-hidden': 'true', x: col * CELL_W + 1.5 + width / 2, y: y + 1.5 + height / 2 + 10, 'text-anchor': 'middle' }, percent(fill)));
     } else {
-      group.append(svg('text', { class: 'tb-name', x: col * CELL_W + 1.5 + width / 2, y: y + height / 2 + 5, 'text-anchor': 'middle' }, percent(fill)));
+      group.append(svg('text', { class: 'tb-name', 'aria-hidden': 'true', x: col * CELL_W + 1.5 + width / 2, y: y + height / 2 + 5, 'text-anchor': 'middle' }, percent(fill)));
     }
     plane.append(group);
   }
