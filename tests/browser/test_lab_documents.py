@@ -1,4 +1,4 @@
-"""Documents in JupyterLab: session files and images by double click, netlists by *Open With*, previews without kernel."""
+"""Documents in JupyterLab: session files and images by double click, netlists by *Open With*, or without a kernel."""
 
 from __future__ import annotations
 

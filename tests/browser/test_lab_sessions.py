@@ -1,4 +1,4 @@
-"""The extension around a small session: menu, status bar, sidebar, tabs, settings; a reload, a restart of the kernel."""
+"""The extension around a small session: menu, status bar, sidebar, tabs, settings; reload, restart of the kernel."""
 
 from __future__ import annotations
 
