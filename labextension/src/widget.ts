@@ -84,7 +84,7 @@ export function mountView(store: Store, name: string): { root: HTMLElement; disp
   };
   const stop = store.on('status', mark);
   mark();
-  root.addEventListener('tb-step-epoch', event => store.stepEpoch(Number((event as CustomEvent<number>).detail)));
+  root.addEventListener('tb-step-epoch', event => store.stepEpoch((event as CustomEvent<number>).detail));
   requestAnimationFrame(() => (root.dataset['tbDrawMs'] = (performance.now() - began).toFixed(0)));
   return {
     root,

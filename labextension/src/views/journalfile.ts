@@ -44,7 +44,7 @@ export class JournalFile implements View {
 
   private code(text: string, action: string): HTMLElement {
     return h('div', { class: 'tb-snippet' }, h('pre', { class: 'tb-code', tabindex: 0 }, text), h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': action, onclick: () => void navigator.clipboard?.writeText(text)
+      type: 'button', class: 'tb-button', 'data-tb-action': action, onclick: () => void (navigator.clipboard as Clipboard | undefined)?.writeText(text)
     }, 'Copy'));
   }
 }
