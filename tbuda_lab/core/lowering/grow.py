@@ -29,7 +29,7 @@ from tbuda_lab.core.lowering.hwops import (
     tile_shape,
 )
 
-MOST = 1.13
+MOST = 1.15
 """Rows grow at most by this factor."""
 
 WORTH = 0.02

@@ -8,6 +8,8 @@ and rectangles ask for on top is left out, so no placement in this order of ops 
 
 from __future__ import annotations
 
+import dataclasses
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -181,18 +183,47 @@ def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
     return problem.structure(first, reach), tuple(problem.order[op] in problem.breaks for op in range(first, reach))
 
 
+@dataclasses.dataclass
+class _Runs:
+    """By first op: (lengths, least cycles) of the runs from there; and what was worked out from them."""
+
+    runs: list[tuple[np.ndarray, np.ndarray]]
+    rest: dict[float, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+_known: weakref.WeakKeyDictionary[Problem, _Runs] = weakref.WeakKeyDictionary()
+
+
+def _least_runs(problem: Problem) -> _Runs:
+    """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
+    found = _known.get(problem)
+    if found is None:
+        relaxed = _NoPacking(problem)
+        alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        found = _Runs([])
+        for first in range(len(problem.order)):
+            key = alike_from(problem, first)
+            if key not in alike:
+                ends = relaxed.sweep(first)
+                alike[key] = np.array(list(ends), dtype=np.int64) - first, np.array(list(ends.values()))
+            found.runs.append(alike[key])
+        _known[problem] = found
+    return found
+
+
+def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
+    """(ops + 1,) cycles that all ops from each on take at least, with so many for every epoch on top."""
+    known = _least_runs(problem)
+    if per_epoch not in known.rest:
+        rest = np.full(len(known.runs) + 1, np.inf)
+        rest[-1] = 0.0
+        for first in range(len(known.runs) - 1, -1, -1):
+            lengths, cycles = known.runs[first]
+            rest[first] = (cycles + rest[first + lengths]).min(initial=np.inf) + per_epoch
+        known.rest[per_epoch] = np.where(np.isfinite(rest), rest, 0.0)
+    return known.rest[per_epoch]
+
+
 def no_packing(problem: Problem) -> int:
     """Least sum of limiter cycles over all ways to cut the schedule into epochs, by area and DRAM alone."""
-    relaxed = _NoPacking(problem)
-    n = len(problem.order)
-    least = np.full(n + 1, np.inf)
-    least[0] = 0.0
-    known: dict[tuple[object, ...], dict[int, float]] = {}
-    for first in range(n):
-        alike = alike_from(problem, first)
-        ends = known.get(alike)
-        if ends is None:
-            ends = known[alike] = {last - first: cycles for last, cycles in relaxed.sweep(first).items()}
-        for length, cycles in ends.items():
-            least[first + length] = min(least[first + length], least[first] + cycles)
-    return int(least[n]) if np.isfinite(least[n]) else 0
+    return int(least_rest(problem)[0])

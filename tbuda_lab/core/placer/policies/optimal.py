@@ -28,6 +28,7 @@ are free to be slow; but the limits are estimates, a larger batch lifts them, an
 
 _KERNEL_PARTS = (1.0, 0.5, 0.25)
 _TARGETS = 160
+_MORE = 10  # runs made real after the path is settled, in case another one is better than it was thought
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 
 
@@ -277,20 +278,29 @@ class Optimal:
             self.check(0.5 * first / max(1, n))
         budget = 60 + 3 * n
         slack: list[float] = []
+        sceptical, more = False, _MORE
         while True:
-            optimism = 1.0 + 0.5 * (float(np.median(slack)) if slack else 0.0)
+            optimism = 1.0 + (0.5 * float(np.median(slack)) if slack and not sceptical else 0.0)
             path = self._path(optimism, real_only=False)
             if not path:
                 self._explain()
             todo = [span for span in path if span not in self.real]
             if not todo:
-                break
+                if sceptical or optimism <= 1.0:
+                    break
+                sceptical = True  # now as if every bound could be kept, for a few runs more
+                continue
             for span in todo:
                 segment = self.realise(*span)
                 self.real[span] = segment
                 if segment is not None:
                     slack.append(weighed(segment) / max(1.0, self.bounds[span[0]][span[1]].cost) - 1.0)
                 budget -= 1
+                more -= sceptical
+            if more <= 0:
+                path = self._path(1.0, real_only=True)
+                if path:
+                    break
             self.check(0.5 + 0.4 * (1 - max(0, budget) / (60 + 3 * n)))
             if budget <= 0 or problem.late:
                 path = self._path(1.0, real_only=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
+from tbuda_lab.core.placer.bounds import least_rest
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import epoch_cost
+from tbuda_lab.core.placer.stages import SWITCH_CYCLES, epoch_cost
 
 
 class Surpassed(Exception):
@@ -19,18 +18,14 @@ class Watch:
     """A progress check that raises `Surpassed` once the epochs so far, and what the rest must cost at least, reach
     `limit` (cycles per input of the slowest chip).
 
-    The rest costs at least its area: the sum over its ops of the smallest cycles * cores, over the cores of a chip; and
+    The rest costs at least what the best cut of it into epochs would by area and DRAM alone (`bounds.least_rest`); and
     the slowest of n chips has at least an n-th of everything to do.
     """
 
     def __init__(self, problem: Problem, check: Callable[[float], None], limit: float) -> None:
         self._problem, self._check, self._spent = problem, check, 0.0
         self._limit = limit * len(problem.device.chips)
-        area = np.zeros(len(problem.order) + 1)
-        for op, table in enumerate(problem.tables):
-            rows = table.rows[problem.legal[table.signature]]
-            area[op] = float((rows["cycles"] * rows["cores"]).min()) / problem.cores
-        self._rest = np.cumsum(area[::-1])[::-1]
+        self._rest = least_rest(problem, SWITCH_CYCLES / problem.options.microbatch)
 
     def __call__(self, fraction: float) -> None:
         self._check(fraction)
