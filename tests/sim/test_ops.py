@@ -189,6 +189,25 @@ def test_topk(sort, k, out, grid):
     check(net, in1=places)
 
 
+@pytest.mark.parametrize("sort", ["max", "argmax"])
+@pytest.mark.parametrize("ram", [0, 1])
+def test_topk_beside_a_ram_that_serves_all_inputs(ram, sort):
+    net = one("topk", [(1, 1, 2)] * 2, (1, 1, 1), k=5, sort=sort, kreduce=0, m_k=1, u_kt=2, in_kinds={ram: "ram"},
+              fmts={1: "UInt16"}, fmt="UInt16" if sort == "argmax" else "Float32")
+    check(net, in1=np.stack([np.full((1, 32, 64), i) + np.arange(64) for i in range(2 - ram)]).astype(np.int32))
+
+
+def test_embedding_of_two_tables_by_indices_of_a_ram():
+    net = one("embedding", [(1, 2, 1), (1, 1, 1)], (1, 2, 1), num_indices=64, fmts={1: "RawUInt32"},
+              in_kinds={1: "ram"})
+    rng = np.random.default_rng(3)
+    indices = rng.integers(0, 64, (1, 1, 32, 32)).astype(np.int32)
+    indices[0, 0, 0, 3] = -1
+    tables = rng.uniform(-1, 1, (2, 1, 64, 32)).astype(np.float32)
+    got, _ = check(net, feeds={"in0": tables, "in1": indices})
+    assert not got["out"][:, 0, 3].any() and (got["out"][0] != got["out"][1]).any()
+
+
 def test_dropout_is_seeded_and_keeps_the_mean():
     net = one("dropout", [(1, 8, 8)], (1, 8, 8), p=0.25, seed=7, count=1)
     x = np.ones((1, 1, 256, 256), np.float32)

@@ -37,8 +37,10 @@ def topk(values: Array, indices: Array, k: int, columns_of_cores: int, out_colum
     The attribute `kreduce` chooses how the machine's sorting network is cut into passes; which values win does not
     depend on it, so it is no argument here.
 
-    values, indices: (n, z, R, C); the result (n, z, R, out_columns).
+    values, indices: (n, z, R, C), either with n = 1 when it serves all; the result (n, z, R, out_columns).
     """
+    if sort == "argmax" and len(values) != len(indices):
+        values, indices = np.broadcast_arrays(values, indices)
     n, z, rows, columns = values.shape
     parts = values.reshape(n, z, rows, columns_of_cores, columns // columns_of_cores)
     order = np.argsort(-parts, axis=-1, kind="stable")[..., :k]
