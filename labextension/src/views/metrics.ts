@@ -32,10 +32,12 @@ export class Metrics {
       const mean = ops.slowest.reduce((n, c, e) => n + c * busy[e]!, 0) / Math.max(1, ops.slowest.reduce((n, c) => n + c, 0));
       add('ops', grouped(ops.count), 'ops', 'ops on the grid');
       add('epochs', String(ops.epochs), 'epochs', 'netlist graphs, one after the other on a chip');
-      add('cycles', shortTime(ops.total, ops.clock), inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'cycles / input',
-        `${longTime(ops.total, ops.clock)} per input, estimated`);
-      if (ops.total > 0) {
-        add('rate', short(ops.clock / ops.total), 'inputs / s', `at ${short(ops.clock)}Hz, estimated`);
+      const moved = Number(frame.meta['total_limiter_cycles'] ?? ops.total);
+      add('cycles', shortTime(ops.total, ops.clock), inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'kernel cycles / input',
+        `${longTime(ops.total, ops.clock)} per input: the slowest kernel of every epoch, estimated`);
+      add('limiter', shortTime(moved, ops.clock), 'with data', `${longTime(moved, ops.clock)} per input with the way of the data through NoC, DRAM and links, estimated`);
+      if (moved > 0) {
+        add('rate', short(ops.clock / moved), 'inputs / s', `at ${short(ops.clock)}Hz, with the way of the data, estimated`);
       }
       add('busy', percent(mean), 'busy', 'core cycles in use over core cycles there are, estimated');
     }
