@@ -65,6 +65,12 @@ case("P8", b.gradient, lambda n: execute(n).settings.pop("acc"), "programs/run/3
 case("P10", b.unary, before_loop(Param(["$p_n"])), "programs/run/2")
 case("P13", b.unary, lambda n: n.programs[0].instructions.append(EndLoop()), "programs/run/7")
 case("P13", b.unary, lambda n: n.programs[0].instructions.__setitem__(2, Loop(0)), "programs/run/2")
+case(
+    "P13",
+    b.unary,
+    both(lambda n: n.programs[0].instructions.__setitem__(2, Loop("$n")), before_loop(Var(False, {"$n": 0}))),
+    "programs/run/3",
+)
 case("P14", b.unary, lambda n: n.programs[0].instructions.pop(), "programs/run/2")
 case("P15", b.unary, setting(rd_ptr_local="$other"), "queue_settings/x/rd_ptr_local")
 case("P15", b.unary, lambda n: n.programs[0].instructions.__setitem__(2, Loop("$n")), "programs/run/2")
@@ -74,6 +80,16 @@ case(
     b.unary,
     both(lambda n: n.programs[0].instructions.__setitem__(2, Loop(2)), in_loop(Var(False, {"$v": 1}))),
     "programs/run/6",
+)
+case(
+    "P15",
+    b.unary,
+    both(
+        lambda n: n.programs[0].instructions.__setitem__(2, Loop("$n")),
+        in_loop(Var(False, {"$v": 1})),
+        before_loop(Var(False, {"$n": None}), VarInst("$n", "set", [2])),
+    ),
+    "programs/run/8",
 )
 case("P11", b.unary, in_loop(VarInst("$c_one", "set", [2])), "programs/run/6")
 case("P11", b.unary, before_loop(Var(True, {"$c_k": 0}), VarInst("$c_k", "inc", [1])), "programs/run/3")

@@ -141,15 +141,43 @@ def param_first(c: Context, p: Program) -> Issues:
                 yield str(k), f"parameter {name!r} is declared twice", "declare each once"
 
 
+def _known_counts(p: Program) -> dict[int, int]:
+    """{instruction: turns} of the loops over a variable whose value is plain to see: a number it was declared with or
+    set to, not in a loop, and nothing that depends on a parameter, on arithmetic or on an earlier run."""
+    statics = {name for item in p.instructions if isinstance(item, Var) and item.static for name in item.values}
+    inside, looped = 0, set[str]()
+    for item in p.instructions:
+        inside += isinstance(item, Loop) - isinstance(item, EndLoop)
+        if isinstance(item, VarInst) and (inside > 0 or item.out in statics):
+            looped.add(item.out)
+    value: dict[str, int] = {}
+    counts: dict[int, int] = {}
+    for k, item in enumerate(p.instructions):
+        match item:
+            case Var(_, values):
+                value.update((name, 0 if first is None else int(first)) for name, first in values.items()
+                             if first is None or isinstance(first, int))
+            case VarInst(out, "set", [int(number)]):
+                value[out] = number
+            case VarInst(out):
+                value.pop(out, None)
+            case Loop(str(name)) if name in value and name not in looped:
+                counts[k] = value[name]
+    return counts
+
+
 @rule("P13", "program", "programs")
 def loops(c: Context, p: Program) -> Issues:
     """Loops run at least once and are closed by an endloop each."""
     open_loops: list[int] = []
+    counts = _known_counts(p)
     for k, item in enumerate(p.instructions):
         if isinstance(item, Loop):
             open_loops.append(k)
-            if not isinstance(item.count, str) and item.count < 1:
-                yield str(k), f"loop of {item.count}", "a loop runs once or more"
+            count = item.count if not isinstance(item.count, str) else counts.get(k)
+            if count is not None and count < 1:
+                named = f" ({item.count})" if isinstance(item.count, str) else ""
+                yield str(k), f"loop of {count}{named}", "a loop runs once or more"
         elif isinstance(item, EndLoop):
             if not open_loops:
                 yield str(k), "endloop without loop", "drop it"
@@ -174,7 +202,8 @@ def loops_closed(c: Context, p: Program) -> Issues:
 def variables(c: Context, p: Program) -> Issues:
     """Variables are declared before they are used, and only once."""
     declared: dict[str, str] = {}
-    loop_counts: list[Value] = []
+    loop_counts: list[Value | None] = []
+    counts = _known_counts(p)
     for k, item in enumerate(p.instructions):
         match item:
             case Param(names):
@@ -198,7 +227,7 @@ def variables(c: Context, p: Program) -> Issues:
                 if opcode == "incwrap" and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] < 1:
                     yield str(k), f"incwrap modulo {args[1]}", "wrap at a positive number"
             case Loop(count):
-                loop_counts.append(count)
+                loop_counts.append(counts.get(k) if isinstance(count, str) else count)
                 yield from _used(count, declared, str(k), "the loop count")
             case EndLoop():
                 del loop_counts[-1:]
