@@ -52,11 +52,13 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
 
 
 def expected_inputs(executor: Executor) -> dict[str, bool]:
-    """Queues and rams that may be fed -> whether they must be: those that the host feeds and an op reads."""
+    """Queues and rams that may be fed -> whether they must be: those that the host feeds and an op reads, unless an
+    op writes the same memory through another view."""
     found = {}
+    written = {io.base.spec.name for io in executor.io.values() if isinstance(io, ViewIo) and not io.from_host}
     for name, io in executor.io.items():
         if io.from_host:
-            found[name] = bool(io.readers) and not isinstance(io, ViewIo)
+            found[name] = bool(io.readers) and not isinstance(io, ViewIo) and name not in written
         elif not isinstance(io, QueueIo):
             found[name] = False
     return found

@@ -79,6 +79,27 @@ def test_rams_are_written_out_by_slot_and_take_initial_contents(tmp_path):
         assert found["out"][:, 0, 0, 0].tolist() == [7]
 
 
+def test_the_host_need_not_feed_a_view_of_what_an_op_writes(tmp_path):
+    net = Net("blackhole", "Float32")
+    net.graph("g", 1)
+    net.queue("x", (4, 1, 1))
+    net.op("w", "nop", ["x"], (4, 1, 1))
+    whole = net.ram("whole", (4, 1, 1), source="w")
+    net.graph("h", 4)
+    net.ram("slices", ONE, entries=4, alias=whole, buffers=net.net.queues[whole].buffers)
+    net.op("r", "nop", ["slices"], ONE, graph="h")
+    net.queue("out", ONE, source="r", entries=4)
+    net.streaming("g", whole={"prologue": False, "epilogue": False, "zero": False, "rd_ptr_global": 0,
+                              "wr_ptr_global": 0})
+    net.streaming("h", slices={"prologue": False, "read_only": True, "global_rdptr_autoinc": 1})
+    net.net.programs[1].name = "read"
+    x = np.random.default_rng(0).random((1, 4, 32, 32), np.float32)
+    np.savez(tmp_path / "in.npz", x=x)
+    run_file(write(tmp_path / "n.yaml", net.netlist()), tmp_path / "in.npz", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_array_equal(found["out"], x.swapaxes(0, 1))
+
+
 def test_params_default_to_one_and_modes_differ(tmp_path):
     path = write(tmp_path / "n.yaml", gradient(loops=1))
     rng = np.random.default_rng(0)
