@@ -1,7 +1,7 @@
 /** Paints a scene on a canvas. Everything is in world units under one transform; lines keep their width on screen. */
 import { elide } from '../dom.js';
 import type { Paint } from '../theme.js';
-import { GROUP, HEADER, LABEL_CHARS, LANE, NODE } from './layout.js';
+import { GROUP, HEADER, LABEL_CHARS, NODE } from './layout.js';
 import type { Scene } from './scene.js';
 
 export interface Camera {
@@ -34,6 +34,10 @@ export interface Look {
   matches: ReadonlySet<number> | null;
 }
 
+const HAIRLINE = 0.6; // below this scale an edge is one pixel wide, which is drawn several times as fast as 1.1
+const BENT = 2; // pixels from side to side below which an edge is a straight line
+const PATH = 64; // edges in one path
+const SMALL = 7; // pixels of height below which a box is a plain rectangle
 const NODE_KIND_OP = 3; // index of "op" in the frame's kinds
 
 export function draw(ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera, look: Look, ratio: number): void {
@@ -52,7 +56,7 @@ export function draw(ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera
     x <= view.right && y <= view.bottom && x + w >= view.left && y + h >= view.top;
   const hair = 1 / camera.scale;
   groups(ctx, scene, look, seen, hair);
-  edges(ctx, scene, look, camera, hair);
+  edges(ctx, scene, look, camera, seen, hair);
   if (camera.scale * 11 > 4.5) heads(ctx, scene, look, seen);
   boxes(ctx, scene, look, camera, seen, hair);
   ctx.globalAlpha = 1;
@@ -114,7 +118,9 @@ function heads(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: Se
   }
 }
 
-function edges(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, hair: number): void {
+function edges(
+  ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, seen: Seen, hair: number
+): void {
   const { colours } = look;
   const incoming = new Set<number>();
   const outgoing = new Set<number>();
@@ -129,29 +135,38 @@ function edges(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: 
   ];
   for (const [colour, width, wanted] of strokes) {
     ctx.strokeStyle = ctx.fillStyle = colour;
-    ctx.lineWidth = Math.min(width * Math.max(hair, 0.6), width * 3);
+    ctx.lineWidth = width === 1.1 && camera.scale < HAIRLINE ? hair : Math.min(width * Math.max(hair, 0.6), width * 3);
     ctx.globalAlpha = width === 1.1 && look.matches ? 0.35 : 1;
+    const straight = Math.max(0.5, BENT * hair);
+    let held = 0;
     ctx.beginPath();
-    for (const [s, segment] of scene.segments) {
-      if (!wanted(s)) continue;
-      const { x0, y0, x1, y1 } = segment;
+    const stroked = () => {
+      // A rasterizer without a graphics card is slow on one path with all edges: the cost of a path grows faster than it.
+      if (++held % PATH) return;
+      ctx.stroke();
+      ctx.beginPath();
+    };
+    for (const [s, { x0, y0, x1, y1 }] of scene.segments) {
       const bend = Math.max(8, Math.abs(y1 - y0) * 0.5);
+      if (!seen(Math.min(x0, x1), Math.min(y0, y1 - bend), Math.abs(x1 - x0), Math.abs(y1 - y0) + 2 * bend)) continue;
+      if (!wanted(s)) continue;
       ctx.moveTo(x0, y0);
-      if (Math.abs(x0 - x1) < 0.5) ctx.lineTo(x1, y1);
+      if (Math.abs(x0 - x1) < straight) ctx.lineTo(x1, y1);
       else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
+      stroked();
     }
-    for (let item = 0; item < scene.structure.count; item++) {
-      if (scene.structure.kind[item] !== LANE || !scene.layout.visible[item]) continue;
-      if (!laneWanted(scene, item, wanted)) continue;
+    for (const item of scene.lanes) {
       const [x, y, w, h] = scene.box(item);
+      if (!seen(x, y, w, h) || !laneWanted(scene, item, wanted)) continue;
       ctx.moveTo(x + w / 2, y);
       ctx.lineTo(x + w / 2, y + h);
+      stroked();
     }
     ctx.stroke();
     if (camera.scale < 0.35) continue;
     ctx.beginPath();
     for (const [s, { arrow, x1, y1 }] of scene.segments) {
-      if (!arrow || !wanted(s)) continue;
+      if (!arrow || !seen(x1 - 4, y1 - 6, 8, 6) || !wanted(s)) continue;
       ctx.moveTo(x1, y1);
       ctx.lineTo(x1 - 3.2, y1 - 6);
       ctx.lineTo(x1 + 3.2, y1 - 6);
@@ -245,6 +260,14 @@ function node(
     ctx.fill();
   }
   ctx.fillStyle = paint.fill;
+  if (h < SMALL * hair && look.hover !== ref) {
+    ctx.fillRect(x, y, w, h);
+    ctx.strokeStyle = paint.edge;
+    ctx.lineWidth = hair;
+    ctx.strokeRect(x, y, w, h);
+    ctx.globalAlpha = 1;
+    return;
+  }
   rounded(ctx, x, y, w, h, radius);
   ctx.fill();
   ctx.strokeStyle = look.hover === ref ? colours.accent : paint.edge;

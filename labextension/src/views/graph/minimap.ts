@@ -10,6 +10,9 @@ const TALL = 190;
 export class Minimap {
   readonly element = h('canvas', { class: 'tb-minimap', 'aria-hidden': 'true', 'data-tb-action': 'graph-minimap', hidden: true });
   private scale = 1;
+  /** The boxes as drawn last, and what they were drawn of. */
+  private readonly boxes = h('canvas');
+  private drawn: unknown[] = [];
 
   /** `go` is told the world point that the view shall be centred on. */
   constructor(go: (x: number, y: number) => void) {
@@ -29,9 +32,15 @@ export class Minimap {
     this.element.addEventListener('pointerup', event => event.stopPropagation());
   }
 
-  /** Draws the map; hides it while all of the graph is in view. */
-  draw(scene: Scene, camera: Camera, colours: Colours, fill: (node: number) => string, width: number, height: number): void {
-    const { layout, structure } = scene;
+  /**
+   * Draws the map; hides it while all of the graph is in view.
+   *
+   * @param by what the colours of `fill` follow from: the boxes are drawn anew when one of it changes.
+   */
+  draw(
+    scene: Scene, camera: Camera, colours: Colours, fill: (node: number) => string, by: unknown[], width: number, height: number
+  ): void {
+    const { layout } = scene;
     const whole =
       camera.x >= -1 && camera.y >= -1 && camera.x + layout.width * camera.scale <= width + 1 &&
       camera.y + layout.height * camera.scale <= height + 1;
@@ -41,13 +50,38 @@ export class Minimap {
     const room = Math.min(TALL, height - 24);
     this.scale = Math.min(WIDE / layout.width, room / layout.height);
     const [w, t] = [Math.max(14, layout.width * this.scale), Math.max(14, layout.height * this.scale)];
-    this.element.width = Math.round(w * ratio);
-    this.element.height = Math.round(t * ratio);
-    this.element.style.width = `${w}px`;
-    this.element.style.height = `${t}px`;
+    const k = this.scale * ratio;
+    const now = [layout, colours, k, ...by];
+    if (now.length !== this.drawn.length || now.some((v, i) => v !== this.drawn[i])) {
+      this.drawn = now;
+      for (const canvas of [this.element, this.boxes]) {
+        canvas.width = Math.round(w * ratio);
+        canvas.height = Math.round(t * ratio);
+      }
+      this.element.style.width = `${w}px`;
+      this.element.style.height = `${t}px`;
+      this.paint(scene, colours, fill, k);
+    }
     const ctx = this.element.getContext('2d');
     if (!ctx) return;
-    const k = this.scale * ratio;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, this.element.width, this.element.height);
+    ctx.drawImage(this.boxes, 0, 0);
+    ctx.setTransform(k, 0, 0, k, 0, 0);
+    const view = [-camera.x, -camera.y, width, height].map(v => v / camera.scale) as [number, number, number, number];
+    const inset = 0.75 / this.scale;
+    ctx.strokeStyle = colours.accent;
+    ctx.lineWidth = 1.5 / this.scale;
+    const [left, top] = [Math.max(inset, view[0]), Math.max(inset, view[1])];
+    const right = Math.min(layout.width - inset, view[0] + view[2]);
+    const bottom = Math.min(layout.height - inset, view[1] + view[3]);
+    if (right > left && bottom > top) ctx.strokeRect(left, top, right - left, bottom - top);
+  }
+
+  private paint(scene: Scene, colours: Colours, fill: (node: number) => string, k: number): void {
+    const { layout, structure } = scene;
+    const ctx = this.boxes.getContext('2d');
+    if (!ctx) return;
     ctx.setTransform(k, 0, 0, k, 0, 0);
     for (let item = 0; item < structure.count; item++) {
       const kind = structure.kind[item];
@@ -58,13 +92,5 @@ export class Minimap {
       else ctx.fillStyle = scene.opened.has(ref) ? colours.group : colours.groupEdge;
       ctx.fillRect(x, y, Math.max(bw, 1 / k), Math.max(bh, 1 / k));
     }
-    const view = [-camera.x, -camera.y, width, height].map(v => v / camera.scale) as [number, number, number, number];
-    const inset = 0.75 / this.scale;
-    ctx.strokeStyle = colours.accent;
-    ctx.lineWidth = 1.5 / this.scale;
-    const [left, top] = [Math.max(inset, view[0]), Math.max(inset, view[1])];
-    const right = Math.min(layout.width - inset, view[0] + view[2]);
-    const bottom = Math.min(layout.height - inset, view[1] + view[3]);
-    if (right > left && bottom > top) ctx.strokeRect(left, top, right - left, bottom - top);
   }
 }

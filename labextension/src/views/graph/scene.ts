@@ -30,6 +30,8 @@ export class Scene {
   layout!: Layout;
   /** Segments of open groups, in frame order; the key is the segment's number. */
   segments = new Map<number, Segment>();
+  /** Lanes of open groups: the vertical lines of values that pass a rank by. */
+  lanes: number[] = [];
 
   private readonly segGroup: ArrayLike<number>;
   private readonly segSource: ArrayLike<number>;
@@ -41,6 +43,7 @@ export class Scene {
   private readonly ports = new Map<string, number>();
   private readonly arrivals = new Map<string, number>();
   private readonly arrivalsAt = new Map<number, number[]>();
+  private readonly laneFrom = new Map<number, number>();
 
   constructor(readonly frame: Frame) {
     this.structure = new Structure(frame);
@@ -72,6 +75,7 @@ export class Scene {
     for (let s = 0; s < this.segTarget.length; s++) {
       const target = this.segTarget[s]!;
       this.arrivals.set(`${target},${this.segNet[s]!}`, s);
+      if (kind[target] === LANE && ref[target] === this.segNet[s]) this.laneFrom.set(target, s);
       const list = this.arrivalsAt.get(target);
       if (list) list.push(s);
       else this.arrivalsAt.set(target, [s]);
@@ -84,6 +88,7 @@ export class Scene {
   update(): void {
     this.layout = place(this.structure, this.opened);
     this.segments = new Map();
+    this.lanes = [...this.laneFrom.keys()].filter(lane => this.layout.visible[lane]);
     for (let s = 0; s < this.segGroup.length; s++) {
       if (!this.isShown(this.segGroup[s]!)) continue;
       const from = this.tail(this.segSource[s]!, this.segNet[s]!);
@@ -240,7 +245,7 @@ export class Scene {
 
   /** The segment that arrives at a lane. */
   into(lane: number): number | undefined {
-    return this.arrivals.get(`${lane},${this.structure.ref[lane]!}`);
+    return this.laneFrom.get(lane);
   }
 
   private tail(item: number, net: number): [number, number] {

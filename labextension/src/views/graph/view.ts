@@ -403,7 +403,7 @@ export class GraphView {
       badge: node => this.badges(this.shown, scene.names[node]!)
     }, devicePixelRatio || 1);
     const { clientWidth, clientHeight } = this.stage;
-    this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, clientWidth, clientHeight);
+    this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, [this.ops, by, dark], clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
     clearTimeout(this.hookTimer);
     this.hookTimer = window.setTimeout(() => placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected), 60);
