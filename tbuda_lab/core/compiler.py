@@ -22,6 +22,7 @@ from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower_for
 from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place_and_mend
@@ -126,13 +127,15 @@ def finish(
     clock: Clock,
     notes: Sequence[Diagnostic] = (),
     parameters: Mapping[str, np.ndarray] | None = None,
+    check: Callable[[Netlist, DeviceSpec], list[Diagnostic]] | None = None,
 ) -> CompileResult:
     """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
-    before; parameters: `host_parameters(lowered)` where it is known."""
+    before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked`, for those who
+    remember something of it."""
     with clock.stage("emit"):
         emission = emit(lowered, placement, spec, options.microbatch)
     with clock.stage("check"):
-        findings = checked(emission.netlist, spec)
+        findings = (check or checked)(emission.netlist, spec)
     contents = {**(host_parameters(lowered) if parameters is None else parameters), **emission.contents}
     outputs = [
         output_binding(_output_node(lowered, q.source), q.name, q.tms)
@@ -163,11 +166,12 @@ def _output_node(lowered: Graph, source: str) -> Node:
     return node if node.kind is NodeKind.OUTPUT else next(n for n in lowered.outputs if n.inputs[0].source == source)
 
 
-def checked(netlist: Netlist, device: DeviceSpec) -> list[Diagnostic]:
-    """Warnings and notes of the strict netlist check. An error would be a defect of ours, so it stops the compile."""
+def checked(netlist: Netlist, device: DeviceSpec, memory: OpMemory | None = None) -> list[Diagnostic]:
+    """Warnings and notes of the strict netlist check. An error would be a defect of ours, so it stops the compile.
+    `memory`: of netlists that share elements with this one."""
     findings = [
         Diagnostic(f.severity, ".".join(map(str, f.where)), f.rule, f.message, f.fix or "")
-        for f in netlists.check(netlist, arch=device.arch, profile="strict")
+        for f in netlists.check(netlist, arch=device.arch, profile="strict", memory=memory)
     ]
     errors = [d for d in findings if d.severity == "error"]
     if errors:

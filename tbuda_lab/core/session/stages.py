@@ -20,13 +20,15 @@ from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.compiler import Clock, CompileResult, finish, host_parameters
+from tbuda_lab.core.compiler import Clock, CompileResult, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.edits import edit, edits_of, is_edit
 from tbuda_lab.core.lowering.fuse import addressed
+from tbuda_lab.core.netlist.check import OpMemory
+from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place_and_mend
 from tbuda_lab.core.session.placing import Placed, Placing
@@ -96,6 +98,7 @@ class Stages:
         self._mended = Kept(8)
         self._balanced = Kept(64)  # options and overrides whose tables are made
         self._netlists = Kept(8)  # the first one of a graph, whose objects later ones use
+        self._checks = Kept(8)  # what the check found in them
 
     def _count(self, stage: str) -> None:
         self.runs[stage] = self.runs.get(stage, 0) + 1
@@ -263,7 +266,12 @@ class Stages:
         front, placed = self.placed(graph, state, clock)
         with clock.stage("place"):
             placement = placed.placement()
-        result = finish(
+
+        def check(netlist: Netlist, device: DeviceSpec) -> list[Diagnostic]:
+            share_netlist(netlist, self._netlists.get_or(front.key, lambda: netlist))
+            return checked(netlist, device, self._checks.get_or(front.key, OpMemory))
+
+        return finish(
             graph,
             front.passed,
             front.lowered,
@@ -274,9 +282,8 @@ class Stages:
             clock,
             front.notes,
             front.parameters,
+            check,
         )
-        share_netlist(result.netlist, self._netlists.get_or(front.key, lambda: result.netlist))
-        return result
 
 
 def _graph_edits(overrides: Sequence[Override]) -> Hashable:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.netlist.check.context import Context
 from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.fused import base_ops
-from tbuda_lab.core.netlist.check.registry import PROFILES, Rule, ordered
+from tbuda_lab.core.netlist.check.memory import OpMemory
+from tbuda_lab.core.netlist.check.registry import PROFILES, Issue, Rule, ordered
 from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.findings import Finding
-from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.schema import Netlist, NetOp
 from tbuda_lab.core.netlist.tables import Tables
 
 Where = tuple[str, ...]
 
 
-def check(n: Netlist, arch: str | None = None, profile: str = "backend") -> list[Finding]:
+def check(
+    n: Netlist, arch: str | None = None, profile: str = "backend", memory: OpMemory | None = None
+) -> list[Finding]:
     """All findings, errors of reading first, then rule by rule as the backend works.
 
     `profile` decides what is an error: "backend" what the backend refuses, in its parser or when a program is run;
@@ -29,13 +32,15 @@ def check(n: Netlist, arch: str | None = None, profile: str = "backend") -> list
     `arch` (an arch, a board or a device descriptor file) chooses among the archs of the netlist. Without it the first
     one decides, but wormhole_b0 where the list has it beside its early stepping `wormhole`; what only the others
     refuse is a warning. Raises ValueError for an unknown profile; no netlist makes it raise.
+
+    `memory`: of checks of netlists that share elements with this one; the findings are the same, sooner.
     """
     if profile not in PROFILES:
         raise ValueError(f"unknown profile {profile!r}; one of {', '.join(PROFILES)}")
     findings = list(n.problems)
     chosen, others = _archs(n, arch, findings)
     tables = Tables(expand(n, chosen.align))
-    first = list(_run(Context(tables, chosen), profile))
+    first = list(_run(Context(tables, chosen), profile, memory))
     findings += first
     known = {(f.rule, f.where) for f in first}
     for other in others:
@@ -66,16 +71,38 @@ def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Facts
     return facts, []
 
 
-def _run(c: Context, profile: str) -> Iterator[Finding]:
+def _run(c: Context, profile: str, memory: OpMemory | None = None) -> Iterator[Finding]:
     elements = _elements(c)
-    for rule in ordered():
+    rules = ordered()
+    kept = {} if memory is None else _kept(c, rules, memory)
+    for rule in rules:
         severity = rule.severity(profile)
+        if rule.id in kept:
+            for prefix, op, issues in kept[rule.id]:
+                yield from _findings(c, rule, severity, prefix, rule.check(c, op) if issues is None else issues)
+            continue
         for prefix, arguments in elements[rule.scope]:
-            yield from _apply(c, rule, severity, prefix, arguments)
+            yield from _findings(c, rule, severity, prefix, rule.check(c, *arguments))
 
 
-def _apply(c: Context, rule: Rule, severity: str, prefix: Where, arguments: tuple[Any, ...]) -> Iterator[Finding]:
-    for place, message, fix in rule.check(c, *arguments):
+def _kept(
+    c: Context, rules: list[Rule], memory: OpMemory
+) -> dict[str, list[tuple[Where, NetOp, tuple[Issue, ...] | None]]]:
+    """By op rule the ops that it has something to say of; None where it has to look again."""
+    of_ops = [rule for rule in rules if rule.scope == "op"]
+    found: list[list[tuple[Where, NetOp, tuple[Issue, ...] | None]]] = [[] for _ in of_ops]
+    pairs = list(c.n.ops())
+    for (graph, op), known in zip(pairs, memory.known(c, of_ops, (op for _, op in pairs)), strict=True):
+        where = ("graphs", graph.name, op.name)
+        for number in known.beyond:
+            found[number].append((where, op, None))
+        for number, issues in known.issues:
+            found[number].append((where, op, issues))
+    return {rule.id: said for rule, said in zip(of_ops, found, strict=True)}
+
+
+def _findings(c: Context, rule: Rule, severity: str, prefix: Where, issues: Iterable[Issue]) -> Iterator[Finding]:
+    for place, message, fix in issues:
         if rule.scope == "fused_op":
             message += _users(c, prefix[1])
         below = (place,) if isinstance(place, str) else place

@@ -1,0 +1,128 @@
+"""Findings of op rules that hold as long as an op and what it reads are the same objects.
+
+A session checks netlist after netlist in which an edit changed a few ops of a thousand. Most op rules look at nothing
+but the op, its sources and the device. Which ones do is not declared, it is seen: a rule is first run with a `Near`
+context, which shows no more than that and stops a rule that asks for more. What it found there depends on nothing else
+and can be kept; a rule that was stopped runs on the whole netlist each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.facts import Facts
+from tbuda_lab.core.netlist.check.registry import Issue, Rule
+from tbuda_lab.core.netlist.schema import NetOp
+
+
+class _Beyond(Exception):
+    """A rule asked for more than an op and its sources."""
+
+
+class _Only:
+    """Lookups of a mapping by the names of an op's sources, and nothing else."""
+
+    def __init__(self, names: Collection[str], whole: Mapping[str, Any]) -> None:
+        self._names, self._whole = names, whole
+
+    def __getitem__(self, name: str) -> Any:
+        return self._whole[self._asked(name)]
+
+    def __contains__(self, name: str) -> bool:
+        return self._asked(name) in self._whole
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._whole.get(self._asked(name), default)
+
+    def _asked(self, name: str) -> str:
+        if name not in self._names:
+            raise _Beyond(name)
+        return name
+
+    def _no(self, *_: Any) -> NoReturn:
+        raise _Beyond
+
+    __iter__ = __len__ = __bool__ = __eq__ = __hash__ = __reversed__ = __or__ = _no
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _Beyond(name)
+
+
+class _Queues:
+    """A netlist of which only the queues that an op reads can be seen."""
+
+    def __init__(self, queues: _Only) -> None:
+        self.queues = queues
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _Beyond(name)
+
+
+class Near(Context):
+    """A context that knows the device, and of the netlist the sources of one op."""
+
+    def __init__(self, c: Context, op: NetOp) -> None:
+        names = frozenset(i.source for i in op.inputs)
+        self.facts = c.facts
+        self.n = _Queues(_Only(names, c.n.queues))  # type: ignore[assignment]
+        self.__dict__["ops"] = _Only(names, c.ops)
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What the rules found in an op, by number of the rule; `beyond`: those that have to run again."""
+
+    op: NetOp
+    sources: tuple[Any, ...]
+    issues: tuple[tuple[int, tuple[Issue, ...]], ...]
+    beyond: tuple[int, ...]
+
+
+class OpMemory:
+    """What is known of the ops of the last netlist, by name. Elements of a netlist that was checked with it must not
+    be changed in place."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Known] = {}
+        self._about: tuple[Facts, tuple[str, ...]] | None = None
+
+    def known(self, c: Context, rules: Sequence[Rule], ops: Iterable[NetOp]) -> list[Known]:
+        """For each op what `rules`, all of scope "op", find in it on the device of `c`."""
+        about = c.facts, tuple(rule.id for rule in rules)
+        if about != self._about:
+            self._about, self._known = about, {}
+        found, queues, producers = {}, c.n.queues, c.ops
+        out: list[Known] = []
+        for op in ops:
+            sources = tuple(queues.get(i.source) or producers.get(i.source) for i in op.inputs)
+            # a name that is a queue and an op: the rules may look at both, so both must be the same
+            sources += tuple(producers.get(i.source) for i in op.inputs if i.source in queues)
+            known = self._known.get(op.name)
+            if known is None or known.op is not op or not _same(known.sources, sources):
+                known = _look(c, rules, op, sources)
+            found[op.name] = known
+            out.append(known)
+        self._known = found
+        return out
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def _look(c: Context, rules: Sequence[Rule], op: NetOp, sources: tuple[Any, ...]) -> Known:
+    near = Near(c, op)
+    issues: list[tuple[int, tuple[Issue, ...]]] = []
+    beyond: list[int] = []
+    for number, rule in enumerate(rules):
+        try:
+            said = tuple(rule.check(near, op))
+        except _Beyond:
+            beyond.append(number)
+            continue
+        if said:
+            issues.append((number, said))
+    return Known(op, sources, tuple(issues), tuple(beyond))

@@ -1,0 +1,49 @@
+"""A check that remembers the ops of earlier netlists finds what one from scratch finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbuda_lab.core import netlist
+from tbuda_lab.core.netlist.check import OpMemory, facts_of, ordered
+from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.tables import Tables
+from tbuda_lab.core.session.sharing import share_netlist
+from tests.netlist import test_rules
+from tests.netlist.rules.common import CASES, Case
+
+assert test_rules.CASES is CASES  # it makes every file of cases register its own
+
+
+@pytest.mark.parametrize("c", CASES, ids=[f"{c.rule}-{k}" for k, c in enumerate(CASES)])
+def test_nothing_is_missed_after_a_change(c: Case) -> None:
+    memory, base, changed = OpMemory(), c.base(), c.base()
+    valid = netlist.check(base, c.arch, "strict")
+    assert netlist.check(base, c.arch, "strict", memory) == valid
+    c.change(changed)
+    wanted = netlist.check(changed, c.arch, "strict")
+    share_netlist(changed, base)
+    for _ in range(2):
+        assert netlist.check(changed, c.arch, "strict", memory) == wanted
+        assert netlist.check(base, c.arch, "strict", memory) == valid
+
+
+def test_other_devices_and_profiles_have_their_own_findings() -> None:
+    memory = OpMemory()
+    for c in CASES[::7]:
+        n = c.base()
+        c.change(n)
+        for arch in ("wormhole_b0", "grayskull", "wormhole_b0"):
+            for profile in ("strict", "backend"):
+                assert netlist.check(n, arch, profile, memory) == netlist.check(n, arch, profile)
+
+
+def test_most_rules_look_no_further_than_the_sources_of_an_op() -> None:
+    memory, n = OpMemory(), CASES[0].base()
+    rules = [rule for rule in ordered() if rule.scope == "op"]
+    context = Context(Tables(n), facts_of("wormhole_b0"))
+    ops = [op for _, op in n.ops()]
+    first = memory.known(context, rules, ops)
+    assert ops and all(len(known.beyond) * 4 < len(rules) for known in first)
+    again = memory.known(context, rules, ops)
+    assert all(a is b for a, b in zip(first, again, strict=True))
