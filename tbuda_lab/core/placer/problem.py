@@ -54,9 +54,9 @@ class OpFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Frontier:
-    """Cheapest rows for every target: cores ascending, cycles descending; `dram` cores each of them takes. `cycles` are
-    what the target is for: the limiter, or the kernel over the part of the target that it may take; both stand beside.
-    """
+    """Cheapest rows for every target: price ascending (cores, and what each one on DRAM counts for), cycles descending;
+    `dram` cores each of them takes. `cycles` are what the target is for: the limiter, or the kernel over the part of
+    the target that it may take; both stand beside."""
 
     cores: np.ndarray
     cycles: np.ndarray
@@ -95,6 +95,7 @@ class Problem:
         self.legal = {t.signature: t.legal() for t in self.tables}
         self.refusals: dict[tuple[int, int], str] = {}  # (first, last) -> why that run is no epoch
         self.end = None if options.time_budget is None else time.monotonic() + options.time_budget
+        self.preloaded: dict[tuple[str, int, int], bool] = {}  # by (signature, row, port), for queues
         self._traffic: dict[str, Traffic] = {}
         self._limits: dict[tuple[object, ...], np.ndarray] = {}
         self._frontiers: dict[tuple[object, ...], Frontier] = {}
@@ -277,13 +278,20 @@ class Problem:
         )
 
     def frontier(
-        self, op: int, where: tuple[str, ...], output: str, dram_load: int, kernel_part: float = 1.0
+        self,
+        op: int,
+        where: tuple[str, ...],
+        output: str,
+        dram_load: int,
+        kernel_part: float = 1.0,
+        dram_price: int = 0,
     ) -> Frontier:
-        """Rows that are cheapest in cores for some target, given how many cores use DRAM in the epoch. `kernel_part`:
-        the kernel alone may take that part of the target (1: no more is asked of it than of the operands)."""
+        """Rows that are cheapest for some target, given how many cores use DRAM in the epoch. `kernel_part`: the kernel
+        alone may take that part of the target (1: no more is asked of it than of the operands). `dram_price`: how many
+        cores one on DRAM counts for beside itself; at 0 it only decides between rows of equal cores and cycles."""
         table = self.tables[op]
         load = Load(dram_load, 0)
-        key = (table.signature, where, output, dram_divider(self.device, dram_load), kernel_part)
+        key = (table.signature, where, output, dram_divider(self.device, dram_load), kernel_part, dram_price)
         found = self._frontiers.get(key)
         if found is None:
             legal = self.legal[table.signature]
@@ -292,7 +300,8 @@ class Problem:
             cycles = np.maximum(limiter, np.ceil(kernel / kernel_part).astype(np.int64))
             dram = self.dram_cores(op, where, output)[legal]
             rows = table.rows[legal]
-            by = np.lexsort((legal, -rows["buf_size_mb"].clip(max=2), rows["t"], dram, cycles, rows["cores"]))
+            price = rows["cores"] + dram_price * dram
+            by = np.lexsort((legal, -rows["buf_size_mb"].clip(max=2), rows["t"], dram, cycles, price))
             best = np.minimum.accumulate(cycles[by])
             keep = np.concatenate([[True], best[1:] < best[:-1]])
             pick = by[keep]

@@ -27,9 +27,13 @@ KERNEL_WEIGHT = 1.0
 are free to be slow; but the limits are estimates, a larger batch lifts them, and then the kernels are what is left."""
 
 _KERNEL_PARTS = (1.0, 0.5, 0.25)
+_DRAM_PRICES = (4, 8)
+"""Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
+in L1 that smaller ones stream, and fewer cores on DRAM leave more bandwidth to each."""
 _TARGETS = 160
 _MORE = 10  # runs made real after the path is settled, in case another one is better than it was thought
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+_NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
 
 
 @dataclasses.dataclass
@@ -93,19 +97,21 @@ class Optimal:
         high = max(high, low + 1)
         return np.unique(np.ceil(np.geomspace(max(1, low), high, _TARGETS))).astype(np.int64)
 
-    def _needs(self, op: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _needs(
+        self, op: int, first: int, last: int, price: int = 0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(levels, targets) arrays: cores, DRAM cores, limiter and kernel cycles of the cheapest row that meets each
         target."""
         problem = self.problem
         where, output = problem.places(op, first, last)
-        key = (problem.tables[op].signature, where, output)
+        key = (problem.tables[op].signature, where, output, price)
         found = self._tables.get(key)
         if found is None:
             shape = (len(self.levels), len(self.targets))
             cores = np.full(shape, BIG)
             dram, limiter, kernel = (np.zeros(shape, np.int64) for _ in range(3))
             for i, (cap, (_, part)) in enumerate(zip(self.caps, self.levels, strict=True)):
-                front = problem.frontier(op, where, output, int(cap), part)
+                front = problem.frontier(op, where, output, int(cap), part, price)
                 at = np.searchsorted(-front.cycles, -self.targets, side="left")
                 ok = at < len(front.cycles)
                 pick = at[ok]
@@ -198,13 +204,15 @@ class Optimal:
                 break
         return best
 
-    def _attempt(self, first: int, last: int, level: int, target: int, outside: dict[int, int]) -> _Attempt:
+    def _attempt(
+        self, first: int, last: int, level: int, target: int, outside: dict[int, int], price: int = 0
+    ) -> _Attempt:
         problem = self.problem
         load, limit, part = int(self.caps[level]), int(self.targets[target]), self.levels[level][1]
         picked: dict[int, int] = {}
         for op in range(first, last):
             where, output = problem.places(op, first, last)
-            front = problem.frontier(op, where, output, load, part)
+            front = problem.frontier(op, where, output, load, part, price)
             at = int(np.searchsorted(-front.cycles, -limit, side="left"))
             if at >= len(front.row):
                 return _Attempt(None, None)
@@ -217,6 +225,32 @@ class Optimal:
             return _Attempt(None, _Why(reason.value, producer - first, consumer - first))
         segment = place_rows(problem, first, last, rows)
         return _Attempt(segment, None if segment else _Why("the rectangles do not pack into the grid"))
+
+    def _lighter(self, segment: Segment, outside: dict[int, int]) -> Segment:
+        """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""
+        first, last = segment.first, segment.last
+        levels = np.arange(len(self.levels))
+        for price in _DRAM_PRICES:
+            needs = [self._needs(op, first, last, price) for op in range(first, last)]
+            cores, dram = (np.sum([n[i] for n in needs], axis=0) for i in (0, 1))
+            fits = (cores <= self.problem.cores) & (dram <= self.caps[:, None])
+            at = fits.argmax(axis=1)
+            slowest, longest = (np.max([n[i][levels, at] for n in needs], axis=0) for i in (2, 3))
+            cost = np.where(fits[levels, at], slowest + KERNEL_WEIGHT * longest, np.inf)
+            level = int(cost.argmin())
+            if cost[level] >= weighed(segment):
+                continue
+            for step in _NEAR:
+                if (target := int(at[level]) + step) >= len(self.targets):
+                    break
+                made = self._attempt(first, last, level, target, outside, price).segment
+                if made is None:
+                    continue
+                made = polish(self.problem, made, outside)
+                if made.limiter_cycles <= segment.limiter_cycles and weighed(made) < weighed(segment):
+                    segment = made
+                break
+        return segment
 
     # -- the path --------------------------------------------------------------------------------------------
     def _costs(self, optimism: float, real_only: bool) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -324,7 +358,7 @@ class Optimal:
             else:
                 segments = [segment]
             for found in segments:
-                part = polish(self.problem, found, outside)
+                part = self._lighter(polish(self.problem, found, outside), outside)
                 result.append(part)
                 outside.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
