@@ -109,7 +109,9 @@ def read_archive(path: str | Path) -> dict[str, Array]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, MemoryError) as error:
-        raise InputError(f"{path} is no .npz archive of plain arrays: {error}") from error
+        # NumPy's text for a file of another kind advises to unpickle it
+        reason = "it is a file of another kind, or holds objects" if "pickle" in str(error) else error
+        raise InputError(f"{path} is no .npz archive of plain arrays: {reason}") from error
 
 
 def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
