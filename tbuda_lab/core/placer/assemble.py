@@ -70,8 +70,9 @@ def place_queues(
     """The queues of placed ops, with addresses. Raises `PlacementError` when they do not fit DRAM, `OverrideError` for
     one that cannot go where asked."""
     planner = QueuePlanner(
-        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides
-    )
+        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides,
+        problem.preloaded,
+    )  # fmt: skip
     return planner.run()
 
 

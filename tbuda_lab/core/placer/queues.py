@@ -47,7 +47,11 @@ class QueuePlanner:
         device: DeviceSpec,
         options: CompileOptions,
         overrides: Sequence[Override],
+        preloaded: dict[tuple[str, int, int], bool] | None = None,
     ) -> None:
+        """preloaded: whether a candidate preloads an operand, by (table signature, row, port), as far as it is known;
+        what is found is added."""
+        self._preloaded = {} if preloaded is None else preloaded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
         self.device, self.options = device, options
         self.users = graph.users()
@@ -217,7 +221,11 @@ class QueuePlanner:
     def _preloads(self, reader: str, port: int) -> bool:
         table, at = self.models[reader], self.placed[reader].row
         assert table.profile is not None
-        return bool(preloads(table.profile, port, table.rows[at : at + 1])[0])
+        key = table.signature, at, port
+        found = self._preloaded.get(key)
+        if found is None:
+            found = self._preloaded[key] = bool(preloads(table.profile, port, table.rows[at : at + 1])[0])
+        return found
 
     def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
         row = self.models[reader].rows[self.placed[reader].row]

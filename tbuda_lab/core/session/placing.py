@@ -50,6 +50,7 @@ class Placed:
         self.overrides, self.policy = overrides, policy
         self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
         self._queues: dict[str, QueuePlacement] | None = None
+        self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
         self._epochs: dict[int, tuple[Load, dict[int, tuple[tuple[str, ...], str]]]] = {}
 
     @property

@@ -44,6 +44,7 @@ BACK_END = (
 """Options that neither passes nor lowering read."""
 
 T = TypeVar("T")
+_FREE = Choice()
 
 
 class Kept(OrderedDict[Hashable, Any]):
@@ -175,10 +176,17 @@ class Stages:
         found = self.profiles(front, options)
         signatures = self.signatures(front, options)
         fixed = choices(found, self.device, overrides)
-        models = {
-            name: self.table(profile, signatures[name], options, fixed.get(name, Choice()))
-            for name, profile in found.items()
-        }
+        free: dict[str, OpModels] = {}  # by signature, where nothing is fixed: layers ask for the same ones
+        models: dict[str, OpModels] = {}
+        for name, profile in found.items():
+            signature, choice = signatures[name], fixed.get(name, _FREE)
+            plain = choice is _FREE
+            table = free.get(signature) if plain else None
+            if table is None:
+                table = self.table(profile, signature, options, choice)
+                if plain:
+                    free[signature] = table
+            models[name] = table
         if not all(len(table.legal()) for table in {id(t): t for t in models.values()}.values()):
             return op_models(front.lowered, self.device, options, overrides)  # raises, and says everything there is
         self._balanced.store((options, frozen(tuple(overrides))), True)

@@ -81,16 +81,26 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
 
 def _dram(placed: Placed) -> tuple[int, int, float]:
     """(queues, bytes of their buffers in DRAM, part of the fullest channel up to its last buffer's end)."""
+    if placed.dram_use is not None:
+        return placed.dram_use
     device = placed.problem.device
+    starts = [device.dram_start(channel) for channel in range(device.dram_channels)]
+    ends = list(starts)  # of the last buffer, by channel
     queues = placed.queues().values()
-    size, full = 0, 0.0
+    size = 0
     for queue in queues:
         if queue.location == "dram":
-            size += len(queue.buffers) * queue.bytes_per_buffer
+            step = queue.bytes_per_buffer
+            size += len(queue.buffers) * step
             for channel, address in queue.buffers:
-                room = device.dram_end(channel) - device.dram_start(channel)
-                full = max(full, (address + queue.bytes_per_buffer - device.dram_start(channel)) / room)
-    return len(queues), size, full
+                if address + step > ends[channel]:
+                    ends[channel] = address + step
+    full = max(
+        ((end - start) / (device.dram_end(c) - start) for c, (start, end) in enumerate(zip(starts, ends, strict=True))),
+        default=0.0,
+    )
+    placed.dram_use = len(queues), size, full
+    return placed.dram_use
 
 
 def _costs(placed: Placed) -> dict[tuple[object, ...], int]:
