@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
@@ -22,12 +23,13 @@ from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.candidates import Candidates
 from tbuda_lab.core.placer.policies.guard import never_worse
 from tbuda_lab.core.placer.policies.nlp import nlp_target
+from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.ribbon import Ribbon, _Facts, prefers
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.segment import Segment
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES, slowest_stage
-from tests.placer.graphs import Sketch, convolutions, encoder
+from tests.placer.graphs import Sketch, convolutions, encoder, linear
 from tests.placer.test_place import GRAPHS, check, placed
 
 
@@ -274,3 +276,41 @@ def test_pins_and_breaks_hold_for_every_policy() -> None:
         assert p.ops["l0.up"].start == (4, 0) and p.ops["l0.up"].size == (2, 8)
         assert p.ops["l0.q"].transposed
         assert "l0.exp" in {e.ops[0] for e in p.epochs}
+
+
+@pytest.mark.parametrize("price", [0, 4, 8])
+def test_a_frontier_is_what_all_rows_say(price: int) -> None:
+    problem = problem_of(convolutions(32, 64, 3), "grayskull")
+    for op in range(len(problem.order)):
+        where, output = problem.places(op, op, op + 1)
+        front = problem.frontier(op, where, output, 26, dram_price=price)
+        rows = problem.legal[problem.tables[op].signature]
+        cycles = np.ceil(problem.row_limits(op, where, output, Load(26, 0))[rows])
+        dram = problem.dram_cores(op, where, output)[rows]
+        asked = problem.tables[op].rows["cores"][rows] + price * dram
+        for target in np.quantile(cycles, [0.0, 0.1, 0.5, 1.0], method="lower"):
+            at = int(np.searchsorted(-front.cycles, -target, side="left"))
+            assert front.cycles[at] <= target
+            assert front.cores[at] + price * front.dram[at] == asked[cycles <= target].min()
+
+
+def _streams(layers: int) -> Graph:
+    """Parameters that larger grids keep in L1, beside some that no grid can."""
+    s = Sketch()
+    x = s.input("x", 1, 1, 64, 160)
+    for i in range(layers):
+        x = linear(s, f"up{i}", x, 64, 160, 960)
+        x = linear(s, f"down{i}", x, 64, 960, 160)
+    x = linear(s, "wide", x, 64, 160, 2560)
+    return s.output(linear(s, "back", x, 64, 2560, 160))
+
+
+@pytest.mark.parametrize(("device", "at_most"), [("grayskull", 0.95), ("wormhole_b0", 1.0)])
+def test_an_epoch_pays_in_cores_for_dram_where_that_makes_it_faster(
+    device: str, at_most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, spec = _streams(4), load_device(device)
+    priced = placed(graph, spec)
+    check(graph, spec, priced)
+    monkeypatch.setattr(Optimal, "_lighter", lambda self, segment, outside: segment)
+    assert objective(priced, 1) <= at_most * objective(placed(graph, spec), 1)
