@@ -197,15 +197,23 @@ def _meet(lives: dict[str, list[tuple[int, int]]], a: str, b: str) -> bool:
 
 
 def _l1(c: Context, op: NetOp) -> L1Use:
+    """What an op takes of L1, counted once for all rules that ask."""
+    settings = c.settings  # asked first: what is counted depends on them
+    known: dict[int, L1Use] = c.__dict__.setdefault("_l1_uses", {})
+    found = known.get(id(op))
+    if found is not None:
+        return found
     preloaded = c.__dict__.get("_preloaded")
     if preloaded is None:
         preloaded = {}
-        for s in c.settings:
+        for s in settings:
             if s.setting.fields.get("prologue") is True:
                 preloaded.setdefault(s.graph, set()).add(s.queue)
         preloaded = {graph: frozenset(queues) for graph, queues in preloaded.items()}
         c.__dict__["_preloaded"] = preloaded
-    return l1_use(c, op, c.facts.align, preloaded.get(c.graph_of[op.name].name, frozenset()))
+    graph = c.graph_of[op.name].name
+    known[id(op)] = use = l1_use(c, op, c.facts.align, preloaded.get(graph, frozenset()))
+    return use
 
 
 def _parts(use: L1Use) -> str:
