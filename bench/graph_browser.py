@@ -1,12 +1,12 @@
 """Graphs in Chromium: frames while panning and zooming, the first draw, and what a widget sends and saves.
 
-    python bench/graph_browser.py [--frames 240]
+    python bench/graph_browser.py [--frames 240] [--moves]
 
 A page with the built bundle gets the frames of a graph and nothing else, as a widget does. A frame while the view moves
 is from one animation frame to the next; its work is the time of the page's thread from the start of the frame to after
-its painting, which says more on a machine that is busy with other things. The first draw is from the first message with
-data to after the frame with the picture. Graphs: encoders with every group open (pan, zoom) or as they open at first,
-and one without modules, 2,500 nodes and 4,000 edges at random.
+its painting; its CPU is the processor time of that thread, which says most where the machine is busy with other work.
+The first draw is from the first message with data to after the frame with the picture. Graphs: encoders with every
+group open (pan, zoom) or as they open at first, and one without modules, 2,500 nodes and 4,000 edges at random.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ window.drawn = performance.now() - began;
 window.ready = true;
 </script>"""
 
-MOVE = """async ([count, how]) => {
+MOVE = """async ([first, count, total, how]) => {
   const stage = document.querySelector('.tb-stage');
   stage.focus();
   stage.setPointerCapture = () => {};
@@ -73,15 +73,15 @@ MOVE = """async ([count, how]) => {
   const [cx, cy] = [box.x + box.width / 2, box.y + box.height / 2];
   const fire = (type, x, y) => stage.dispatchEvent(new PointerEvent(type, {
     bubbles: true, clientX: x, clientY: y, button: 0, buttons: 1, pointerId: 1, isPrimary: true }));
-  if (how === 'pan') fire('pointerdown', cx, cy);
+  if (how === 'pan' && !first) fire('pointerdown', cx, cy);
   const found = [];
-  for (let k = 0; k < count; k++) {
-    if (how === 'pan') fire('pointermove', cx + 90 * Math.sin(k / 11), cy + 4 * k * (1 - 2 * (k > count / 2)));
+  for (let k = first; k < first + count; k++) {
+    if (how === 'pan') fire('pointermove', cx + 90 * Math.sin(k / 11), cy + 4 * Math.min(k, total - k));
     else stage.dispatchEvent(new WheelEvent('wheel', {
       bubbles: true, cancelable: true, clientX: cx, clientY: cy, deltaY: Math.sin(k / 19) > 0 ? -60 : 60 }));
     found.push(await window.frame());
   }
-  if (how === 'pan') fire('pointerup', cx, cy);
+  if (how === 'pan' && first + count === total) fire('pointerup', cx, cy);
   return found;
 }"""
 
@@ -146,6 +146,22 @@ class Bench:
         print(f"first draw, {label}: median {np.median(drawn):.0f} ms, largest {max(drawn):.0f} ms "
               f"(messages alone {np.median(script):.0f} ms)")
 
+    def used(self, page: Any, count: int, how: str) -> list[float]:
+        """CPU ms of the page's thread per frame, frame by frame; the way of the question to the page is part of it."""
+        client = page.context.new_cdp_session(page)
+        client.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def ticks() -> float:
+            metrics = client.send("Performance.getMetrics")["metrics"]
+            return next(float(m["value"]) for m in metrics if m["name"] == "TaskDuration")
+
+        found = []
+        for k in range(count):
+            before = ticks()
+            page.evaluate(MOVE, [k, 1, count, how])
+            found.append(1000 * (ticks() - before))
+        return found
+
     def moves(self, label: str, frame: Frame, count: int) -> None:
         page = self.page("graph", [frame])
         page.locator("[data-tb-action=graph-expand]").click()
@@ -158,10 +174,12 @@ class Bench:
                         clientY: r.y + r.height / 2, deltaY: k < 60 ? -60 : 0 })); }""")
             for how in ("pan", "zoom"):
                 page.evaluate("() => window.frame()")
-                got = page.evaluate(MOVE, [count, how])
+                got = page.evaluate(MOVE, [0, count, count, how])
+                used = self.used(page, count // 2, how)
                 work = np.array([f["work"] for f in got])
                 between = np.diff([f["began"] for f in got])
-                print(f"{how}, {label}, {where}: frames median {np.median(between):.1f} / 95 % within "
+                print(f"{how}, {label}, {where}: CPU median {np.median(used):.1f} / 95 % within "
+                      f"{np.percentile(used, 95):.1f} ms; frames median {np.median(between):.1f} / 95 % within "
                       f"{np.percentile(between, 95):.1f} ms; work median {np.median(work):.1f} / 95 % within "
                       f"{np.percentile(work, 95):.1f} / largest {work.max():.1f} ms")
         page.context.close()

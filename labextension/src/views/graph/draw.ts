@@ -261,10 +261,13 @@ function node(
   }
   ctx.fillStyle = paint.fill;
   if (h < SMALL * hair && look.hover !== ref) {
+    if (h < 4 * hair) ctx.fillStyle = paint.edge; // too small for an outline: all of it is one
     ctx.fillRect(x, y, w, h);
-    ctx.strokeStyle = paint.edge;
-    ctx.lineWidth = hair;
-    ctx.strokeRect(x, y, w, h);
+    if (h >= 4 * hair) {
+      ctx.strokeStyle = paint.edge;
+      ctx.lineWidth = hair;
+      ctx.strokeRect(x, y, w, h);
+    }
     ctx.globalAlpha = 1;
     return;
   }

@@ -25,6 +25,7 @@ const STAGES: [string, string, string][] = [
 ];
 const FILE: [string, string, string][] = [['netlist', 'Ops and queues', 'the netlist of a file']];
 const MARGIN = 24;
+const RESTED = 150; // ms without a new picture until the elements over the nodes are put in place: they take a frame or two
 
 /** A graph that is none of the compile's stages. */
 export interface Special {
@@ -406,7 +407,7 @@ export class GraphView {
     this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, [this.ops, by, dark], clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
     clearTimeout(this.hookTimer);
-    this.hookTimer = window.setTimeout(() => placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected), 60);
+    this.hookTimer = window.setTimeout(() => placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected), RESTED);
     if (this.special) this.legend.replaceChildren(...this.special.legend(dark));
     else paintLegend(this.legend, by, this.shown, dark);
     this.breaks.place(scene, this.camera);
