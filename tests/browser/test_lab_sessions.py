@@ -33,7 +33,7 @@ model, inputs = perceptron()
 if journal.exists():
     session = Session.open(journal, model, inputs)
 else:
-    session = Session(model, inputs, "e300", name="mlp", journal=journal)
+    session = Session(model, inputs, "e300", name="lab_mlp", journal=journal)
 bring_up = BringUp(session)
 bring_up"""
 
@@ -136,10 +136,10 @@ def test_a_key_binding_of_the_settings(page: Any) -> None:
 def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> None:
     cycles = in_kernel(page, "print(f'{bring_up.hub.frames[\"ops\"].meta[\"total_cycles\"]:,.0f}')")
     page.wait_for_function(
-        "c => document.querySelector('[data-tb-action=status-session]').textContent === `mlp: ${c} cycles/input`",
+        "c => document.querySelector('[data-tb-action=status-session]').textContent === `lab_mlp: ${c} cycles/input`",
         arg=cycles)
     page.locator("[data-tb-action=status-session]").click()
-    row = page.locator("[data-tb-session-row=mlp]")
+    row = page.locator("[data-tb-session-row=lab_mlp]")
     row.wait_for(state="visible")
     assert cycles in row.inner_text() and "e300" in row.inner_text()
     assert row.locator("[data-tb-checkpoint=before]").count() == 1
@@ -152,7 +152,7 @@ def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> N
 
 
 def test_a_tab_is_a_view_that_edits(page: Any, shots: Path) -> None:
-    page.locator("[data-tb-session-row=mlp] [data-tb-action=open-grid]").click()
+    page.locator("[data-tb-session-row=lab_mlp] [data-tb-action=open-grid]").click()
     tab = page.locator("[data-tb-tab=grid]")
     tab.locator(f".tb-tile[data-tb-op='{OP}']").wait_for()
     tab.locator(f".tb-tile[data-tb-op='{OP}']").click()

@@ -43,6 +43,7 @@ export class PassStepper {
         return h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }), CHANGES[k]);
       })
     });
+    this.graph.element.dataset['tbView'] = 'passgraph'; // `graph` is the one of the session
     this.element = h('section', {
       class: 'tb-view tb-passes', 'data-tb-view': 'passes', 'aria-label': 'Passes', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, h('div', { class: 'tb-passes-body' }, this.list, this.graph.element, this.notes), this.empty);
