@@ -207,7 +207,8 @@ def test_a_restart_replays_the_edits(page: Any) -> None:
           const panel = main.find(w => w.context?.path === 'lab_sessions.ipynb');
           await panel.context.sessionContext.session.kernel.restart();
         }""")
-    page.wait_for_selector("[data-tb-status]", state="hidden")
+    page.wait_for_function(  # a session of another test's kernel may come in its place
+        "() => !(document.querySelector('[data-tb-status]:not([hidden])')?.textContent ?? '').includes('lab_mlp')")
     page.locator("[data-tb-tab=grid] .tb-lab-note").wait_for(state="attached")
     command(page, "docmanager:open", path="lab_sessions.ipynb")
     run_all(page)
