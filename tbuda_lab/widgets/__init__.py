@@ -10,7 +10,8 @@ from tbuda_lab.widgets import labcomm
 _VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView")
 _TRACE = ("RunTrace",)
 _LOOKS = {
-    "ClusterView": "cluster_view", "DiffView": "diff_view", "MemoryView": "memory_view", "PassStepper": "pass_view",
+    "ClusterView": "cluster_view", "DiffView": "diff_view", "diff": "diff_view",
+    "MemoryView": "memory_view", "PassStepper": "pass_view",
 }  # fmt: skip
 _FILES = ("NetlistFile", "open_netlist")
 _IMAGES = ("ImageFile", "open_tti")

@@ -213,6 +213,10 @@ class Hub:
     def detach(self, view: Listener) -> None:
         self._views.discard(view)
 
+    def made(self, _key: str) -> list[Frame]:
+        """Frames of a key that a hub without a session can make when somebody wants them; [] for none."""
+        return []
+
     def frame(self, key: str) -> Frame | None:
         """The current frame of a key, or None before there is one."""
         return self._frames.get(key)

@@ -60,7 +60,7 @@ def lanes_svg(frame: Frame, chip: int) -> str:
             )
             drawn += 1
         held = float(c["queue_bytes"][c["block_queue"][mine]].sum())
-        share = f", {100 * load[:, channel].max():.0f} %" if load.size else ""
+        share = f", {100 * load[:, channel].max():.0f} %" if any(meta["cycles"]) else ""
         parts.append(f"<text x='{LEFT + WIDTH + 8}' y='{y + 15}' fill='#566376'>{size_text(held)}{share}</text>")
     height = LANE * len(rows) + 4
     return (
@@ -74,7 +74,8 @@ def lanes_svg(frame: Frame, chip: int) -> str:
 def _loads(frame: Frame) -> np.ndarray:
     """(epochs, channels) share of bandwidth."""
     c, meta = frame.columns, frame.meta
-    cycles = np.maximum(np.array(meta["cycles"], dtype=float), 1)
+    cycles = np.array(meta["cycles"], dtype=float)
+    cycles[cycles < 1] = np.inf  # not known
     found = np.zeros((len(cycles), sum(lane[0] == "dram" for lane in meta["channels"])))
     found[c["load_epoch"], c["load_channel"]] = c["load_bytes"]
     share: np.ndarray = found / cycles[:, None] / meta["capacity"]

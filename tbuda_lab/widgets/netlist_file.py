@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.netlistfile import netlist_frames
+from tbuda_lab.core.frames.netlistfile import file_memory_frame, netlist_frames
+from tbuda_lab.core.memory import FileMemory
+from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.widgets import twins
@@ -35,17 +37,43 @@ def open_netlist(path: str | pathlib.Path, *, arch: str | None = None, profile: 
 
 
 class FileHub(Hub):
-    """The hub of a file: its frames are there from the start, nothing is at work."""
+    """The hub of a file: its frames are there from the start, nothing is at work.
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
+    memory: of a netlist; worked out when a page wants it.
+    """
+
+    def __init__(self, frames: Sequence[Frame], memory: Callable[[], Frame] | None = None) -> None:
         self._prepare(StatusBoard(()))
+        self._memory = memory
         self.publish(list(frames))
+
+    def made(self, key: str) -> list[Frame]:
+        if key != "memory" or self._memory is None:
+            return []
+        return [self.frame(key) or self._memory()]
 
     def start(self, verify: bool = True, *, run: bool = True) -> None:
         """A file has no work to do."""
 
     def cancel(self) -> None:
         """A file has no work to stop."""
+
+
+def netlist_hub(n: Netlist, text: str, *, arch: str | None = None, profile: str = "backend",
+                also: Sequence[Frame] = ()) -> FileHub:
+    """The hub of a netlist: what `netlist_frames` gives, and its memory for those who want it."""
+    frames = netlist_frames(n, text, arch=arch, profile=profile)
+    return FileHub([*also, *frames], lambda: memory_of(n, arch, frames)[1])
+
+
+def memory_of(n: Netlist, arch: str | None = None, frames: Sequence[Frame] = ()) -> tuple[FileMemory, Frame]:
+    """What lies in the memories of a netlist's chips, as calls and as a frame. frames: with the grids (`ops`), whose
+    estimates of cycles the load of channels is against."""
+    facts = facts_of(arch if arch is not None else leading_arch(n))
+    shown = netlists.expand(n, facts.align)
+    ops = next((f for f in frames if f.key == "ops"), None)
+    cycles = [] if ops is None else ops.columns["epoch_cycles"].tolist()
+    return FileMemory(shown, facts.device), file_memory_frame(shown, facts.device, cycles)
 
 
 class NetlistFile(View):
@@ -59,12 +87,21 @@ class NetlistFile(View):
         self.path = pathlib.Path(path)
         text = self.path.read_text(encoding="utf-8-sig")
         self.arch, self.profile = arch, profile
-        self._open(FileHub(netlist_frames(self.netlist, text, arch=arch, profile=profile)), height)
+        self._open(netlist_hub(self.netlist, text, arch=arch, profile=profile), height)
 
     @property
     def findings(self) -> list[Finding]:
         """What `netlist.check` finds."""
         return netlists.check(self.netlist, self.arch, self.profile)
+
+    @property
+    def memory(self) -> FileMemory:
+        """`.l1(op)` and `.dram()`: buffers of ops and queues, as far as the file says."""
+        return memory_of(self.netlist, self.arch)[0]
+
+    def validate(self) -> list[Finding]:
+        """Reads the file again and checks it; what `findings` is for what was read."""
+        return netlists.check(netlists.load(self.path, lenient=True), self.arch, self.profile)
 
     def html(self) -> str:
         """The view as one page that works from a file, without kernel and network.
@@ -77,7 +114,7 @@ class NetlistFile(View):
             script = PAGE.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
-        frames = self.hub.frames
+        frames = {**self.hub.frames, **{f.key: f for f in self.hub.made("memory")}}
         return document(self.path.name, list(frames.values()), self.hub.board.message(), script, self._twin(frames))
 
     def to_html(self, path: str | pathlib.Path) -> pathlib.Path:
@@ -165,4 +202,4 @@ def _text(frame: Frame) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-__all__ = ["FileHub", "NetlistFile", "open_netlist", "twin"]
+__all__ = ["FileHub", "NetlistFile", "memory_of", "netlist_hub", "open_netlist", "twin"]

@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 import anywidget
 import traitlets
 
+from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import OutputError
+from tbuda_lab.core.errors import Diagnostic, InputError, OutputError
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
@@ -76,6 +78,9 @@ class View(anywidget.AnyWidget):
 
     @property
     def session(self) -> Session:
+        """The session shown. Raises `InputError` for a view of a file."""
+        if not hasattr(self.hub, "session"):
+            raise InputError(f"{self!r} shows a file: there is no session behind it")
         return self.hub.session
 
     @property
@@ -261,6 +266,14 @@ class NetlistView(View):
     kind = "netlist"
     frames_shown = ("netlist",)
 
+    def validate(self) -> list[Finding]:
+        """What the strict check finds in the netlist as it would be written: nothing wrong, or the compile refuses it.
+
+        Compiles what is not compiled. Raises what the compile raises.
+        """
+        result = self.session.compile()
+        return netlists.check(netlists.loads(netlists.dumps(result.netlist)), result.device.arch, "strict")
+
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         if "netlist" not in frames:
             return "<p>no netlist yet</p>"
@@ -289,6 +302,11 @@ class ProblemsView(View):
 
     kind = "problems"
     frames_shown = ("problems",)
+
+    @property
+    def problems(self) -> list[Diagnostic]:
+        """What is shown; the same as `session.problems`."""
+        return list(self.session.problems)
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         return twins.problems_html(frames)

@@ -42,10 +42,12 @@ def frames_of(session: Session, key: str, **question: Any) -> list[Frame]:
 @answers("want")
 def _want(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     key = str(content.get("key"))
-    if hub.desk is None or key not in MAKERS:
+    if hub.desk is None and (frames := hub.made(key)):
+        hub.publish(frames)
+    elif hub.desk is None or key not in MAKERS:
         view.post({"type": "refused", "key": key, "text": f"there is no {key}"}, [])
-        return
-    hub.desk.submit(lambda: _make(hub, view, key, content))
+    else:
+        hub.desk.submit(lambda: _make(hub, view, key, content))
 
 
 def _make(hub: Hub, view: Listener, key: str, content: Mapping[str, Any]) -> None:

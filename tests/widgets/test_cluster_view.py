@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tbuda_lab.core.device import load_device
@@ -14,9 +12,8 @@ from tbuda_lab.core.session import EpochBreak, Session
 from tbuda_lab.widgets import makers
 from tbuda_lab.widgets.cluster_twin import cluster_twin
 from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.messages import HANDLERS
 from tests.session.models import encoder
-from tests.widgets.test_hub import Page
+from tests.widgets.talk import answers, say
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +24,6 @@ def hub() -> Hub:
     session.apply(EpochBreak(second))
     session.compile()
     return Hub(session)
-
-
-def say(hub: Hub, **content: Any) -> Page:
-    page = Page()
-    hub.attach(page)
-    HANDLERS[content["type"]](hub, page, content)
-    assert hub.desk is not None
-    hub.desk.wait(120)
-    return page
 
 
 def test_the_frame_comes_on_request(hub: Hub) -> None:
@@ -50,7 +38,7 @@ def test_an_epoch_goes_to_a_chip_in_one_step(hub: Hub) -> None:
     steps = len(session.history)
     edits = [{"do": "chip", "op": op, "chip": 1 - epoch.chip} for op in epoch.ops]
     page = say(hub, type="edit", do="many", edits=edits, label="epoch 0 away")
-    said = [m for m, _ in page.messages if m["type"] == "edited"]
+    said = answers(page)
     assert said[0]["ok"], said
     assert {session.result.placement.ops[op].chip for op in epoch.ops} == {1 - epoch.chip}
     assert len(session.history) == steps + 1
@@ -60,7 +48,7 @@ def test_an_epoch_goes_to_a_chip_in_one_step(hub: Hub) -> None:
 
 def test_a_chip_that_is_not_there_is_refused(hub: Hub) -> None:
     op = hub.session.result.placement.epochs[0].ops[0]
-    said = [m for m, _ in say(hub, type="edit", do="chip", op=op, chip=7).messages if m["type"] == "edited"]
+    said = answers(say(hub, type="edit", do="chip", op=op, chip=7))
     assert not said[0]["ok"] and "7" in said[0]["text"]
 
 

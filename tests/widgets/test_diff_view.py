@@ -10,17 +10,15 @@ import pytest
 from tbuda_lab.core.diff import compare_sides
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.diffframe import diff_frame
-from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.core.session import ResizeOp
 from tbuda_lab.widgets import makers, report
 from tbuda_lab.widgets.diff_frames import next_name
 from tbuda_lab.widgets.diff_page import diff_html
 from tbuda_lab.widgets.diff_twin import diff_twin
 from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.twins import LIMIT
 from tests.diff.hand import op, queue, side
-from tests.session.models import perceptron
-from tests.widgets.test_hub import Page
+from tests.widgets.talk import say
 
 OP = "first.matmul"
 
@@ -61,22 +59,6 @@ def test_the_twin_is_small_and_escapes_names() -> None:
     assert "op<2" not in html and "<a>" not in html
     assert "and 2940 more" in html
     assert "no op differs" in diff_twin(diff_frame(compare_sides(before, before)))
-
-
-@pytest.fixture
-def hub() -> Hub:
-    session = Session(*perceptron(), "e300", name="mlp")
-    session.compile()
-    return Hub(session)
-
-
-def say(hub: Hub, **content: Any) -> Page:
-    page = Page()
-    hub.attach(page)
-    HANDLERS[content["type"]](hub, page, content)
-    assert hub.desk is not None
-    hub.desk.wait(60)
-    return page
 
 
 def test_a_page_asks_and_every_view_gets_the_frame(hub: Hub) -> None:

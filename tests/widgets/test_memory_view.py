@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from tbuda_lab.core.frames.memoryframe import memory_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import makers
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.memory_twin import memory_twin, size_text
-from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.twins import LIMIT
-from tests.session.models import encoder, perceptron
-from tests.widgets.test_hub import Page
-
-
-@pytest.fixture
-def hub() -> Hub:
-    session = Session(*perceptron(), "n150", name="mlp")
-    session.compile()
-    return Hub(session)
-
-
-def say(hub: Hub, **content: Any) -> Page:
-    page = Page()
-    hub.attach(page)
-    HANDLERS[content["type"]](hub, page, content)
-    assert hub.desk is not None
-    hub.desk.wait(60)
-    return page
+from tests.session.models import encoder
+from tests.widgets.talk import answers, say
 
 
 def test_a_queue_is_put_into_a_channel_by_message(hub: Hub) -> None:
     assert makers.MAKERS
     name = next(n for n, u in hub.session.dram().queues.items() if u.queue.kind == "parameter")
     page = say(hub, type="edit", do="channel", op=name, channel=4)
-    said = [m for m, _ in page.messages if m["type"] == "edited"]
+    said = answers(page)
     assert said[0]["ok"] and f"queue {name} to channel 4" in said[0]["text"]
     assert {c for c, _ in hub.session.dram().queues[name].queue.buffers} == {4}
     frame = say(hub, type="want", key="memory").frames()["memory"]
     at = frame.text("queue_name").index(name)
     assert set(frame.columns["block_channel"][frame.columns["block_queue"] == at].tolist()) == {4}
     for channel in (99, -1, "three", None):
-        said = [m for m, _ in say(hub, type="edit", do="channel", op=name, channel=channel).messages
-                if m["type"] == "edited"]
+        said = answers(say(hub, type="edit", do="channel", op=name, channel=channel))
         assert not said[0]["ok"], channel
     assert {c for c, _ in hub.session.dram().queues[name].queue.buffers} == {4}, "a refused edit leaves no trace"
     assert len(hub.session.history) == 1
 
 
 def test_a_name_that_is_no_queue_is_refused(hub: Hub) -> None:
-    said = [m for m, _ in say(hub, type="edit", do="channel", op="no such queue", channel=1).messages
-            if m["type"] == "edited"]
+    said = answers(say(hub, type="edit", do="channel", op="no such queue", channel=1))
     assert not said[0]["ok"] and not hub.session.history
 
 

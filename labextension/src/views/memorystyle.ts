@@ -18,6 +18,7 @@ export const memoryStyle = `
 .tb-l1bar .tb-seg { display: block; height: 100%; min-width: 1px; border-right: 1px solid var(--tb-surface); }
 .tb-l1ends { display: flex; justify-content: space-between; font: 10px var(--tb-code); color: var(--tb-muted); margin: 2px 0 6px; }
 .tb-seg-output { background: var(--tb-m-output); }
+.tb-seg-overlay { background: var(--tb-m-reserved); }
 .tb-seg-intermediate { background: var(--tb-m-intermediate); }
 .tb-seg-parameter { background: var(--tb-m-parameter); }
 .tb-seg-input { background: var(--tb-m-input); }

@@ -5,6 +5,7 @@ import { FindingsView } from './findings.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
+import { MemoryView } from './memory/view.js';
 import { NetlistView } from './netlist.js';
 import { ProgramsView } from './programs.js';
 import { QueueTable } from './queues.js';
@@ -23,7 +24,7 @@ export class NetlistFile implements View {
     store.setColour('family'); // cycles are estimates here, and what limits an epoch is not what a file is opened for
     const tabs = this.tabs = new Tabs([
       ['ops', 'Ops', new TableView(store)], ['queues', 'Queues', new QueueTable(store)],
-      ['programs', 'Programs', new ProgramsView(store)], ['netlist', 'Text', new NetlistView(store)]
+      ['memory', 'Memory', new MemoryView(store)], ['programs', 'Programs', new ProgramsView(store)], ['netlist', 'Text', new NetlistView(store)]
     ]);
     this.views = [new FindingsView(store), new GraphView(store), new GridView(store), tabs, new Inspector(store)];
     const [findings, graph, grid, , inspector] = this.views as [View, View, View, View, View];

@@ -31,35 +31,41 @@ def memory_frame(result: Any, rev: int = 0) -> Frame:
     channel, address, x and w on the lane (0..1). `gap_*`: what the lanes of a chip leave out: x, w, bytes.
     `use_*`: bytes per input that a queue is read and written in an epoch. `load_*`: epoch, channel, bytes per input.
     """
-    strings = Strings()
     placement, device = result.placement, result.device
     names = [n for n in placement.schedule if n in placement.ops]
-    maps = [l1_map(result, n) for n in names]
-    dram = dram_map(result)
+    return frame_of_maps([l1_map(result, n) for n in names], dram_map(result), device, device.chips, rev)
+
+
+def frame_of_maps(
+    maps: Sequence[L1Map], dram: DramMap, device: DeviceSpec, chips: Sequence[int], rev: int = 0,
+    kinds: Sequence[str] = KINDS,
+) -> Frame:  # fmt: skip
+    """The same columns of memory that was worked out already: of each op, and of the queues."""
+    strings = Strings()
     columns: dict[str, np.ndarray] = {
-        "op_name": strings.column(names),
+        "op_name": strings.column(m.op for m in maps),
         "op_used": np.array([m.used for m in maps], dtype="<f8"),
-        "op_free": np.array([m.free for m in maps], dtype="<f8"),
-        "op_hole": np.array([m.largest_hole for m in maps], dtype="<f8"),
-        **_parts(maps, strings),
+        "op_free": np.array([max(0, m.free) for m in maps], dtype="<f8"),
+        "op_hole": np.array([max(0, m.largest_hole) for m in maps], dtype="<f8"),
+        **_parts(maps, strings, kinds),
         **_queues(dram, strings),
-        **_blocks(dram, device),
+        **_blocks(dram, device, chips),
         **_loads(dram),
     }
     meta: dict[str, Any] = {
-        "rev": rev, "l1_size": device.l1_size, "l1_reserved": device.l1_reserved, "kinds": list(KINDS),
+        "rev": rev, "l1_size": device.l1_size, "l1_reserved": device.l1_reserved, "kinds": list(kinds),
         "locations": list(LOCATIONS), "capacity": dram.capacity, "cycles": list(dram.cycles),
-        "chips": [int(c) for c in device.chips],
+        "chips": [int(c) for c in chips],
         "channels": [[c.location, c.channel, c.start, c.end] for c in dram.channels],
     }  # fmt: skip
     return Frame("memory", meta, columns, strings.table)
 
 
-def _parts(maps: Sequence[L1Map], strings: Strings) -> dict[str, np.ndarray]:
+def _parts(maps: Sequence[L1Map], strings: Strings, kinds: Sequence[str]) -> dict[str, np.ndarray]:
     rows = [(k, p) for k, m in enumerate(maps) for p in m.parts]
     return {
         "part_op": np.array([k for k, _ in rows], dtype="<u4"),
-        "part_kind": np.array([KINDS.index(p.kind) for _, p in rows], dtype="u1"),
+        "part_kind": np.array([kinds.index(p.kind) for _, p in rows], dtype="u1"),
         "part_operand": np.array([p.operand for _, p in rows], dtype="<i2"),
         "part_source": strings.column(p.source for _, p in rows),
         "part_bytes": np.array([p.bytes for _, p in rows], dtype="<f8"),
@@ -79,7 +85,7 @@ def _queues(dram: DramMap, strings: Strings) -> dict[str, np.ndarray]:
         "queue_location": np.array([LOCATIONS.index(u.queue.location) for u in uses], dtype="u1"),
         "queue_entries": np.array([u.queue.entries for u in uses], dtype="<u4"),
         "queue_bytes": np.array([u.queue.bytes_per_buffer for u in uses], dtype="<f8"),
-        "queue_buffers": np.array([len(u.queue.buffers) for u in uses], dtype="<u2"),
+        "queue_buffers": np.array([min(len(u.queue.buffers), 0xFFFF) for u in uses], dtype="<u2"),
         "queue_first": np.array([u.first for u in uses], dtype="<i4"),
         "queue_last": np.array([u.last for u in uses], dtype="<i4"),
         "queue_shares": np.array([u.shares for u in uses], dtype="u1"),
@@ -87,7 +93,7 @@ def _queues(dram: DramMap, strings: Strings) -> dict[str, np.ndarray]:
     }
 
 
-def _blocks(dram: DramMap, device: DeviceSpec) -> dict[str, np.ndarray]:
+def _blocks(dram: DramMap, device: DeviceSpec, chips: Sequence[int]) -> dict[str, np.ndarray]:
     uses = list(dram.queues.values())
     rows = [(k, channel, address) for k, u in enumerate(uses) for channel, address in u.queue.buffers]
     queue = np.array([r[0] for r in rows], dtype=np.int64)
@@ -103,7 +109,7 @@ def _blocks(dram: DramMap, device: DeviceSpec) -> dict[str, np.ndarray]:
     starts = {
         location: min((c.start for c in dram.channels if c.location == location), default=0) for location in LOCATIONS
     }
-    for chip in device.chips:
+    for chip in chips:
         for at, location in enumerate(LOCATIONS):
             mine = (lane[:, 0] == chip) & (lane[:, 1] == at)
             if not mine.any():
@@ -138,7 +144,7 @@ def bent_axis(
     heads = lows[first]
     tails = np.concatenate([reach[np.flatnonzero(first)[1:] - 1], reach[-1:]])
     used = int((tails - heads).sum())
-    edges = [start, *np.column_stack([heads, tails]).ravel().tolist(), max(end, int(tails[-1]))]
+    edges = [min(start, int(heads[0])), *np.column_stack([heads, tails]).ravel().tolist(), max(end, int(tails[-1]))]
     stretches = list(itertools.pairwise(edges))  # unused, used, unused, ..., unused
     collapsed = [k for k, (a, b) in enumerate(stretches) if k % 2 == 0 and b - a > used / 100]
     drawn = sum(b - a for k, (a, b) in enumerate(stretches) if k not in collapsed)

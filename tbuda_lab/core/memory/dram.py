@@ -104,12 +104,13 @@ def dram_map(result: Result) -> DramMap:
     report = placement.report
     cycles = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
     return DramMap(
-        uses, _channels(device), _demand(uses, len(placement.epochs), device),
+        uses, channel_ranges(device), demand_of(uses, len(placement.epochs), device),
         device.dram_bytes_per_cycle * device.dram_subchannels, tuple(int(c) for c in cycles),
     )  # fmt: skip
 
 
-def _channels(device: DeviceSpec) -> tuple[ChannelRange, ...]:
+def channel_ranges(device: DeviceSpec) -> tuple[ChannelRange, ...]:
+    """What queues may use of every channel, DRAM before host memory."""
     dram = [ChannelRange("dram", c, device.dram_start(c), device.dram_end(c)) for c in range(device.dram_channels)]
     host = [ChannelRange("host", c, 0, device.sysmem_bytes(c)) for c in range(device.sysmem_channels)]
     return (*dram, *host)
@@ -165,7 +166,8 @@ def _count(table: PerEpoch, name: str, epoch: int, size: int) -> None:
     by_epoch[epoch] = by_epoch.get(epoch, 0) + size
 
 
-def _demand(uses: dict[str, QueueUse], epochs: int, device: DeviceSpec) -> np.ndarray:
+def demand_of(uses: dict[str, QueueUse], epochs: int, device: DeviceSpec) -> np.ndarray:
+    """(epochs, DRAM channels) bytes per input; see `DramMap`."""
     demand = np.zeros((epochs, device.dram_channels))
     for use in uses.values():
         if use.queue.location != "dram" or not use.queue.buffers:

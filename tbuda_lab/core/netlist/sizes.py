@@ -49,7 +49,26 @@ class L1Use:
 
 
 def l1_use(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str]) -> L1Use:
-    """What the buffers of an op take in L1, from the fields of the netlist alone.
+    """What the buffers of an op take in L1 at least, from the fields of the netlist alone: the sums of `l1_buffers`.
+    """
+    inputs = output = parameters = intermediate = overlay = 0
+    for kind, _, size in l1_buffers(tables, op, align, preloaded):
+        if kind == "input":
+            inputs += size
+        elif kind == "parameter":
+            parameters += size
+        elif kind == "output":
+            output = size
+        elif kind == "intermediate":
+            intermediate = size
+        else:
+            overlay = size
+    return L1Use(inputs, output, parameters, intermediate, overlay)
+
+
+def l1_buffers(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str]) -> list[tuple[str, int, int]]:
+    """(kind, number of the input or -1, bytes) of every buffer of an op in L1: output, intermediate, overlay, and a
+    parameter or an input for each input; some may have 0 bytes. Nothing for an op whose blocks have no size.
 
     The model of place-and-route.md 2.1 and 2.3, each term at the least it can be: double buffered input blocks
     (the operand that a matmul keeps minimal at one row or column of ublocks), `buf_size_mb` output mblocks (all t of a
@@ -58,25 +77,25 @@ def l1_use(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str]) -> 
     """
     b = op.blocking
     if min(b.t, *b.mblock, *b.ublock, *op.grid_size) < 1:
-        return L1Use(0, 0, 0, 0, 0)
+        return []
     block = b.mblock[0] * b.mblock[1] * b.ublock[0] * b.ublock[1]
     depth = max(op.buf_size_mb or 1, 1)
     output = block * tile_size(op.out_df, op.tile_dim, align) * (max(depth, b.t) if op.gradient_op else depth)
-    inputs = parameters = 0
+    intermediate = 0
+    k = op.attributes.get("m_k", 1)
+    if op.intermed_df not in (None, op.out_df) and op.type == "matmul" and isinstance(k, int) and k > 1:
+        intermediate = block * tile_size(op.intermed_df or op.out_df, op.tile_dim, align)
+    found = [("output", -1, output), ("intermediate", -1, intermediate),
+             ("overlay", -1, max((op.overlay_size or 0) - OVERLAY_BASE, 0))]
     for n, i in enumerate(op.inputs):
         tile = tile_size(i.df, tables.tile_dim(i.source), align)
         queue = tables.n.queues.get(i.source)
         if queue is not None and i.source in preloaded:
             z, rt, ct = queue.blocking.tiles(queue.grid_size)
-            parameters += -(-max(z * rt * ct, 0) // (op.grid_size[0] * op.grid_size[1])) * tile
+            found.append(("parameter", n, -(-max(z * rt * ct, 0) // (op.grid_size[0] * op.grid_size[1])) * tile))
         else:
-            inputs += _input_tiles(op, n) * tile
-    intermediate = 0
-    attributes = op.attributes
-    k = attributes.get("m_k", 1)
-    if op.intermed_df not in (None, op.out_df) and op.type == "matmul" and isinstance(k, int) and k > 1:
-        intermediate = block * tile_size(op.intermed_df or op.out_df, op.tile_dim, align)
-    return L1Use(inputs, output, parameters, intermediate, max((op.overlay_size or 0) - OVERLAY_BASE, 0))
+            found.append(("input", n, _input_tiles(op, n) * tile))
+    return found
 
 
 def _input_tiles(op: NetOp, n: int) -> int:

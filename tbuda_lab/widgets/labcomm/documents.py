@@ -10,7 +10,6 @@ from typing import Any
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.netlistfile import netlist_frames
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
@@ -18,7 +17,7 @@ from tbuda_lab.core.session.state import State
 from tbuda_lab.widgets.image_file import image_frames
 from tbuda_lab.widgets.labcomm.target import Comm
 from tbuda_lab.widgets.labcomm.view import CommView
-from tbuda_lab.widgets.netlist_file import FileHub
+from tbuda_lab.widgets.netlist_file import FileHub, netlist_hub
 
 
 def document_path(data: Mapping[str, Any]) -> Path:
@@ -37,7 +36,7 @@ def open_netlist(comm: Comm, data: Mapping[str, Any]) -> None:
     path = document_path(data)
     netlist = netlists.load(path, lenient=True)
     text = path.read_text(encoding="utf-8-sig")
-    CommView(comm, FileHub(netlist_frames(netlist, text)))
+    CommView(comm, netlist_hub(netlist, text))
 
 
 def open_image(comm: Comm, data: Mapping[str, Any]) -> None:

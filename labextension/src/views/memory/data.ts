@@ -125,9 +125,9 @@ export class MemoryData {
     return sum;
   }
 
-  /** The share of a channel's bandwidth that an epoch asks for. */
+  /** The share of a channel's bandwidth that an epoch asks for; not a number where its cycles are not known. */
   load(epoch: number, channel: number): number {
-    return this.asked(epoch, channel) / Math.max(1, this.cycles[epoch] ?? 1) / this.capacity;
+    return this.asked(epoch, channel) / (this.cycles[epoch] || NaN) / this.capacity;
   }
 
   /** [read, written] bytes per input of a queue, in an epoch. */

@@ -17,6 +17,7 @@ export function lanes(data: MemoryData, chip: number, epoch: number): HTMLElemen
 
 function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number): HTMLElement {
   const load = lane.host ? 0 : data.load(epoch, lane.channel);
+  const share = Number.isNaN(load) ? '–' : percent(load);
   const held = data.held(chip, lane);
   const percentOf = (value: number) => `${(100 * value).toFixed(4)}%`;
   const bar = h('div', { class: 'tb-lane-bar' },
@@ -36,13 +37,13 @@ function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number): HTM
   const label = lane.host ? `host ${lane.channel}` : `ch ${lane.channel}`;
   return h('div', {
     class: 'tb-lane', role: 'listitem', 'data-tb-channel': lane.channel, 'data-tb-location': lane.host ? 'host' : 'dram',
-    'aria-label': `${label}: ${bytes(held)} in queues${lane.host ? '' : `, ${percent(load)} of its bandwidth asked in epoch ${epoch}`}`
+    'aria-label': `${label}: ${bytes(held)} in queues${lane.host ? '' : `, ${share} of its bandwidth asked in epoch ${epoch}`}`
   },
   h('span', { class: 'tb-lane-name' }, label), bar, h('span', { class: 'tb-lane-held' }, bytes(held)),
   lane.host ? h('span', { class: 'tb-lane-load' }) : h('span', {
     class: `tb-lane-load${load > 1 ? ' tb-worse' : ''}`, 'data-tb-metric': 'channel-load',
     title: `${grouped(data.asked(epoch, lane.channel))} bytes per input in epoch ${epoch}, of ${data.capacity.toFixed(1)} bytes per cycle`
-  }, h('i', {}, h('b', { style: `width:${Math.min(100, 100 * load)}%` })), percent(load)));
+  }, h('i', {}, h('b', { style: `width:${Math.min(100, 100 * load || 0)}%` })), share));
 }
 
 /** What is known of a queue, with the channel as a choice where it can be edited. */
