@@ -94,6 +94,58 @@ def cores_at_divider(device: DeviceSpec, divider: int) -> int:
     return int(divider * device.dram_channels * device.dram_subchannels / 1.5)
 
 
+@dataclasses.dataclass(frozen=True)
+class Demands:
+    """(3 + operands, rows) each, of the kernel, of each operand, of the output, of a sparse matmul's picker. cycles:
+    what holds however many cores use DRAM; shared: bytes of one core over the shared part of DRAM's bandwidth."""
+
+    cycles: np.ndarray
+    shared: np.ndarray
+
+
+def demands(
+    profile: OpProfile,
+    rows: np.ndarray,
+    device: DeviceSpec,
+    where: Sequence[str],
+    output: str,
+    host_cores: int = 0,
+    microbatch: int = 1,
+    move: Traffic | None = None,
+) -> Demands:
+    """What every row asks for. `where` and `output` say over what each operand and the output move: "noc", "dram" or
+    "host" ("" for an output nobody waits for)."""
+    move = move or traffic(profile, rows, device)
+    noc = device.noc_bytes_per_cycle / 2
+    base = device.dram_bytes_per_cycle
+    cycles, shared = (np.zeros((3 + len(where), len(rows))) for _ in range(2))
+    cycles[0] = rows["cycles"]
+    for port, place in enumerate(where):
+        size = move.operand_bytes[port]
+        if place == DRAM and profile.operands[port].feed == "parameter":
+            kept = preloads(profile, port, rows)
+            cycles[1 + port] = np.where(kept, size / (base / 2) / microbatch, 0.0)
+            shared[1 + port] = np.where(kept, 0, size)
+        elif place == DRAM:
+            shared[1 + port] = size
+        elif place == HOST:
+            cores = np.maximum(move.operand_cores[port], host_cores)
+            cycles[1 + port] = size / (device.pcie_bytes_per_cycle / cores)
+        else:
+            cycles[1 + port] = size / noc
+    if move.picker_bytes is not None:
+        # preloaded like a parameter, or streamed where L1 has no room for it
+        cycles[-1] = np.where(rows["prologue"], move.picker_bytes / (base / 2), 0.0)
+        shared[-1] = np.where(rows["prologue"], 0, move.picker_bytes)
+    if output == DRAM:
+        shared[-2] = move.output_bytes
+    elif output == HOST:
+        cycles[-2] = move.output_bytes / (device.pcie_bytes_per_cycle / np.maximum(move.output_cores, host_cores))
+    elif output == NOC:
+        cycles[-2] = move.output_bytes / noc
+    return Demands(cycles, shared)
+
+
 def limits(
     profile: OpProfile,
     rows: np.ndarray,
@@ -108,34 +160,10 @@ def limits(
 
     `where` and `output` say over what each moves: "noc", "dram" or "host" ("" for an output nobody waits for).
     """
-    move = move or traffic(profile, rows, device)
-    noc = device.noc_bytes_per_cycle / 2
-    base = device.dram_bytes_per_cycle
-    dram = base / dram_divider(device, load.dram_cores)
-    table = np.zeros((3 + len(where), len(rows)))
-    table[0] = rows["cycles"]
-    for port, place in enumerate(where):
-        size = move.operand_bytes[port]
-        if place == DRAM and profile.operands[port].feed == "parameter":
-            preload = size / (base / 2) / microbatch
-            table[1 + port] = np.where(preloads(profile, port, rows), preload, size / dram)
-        elif place == DRAM:
-            table[1 + port] = size / dram
-        elif place == HOST:
-            cores = np.maximum(move.operand_cores[port], load.host_cores)
-            table[1 + port] = size / (device.pcie_bytes_per_cycle / cores)
-        else:
-            table[1 + port] = size / noc
-    if move.picker_bytes is not None:
-        # preloaded like a parameter, or streamed where L1 has no room for it
-        table[-1] = move.picker_bytes / np.where(rows["prologue"], base / 2, dram)
-    if output == DRAM:
-        table[-2] = move.output_bytes / dram
-    elif output == HOST:
-        table[-2] = move.output_bytes / (device.pcie_bytes_per_cycle / np.maximum(move.output_cores, load.host_cores))
-    elif output == NOC:
-        table[-2] = move.output_bytes / noc
-    return table
+    found = demands(profile, rows, device, where, output, load.host_cores, microbatch, move)
+    rate = device.dram_bytes_per_cycle / dram_divider(device, load.dram_cores)
+    slowest: np.ndarray = np.maximum(found.cycles, found.shared / rate)
+    return slowest
 
 
 def limiter_name(index: int, where: Sequence[str], output: str) -> str:

@@ -34,7 +34,10 @@ _WORTH = 0.99  # part of the cycles that a mend has to stay below
 _ROUNDS = 4
 _EDGES = 2
 _NOPS = 2
-_SHARED = ("edges", "edge_costs", "legal", "_traffic", "_limits", "_frontiers", "_by_cores", "_shapes", "_dram_cores")
+_SHARED = (
+    "edges", "edge_costs", "legal", "_traffic", "_asked", "_choices", "_limits", "_frontiers", "_by_cores", "_shapes",
+    "_dram_cores",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

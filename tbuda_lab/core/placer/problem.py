@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, dram_divider, limits, traffic
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, demands, dram_divider, traffic
 from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
 from tbuda_lab.core.balancer.orders import read_order, ublock_orders
 from tbuda_lab.core.balancer.parameters import preloads
@@ -19,8 +19,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.options import CompileOptions
-
-BIG = 1 << 30
+from tbuda_lab.core.placer.choices import Choices, Frontier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,24 +45,37 @@ class OpFacts:
     dram_output: bool
     queued: tuple[int, ...] = ()
     queued_out: bool = False
+    known: dict[tuple[int, bool], tuple[tuple[str, ...], str]] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )  # what `places` found, by which producers and whether all readers are in the epoch
+
+    def places(self, first: int, last: int) -> tuple[tuple[str, ...], str]:
+        """Over what each operand and the output move when [first, last) is one epoch."""
+        readers = self.readers
+        inside = not readers or (first <= readers[0][0] and readers[-1][0] < last)  # they are sorted
+        near = 0
+        for port, producer in enumerate(self.producers):
+            if first <= producer < last:
+                near |= 1 << port
+        found = self.known.get((near, inside))
+        if found is None:
+            found = self.known[near, inside] = self._places(near, inside)
+        return found
+
+    def _places(self, near: int, inside: bool) -> tuple[tuple[str, ...], str]:
+        where = tuple(
+            place if p < 0 else (NOC if near >> port & 1 and port not in self.queued else DRAM)
+            for port, (p, place) in enumerate(zip(self.producers, self.queue_place, strict=True))
+        )
+        if self.dram_output or self.queued_out or not inside:
+            return where, DRAM
+        if self.host_output:
+            return where, HOST
+        return where, NOC if self.readers else ""
 
     def by_noc(self, port: int, first: int, last: int) -> bool:
         """Whether an operand comes straight from an op when [first, last) is one epoch."""
         return first <= self.producers[port] < last and port not in self.queued
-
-
-@dataclasses.dataclass(frozen=True)
-class Frontier:
-    """Cheapest rows for every target: price ascending (cores, and what each one on DRAM counts for), cycles descending;
-    `dram` cores each of them takes. `cycles` are what the target is for: the limiter, or the kernel over the part of
-    the target that it may take; both stand beside."""
-
-    cores: np.ndarray
-    cycles: np.ndarray
-    limiter: np.ndarray
-    kernel: np.ndarray
-    dram: np.ndarray
-    row: np.ndarray
 
 
 class Problem:
@@ -97,6 +109,8 @@ class Problem:
         self.end = None if options.time_budget is None else time.monotonic() + options.time_budget
         self.preloaded: dict[tuple[str, int, int], bool] = {}  # by (signature, row, port), for queues
         self._traffic: dict[str, Traffic] = {}
+        self._asked: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._choices: dict[tuple[object, ...], Choices] = {}
         self._limits: dict[tuple[object, ...], np.ndarray] = {}
         self._frontiers: dict[tuple[object, ...], Frontier] = {}
         self._by_cores: dict[tuple[object, ...], np.ndarray] = {}
@@ -159,16 +173,7 @@ class Problem:
     # -- where operands and outputs move for ops [first, last) in one epoch -----------------------------------
     def places(self, op: int, first: int, last: int) -> tuple[tuple[str, ...], str]:
         """Over what each operand and the output of `op` moves when [first, last) is one epoch."""
-        fact = self.facts[op]
-        where = tuple(
-            place if p < 0 else (NOC if fact.by_noc(port, first, last) else DRAM)
-            for port, (p, place) in enumerate(zip(fact.producers, fact.queue_place, strict=True))
-        )
-        if fact.dram_output or fact.queued_out or any(not first <= r < last for r, _ in fact.readers):
-            return where, DRAM
-        if fact.host_output:
-            return where, HOST
-        return where, NOC if fact.readers else ""
+        return self.facts[op].places(first, last)
 
     def traffic(self, op: int) -> Traffic:
         table = self.tables[op]
@@ -180,21 +185,40 @@ class Problem:
 
     def row_limits(self, op: int, where: tuple[str, ...], output: str, load: Load) -> np.ndarray:
         """Limiter cycles of every row of an op's table."""
-        table = self.tables[op]
-        key = (table.signature, where, output, dram_divider(self.device, load.dram_cores), load.host_cores)
+        divider = dram_divider(self.device, load.dram_cores)
+        key = (self.tables[op].signature, where, output, divider, load.host_cores)
         found = self._limits.get(key)
         if found is None:
-            found = limits(
-                self.profiles[op],
-                table.rows,
+            fixed, shared = self._demands(op, where, output, load.host_cores)
+            found = self._limits[key] = np.maximum(fixed, shared / (self.device.dram_bytes_per_cycle / divider))
+        return found
+
+    def _demands(self, op: int, where: tuple[str, ...], output: str, host: int) -> tuple[np.ndarray, np.ndarray]:
+        """(cycles whatever the load of DRAM, bytes that share DRAM) of every row of an op's table, the largest each."""
+        table = self.tables[op]
+        key = (table.signature, where, output, host)
+        found = self._asked.get(key)
+        if found is None:
+            batch = self.options.microbatch
+            all_ = demands(
+                self.profiles[op], table.rows, self.device, where, output, host, batch, self.traffic(op)
+            )
+            found = self._asked[key] = (all_.cycles.max(axis=0), all_.shared.max(axis=0))
+        return found
+
+    def choices(self, op: int, where: tuple[str, ...], output: str) -> Choices:
+        """The legal rows of an op with their costs for every load of DRAM."""
+        table = self.tables[op]
+        key = (table.signature, where, output)
+        found = self._choices.get(key)
+        if found is None:
+            found = self._choices[key] = Choices(
                 self.device,
-                where,
-                output,
-                load,
-                self.options.microbatch,
-                self.traffic(op),
-            ).max(axis=0)
-            self._limits[key] = found
+                table.rows,
+                self.legal[table.signature],
+                *self._demands(op, where, output, 0),
+                self.dram_cores(op, where, output),
+            )
         return found
 
     def dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
@@ -289,30 +313,11 @@ class Problem:
         """Rows that are cheapest for some target, given how many cores use DRAM in the epoch. `kernel_part`: the kernel
         alone may take that part of the target (1: no more is asked of it than of the operands). `dram_price`: how many
         cores one on DRAM counts for beside itself; at 0 it only decides between rows of equal cores and cycles."""
-        table = self.tables[op]
-        load = Load(dram_load, 0)
-        key = (table.signature, where, output, dram_divider(self.device, dram_load), kernel_part, dram_price)
+        divider = dram_divider(self.device, dram_load)
+        key = (self.tables[op].signature, where, output, divider, kernel_part, dram_price)
         found = self._frontiers.get(key)
         if found is None:
-            legal = self.legal[table.signature]
-            limiter = np.ceil(self.row_limits(op, where, output, load)[legal]).astype(np.int64)
-            kernel = table.rows["cycles"][legal].astype(np.int64)
-            cycles = np.maximum(limiter, np.ceil(kernel / kernel_part).astype(np.int64))
-            dram = self.dram_cores(op, where, output)[legal]
-            rows = table.rows[legal]
-            price = rows["cores"] + dram_price * dram
-            by = np.lexsort((legal, -rows["buf_size_mb"].clip(max=2), rows["t"], dram, cycles, price))
-            best = np.minimum.accumulate(cycles[by])
-            keep = np.concatenate([[True], best[1:] < best[:-1]])
-            pick = by[keep]
-            found = Frontier(
-                rows["cores"][pick].astype(np.int64),
-                cycles[pick],
-                limiter[pick],
-                kernel[pick],
-                dram[pick],
-                legal[pick],
-            )
+            found = self.choices(op, where, output).frontier(dram_load, kernel_part, dram_price)
             self._frontiers[key] = found
         return found
 

@@ -10,14 +10,15 @@ its real cost and the path is computed again, until every epoch of the best path
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import cores_at_divider
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.bounds import alike_from
-from tbuda_lab.core.placer.problem import BIG, Problem
+from tbuda_lab.core.placer.choices import Needs
+from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
 from tbuda_lab.core.placer.stages import divide, rules
@@ -77,16 +78,17 @@ class Optimal:
         dividers = divider_levels(problem)
         self.levels = [(d, part) for d in dividers for part in _KERNEL_PARTS]
         self.caps = np.array([cores_at_divider(problem.device, d) for d, _ in self.levels])
+        self._most = np.array([np.full_like(self.caps, problem.cores), self.caps])[:, :, None]
         self.targets = self._targets()
-        self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
-        self.bounds: list[dict[int, _Bound]] = []  # by first op: last -> bound
+        self._tables: dict[tuple[object, ...], Needs] = {}
+        self.bounds: dict[int, dict[int, _Bound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
         self._attempts: dict[tuple[tuple[object, ...], int, int], _Attempt] = {}
 
     # -- bounds ----------------------------------------------------------------------------------------------
     def _targets(self) -> np.ndarray:
         problem = self.problem
-        low, high = BIG, 1
+        low, high = 1 << 62, 1
         for op in range(len(problem.order)):
             where, output = problem.places(op, op, op + 1)
             best = problem.frontier(op, where, output, 0)
@@ -97,42 +99,27 @@ class Optimal:
         high = max(high, low + 1)
         return np.unique(np.ceil(np.geomspace(max(1, low), high, _TARGETS))).astype(np.int64)
 
-    def _needs(
-        self, op: int, first: int, last: int, price: int = 0
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(levels, targets) arrays: cores, DRAM cores, limiter and kernel cycles of the cheapest row that meets each
-        target."""
-        problem = self.problem
-        where, output = problem.places(op, first, last)
-        key = (problem.tables[op].signature, where, output, price)
+    def _needs(self, op: int, first: int, last: int, price: int = 0) -> Needs:
+        """What the cheapest row of an op takes, for every level and target."""
+        where, output = self.problem.places(op, first, last)
+        key = (self.problem.tables[op].signature, where, output, price)
         found = self._tables.get(key)
         if found is None:
-            shape = (len(self.levels), len(self.targets))
-            cores = np.full(shape, BIG)
-            dram, limiter, kernel = (np.zeros(shape, np.int64) for _ in range(3))
-            for i, (cap, (_, part)) in enumerate(zip(self.caps, self.levels, strict=True)):
-                front = problem.frontier(op, where, output, int(cap), part, price)
-                at = np.searchsorted(-front.cycles, -self.targets, side="left")
-                ok = at < len(front.cycles)
-                pick = at[ok]
-                cores[i, ok], dram[i, ok] = front.cores[pick], front.dram[pick]
-                limiter[i, ok], kernel[i, ok] = front.limiter[pick], front.kernel[pick]
-            found = (cores, dram, limiter, kernel)
+            caps, parts = self.caps.tolist(), [part for _, part in self.levels]
+            found = self.problem.choices(op, where, output).needs(caps, parts, self.targets, price)
             self._tables[key] = found
         return found
 
     def _sweep(self, first: int) -> dict[int, _Bound]:
         """Bounds of all runs that start at `first`."""
         problem = self.problem
-        n = len(problem.order)
-        shape = (len(self.levels), len(self.targets))
-        cores, dram, limiter, kernel = (np.zeros(shape, np.int64) for _ in range(4))  # the last two of settled ops
-        levels = np.arange(len(self.levels))
+        shape = (2, len(self.levels), len(self.targets))
+        use, cycles = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # cycles: of ops that are settled
         waiting: dict[int, int] = {}  # by op whose output may still come to stay inside: readers that are not yet
-        current: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
+        current: dict[int, Needs] = {}
         found: dict[int, _Bound] = {}
         chip: int | None = None
-        for last in range(first + 1, n + 1):
+        for last in range(first + 1, len(problem.order) + 1):
             op = last - 1
             name = problem.order[op]
             wanted = self._chip(op)
@@ -140,8 +127,7 @@ class Optimal:
                 break
             chip = chip if wanted is None else wanted
             needs = current[op] = self._needs(op, first, last)
-            cores += needs[0]
-            dram += needs[1]
+            use += needs.use
             waiting[op] = len({r for r, _ in problem.facts[op].readers})
             settled = [op] if waiting[op] == 0 else []
             for producer in {p for p in problem.facts[op].producers if p >= first}:
@@ -149,28 +135,38 @@ class Optimal:
                 if waiting[producer] == 0:
                     old, new = current[producer], self._needs(producer, first, last)
                     if new is not old:
-                        cores += new[0] - old[0]
-                        dram += new[1] - old[1]
+                        use += new.use - old.use
                         current[producer] = new
                     settled.append(producer)
             for member in settled:
-                needs = current.pop(member)
-                np.maximum(limiter, needs[2], out=limiter)
-                np.maximum(kernel, needs[3], out=kernel)
-            fits = (cores <= problem.cores) & (dram <= self.caps[:, None])
-            if not fits.any():
-                if not (cores <= problem.cores).any():
-                    break
-                continue
-            at = fits.argmax(axis=1)  # the lowest target of each level that fits
-            slowest, longest = limiter[levels, at], kernel[levels, at]
-            for needs in current.values():
-                slowest = np.maximum(slowest, needs[2][levels, at])
-                longest = np.maximum(longest, needs[3][levels, at])
-            cost = np.where(fits[levels, at], slowest + KERNEL_WEIGHT * longest, np.inf)
-            level = int(cost.argmin())
-            found[last] = _Bound(float(cost[level]), level, int(at[level]))
+                np.maximum(cycles, current.pop(member).cycles, out=cycles)
+            bound = self._bound(use, [cycles, *(needs.cycles for needs in current.values())])
+            if bound is not None:
+                found[last] = bound
+            elif not (use[0] <= problem.cores).any():
+                break
         return found
+
+    def _bound(self, use: np.ndarray, cycles: Sequence[np.ndarray]) -> _Bound | None:
+        """The cheapest level and target of ops that together use so much, None if the device has it at no target."""
+        fits = (use[0] <= self._most[0]) & (use[1] <= self._most[1])
+        at = fits.argmax(axis=1)  # the lowest target of each level that fits
+        levels = np.arange(len(at))
+        ok = fits[levels, at]
+        if not ok.any():
+            return None
+        slowest, longest = np.max([c[:, levels, at] for c in cycles], axis=0)
+        cost = np.where(ok, slowest + KERNEL_WEIGHT * longest, np.inf)
+        level = int(cost.argmin())
+        return _Bound(float(cost[level]), level, int(at[level]))
+
+    def bound(self, first: int, last: int, price: int = 0) -> _Bound | None:
+        """The bound of one run alone."""
+        needs = [self._needs(op, first, last, price) for op in range(first, last)]
+        use = needs[0].use.copy()
+        for other in needs[1:]:
+            use += other.use
+        return self._bound(use, [n.cycles for n in needs])
 
     def _chip(self, op: int) -> int | None:
         """The chip an op is pinned to."""
@@ -229,21 +225,14 @@ class Optimal:
     def _lighter(self, segment: Segment, outside: dict[int, int]) -> Segment:
         """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""
         first, last = segment.first, segment.last
-        levels = np.arange(len(self.levels))
         for price in _DRAM_PRICES:
-            needs = [self._needs(op, first, last, price) for op in range(first, last)]
-            cores, dram = (np.sum([n[i] for n in needs], axis=0) for i in (0, 1))
-            fits = (cores <= self.problem.cores) & (dram <= self.caps[:, None])
-            at = fits.argmax(axis=1)
-            slowest, longest = (np.max([n[i][levels, at] for n in needs], axis=0) for i in (2, 3))
-            cost = np.where(fits[levels, at], slowest + KERNEL_WEIGHT * longest, np.inf)
-            level = int(cost.argmin())
-            if cost[level] >= weighed(segment):
+            bound = self.bound(first, last, price)
+            if bound is None or bound.cost >= weighed(segment):
                 continue
             for step in _NEAR:
-                if (target := int(at[level]) + step) >= len(self.targets):
+                if (target := bound.target + step) >= len(self.targets):
                     break
-                made = self._attempt(first, last, level, target, outside, price).segment
+                made = self._attempt(first, last, bound.level, target, outside, price).segment
                 if made is None:
                     continue
                 made = polish(self.problem, made, outside)
@@ -257,10 +246,10 @@ class Optimal:
         """By first op: where epochs from there may end, and what each costs: as placed, or as its bound says."""
         switch = SWITCH_CYCLES / self.problem.options.microbatch
         found: list[tuple[np.ndarray, np.ndarray]] = []
-        for first, bounds in enumerate(self.bounds):
+        for first in range(len(self.problem.order)):
             lasts: list[int] = []
             cycles: list[float] = []
-            for last, bound in bounds.items():
+            for last, bound in self.bounds[first].items():
                 segment = self.real.get((first, last), _UNKNOWN)
                 if segment is _UNKNOWN:
                     if real_only:
@@ -308,7 +297,7 @@ class Optimal:
             ends = known.get(alike)
             if ends is None:
                 ends = known[alike] = {last - first: bound for last, bound in self._sweep(first).items()}
-            self.bounds.append({first + length: bound for length, bound in ends.items()})
+            self.bounds[first] = {first + length: bound for length, bound in ends.items()}
             self.check(0.5 * first / max(1, n))
         budget = 60 + 3 * n
         slack: list[float] = []

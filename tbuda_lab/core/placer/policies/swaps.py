@@ -179,11 +179,11 @@ class _Search:
         problem = reordered(self.problem, order)
         policy = copy.copy(self.policy)
         policy.problem = problem
-        policy.bounds = _Sweeps(policy)  # type: ignore[assignment]
         self.bounds -= 1
-        found = [policy.bounds[a].get(b) for a, b in spans]
-        if any(b is None for b in found) or sum(b.cost for b in found if b is not None) >= cost:
+        found = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
+        if len(found) < len(spans) or sum(bound.cost for ends in found.values() for bound in ends.values()) >= cost:
             return None
+        policy.bounds = found
         self.left -= 1
         outside = self._rows(self.segments[:cut])
         parts: list[Segment] = []
@@ -206,18 +206,6 @@ class _Search:
 
     def _rows(self, segments: Sequence[Segment]) -> dict[int, int]:
         return {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
-
-
-class _Sweeps(dict):  # type: ignore[type-arg]
-    """Bounds of the runs from an op, made when asked for."""
-
-    def __init__(self, policy: Optimal) -> None:
-        super().__init__()
-        self.policy = policy
-
-    def __missing__(self, first: int) -> object:
-        found = self[first] = self.policy._sweep(first)
-        return found
 
 
 def reordered(problem: Problem, order: tuple[str, ...]) -> Problem:
