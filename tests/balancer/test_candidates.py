@@ -90,8 +90,19 @@ def test_parameters_are_preloaded_for_a_large_batch_and_streamed_for_one() -> No
     assert not single["prologue"].any()
     kept = batch[batch["prologue"]]
     assert len(kept) == len(batch) // 2
-    whole = 32 * kept["mblock_n"].astype(int) * kept["ublock_c"] * kept["stream_c"] // kept["stream_c"]
-    assert (kept["l1_param"] == whole * tile_bytes(DataFormat.Float16_b)).all()
+    share = 32 * (32 // kept["grid_c"].astype(int))  # all rows of the weight, and the columns that the core multiplies
+    assert (kept["l1_param"] == share * tile_bytes(DataFormat.Float16_b)).all()
+
+
+def test_preloaded_weights_are_there_with_all_parts_of_a_stream() -> None:
+    """The columns of a grid hold different parts of a weight; together they must hold all of it, however it streams."""
+    spec = load_device("grayskull")
+    options = dataclasses.replace(OPTIONS, microbatch=64)
+    rows = op_models(matmul_graph(300, 777, 1000, bias=True), spec, options)["mm"].rows
+    loaded = rows[rows["prologue"]]
+    assert (loaded["stream_c"] > 1).any() and (loaded["stream_r"] > 1).any()
+    weight = 25 * 32 * tile_bytes(DataFormat.Float16_b)
+    assert (loaded["l1_param"].astype(np.int64) * loaded["grid_c"] >= weight).all()
 
 
 def test_equal_ops_share_a_table_and_others_do_not() -> None:

@@ -25,16 +25,18 @@ def operand_bytes(
     tile = tile_bytes(operand.df, align=align)
     factor = max(multiplier.get(port, 2), 2)
     z = operand.tiles[0]
+    # a preloaded parameter stays for all t: what t-streaming cuts into parts is there with all its parts
+    parts_r, parts_c = rows["stream_r"].astype(np.int64), rows["stream_c"].astype(np.int64)
     if operand.role == "in0":
         # one row of ublocks: the first operand has the minimal buffer (`min_buffer_input: 0`)
         streamed = factor * ur * (uc if profile.kind == "depthwise" else u_kt)
-        whole = z * m * ur * profile.inner * (n * uc if profile.kind == "depthwise" else 1)
+        whole = z * parts_r * m * ur * profile.inner * (n * uc if profile.kind == "depthwise" else 1)
     elif operand.role == "in1":
         streamed = factor * uc * (1 if profile.kind == "depthwise" else u_kt * n)
-        whole = z * operand.tiles[1] * n * uc
+        whole = z * operand.tiles[1] * parts_c * n * uc
     elif operand.role == "bias":
         streamed = np.maximum(2 // u_kt, factor) * ur * uc
-        whole = z * n * uc
+        whole = z * parts_c * n * uc
     else:
         streamed = factor * _elt_ublock(profile, ur, uc, u_kt)
         whole = operand.tiles[0] * operand.tiles[1] * operand.tiles[2] // rows["cores"].astype(np.int64)
