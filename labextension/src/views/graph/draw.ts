@@ -36,30 +36,51 @@ export interface Look {
 
 const HAIRLINE = 0.6; // below this scale an edge is one pixel wide, which is drawn several times as fast as 1.1
 const BENT = 2; // pixels from side to side below which an edge is a straight line
-const PATH = 64; // edges in one path
+const PATH = 64; // edges in one path, and boxes in one step
 const SMALL = 7; // pixels of height below which a box is a plain rectangle
 const NODE_KIND_OP = 3; // index of "op" in the frame's kinds
 
-export function draw(ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera, look: Look, ratio: number): void {
-  const { width, height } = ctx.canvas;
+/** A rectangle of a canvas in its own pixels: x, y, width, height. */
+export type Part = readonly [number, number, number, number];
+
+/** Draws a part of the canvas, all of it where none is given, and nothing outside it. */
+export function draw(
+  ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera, look: Look, ratio: number, part?: Part
+): void {
+  const work = drawing(ctx, scene, camera, look, ratio, part);
+  while (!work.next().done);
+}
+
+/** The same in small steps, each a fraction of a millisecond; the context is the drawing's until the last. */
+export function* drawing(
+  ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera, look: Look, ratio: number,
+  part: Part = [0, 0, ctx.canvas.width, ctx.canvas.height]
+): Generator<void> {
+  const [left, top, width, height] = part;
+  ctx.save();
   ctx.setTransform(1, 0, 0, 1, 0, 0);
-  ctx.clearRect(0, 0, width, height);
+  ctx.beginPath();
+  ctx.rect(left, top, width, height);
+  ctx.clip();
+  ctx.clearRect(left, top, width, height);
   const k = camera.scale * ratio;
   ctx.setTransform(k, 0, 0, k, camera.x * ratio, camera.y * ratio);
   const view = {
-    left: -camera.x / camera.scale,
-    top: -camera.y / camera.scale,
-    right: (width / ratio - camera.x) / camera.scale,
-    bottom: (height / ratio - camera.y) / camera.scale
+    left: (left / ratio - camera.x) / camera.scale,
+    top: (top / ratio - camera.y) / camera.scale,
+    right: ((left + width) / ratio - camera.x) / camera.scale,
+    bottom: ((top + height) / ratio - camera.y) / camera.scale
   };
   const seen = (x: number, y: number, w: number, h: number) =>
     x <= view.right && y <= view.bottom && x + w >= view.left && y + h >= view.top;
   const hair = 1 / camera.scale;
   groups(ctx, scene, look, seen, hair);
-  edges(ctx, scene, look, camera, seen, hair);
+  yield;
+  yield* edges(ctx, scene, look, camera, seen, hair);
   if (camera.scale * 11 > 4.5) heads(ctx, scene, look, seen);
-  boxes(ctx, scene, look, camera, seen, hair);
-  ctx.globalAlpha = 1;
+  yield;
+  yield* boxes(ctx, scene, look, camera, seen, hair);
+  ctx.restore();
 }
 
 type Seen = (x: number, y: number, w: number, h: number) => boolean;
@@ -118,9 +139,9 @@ function heads(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: Se
   }
 }
 
-function edges(
+function* edges(
   ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, seen: Seen, hair: number
-): void {
+): Generator<void> {
   const { colours } = look;
   const incoming = new Set<number>();
   const outgoing = new Set<number>();
@@ -140,11 +161,12 @@ function edges(
     const straight = Math.max(0.5, BENT * hair);
     let held = 0;
     ctx.beginPath();
-    const stroked = () => {
+    const full = () => {
       // A rasterizer without a graphics card is slow on one path with all edges: the cost of a path grows faster than it.
-      if (++held % PATH) return;
+      if (++held % PATH) return false;
       ctx.stroke();
       ctx.beginPath();
+      return true;
     };
     for (const [s, { x0, y0, x1, y1 }] of scene.segments) {
       const bend = Math.max(8, Math.abs(y1 - y0) * 0.5);
@@ -153,16 +175,17 @@ function edges(
       ctx.moveTo(x0, y0);
       if (Math.abs(x0 - x1) < straight) ctx.lineTo(x1, y1);
       else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
-      stroked();
+      if (full()) yield;
     }
     for (const item of scene.lanes) {
       const [x, y, w, h] = scene.box(item);
       if (!seen(x, y, w, h) || !laneWanted(scene, item, wanted)) continue;
       ctx.moveTo(x + w / 2, y);
       ctx.lineTo(x + w / 2, y + h);
-      stroked();
+      if (full()) yield;
     }
     ctx.stroke();
+    yield;
     if (camera.scale < 0.35) continue;
     ctx.beginPath();
     for (const [s, { arrow, x1, y1 }] of scene.segments) {
@@ -181,12 +204,13 @@ function laneWanted(scene: Scene, item: number, wanted: (s: number) => boolean):
   return s !== undefined && wanted(s);
 }
 
-function boxes(
+function* boxes(
   ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, seen: Seen, hair: number
-): void {
+): Generator<void> {
   const readable = camera.scale * 11 > 4.5;
   const rich = camera.scale * 9 > 4.5;
   ctx.textBaseline = 'middle';
+  let drawn = 0;
   for (let item = 0; item < scene.structure.count; item++) {
     if (!scene.layout.visible[item]) continue;
     const kind = scene.structure.kind[item];
@@ -194,6 +218,7 @@ function boxes(
     if (kind === GROUP ? scene.opened.has(ref) : kind !== NODE) continue;
     const [x, y, w, h] = scene.box(item);
     if (!seen(x - 6, y - 6, w + 12, h + 12)) continue;
+    if (!(++drawn % PATH)) yield;
     if (kind === GROUP) closed(ctx, scene, look, ref, [x, y, w, h], hair, readable);
     else {
       node(ctx, scene, look, ref, [x, y, w, h], hair, readable, rich);

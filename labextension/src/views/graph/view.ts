@@ -8,12 +8,13 @@ import { badgesOf, type Badges } from '../trace/checks.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme, type Paint } from '../theme.js';
 import { Breaks } from './breaks.js';
-import { draw, type Camera, type Colours } from './draw.js';
+import type { Camera, Colours, Look } from './draw.js';
 import { placeHooks } from './hooks.js';
 import { GraphKeys } from './keys.js';
 import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
 import { nodePaint, paintLegend, readColours } from './paints.js';
+import { Picture } from './picture.js';
 import { pointer } from './pointer.js';
 import { Scene } from './scene.js';
 import { matching } from './search.js';
@@ -63,6 +64,12 @@ export class GraphView {
   ops: Ops | null = null;
   private badges: Badges = () => null;
   private painted = 0;
+  private readonly picture = new Picture();
+  /** What the next frame draws: everything, or else these items where they are. */
+  private anew = true;
+  private touched: number[] = [];
+  private drawn: Camera | null = null;
+  private unfinished = false;
   private hookTimer = 0;
   private colours: Colours | null = null;
 
@@ -212,6 +219,7 @@ export class GraphView {
       this.canvas.height = height;
     }
     if (!this.fitted) this.fit();
+    this.anew = true;
     this.paintNow();
   }
 
@@ -237,12 +245,12 @@ export class GraphView {
     const scale = Math.max(0.02, Math.min(4, this.camera.scale * factor));
     const real = scale / this.camera.scale;
     this.camera = { scale, x: cx - (cx - this.camera.x) * real, y: cy - (cy - this.camera.y) * real };
-    this.repaint();
+    this.schedule();
   }
 
   pan(dx: number, dy: number): void {
     this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
-    this.repaint();
+    this.schedule();
   }
 
   /** Where the graph lies on the stage. */
@@ -283,7 +291,7 @@ export class GraphView {
   private centre(x: number, y: number): void {
     const { scale } = this.camera;
     this.camera = { scale, x: this.stage.clientWidth / 2 - x * scale, y: this.stage.clientHeight / 2 - y * scale };
-    this.repaint();
+    this.schedule();
   }
 
   world(event: MouseEvent): [number, number] {
@@ -322,6 +330,7 @@ export class GraphView {
     scene.toggle(group);
     const [x1, y1, w1] = scene.box(item);
     this.pan((x0 + w0 / 2 - x1 - w1 / 2) * this.camera.scale, (y0 - y1) * this.camera.scale);
+    this.repaint();
   }
 
   private openAll(): void {
@@ -363,8 +372,12 @@ export class GraphView {
   }
 
   private followHover(): void {
-    this.hover = this.scene?.indexOf.get(this.store.hover) ?? -1;
-    this.repaint();
+    const { scene } = this;
+    const before = this.hover;
+    this.hover = scene?.indexOf.get(this.store.hover) ?? -1;
+    if (!scene || before === this.hover) return;
+    this.touched.push(...[before, this.hover].filter(n => n >= 0 && n < scene.names.length).map(n => scene.itemOfNode[n]!));
+    this.schedule();
   }
 
   /** Opens the groups around a node and brings it into view if it is outside. */
@@ -383,6 +396,11 @@ export class GraphView {
 
   // -- painting -------------------------------------------------------------------------------------------------
   private repaint(): void {
+    this.anew = true;
+    this.schedule();
+  }
+
+  private schedule(): void {
     cancelAnimationFrame(this.painted);
     this.painted = requestAnimationFrame(() => this.paintNow());
   }
@@ -395,14 +413,24 @@ export class GraphView {
     const dark = isDark();
     const by = this.ops ? this.store.colour : 'family';
     const paint = (node: number) => this.special?.paint(scene.frame, node, dark) ?? nodePaint(scene, this.ops, by, node, dark);
-    draw(ctx, scene, this.camera, {
+    const look: Look = {
       colours: this.colours,
       paint,
       selected: this.selected,
       hover: this.hover,
       matches: this.matches,
       badge: node => this.badges(this.shown, scene.names[node]!)
-    }, devicePixelRatio || 1);
+    };
+    const ratio = devicePixelRatio || 1;
+    const touched = this.touched.splice(0).filter(item => scene.layout.visible[item]);
+    if (!this.anew && touched.length && !this.picture.mend(ctx, scene, touched, look, ratio)) this.anew = true;
+    const settled = !this.anew && !this.unfinished && this.camera === this.drawn;
+    if (this.anew) this.picture.renew(ctx, scene, this.camera, look, ratio);
+    this.unfinished = !this.anew && !settled && this.picture.move(ctx, scene, this.camera, look, ratio);
+    if (this.unfinished) this.schedule();
+    this.anew = false;
+    this.drawn = this.camera;
+    if (settled) return; // only boxes were touched
     const { clientWidth, clientHeight } = this.stage;
     this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, [this.ops, by, dark], clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
@@ -411,6 +439,6 @@ export class GraphView {
     if (this.special) this.legend.replaceChildren(...this.special.legend(dark));
     else paintLegend(this.legend, by, this.shown, dark);
     this.breaks.place(scene, this.camera);
-    this.element.dataset['tbStage'] = this.shown;
+    if (this.element.dataset['tbStage'] !== this.shown) this.element.dataset['tbStage'] = this.shown;
   }
 }
