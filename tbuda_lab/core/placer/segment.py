@@ -73,6 +73,10 @@ class EdgeBook:
             problem.edge_costs[key] = found
         return found
 
+    def reason(self) -> EdgeReason | None:
+        """Why the last candidate was refused, if one was."""
+        return None if self.refusal is None else self.refusal[2]
+
     def joined(self, reader: int, port: int) -> bool:
         """Whether an operand of an op of this epoch comes straight from another one."""
         return self.first <= reader < self.last and self.problem.facts[reader].by_noc(port, self.first, self.last)
@@ -232,23 +236,69 @@ def _repair(
     for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
         if extra <= 0:
             break
-        kept = book.rows.pop(producer)
         theirs = problem.tables[producer].rows["cores"]
+        kept = book.rows[producer]
+        pairs: list[tuple[int, int, list[int]]] = []  # another row of the producer, cores it takes more, rows with it
         others = alternatives(problem, producer, book.first, book.last, load, target, kernel)
         for other in dict.fromkeys(_spread(others, problem.shapes(producer), _ALTERNATIVES)):
             more = int(theirs[other]) - int(theirs[kept])
             rows = [row for row in options if more + int(cores[row]) - int(cores[picked]) < extra]
-            if other == kept or not rows or not book.check(producer, other):
-                continue
-            book.rows[producer] = other
-            for row in rows:
-                if book.check(op, row):
-                    best, extra = {producer: other, op: row}, more + int(cores[row]) - int(cores[picked])
-                    break
-            del book.rows[producer]
-        book.rows[producer] = kept
+            if other != kept and rows:
+                pairs.append((other, more, rows))
+        found = _repair_two(book, op, producer, pairs, cores, int(cores[picked]), extra)
+        if found is not None:
+            best, extra = found
     book.rows.update(best)
     return bool(best)
+
+
+def _repair_two(
+    book: EdgeBook,
+    op: int,
+    producer: int,
+    pairs: list[tuple[int, int, list[int]]],
+    cores: np.ndarray,
+    picked: int,
+    extra: float,
+) -> tuple[dict[int, int], int] | None:
+    """(rows of both, cores they take more) of the pair of a producer's row and an op's row that takes the fewest, below
+    `extra`. pairs: (producer's row, cores it takes more, rows of the op), in the order in which they are tried; cores:
+    of the op's rows; picked: those of the row it should have had.
+
+    Limits only add up: a row that is refused without the producer is refused with any row of it. The refusal that the
+    book tells in the end is that of the last pair, as if all had been tried.
+    """
+    if not pairs:
+        return None
+    kept = book.rows.pop(producer)
+    said = book.refusal
+    alone = {row for row in dict.fromkeys(row for _, _, rows in pairs for row in rows) if book.check(op, row)}
+    book.refusal = said
+    found: tuple[dict[int, int], int] | None = None
+    last: tuple[int, int] | None = None  # a pair passed over after the last refusal
+    for other, more, rows in pairs if alone else pairs[-1:]:
+        rows = [row for row in rows if more + int(cores[row]) - picked < extra]
+        if not rows:
+            continue
+        if not book.check(producer, other):
+            last = None
+            continue
+        book.rows[producer] = other
+        for row in rows:
+            if row not in alone:
+                last = other, row
+            elif book.check(op, row):
+                extra = more + int(cores[row]) - picked
+                found = {producer: other, op: row}, int(extra)
+                break
+            else:
+                last = None
+        del book.rows[producer]
+    if last is not None:
+        book.rows[producer] = last[0]
+        book.check(op, last[1])
+    book.rows[producer] = kept
+    return found
 
 
 def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> tuple[int, int, Load]:

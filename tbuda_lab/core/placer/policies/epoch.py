@@ -8,7 +8,8 @@ from itertools import islice
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.grid import CoreGrid, Spot, pack
-from tbuda_lab.core.placer.policies.watch import closed
+from tbuda_lab.core.placer.policies.narrow import Narrow
+from tbuda_lab.core.placer.policies.watch import closed, reopened
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import EdgeBook, Segment, items, measure
 
@@ -207,18 +208,30 @@ def fill(
     problem: Problem, preference: Preference, check: Callable[[float], None], *, one_op: bool = False
 ) -> list[Segment]:
     """Ops in order, each with the most preferred row that is legal; a new epoch whenever the next op does not fit.
+    Where an op could not read what earlier epochs wrote, those are filled again with a smaller grid of the writer.
 
     Raises `PlacementError` naming an op that fits no epoch, not even alone.
     """
     n = len(problem.order)
     result: list[Segment] = []
     outside: dict[int, int] = {}
+    narrow = Narrow(problem)
+
+    def allowed(op: int) -> Iterable[int]:
+        return narrow.rows(op, preference(op))
+
     while (first := result[-1].last if result else 0) < n:
-        epoch = OpenEpoch(problem, first, outside, preference)
+        epoch = OpenEpoch(problem, first, outside, allowed)
         while epoch.last < n and not (one_op and epoch.last > first) and epoch.add(epoch.last):
             pass
         if epoch.last == first:
-            raise no_epoch(problem, first)
+            writer = narrow.writer(first, epoch.book.reason(), outside)
+            if writer is None:
+                raise no_epoch(problem, first, epoch.book.reason())
+            while result[-1].last > writer:
+                reopened(check, gone := result.pop())
+                outside = {op: row for op, row in outside.items() if op < gone.first}
+            continue
         result.append(epoch.segment())
         outside.update(epoch.rows)
         closed(check, result[-1])
@@ -226,9 +239,10 @@ def fill(
     return result
 
 
-def no_epoch(problem: Problem, op: int) -> PlacementError:
-    """The error for an op that not even an epoch of its own can hold."""
+def no_epoch(problem: Problem, op: int, why: EdgeReason | None = None) -> PlacementError:
+    """The error for an op that not even an epoch of its own can hold. why: what refused its candidates last."""
     name = problem.order[op]
+    said = "" if why is None else f": {why.value}"
     return PlacementError(
         f"op {name!r} fits no epoch, not even alone",
         [
@@ -236,7 +250,7 @@ def no_epoch(problem: Problem, op: int) -> PlacementError:
                 "error",
                 name,
                 "no-epoch",
-                "none of its legal candidates can be placed",
+                f"none of its legal candidates can be placed{said}",
                 "remove the pin or size override of this op, or choose a larger device",
             )
         ],

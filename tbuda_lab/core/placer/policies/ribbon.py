@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
 from tbuda_lab.core.placer.policies.epoch import OpenEpoch, no_epoch
-from tbuda_lab.core.placer.policies.watch import closed
+from tbuda_lab.core.placer.policies.narrow import Narrow
+from tbuda_lab.core.placer.policies.watch import closed, reopened
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import EdgeBook, Segment, measure
 
@@ -256,12 +258,15 @@ class Ribbon:
         n = len(problem.order)
         result: list[Segment] = []
         outside: dict[int, int] = {}
+        narrow = Narrow(problem)
         while (first := result[-1].last if result else 0) < n:
             best: tuple[float, Segment] | None = None
+            why: EdgeReason | None = None
             seen: set[tuple[int, ...]] = set()
             for ribbon in range(1, problem.device.rows + 1):
                 epoch = self._fill(first, ribbon, outside)
                 chosen = tuple(epoch.rows[op] for op in range(first, epoch.last))
+                why = epoch.book.reason() or why
                 if not chosen or chosen in seen:
                     continue
                 seen.add(chosen)
@@ -271,7 +276,15 @@ class Ribbon:
                     best = score, segment
                 self.check(first / n)
             if best is None:
-                raise no_epoch(problem, first)
+                writer = narrow.writer(first, why, outside)
+                if writer is None:
+                    raise no_epoch(problem, first, why)
+                while result[-1].last > writer:
+                    reopened(self.check, gone := result.pop())
+                    outside = {op: row for op, row in outside.items() if op < gone.first}
+                self.pruned[writer] = np.array(list(narrow.rows(writer, self.known.rows(writer).tolist())), np.int64)
+                self._ordered.clear()
+                continue
             result.append(best[1])
             outside.update(zip(range(first, best[1].last), best[1].rows, strict=True))
             closed(self.check, best[1])

@@ -36,8 +36,18 @@ class Watch:
         if self._spent + float(self._rest[segment.last]) >= self._limit:
             raise Surpassed
 
+    def reopened(self, segment: Segment) -> None:
+        """Takes back an epoch that was not final after all."""
+        self._spent -= epoch_cost(self._problem, segment)
+
 
 def closed(check: Callable[[float], None], segment: Segment) -> None:
     """Tells `check` about a final epoch, if it is a `Watch`."""
     if isinstance(check, Watch):
         check.closed(segment)
+
+
+def reopened(check: Callable[[float], None], segment: Segment) -> None:
+    """Tells `check` about an epoch that is to be filled again, if it is a `Watch`."""
+    if isinstance(check, Watch):
+        check.reopened(segment)

@@ -1,0 +1,60 @@
+"""Emitted netlists as a router sees them: no core has more streams, phases or DRAM buffers than there are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.netlist import dumps
+from tbuda_lab.core.options import CompileOptions
+from tests.placer.router import DRAM_IN, uses
+
+POLICIES = ("Optimal", "Ribbon", "NLP", "CNN", "MinimizeGrid", "MaximizeTMinimizeGrid", "Random", "SingleOpPerEpoch")
+
+
+class Attention(torch.nn.Module):
+    """Masked attention on a sequence of `n` tiles."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (torch.nn.Linear(width, width) for _ in range(4))
+        self.heads, self.norm = heads, torch.nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        b, t, d = x.shape
+        q, k, v = (f(x).view(b, t, self.heads, d // self.heads).transpose(1, 2) for f in (self.q, self.k, self.v))
+        weights = torch.softmax(q @ k.transpose(-1, -2) / (d // self.heads) ** 0.5 + mask, -1)
+        return self.norm(x + self.o((weights @ v).transpose(1, 2).reshape(b, t, d)))
+
+
+def compiled(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: str, **options: object) -> CompileResult:
+    torch.manual_seed(0)
+    graph = from_torch(model.eval(), inputs, name="m")
+    return compile_graph(graph, device, CompileOptions(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
+def test_every_policy_keeps_within_the_streams(device: str, policy: str) -> None:
+    mask = torch.triu(torch.full((160, 160), -1e4), 1)[None, None]
+    result = compiled(Attention(192, 3), (torch.randn(1, 160, 192), mask), device, balancer_policy=policy)
+    found = uses(dumps(result.netlist))
+    assert {name: use.faults() for name, use in found.items() if use.faults()} == {}
+    assert max(use.fan_out for use in found.values()) > 0
+
+
+def test_an_op_that_would_read_too_many_buffers_gets_narrower_writers() -> None:
+    """Every op alone and as large as it gets: the context matmul would read 72 buffers of the values and 12 or more of
+    the weights. Its writers are placed anew with fewer cores, and the others stay as large as they can be."""
+    x = torch.randn(1, 384, 384)
+    mask = torch.zeros(1, 1, 384, 384)
+    result = compiled(Attention(384, 6), (x, mask), "grayskull", balancer_policy="SingleOpPerEpoch")
+    assert len(result.placement.epochs) == len(result.placement.ops)
+    reads = uses(dumps(result.netlist))
+    most = max(use.dram_in for use in reads.values())
+    assert 12 < most <= DRAM_IN - 1
+    cores = {name: spot.size[0] * spot.size[1] for name, spot in result.placement.ops.items()}
+    queries = next(n for n in cores if n.startswith("q."))
+    assert cores[queries] == 72  # 12x12 tiles: 6 of 10 rows and 12 columns divide them
