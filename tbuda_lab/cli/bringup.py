@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.cli.output import output_file, output_folder
+from tbuda_lab.cli.output import output_folder
 from tbuda_lab.cli.tables import epoch_table, summary
 from tbuda_lab.cli.target import load_target, split_target
 from tbuda_lab.core.errors import ModelError, OverrideError, TbudaError
+from tbuda_lab.core.wholefile import whole_file
 
 if TYPE_CHECKING:
     import torch
@@ -215,7 +216,7 @@ def run_run(arguments: argparse.Namespace) -> int:
 
     request = read_request(arguments)
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(output_file(arguments.outputs)) if arguments.outputs else None
+        file = stack.enter_context(whole_file(arguments.outputs)) if arguments.outputs else None
         session = compile_session(request)
         _check_unchanged(session, Path(arguments.target))
         sample = read_inputs(arguments.inputs, session) if arguments.inputs else session.sample_inputs
@@ -232,7 +233,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     from tbuda_lab.widgets.report import write_report
 
     request = read_request(arguments)
-    with output_file(arguments.out) as file:
+    with whole_file(arguments.out) as file:
         session = compile_session(request)
         _check_unchanged(session, Path(arguments.target))
         if arguments.plots is not None:

@@ -7,8 +7,8 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.cli.output import output_file
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.wholefile import whole_file
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.cost import Fit, Table
@@ -49,7 +49,7 @@ def run_cost(arguments: argparse.Namespace) -> int:
     from tbuda_lab.core.balancer.cost.measurements import read_sheet
 
     table = _table(arguments)
-    with output_file(arguments.out) as temporary:
+    with whole_file(arguments.out) as temporary:
         sheet = read_sheet(arguments.file, arguments.op)
         estimate = sheet.estimate(arguments.arch, table)
         _write(sheet, [str(int(value)) for value in estimate], temporary)
@@ -71,7 +71,7 @@ def run_calibrate(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         calibrate(runs, _show)
         return 0
-    with output_file(arguments.out) as temporary:
+    with whole_file(arguments.out) as temporary:
         temporary.write_text(dump_fits(arguments.arch, calibrate(runs, _show)), encoding="utf-8")
     print(f"coefficients -> {arguments.out}")
     return 0

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.cli.output import output_file
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.wholefile import whole_file
 
 if TYPE_CHECKING:
     from tbuda_lab.core.diff import Diff
@@ -78,7 +78,7 @@ def _write_page(diff: Diff, path: Path) -> None:
     from tbuda_lab.widgets.diff_page import diff_html
 
     text = diff_html(diff)
-    with output_file(path) as file:
+    with whole_file(path) as file:
         file.write_text(text, encoding="utf-8")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments
-from tbuda_lab.cli.output import check_writable
 from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.wholefile import check_writable
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session import Session

@@ -60,45 +60,6 @@ def output_folder(path: Path) -> Iterator[Path]:
         _remove_empty(made)
 
 
-@contextmanager
-def output_file(path: Path) -> Iterator[Path]:
-    """A temporary file name beside `path` that is renamed to it when the block ends without an error.
-
-    Raises `OutputError`, at once when the place is not writable.
-    """
-    path = Path(os.path.abspath(path))
-    if path.is_dir():
-        raise OutputError(f"cannot write {path}: it is a folder; give a file name")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    except OSError as error:
-        raise _refusal(path, error) from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        try:
-            temporary.chmod(0o666 & ~_umask())
-            os.replace(temporary, path)
-        except OSError as error:
-            raise _refusal(path, error) from None
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def check_writable(path: Path) -> None:
-    """Raises `OutputError` if no file can be made there; leaves nothing behind."""
-    path = Path(os.path.abspath(path))
-    if path.is_dir():
-        raise OutputError(f"cannot write {path}: it is a folder; give a file name")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    except OSError as error:
-        raise _refusal(path, error) from None
-    os.close(handle)
-    Path(name).unlink()
-
-
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -13,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.errors import Diagnostic, InputError, OutputError
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.wholefile import whole_file
 from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.executor import Executor
 from tbuda_lab.sim.io import QueueIo, ViewIo
@@ -116,26 +114,8 @@ def read_archive(path: str | Path) -> dict[str, Array]:
 
 def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Writes an .npz under a temporary name and renames it; equal arrays give equal bytes. Raises `OutputError`."""
-    target = Path(path)
-    temporary = ""
-    try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, suffix=".tmp", delete=False) as file:
-            temporary = file.name
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-                for name, array in arrays.items():  # not np.savez: a queue may be called "file", and it writes the time
-                    member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
-                    with archive.open(member, "w", force_zip64=True) as stream:
-                        np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():  # not np.savez: a queue may be called "file", and it writes the time
+            member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+            with archive.open(member, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)

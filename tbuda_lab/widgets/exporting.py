@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
-import os
-import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.core.errors import InputError, OutputError, TbudaError
+from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.session import exports as session_exports
+from tbuda_lab.core.wholefile import whole_file
 from tbuda_lab.widgets import exports as view_exports
 from tbuda_lab.widgets.desk import BUSY, refusal
 from tbuda_lab.widgets.messages import answers
@@ -108,7 +106,8 @@ def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         if _there(path, content):
             said: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} is there already."}
         else:
-            _replace(path, whole)
+            with whole_file(path) as file:
+                file.write_bytes(whole)
             said = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
     except TbudaError as error:
         said = {"ok": False, "text": refusal(error)}
@@ -120,7 +119,7 @@ def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:
     good = isinstance(part, (list, tuple)) and len(part) == 2 and all(type(v) is int for v in part)
     if not good or not isinstance(data, str) or not isinstance(content.get("path"), str):
         raise InputError("a picture comes in numbered parts")
-    index, count = part  # type: ignore[misc]
+    index, count = part
     if not 0 <= index < count <= 1024:
         raise InputError("a picture comes in numbered parts")
     parts = _parts.setdefault(view, {})
@@ -140,23 +139,3 @@ def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:
     if not whole.startswith(PNG):
         raise InputError("that is no PNG picture")
     return whole
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write under a temporary name beside `path` and rename. Raises `OutputError`."""
-    path = Path(os.path.abspath(path))
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error

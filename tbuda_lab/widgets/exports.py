@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tbuda_lab.core.epochsim.files import replacing
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import graph_frame, ops_frame
 from tbuda_lab.core.session import GRAPH_STAGES, Kind, Session, Setting
 from tbuda_lab.core.session.exports import register
+from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.widgets.report import write_report
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
@@ -45,7 +45,7 @@ def export_image(
 ) -> Path:
     """Write a picture as SVG; see `image_svg`."""
     text = image_svg(session, view, epoch, stage)
-    with replacing(Path(path)) as stream:
+    with whole_text(Path(path)) as stream:
         stream.write(text + "\n")
     return Path(path)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -15,6 +13,7 @@ from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
+from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.widgets import twins
 from tbuda_lab.widgets.looks import look_frames
 from tbuda_lab.widgets.status import StatusBoard
@@ -50,23 +49,9 @@ def write_report(session: Session, path: str | pathlib.Path, comparisons: Sequen
 
 def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:
     """Write a page, whole or not at all. Raises `OutputError` naming the path where that fails."""
-    target = pathlib.Path(path)
-    try:
-        handle, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        reason = f"{error.strerror}; choose a folder that exists and is writable"
-        raise OutputError(f"cannot write {target}: {reason}") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(scratch, 0o666 & ~umask)
-        os.replace(scratch, target)
-    except OSError as error:
-        pathlib.Path(scratch).unlink(missing_ok=True)
-        raise OutputError(f"cannot write {target}: {error.strerror}") from error
-    return target
+    with whole_text(path) as file:
+        file.write(text)
+    return pathlib.Path(path)
 
 
 def page_html(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str) -> str:

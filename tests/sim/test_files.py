@@ -65,7 +65,7 @@ def test_archives_with_objects_and_other_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read: No such file"):
         run_file(path, tmp_path / "none.npz", tmp_path / "out.npz")
     np.savez(tmp_path / "in.npz", **{"x.in": ones(2), "w": ones(1)})
-    with pytest.raises(OutputError, match="cannot be written: No such file"):
+    with pytest.raises(OutputError, match=r"cannot write .*: No such file"):
         run_file(path, tmp_path / "in.npz", tmp_path / "no" / "out.npz")
     with pytest.raises(NetlistError):
         run_file(tmp_path / "no.yaml", tmp_path / "in.npz", tmp_path / "out.npz")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.core.balancer.names import graph_name
 from tbuda_lab.core.epochsim.costs import op_costs
-from tbuda_lab.core.epochsim.files import replacing
+from tbuda_lab.core.wholefile import whole_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.compiled import Compiled
@@ -23,7 +23,7 @@ def write_cycles_csv(result: Compiled, path: str | Path) -> None:
     report = result.placement.report
     known = report.op_limiters if report is not None else {}
     costs = {} if report is not None else op_costs(result)
-    with replacing(Path(path)) as stream:
+    with whole_text(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
         for epoch in result.placement.epochs:

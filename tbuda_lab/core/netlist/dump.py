@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist import writer
 from tbuda_lab.core.netlist.groups import GROUPS, queue_groups
@@ -34,6 +31,7 @@ from tbuda_lab.core.netlist.schema import (
     Var,
     VarInst,
 )
+from tbuda_lab.core.wholefile import whole_text
 
 T = TypeVar("T")
 
@@ -43,26 +41,9 @@ _LINE = "\n         "  # continuation lines of an op
 
 def dump(n: Netlist, path: str | Path) -> None:
     """Writes the netlist to a file, whole or not at all. Raises OutputError if it cannot be written there."""
-    path = Path(path)
     text = dumps(n)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except (OSError, ValueError) as error:
-        raise OutputError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with whole_text(path) as file:
+        file.write(text)
 
 
 class Texts:

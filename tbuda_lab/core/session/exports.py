@@ -19,12 +19,12 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import checked
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
-from tbuda_lab.core.epochsim.files import replacing
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import ops_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session.journal import override_data
 from tbuda_lab.core.session.records import records_of
+from tbuda_lab.core.wholefile import whole_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -177,7 +177,7 @@ def export_netlist(session: Session, path: str | Path, *, cycles: bool = True, v
     if validate:
         checked(netlists.loads(text), result.device)
     path = Path(path)
-    with replacing(path) as stream:
+    with whole_text(path) as stream:
         stream.write(text)
     if cycles:
         write_cycles_csv(result, cycles_path(path))
@@ -224,7 +224,7 @@ def export_table(session: Session, path: str | Path) -> None:
             asked.setdefault(op, []).append(record.kind)
     names.append("overrides")
     columns.append([" ".join(asked.get(op, ())) for op in ops])
-    with replacing(Path(path)) as stream:
+    with whole_text(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(names)
         writer.writerows(zip(*columns, strict=True))
@@ -238,7 +238,7 @@ def export_trace(session: Session, path: str | Path, *, batch: int = 8) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    with replacing(path) as stream:
+    with whole_text(path) as stream:
         stream.write(text)
 
 

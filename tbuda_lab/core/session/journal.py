@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
 from tbuda_lab.core.device import ARCHS, BOARDS
-from tbuda_lab.core.epochsim.files import replacing
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override
 from tbuda_lab.core.session.commands import COMMANDS, ClearOp, Command, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
+from tbuda_lab.core.wholefile import whole_text
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
@@ -63,7 +63,7 @@ class Journal:
     def write(self, history: History, resolve: Resolve) -> None:
         """Raises `OutputError` when the file cannot be written; an older one then stays as it is."""
         text = journal_text(self.header, history.log, resolve)
-        with replacing(self.path) as file:
+        with whole_text(self.path) as file:
             file.write(text)
 
 
