@@ -51,8 +51,10 @@ def _want(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 
 def _make(hub: Hub, view: Listener, key: str, content: Mapping[str, Any]) -> None:
+    shown = hub.frame(key)  # what is on the screen says what a question leaves out
+    known = {k: shown.meta[k] for k in ("a", "b") if k in shown.meta} if shown is not None else {}
     try:
-        frames = MAKERS[key](hub.session, content)
+        frames = MAKERS[key](hub.session, {**known, **content})
     except TbudaError as error:
         view.post({"type": "refused", "key": key, "text": str(error).splitlines()[0]}, [])
     else:

@@ -322,3 +322,40 @@ def test_a_file_that_is_no_archive_is_refused(folder: Path, data: bytes) -> None
     (folder / "bad.tti").write_bytes(data)
     with pytest.raises(InputError):
         read_image(folder / "bad.tti")
+
+
+def test_a_session_that_no_view_shows_is_listed_and_opened() -> None:
+    pipe = Pipe(open="sessions")
+    session = Session(*perceptron(), "n150", name="nobody looks")
+
+    def mine() -> dict[str, Any]:
+        return next((s for s in pipe.of("sessions")[-1]["sessions"] if s["name"] == "nobody looks"), {})
+
+    assert pipe.until(mine)["epochs"] == 0 and mine()["id"].startswith("s")
+    session.compile()
+    assert pipe.until(lambda: mine()["epochs"]) == len(session.result.placement.epochs)
+    cycles = mine()["cycles"]
+    session.apply(ResizeOp(OP, (2, 2)))
+    assert pipe.until(lambda: mine()["undo"]) == session.history[-1].label
+    assert pipe.of("sessions")[-1]["memory"] >= 0
+    before = mine()["id"]
+    view = Pipe(open="view", session=before)
+    assert view.of("ready") and pipe.until(lambda: mine()["id"] != before)
+    session.undo()
+    assert pipe.until(lambda: not mine()["undo"]) and mine()["cycles"] == cycles
+
+
+def test_compare_is_shown_in_every_view(hub: Hub) -> None:
+    hub.session.checkpoint("A")
+    hub.session.apply(ResizeOp(OP, (2, 2)))
+    hub.session.compile()
+    pipe, view = Pipe(open="sessions"), Pipe(open="view", session=hub.id)
+    pipe.say(type="command", name="diff", session=hub.id, checkpoint="A", seq=1)
+    answer = pipe.until(lambda: pipe.of("answer"))[0]
+    assert answer["ok"] and OP in answer["text"]
+    meta = view.until(lambda: view.frames().get("diff")).meta
+    assert (meta["a"], meta["b"]) == ("A", "now")
+    view.sent.clear()
+    view.say(type="want", key="diff")  # a new view says nothing of what it wants
+    meta = view.until(lambda: view.frames().get("diff")).meta
+    assert (meta["a"], meta["b"]) == ("A", "now")

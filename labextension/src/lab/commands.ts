@@ -28,6 +28,12 @@ export const COMMAND = {
 
 export const CATEGORY = 'Tensix';
 
+/** Views that can have a tab of their own. */
+const NAMES: Record<string, string> = {
+  bringup: 'Workbench', graph: 'Graph', grid: 'Core Grid', table: 'Ops', trace: 'Trace', netlist: 'Netlist', overrides: 'Overrides',
+  memory: 'Memory', diff: 'Comparison', passes: 'Passes', cluster: 'Cluster', plots: 'Plots', problems: 'Problems', inspector: 'Inspector'
+};
+
 interface Simple {
   id: string;
   label: string;
@@ -89,9 +95,21 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
   }
 
   commands.addCommand(COMMAND.openView, {
-    label: args => `Open ${text(args['view'], 'view')} in a Tab`,
-    isEnabled: has,
-    execute: args => withPlace(place => openTab(place, text(args['view'], 'bringup')))
+    label: args => (typeof args['view'] === 'string' ? `Open ${NAMES[args['view']] ?? args['view']} in a Tab` : 'Open View in a Tab…'),
+    caption: 'Any view of the current session beside the notebook', icon, isEnabled: has,
+    execute: args => withPlace(async place => {
+      let view = args['view'];
+      if (typeof view !== 'string') {
+        const { value } = await InputDialog.getItem({ title: 'Open View in a Tab', items: Object.values(NAMES), okLabel: 'Open' });
+        view = Object.keys(NAMES).find(name => NAMES[name] === value);
+      }
+      if (typeof view === 'string') openTab(place, view);
+    })
+  });
+  // A button of a view asks for a tab of its own; the view says which session it shows.
+  document.addEventListener('tb-tab', event => {
+    const view = (event as CustomEvent<string>).detail;
+    if (view in NAMES) void commands.execute(COMMAND.openView, { view });
   });
   commands.addCommand(COMMAND.openGrid, {
     label: 'Open Core Grid in a Tab', caption: 'The epochs of the current session beside the notebook', icon, isEnabled: has,
@@ -126,16 +144,18 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
   });
 
   commands.addCommand(COMMAND.diff, {
-    label: 'Compare with Checkpoint…', caption: 'What has changed since a checkpoint',
-    isEnabled: () => (current.place?.info.checkpoints.length ?? 0) > 0,
-    execute: args => withPlace(async ({ kernel, info }) => {
+    label: 'Compare with Checkpoint…', caption: 'What has changed since a checkpoint, or since the session was opened',
+    isEnabled: () => (current.place?.info.checkpoints.length ?? 0) > 0 || Boolean(current.place?.info.undo),
+    execute: args => withPlace(async place => {
+      const { kernel, info } = place;
       const given = args['checkpoint'];
-      const chosen = typeof given === 'string' ? given : info.checkpoints.length === 1 ? info.checkpoints[0] : (await InputDialog.getItem({
-        title: 'Compare', label: 'Checkpoint to compare the present state with', items: [...info.checkpoints].reverse(), okLabel: 'Compare'
+      const chosen = typeof given === 'string' ? given : (await InputDialog.getItem({
+        title: 'Compare', label: 'State to compare the present one with', okLabel: 'Compare',
+        items: [...new Set([...[...info.checkpoints].reverse(), 'start', 'previous'])]
       })).value;
       if (!chosen) return;
       const answer = await kernel.command('diff', info.id, { checkpoint: chosen });
-      if (answer.ok) await showText(`${info.name}: ${chosen} → now`, answer.text);
+      if (answer.ok) openTab(place, 'diff'); // the kernel has told every view of the session
       else Notification.warning(answer.text);
     })
   });
@@ -157,7 +177,7 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
   }
 
   for (const id of Object.values(COMMAND)) {
-    if (id !== COMMAND.openView && id !== COMMAND.newSession) palette?.addItem({ command: id, category: CATEGORY });
+    if (id !== COMMAND.newSession) palette?.addItem({ command: id, category: CATEGORY });
   }
   current.changed.connect(() => commands.notifyCommandChanged());
 }
@@ -167,10 +187,6 @@ function press(current: Current, action: string): boolean {
   const button = current.view?.querySelector<HTMLButtonElement>(`[data-tb-action="${action}"]:not([disabled])`);
   button?.click();
   return Boolean(button);
-}
-
-function text(value: unknown, other: string): string {
-  return typeof value === 'string' ? value : other;
 }
 
 function freeName(taken: string[]): string {

@@ -48,6 +48,8 @@ const ASK_AGAIN = 15_000; // ms between two questions to a kernel that no open d
 
 export class KernelSessions {
   sessions: SessionInfo[] = [];
+  /** Bytes that the kernel holds; 0 where it does not say. */
+  memory = 0;
   private readonly waiting = new Map<number, (answer: Answer) => void>();
   private seq = 0;
 
@@ -56,6 +58,7 @@ export class KernelSessions {
     comm.onMessage(message => {
       if (message['type'] === 'sessions') {
         this.sessions = message['sessions'] as SessionInfo[];
+        this.memory = Number(message['memory'] ?? 0);
         this.changed();
       } else if (message['type'] === 'answer') {
         const seq = Number(message['seq']);

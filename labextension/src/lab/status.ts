@@ -3,6 +3,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Widget } from '@lumino/widgets';
 
 import { grouped, h } from '../views/dom.js';
+import { bytes } from '../views/memory/data.js';
 import { COMMAND } from './commands.js';
 import type { Current } from './current.js';
 
@@ -21,7 +22,8 @@ export class StatusItem extends Widget {
   }
 
   private draw(): void {
-    const info = this.current.place?.info;
+    const place = this.current.place;
+    const info = place?.info;
     this.node.hidden = !info;
     if (!info) return;
     const share = info.total ? Math.round(100 * info.done / info.total) : 0;
@@ -36,6 +38,8 @@ export class StatusItem extends Widget {
       info.running && h('progress', { max: 100, value: share, 'aria-label': `${info.name}, ${info.phase}` }),
       info.stale && h('span', { class: 'tb-lab-chip tb-lab-warn', 'data-tb-stale': 'stale', title: 'There are edits that are not compiled' }, 'stale'),
       info.errors > 0 && h('span', { class: 'tb-lab-chip tb-lab-bad', 'data-tb-errors': info.errors }, `${info.errors} error${info.errors > 1 ? 's' : ''}`),
+      place.kernel.memory > 0 && h('span', { 'data-tb-memory': place.kernel.memory, title: 'Memory of the kernel of this session' },
+        bytes(place.kernel.memory)),
       info.running && h('button', {
         type: 'button', class: 'tb-lab-plain', 'data-tb-action': 'status-cancel', title: 'Stop it', 'aria-label': `cancel ${info.name}`,
         onclick: () => void this.app.commands.execute(COMMAND.cancel)

@@ -12,9 +12,13 @@ export interface Preferences {
   compile: 'drop' | 'manual';
   /** Print the Python line of an edit into the notebook's log. */
   echo: boolean;
+  /** What grids are coloured by at first. */
+  colour: 'load' | 'family' | 'epoch';
+  /** Pictures a second at most, while the timeline plays. */
+  fps: number;
 }
 
-export const DEFAULTS: Preferences = { theme: 'host', units: 'cycles', follow: true, compile: 'drop', echo: false };
+export const DEFAULTS: Preferences = { theme: 'host', units: 'cycles', follow: true, compile: 'drop', echo: false, colour: 'load', fps: 60 };
 
 const KEY = 'tbPreferences';
 export const PREFERENCES_ATTRIBUTE = 'data-tb-preferences';

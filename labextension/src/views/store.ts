@@ -76,7 +76,7 @@ export class Store {
   selection: Selection = { kind: 'op', names: [], source: '' };
   hover = '';
   epoch = 0;
-  colour: ColourBy = 'load';
+  colour: ColourBy = preferences().colour;
   status: Status = IDLE;
   answer: Answer = { ok: true, text: '' };
   /** How the kernel names the session; empty before its first word. */

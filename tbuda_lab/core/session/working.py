@@ -20,6 +20,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session import living
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import Header, Journal
@@ -89,6 +90,7 @@ class Working:
         self._names: tuple[str, ...] = ()
         self._journal = None if journal is None else Journal(Path(journal), self._header())
 
+        living.note(self)
     def _header(self) -> Header:
         first = self._history.first
         rows = tuple(sorted(self.device.harvested_rows))

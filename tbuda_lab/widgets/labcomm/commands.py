@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.widgets.desk import BUSY, refusal
+from tbuda_lab.widgets.diff_frames import session_diff_frame
 from tbuda_lab.widgets.hub import Hub
 
 
@@ -98,8 +99,15 @@ def _why(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
 
 @command("diff")
 def _diff(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
+    """Compare with a checkpoint, for every view of the session; the text is the same as Markdown."""
     name = str(content.get("checkpoint", ""))
-    _in_thread(hub, answer, lambda: answer(True, hub.session.diff(name).to_markdown(), checkpoint=name))
+
+    def work() -> None:
+        found = hub.session.diff(name)
+        hub.publish([session_diff_frame(hub.session, found)])
+        answer(True, found.to_markdown(), checkpoint=name)
+
+    _in_thread(hub, answer, work)
 
 
 def _in_thread(hub: Hub, answer: Answer, work: Callable[[], None]) -> None:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.frames.opsframe import total_cycles
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.living import on_made
+from tbuda_lab.core.session.working import Working
 from tbuda_lab.widgets.hub import Hub, hubs, on_hub
 from tbuda_lab.widgets.labcomm.commands import COMMANDS
 from tbuda_lab.widgets.labcomm.target import Comm
-from tbuda_lab.widgets.labcomm.view import hub_by_id
+from tbuda_lab.widgets.labcomm.view import hub_by_id, unseen
 
 INTERVAL = 0.2  # s between two lists
+MOST_UNSEEN = 20  # sessions without a view in a list: the newest
 
 
 def open_sessions(comm: Comm, _data: Mapping[str, Any]) -> None:
@@ -32,6 +40,9 @@ class SessionsFeed:
         self._closed = False
         self._watches = {hub.id: _Watch(self, hub) for hub in hubs()}
         self._forget = on_hub(self._made)
+        self._forget_sessions = on_made(self._started)
+        for session in unseen().values():
+            self._follow(session)
         comm.on_msg(self._receive)
         comm.on_close(lambda _: self.close())
         self._send()
@@ -42,6 +53,7 @@ class SessionsFeed:
             return
         self._closed = True
         self._forget()
+        self._forget_sessions()
         self._watches.clear()
 
     def changed(self) -> None:
@@ -61,12 +73,30 @@ class SessionsFeed:
         self._watches[hub.id] = _Watch(self, hub)
         self.changed()
 
+    def _started(self, session: Working) -> None:
+        self._follow(session)
+        self.changed()
+
+    def _follow(self, session: Working) -> None:
+        """What a session without a view does is heard as long as this feed is there."""
+        feed = weakref.ref(self)
+
+        def heard(*_: Any) -> None:
+            found = feed()
+            if found is not None:
+                found.changed()
+
+        for event in ("compiled", "edited", "problem"):
+            session.on(event, heard)
+
     def _send(self) -> None:
         with self._lock:
             self._timer = None
             self._sent = time.monotonic()
         if not self._closed:
-            self.comm.send({"type": "sessions", "sessions": [describe(hub) for hub in hubs()]})
+            listed = [describe_unseen(name, s) for name, s in list(unseen().items())[-MOST_UNSEEN:]]
+            listed += [describe(hub) for hub in hubs()]
+            self.comm.send({"type": "sessions", "sessions": listed, "memory": memory()})
 
     def _receive(self, message: Mapping[str, Any]) -> None:
         content = message["content"]["data"]
@@ -103,6 +133,36 @@ class _Watch:
 
     def wants(self, key: str) -> bool:
         return key in ("edits", "problems", "summary")
+
+
+def memory() -> int:
+    """Bytes that this kernel holds, to the megabyte; 0 where nobody says."""
+    try:
+        import psutil
+    except ImportError:
+        return 0
+    return int(psutil.Process().memory_info().rss) >> 20 << 20
+
+
+def describe_unseen(name: str, session: Session) -> dict[str, Any]:
+    """A session that no view has shown: what it says of itself, without frames."""
+    result = session.result
+    severities = [p.severity for p in session.problems]
+    placement = None if result is None else result.placement
+    cycles = 0.0
+    if placement is not None:
+        cycles = total_cycles(np.array([e.temporal for e in placement.epochs]), np.array(placement.epoch_cycles))
+    return {
+        "id": name, "name": session.name, "device": session.device.name,
+        "phase": "compiled" if result is not None else "", "running": False, "failed": session.error is not None,
+        "done": 0, "total": 0, "message": "", "stale": bool(session.stale) and result is not None, "busy": False,
+        "undo": session.history[-1].label if session.history else "",
+        "redo": session.future[0].label if session.future else "",
+        "overrides": len(session.overrides), "checkpoints": list(session.checkpoints),
+        "errors": severities.count("error"), "warnings": severities.count("warning"),
+        "epochs": 0 if placement is None else len(placement.epochs), "cycles": cycles, "selected": [],
+        "journal": str(session.journal_path.resolve()) if session.journal_path is not None else "",
+    }  # fmt: skip
 
 
 def describe(hub: Hub) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.widgets.hub import Hub, hubs
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.living import living
+from tbuda_lab.widgets.hub import Hub, hub_of, hubs
 from tbuda_lab.widgets.labcomm.target import Comm
 from tbuda_lab.widgets.messages import HANDLERS
 
@@ -48,14 +50,22 @@ class CommView:
             HANDLERS[what](self.hub, self, content)
 
 
+def unseen() -> dict[str, Session]:
+    """Sessions that no view has shown yet, by the names that pages use for them, oldest first."""
+    shown = {id(hub.session) for hub in hubs()}
+    return {f"s{n}": s for n, s in living().items() if isinstance(s, Session) and id(s) not in shown}
+
+
 def hub_by_id(name: Any) -> Hub:
-    """The hub a page means; without a name the latest. Raises `InputError` when there is none."""
-    living = hubs()
-    if not living:
-        raise InputError("this kernel has no session on screen: run a cell with BringUp(...)")
+    """The hub a page means, made at first use; without a name the latest. Raises `InputError` when there is none."""
+    known, others = hubs(), unseen()
+    if not known and not others:
+        raise InputError("this kernel has no session: run a cell with BringUp(...) or Session(...)")
     if not name:
-        return living[-1]
-    found = next((hub for hub in living if hub.id == name), None)
+        return known[-1] if known else hub_of(list(others.values())[-1])
+    found = next((hub for hub in known if hub.id == name), None)
+    if found is None and name in others:
+        return hub_of(others[name])
     if found is None:
         raise InputError(f"the session {name!r} is gone")
     return found

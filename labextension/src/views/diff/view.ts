@@ -31,7 +31,7 @@ export class DiffView {
   private timer = 0;
   private wanted = new Set<Class>(CLASSES);
   private sorting: Sorting = { by: 'delta', down: true };
-  private asked = { a: 'start', b: 'now' };
+  private asked: { a?: string; b?: string } = {}; // what is not said is as it was shown last
   private stale = true;
   private refused = '';
 

@@ -1,6 +1,7 @@
 /** The timeline: what every op does when, what it waits for, how full buffers are. Its cursor drives the core grid. */
 import { grouped, h, short } from '../dom.js';
 import { Ops } from '../ops.js';
+import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
 import { Asking } from './asking.js';
@@ -439,6 +440,10 @@ export class TraceView {
     let before = performance.now();
     this.cycle ??= this.time.start;
     const step = (now: number) => {
+      if (now - before < 1000 / preferences().fps - 4) { // half a tick of the display early is in time
+        this.playing = requestAnimationFrame(step);
+        return;
+      }
       const next = (this.cycle ?? 0) + ((now - before) / 1000 / PLAY) * this.time.width;
       before = now;
       if (!this.model || next >= this.model.cycles - 1) {
