@@ -66,7 +66,8 @@ class Override:
     queue_channel -> {"chip": int, "channel": int}; input_buffer_multiplier -> {operand: factor};
     insert_nop (target: the op before) -> {"dest": reader, readers or None for all, "hoist_tms": bool, "nop_count": int,
     "daisy_chain": bool}; insert_queue -> {"dest": as before, "port": operand or None};
-    schedule_constraint (target: ops in the order they are to run) -> True.
+    schedule_constraint (target: ops in the order they are to run) -> True; data_format -> name of the DataFormat of
+    the op's output; math_fidelity -> name of a MathFidelity.
     """
 
     kind: str
@@ -97,5 +98,5 @@ def broken(record: Override, order: Iterable[str]) -> list[str]:
 OVERRIDE_KINDS = (
     "op_size", "t_stream_dir", "t_stream_shape", "u_kt", "input_buffer_multiplier", "output_buffer_multiplier",
     "dram_parameters", "op_placement", "epoch_break", "chip_break", "queue_channel", "insert_nop", "insert_queue",
-    "schedule_constraint",
+    "schedule_constraint", "data_format", "math_fidelity",
 )

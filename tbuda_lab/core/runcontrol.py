@@ -11,14 +11,14 @@ POLL = 0.05  # s between two looks at whether a paused run was cancelled
 class RunControl:
     """Pauses and steps the runs that are given it. Every method may be called from any thread.
 
-    A pause takes effect before the next op. A step goes to the end of the epoch, or of the input (where a model runs
-    several inputs at a time, its microbatch, they are one step), and pauses again. A run that is paused before it
-    begins waits at its first op.
+    A pause takes effect before the next op. A step goes to the end of the op, of the epoch, or of the input (where a
+    model runs several inputs at a time, its microbatch, they are one step), and pauses again. A run that is paused
+    before it begins waits at its first op.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._mode = "run"  # run, paused, epoch, input: the last two run to the next such end
+        self._mode = "run"  # run, paused, op, epoch, input: the last three run to the next such end
         self._waiting = False
 
     @property
@@ -38,6 +38,10 @@ class RunControl:
     def resume(self) -> None:
         """Go on without stopping."""
         self._set("run")
+
+    def step_op(self) -> None:
+        """Go on to the end of the next op: the smallest step there is."""
+        self._set("op")
 
     def step_epoch(self) -> None:
         """Go on to the end of the epoch."""
@@ -69,9 +73,9 @@ class RunControl:
         return cancelled()
 
     def ended(self, what: str) -> None:
-        """An "epoch" or an "input" came to its end: a step that led here is done."""
+        """An "op", an "epoch" or an "input" came to its end: a step that led here is done."""
         with self._changed:
-            if self._mode == what or (what == "input" and self._mode == "epoch"):
+            if self._mode == what or (what == "input" and self._mode in ("op", "epoch")):
                 self._mode = "paused"
 
     def reset(self) -> None:

@@ -77,7 +77,15 @@ class Runner:
         stopped: Callable[[], bool] = cancel.is_set if cancel is not None else lambda: False
         if watcher is not None:
             watcher.begins(self, len(flat))
-            self.executor.on_step = watcher.stepped
+
+        def stepped(op: str, inputs: int) -> None:
+            if watcher is not None:
+                watcher.stepped(op, inputs)
+            if control is not None:
+                control.ended("op")
+
+        if watcher is not None or control is not None:
+            self.executor.on_step = stepped
         try:
             for start in range(0, len(flat), microbatch):
                 rows += self._pass(flat[start : start + microbatch], stopped, control, watcher)

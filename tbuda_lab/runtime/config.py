@@ -12,6 +12,7 @@ from typing import Any
 from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_format
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import FIRST, CompileOptions, Override, Target
+from tbuda_lab.runtime import query
 from tbuda_lab.runtime.enums import CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.query import NodePredicateBuilder
@@ -457,7 +458,49 @@ def _refused(name: str, instead: str) -> Callable[..., None]:
 
 insert_fracture_group = _refused("insert_fracture_group", "split the op in the model")
 override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")
-configure_mixed_precision = _refused("configure_mixed_precision", "set one format for all with default_df_override")
+
+
+def configure_mixed_precision(
+    *,
+    op_type: str | None = None,
+    epoch_type: str | None = None,
+    output_df: DataFormat | None = None,
+    intermediate_df: DataFormat | None = None,
+    accumulate_df: DataFormat | None = None,
+    math_fidelity: MathFidelity | None = None,
+    name_regex: str | None = None,
+    input_df: dict[int, Any] | None = None,
+    is_gradient_op: bool | None = None,
+    input_parameter_indices_to_optimize: list[tuple[int, int]] | None = None,
+) -> None:
+    """Format of the outputs, and fidelity, of ops: those whose name matches `name_regex` (the whole name) and that are
+    of `op_type`. Later calls win. An op that a pattern reaches and that cannot have the format keeps its own.
+
+    Raises `PipelineError` without a selector, `NotSupported` for a part of it that there is not.
+    """
+    if op_type is None and name_regex is None and epoch_type is None and is_gradient_op is None:
+        raise PipelineError("configure_mixed_precision selects ops: give op_type, name_regex, or both")
+    for name, given in (
+        ("intermediate_df", intermediate_df), ("input_df", input_df),
+        ("input_parameter_indices_to_optimize", input_parameter_indices_to_optimize),
+    ):
+        if given is not None:
+            raise not_supported(f"configure_mixed_precision({name}=...)", "set output_df of the op that feeds it")
+    if accumulate_df is not None:
+        instead = "set_configuration_options(accumulate_df=...) for all ops"
+        raise not_supported("configure_mixed_precision(accumulate_df=...)", instead)
+    if is_gradient_op or epoch_type not in (None, "Forward", "forward"):
+        raise not_supported("configure_mixed_precision for training", "leave is_gradient_op and epoch_type out")
+    config = _get_global_compiler_config()
+    target: str | NodePredicateBuilder = query.name_regex(".*" if name_regex is None else name_regex)
+    if op_type is not None:
+        target = query.name_regex(name_regex or ".*") & query.op_type(op_type)
+    if output_df is not None:
+        config.add("data_format", target, output_df.name)
+    if math_fidelity is not None:
+        config.add("math_fidelity", target, math_fidelity.name)
+
+
 set_num_repeated_patterns = _refused("set_num_repeated_patterns", "identical ops share their tables without it")
 
 

@@ -13,9 +13,11 @@ import torch
 
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.lowering.evaluate import evaluate_ops
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session import EpochBreak, Session
+from tbuda_lab.core.session import EpochBreak, FormatOp, Session
 from tbuda_lab.core.session.live import LiveStep
+from tbuda_lab.core.session.opchecks import OpChecks
 from tests.session.models import encoder, perceptron
 
 
@@ -190,3 +192,53 @@ def test_a_broken_parameter_is_found_at_the_op_that_reads_it() -> None:
     other.compile()
     with pytest.raises(InputError):
         other.verify_ops(runner=runner)
+
+
+# -- breaking at the first failure ------------------------------------------------------------------------------------
+def test_a_run_pauses_behind_the_first_op_that_differs(heard: list[LiveStep]) -> None:
+    """Bfp2_b leaves an op one bit of mantissa: that op is the first that fails, and nothing behind it has worked."""
+    session = Session(*encoder(1), "n150", name="encoder")
+    bad = "0.key.matmul"
+    session.apply(FormatOp(bad, "Bfp2_b"))
+    session.compile()
+    steps: list[LiveStep] = []
+    checks: list[OpChecks] = []
+    session.on("live", steps.append)
+    session.on("checked", checks.append)
+    outputs: list[object] = []
+    thread = threading.Thread(target=lambda: outputs.append(session.run(break_below=0.99)), daemon=True)
+    thread.start()
+    until(lambda: session.control.waiting)
+    (found,) = checks
+    assert found.first_failure is not None and found.first_failure.op == bad == steps[-1].op
+    assert found.first_failure.first is not None and found.first_failure.comparison.pcc < 0.99
+    worked = {n for n, done in zip(steps[-1].ops, steps[-1].done.tolist(), strict=True) if done}
+    assert worked == {c.op for c in found.ops}
+    session.control.step_op()
+    until(lambda: session.control.waiting and steps[-1].done.sum() == len(worked) + 1)
+    session.control.resume()
+    thread.join(60)
+    assert len(outputs) == 1 and len(checks) == 2
+    assert {c.op for c in checks[-1].ops} == set(session.result.placement.ops)
+    whole = session.verify_ops()
+    for check in checks[-1].ops:
+        assert check.comparison.pcc == pytest.approx(whole[check.op].comparison.pcc)
+    session.undo()
+    session.run(break_below=0.9)  # nothing fails: it comes to its end, nobody has to resume it
+
+
+def test_a_step_of_one_op_is_smaller_than_a_microbatch() -> None:
+    session = Session(*perceptron(), "n150", CompileOptions(microbatch=4))
+    session.compile()
+    steps: list[LiveStep] = []
+    session.on("live", steps.append)
+    session.control.pause()
+    thread, came = started(session, 4)
+    for count in range(1, 1 + len(session.result.placement.ops)):
+        until(lambda: session.control.waiting)
+        session.control.step_op()
+        until(lambda c=count: (steps[-1].done > 0).sum() >= c and (steps[-1].paused or not steps[-1].running))
+        assert (steps[-1].done > 0).sum() == count
+    session.control.resume()
+    thread.join(60)
+    assert steps[-1].done.tolist() == [4] * len(steps[-1].ops) and len(came) == 1

@@ -1,7 +1,9 @@
-"""Edits of a lowered graph that the user (or the placer) asks for: nops on edges, and edges cut to DRAM queues.
+"""Edits of a lowered graph that the user (or the placer) asks for: nops on edges, edges cut to DRAM queues, formats and
+fidelity of single ops.
 
 They come before the balancer, so that everything after it sees one graph: an inserted nop is an op like any other, and
-an edge through a queue is marked on its reader. Nops first, then queues, each in the order they were asked for.
+an edge through a queue is marked on its reader. Formats first (those of inserted nops after the nops), then nops, then
+queues, each in the order they were asked for.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import TM, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.dataformats import assign_op
 from tbuda_lab.core.lowering.legalise import MAX_READERS, insert_nop
+from tbuda_lab.core.lowering.opformats import FORMAT_KINDS, mismatched, set_fidelity, set_format
 from tbuda_lab.core.options import CompileOptions, Override
 
-EDIT_KINDS = ("insert_nop", "insert_queue")
+EDIT_KINDS = (*FORMAT_KINDS, "insert_nop", "insert_queue")
 """Kinds of override that change the graph."""
 
 QUEUED = "queued"
@@ -87,8 +90,14 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
     editor = _Editor(graph.clone(), device, options)
     for kind in EDIT_KINDS:
         for record in wanted:
-            if record.kind == kind:
+            if record.kind == kind and not editor.of_a_nop(record):
                 editor.run(record)
+    for record in wanted:
+        if editor.of_a_nop(record):
+            editor.run(record)
+    if any(record.kind == "data_format" for record in wanted):
+        for name, said, fix in mismatched(editor.graph):
+            editor.errors.append(Diagnostic("error", name, "override-data_format", said, fix))
     if editor.errors:
         raise OverrideError(f"{len(editor.errors)} edit(s) of the graph are impossible", editor.errors)
     editor.graph.resort()
@@ -134,9 +143,21 @@ class _Editor:
         # names may be those of nops inserted before; patterns and predicates mean the model's own ops
         named = isinstance(record.target, (str, tuple))
         for source in record.matches(list(self.graph.nodes) if named else self.known):
-            fault = self._nops(source, value) if record.kind == "insert_nop" else self._queues(source, value)
-            if fault:
+            if record.kind == "data_format":
+                fault = set_format(self.graph, self.device, self.options, source, record.value)
+            elif record.kind == "math_fidelity":
+                fault = set_fidelity(self.graph, source, record.value)
+            else:
+                fault = self._nops(source, value) if record.kind == "insert_nop" else self._queues(source, value)
+            # a pattern means the ops that can: "all matmuls in Bfp8_b" is no error where one writes to the host
+            if fault and record.kind in FORMAT_KINDS and not named:
+                self.notes.append(Diagnostic("note", source, f"override-{record.kind}", *fault))
+            elif fault:
                 self.errors.append(Diagnostic("error", source, f"override-{record.kind}", *fault))
+
+    def of_a_nop(self, record: Override) -> bool:
+        """Whether a format is asked for a nop that is to be inserted."""
+        return record.kind in FORMAT_KINDS and isinstance(record.target, str) and record.target not in self.known
 
     # -- nops ------------------------------------------------------------------------------------------------
     def _nops(self, source: str, value: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, ClassVar
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session.state import State
 
@@ -325,6 +327,38 @@ class InsertNop(Command):
 
 
 @dataclasses.dataclass(frozen=True)
+class FormatOp(Command):
+    """Give an op's output a data format, or the op a fidelity, by their names; the graph is lowered with them."""
+
+    op: str
+    data_format: str | None = None
+    fidelity: str | None = None
+    name: ClassVar[str] = "format"
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("data format", self.data_format, DataFormat), ("fidelity", self.fidelity, MathFidelity),
+        ):
+            if value is not None and value not in known.__members__:
+                raise refuse(self.op, f"there is no {what} {value!r}", f"known: {', '.join(known.__members__)}")
+        if self.data_format is None and self.fidelity is None:
+            raise refuse(self.op, "a format without a format", "give a data format or a fidelity")
+
+    @property
+    def label(self) -> str:
+        parts = [] if self.data_format is None else [f"format of {self.op} = {self.data_format}"]
+        parts += [] if self.fidelity is None else [f"fidelity of {self.op} = {self.fidelity}"]
+        return ", ".join(parts)
+
+    def overrides(self) -> tuple[Override, ...]:
+        fields = (("data_format", self.data_format), ("math_fidelity", self.fidelity))
+        return tuple(Override(kind, self.op, value, "edit") for kind, value in fields if value is not None)
+
+    def python(self) -> str:
+        return "\n".join(override_python(o) for o in self.overrides())
+
+
+@dataclasses.dataclass(frozen=True)
 class ClearOp(Command):
     """Take away what was fixed for an op or a queue by its name (all of it, or these kinds of override)."""
 
@@ -370,6 +404,68 @@ class SetOverride(Command):
 
     def python(self) -> str:
         return override_python(self.override)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reorder(Command):
+    """Move an override to another place of the list, both counted from 0: of several for one thing the last one holds,
+    and nops and queues are inserted in their order."""
+
+    at: int
+    to: int
+    name: ClassVar[str] = "reorder"
+
+    def __post_init__(self) -> None:
+        if not (_whole(self.at, 0) and _whole(self.to, 0)):
+            raise refuse("overrides", f"places are numbers, not {self.at!r} and {self.to!r}", "they count from 0")
+
+    @property
+    def label(self) -> str:
+        return f"override {self.at + 1} to place {self.to + 1}"
+
+    def apply(self, state: State) -> State:
+        found = list(state.overrides)
+        if max(self.at, self.to) >= len(found):
+            raise refuse("overrides", f"there is no place {max(self.at, self.to)}", f"there are {len(found)}, from 0")
+        found.insert(self.to, found.pop(self.at))
+        return dataclasses.replace(state, overrides=tuple(found))
+
+    def python(self) -> str:
+        return f"# {self.label}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Constrain(Command):
+    """These ops run in this order; `on=False` takes that constraint away."""
+
+    ops: tuple[str, ...]
+    on: bool = True
+    name: ClassVar[str] = "constrain"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ops", _readers("a schedule constraint", self.ops))
+        if len(self.ops) < 2:
+            fix = "names, in the order they are to run"
+            raise refuse("a schedule constraint", "an order takes two ops or more", fix)
+
+    @property
+    def label(self) -> str:
+        first, rest = self.ops[0], self.ops[1:]
+        order = f"{first} before {', '.join(rest[:2])}" + (f" and {len(rest) - 2} more" if len(rest) > 2 else "")
+        return order if self.on else f"no order of {order}"
+
+    def overrides(self) -> tuple[Override, ...]:
+        return (Override("schedule_constraint", self.ops, True, "edit"),) if self.on else ()
+
+    def apply(self, state: State) -> State:
+        if self.on:
+            return super().apply(state)
+        kept = tuple(o for o in state.overrides if o.kind != "schedule_constraint" or o.target != self.ops)
+        return dataclasses.replace(state, overrides=kept)
+
+    def python(self) -> str:
+        call = f"pybuda.config.add_schedule_constraint({list(self.ops)!r})"
+        return call if self.on else f"# without {call}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -423,11 +519,15 @@ class SetOptions(Command):
 COMMANDS: dict[str, type[Command]] = {
     c.name: c
     for c in (
-        ResizeOp, PlaceOp, EpochBreak, ChipBreak, StreamOp, SetUkt, QueueChannel, InsertNop, InsertQueue, ClearOp,
-        Disable, SetOverride, Optimise, SetOptions,
+        ResizeOp, PlaceOp, EpochBreak, ChipBreak, StreamOp, SetUkt, QueueChannel, InsertNop, InsertQueue, FormatOp,
+        ClearOp, Disable, SetOverride, Reorder, Constrain, Optimise, SetOptions,
     )
 }  # fmt: skip
 """Edits that a journal may hold, by name."""
+
+
+_MIXED = {"data_format": ("output_df", "DataFormat"), "math_fidelity": ("math_fidelity", "MathFidelity")}
+"""Kinds that PyBuda sets by regular expressions of names: its keyword, and where the value comes from."""
 
 
 def target_text(target: Any) -> str:
@@ -460,6 +560,10 @@ def override_python(override: Override) -> str:
         return f"pybuda.config.override_dram_queue_placement({target!r}, {words})"
     if kind == "insert_nop" or kind == "insert_queue":
         return _edit_python(kind, target, dict(value))
+    if kind in _MIXED:
+        word, kinds = _MIXED[kind]
+        words = f"name_regex={re.escape(target)!r}, {word}=pybuda.{kinds}.{value}"
+        return f"pybuda.config.configure_mixed_precision({words})"
     if kind == "input_buffer_multiplier":
         call = "pybuda.config.override_input_buffer_multiplier"
         return "\n".join(f"{call}({target!r}, {k}, multiplier={v})" for k, v in sorted(value.items()))

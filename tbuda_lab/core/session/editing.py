@@ -13,6 +13,7 @@ from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import gestures
 from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride, override_python
 from tbuda_lab.core.session.history import Step
+from tbuda_lab.core.session.imports import read_overrides
 from tbuda_lab.core.session.journal import Journal
 from tbuda_lab.core.session.working import Working
 
@@ -72,6 +73,16 @@ class Editing(Working):
         with self._edit:
             self._history.join(depth, label)
         self._changed(label)
+
+    def load_overrides(self, path: str | Path) -> tuple[Override, ...]:
+        """Add the overrides of a JSON file (see `export_overrides`) as one undo step; returns them.
+
+        One for the same thing as before takes its place. Raises `InputError` for a file that holds none.
+        """
+        found = read_overrides(path)
+        if found:
+            self.apply(*found, label=f"overrides of {Path(path).name}", source="file")
+        return found
 
     def gesture(self, text: str) -> None:
         """Do what a sentence says: "resize matmul_14 to 4x4". Raises `InputError` listing the grammar."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,7 @@ def check_ops(
     feeds = frontend.feeds(result.graph, sample)
     feed = next(iter(elements(result.graph, feeds)))
     got = _executed(runner, feed, cancel)
-    inputs = {b.name: torch.from_numpy(b.encode(feed)) for b in result.inputs}
-    inputs |= {
-        name: torch.from_numpy(np.asarray(value, np.float32))
-        for name, value in result.parameters.items()
-        if name in result.lowered.nodes and result.lowered[name].value is None
-    }
+    inputs = _inputs(result, feed)
     found: dict[str, OpCheck] = {}
     leaving = {node.sources[0] for node in result.lowered.outputs}
     left: dict[str, torch.Tensor] = {}
@@ -90,6 +86,55 @@ def check_ops(
         _stages(result, feed, left),
         wanted,
     )
+
+
+class OpWatch:
+    """Compares the first output of every op with torch while a run goes (`take` is an executor's `on_op`), and calls
+    `stop` once, with the first op that correlates less than `wanted`. sample: the first one that runs."""
+
+    def __init__(
+        self, result: CompileResult, sample: Any, wanted: float, stop: Callable[[OpCheck], None]
+    ) -> None:
+        self.result, self.wanted, self._stop = result, wanted, stop
+        feed = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
+        self._references = evaluate_ops(result.lowered, _inputs(result, feed))
+        self._ready: dict[str, tuple[Node, torch.Tensor]] = {}
+        self._found: dict[str, OpCheck | None] = {}
+        self.failure: OpCheck | None = None
+
+    def take(self, name: str, output: np.ndarray) -> None:
+        """An op gave (n, t, R, C)."""
+        if name in self._found or name not in self.result.placement.ops:
+            return
+        while name not in self._ready:
+            following = next(self._references, None)
+            if following is None:
+                self._found[name] = None  # there is no reference for it
+                return
+            self._ready[following[0].name] = following
+        node, reference = self._ready.pop(name)
+        got = _whole(self.result, name, np.array(output[0], np.float32))
+        check = self._found[name] = _compared(node, reference.numpy(), got)
+        if self.failure is None and not check.comparison.passes(self.wanted):
+            self.failure = check
+            self._stop(check)
+
+    @property
+    def checks(self) -> OpChecks:
+        """What was compared so far."""
+        schedule = [n for n in self.result.placement.schedule if n in self._found]
+        checked = tuple(c for n in schedule if (c := self._found[n]) is not None)
+        return OpChecks(checked, tuple(n for n in schedule if self._found[n] is None), {}, self.wanted)
+
+
+def _inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What the lowered graph reads, by name."""
+    inputs = {b.name: torch.from_numpy(b.encode(feed)) for b in result.inputs}
+    return inputs | {
+        name: torch.from_numpy(np.asarray(value, np.float32))
+        for name, value in result.parameters.items()
+        if name in result.lowered.nodes and result.lowered[name].value is None
+    }
 
 
 def _executed(

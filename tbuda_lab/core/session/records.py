@@ -8,6 +8,7 @@ from typing import Any
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, is_edit, nops_between
+from tbuda_lab.core.lowering.opformats import FORMAT_KINDS
 from tbuda_lab.core.options import Override, broken
 from tbuda_lab.core.session.commands import override_python, target_text
 
@@ -105,6 +106,9 @@ def _obtained(override: Override, name: str, result: CompileResult) -> Any:
     """What an op or queue has of what the override asks: for a nop or queue on an edge, the names of the nops or of the
     reading ops and their operands; for a schedule constraint, when the op runs."""
     kind, placement = override.kind, result.placement
+    if kind in FORMAT_KINDS:
+        node = result.lowered[name]
+        return str(node.df if kind == "data_format" else node.attrs.get("fidelity"))
     if is_edit(override):
         dest = override.value.get("dest") if isinstance(override.value, dict) else None
         readers = (dest,) if isinstance(dest, str) else dest
@@ -138,7 +142,7 @@ def _obtained(override: Override, name: str, result: CompileResult) -> Any:
 
 def _as_asked(override: Override, got: Any) -> bool:
     wanted = override.value
-    if is_edit(override):
+    if is_edit(override) and override.kind not in FORMAT_KINDS:
         return bool(got)
     if override.kind == "schedule_constraint":
         return True  # an order that cannot be had stops the compile

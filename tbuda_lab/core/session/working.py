@@ -25,6 +25,7 @@ from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import Header, Journal
 from tbuda_lab.core.session.live import LiveRun
+from tbuda_lab.core.session.opchecks import OpCheck, OpWatch
 from tbuda_lab.core.session.quiet import quiet
 from tbuda_lab.core.session.stages import Front, Kept, Stages
 from tbuda_lab.core.session.state import State
@@ -89,8 +90,8 @@ class Working:
         self._worker: threading.Thread | None = None
         self._names: tuple[str, ...] = ()
         self._journal = None if journal is None else Journal(Path(journal), self._header())
-
         living.note(self)
+
     def _header(self) -> Header:
         first = self._history.first
         rows = tuple(sorted(self.device.harvested_rows))
@@ -204,6 +205,20 @@ class Working:
         self._events.emit("stale", False)
         return True
 
+    def preview(self, state: State, cancel: threading.Event | None = None) -> CompileResult:
+        """The result of a state that is not made (see `temporal.state_after`); the current one stays what it is.
+
+        It is kept like any other, so that making those edits afterwards is a lookup. Raises what compiling raises, and
+        `Cancelled` once `cancel` is set.
+        """
+        with self._work:
+            result: CompileResult | None = self._results.get(state.key)
+            if result is None:
+                with quiet():
+                    result = self._stages.compile(self.trace(), state, Clock(None, cancel))
+                self._results.store(state.key, result)
+            return result
+
     def compile_async(self) -> threading.Thread:
         """Compile in a thread and return it at once. A running one is cancelled; `result` stays until it is done.
 
@@ -264,10 +279,14 @@ class Working:
         clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), None)
         return self._stages.front(self.trace(), state.options, clock, state.overrides)
 
-    def run(self, inputs: Sequence[Any] | None = None, mode: str = "golden") -> list[list[torch.Tensor]]:
+    def run(
+        self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None
+    ) -> list[list[torch.Tensor]]:
         """Run samples on the simulated device (default: the sample inputs); outputs per sample, in order.
 
-        `control` pauses and steps it, from another thread; "live" events tell how it goes.
+        `control` pauses and steps it, from another thread; "live" events tell how it goes. break_below: compare every
+        op with torch as it comes, for the first sample, and pause behind the first one that correlates less; a
+        "checked" event then tells what was compared (and another one at the end), `control.resume()` goes on.
         """
         with self._work:
             with self._edit:
@@ -279,17 +298,31 @@ class Working:
             runner, cancel = self._runner, self._cancel
             self._runner = None  # one that is stopped midway has queues half full
             samples = [self.sample_inputs] if inputs is None else list(inputs)
+            watch: OpWatch | None = None
+            if break_below is not None and samples:
+
+                def failed(_: OpCheck) -> None:
+                    self.control.pause()
+                    self._events.emit("checked", watch.checks if watch is not None else None)
+
+                watch = OpWatch(result, samples[0], break_below, failed)
+                runner.executor.on_op = watch.take
             self._events.emit("stage", "run", 0.0)
             start = time.perf_counter()
-            outputs = self._guarded(
-                lambda: runner.run(
-                    samples,
-                    lambda done, total: self._events.emit("run", done, total),
-                    cancel,
-                    self.control,
-                    LiveRun(result, self.control, lambda step: self._events.emit("live", step)),
+            try:
+                outputs = self._guarded(
+                    lambda: runner.run(
+                        samples,
+                        lambda done, total: self._events.emit("run", done, total),
+                        cancel,
+                        self.control,
+                        LiveRun(result, self.control, lambda step: self._events.emit("live", step)),
+                    )
                 )
-            )
+            finally:
+                runner.executor.on_op = None
+            if watch is not None:
+                self._events.emit("checked", watch.checks)
             if self.result is result:
                 self._runner = runner
             self._ran = result
@@ -298,10 +331,13 @@ class Working:
             self._events.emit("ran", outputs)
             return list(outputs)
 
-    def verify(self, inputs: Any = None, mode: str = "golden") -> list[Comparison]:
-        """Run one sample on the device and in torch (float32, eager) and compare every output."""
+    def verify(
+        self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None
+    ) -> list[Comparison]:
+        """Run one sample on the device and in torch (float32, eager) and compare every output. break_below: see `run`.
+        """
         sample = self.sample_inputs if inputs is None else as_sample(inputs)
-        got = self.run([sample], mode)[0]
+        got = self.run([sample], mode, break_below=break_below)[0]
         wanted = frontend.reference(self.model, sample)
         return [
             compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())

@@ -1,0 +1,57 @@
+"""Overrides read from a file: what `export_overrides(form="json")` wrote, or anybody who knows the format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NoReturn
+
+from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.session.exports import OVERRIDES_FORMAT
+from tbuda_lab.core.session.journal import override_of
+
+MAX_BYTES = 4 << 20
+MOST = 20_000
+
+
+def read_overrides(path: str | Path) -> tuple[Override, ...]:
+    """The overrides of a JSON file. Raises `InputError` with the record and what is wrong with it."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path.name} has more than {MAX_BYTES >> 20} MiB; it holds no overrides")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name} is not UTF-8 text") from error
+    return parse_overrides(text, path.name)
+
+
+def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:
+    """Overrides from their JSON text; `name` stands in errors. Raises `InputError`."""
+
+    def fail(where: str, message: str, fix: str) -> NoReturn:
+        raise InputError(f"{where}: {message}", [Diagnostic("error", where, "overrides-file", message, fix)])
+
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        fail(f"{name}:{error.lineno}", f"not JSON: {error.msg}", "export overrides as JSON")
+    except RecursionError:
+        fail(name, "nested too deeply", "export overrides as JSON")
+    if not isinstance(data, dict) or data.get("format") != OVERRIDES_FORMAT:
+        found = data.get("format") if isinstance(data, dict) else type(data).__name__
+        fail(name, f"format is {found!r}", f"a file of overrides has the format {OVERRIDES_FORMAT!r}")
+    records = data.get("overrides")
+    if not isinstance(records, list) or len(records) > MOST:
+        fail(name, "overrides is no list", f"a list of kind, target and value, at most {MOST}")
+    made = []
+    for index, record in enumerate(records):
+        try:
+            made.append(override_of(record))
+        except TbudaError as error:
+            fix = "; ".join(d.fix for d in error.diagnostics if d.fix)
+            fail(f"{name}, override {index + 1}", str(error).splitlines()[0], fix)
+    return tuple(made)
