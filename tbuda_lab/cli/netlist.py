@@ -38,6 +38,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--arch", help="default: the first arch of the netlist")
     command.add_argument("--param", action="append", default=[], metavar="NAME=VALUE",
                          help="a parameter of the programs; those not given are 1")
+    command.add_argument("--max-steps", type=_steps, metavar="N", default=None,
+                         help="how many instructions and inputs a program may run (default 1000000); a loop that takes "
+                         "more is refused before it begins")
     command.set_defaults(handler=_run)
 
     command = commands.add_parser("roundtrip", help="read it and write it in the canonical layout")
@@ -84,8 +87,14 @@ def _run(arguments: argparse.Namespace) -> int:
     from tbuda_lab.sim import files
 
     files.run_file(arguments.file, arguments.inputs, arguments.outputs, mode=arguments.mode, arch=arguments.arch,
-                   params=_params(arguments.param))
+                   params=_params(arguments.param), max_steps=arguments.max_steps or files.MAX_STEPS)
     return 0
+
+
+def _steps(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps: 1 or more")
+    return int(text)
 
 
 def _params(items: list[str]) -> dict[str, int]:

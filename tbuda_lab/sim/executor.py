@@ -156,10 +156,13 @@ class Executor:
 
     # -- programs -------------------------------------------------------------------------------------------------
     def run(self, program: str | None = None, params: Mapping[str, int] | None = None,
-            progress: Progress | None = None, cancel: Cancel | threading.Event | None = None) -> None:
+            progress: Progress | None = None, cancel: Cancel | threading.Event | None = None,
+            max_steps: int | None = None) -> None:
         """Runs one program, or all in file order. Params that are not given are 1; static variables keep their
         values from call to call. progress(executes so far, graph) is called between graphs; cancel, an event or a
-        function, is asked between instructions and ops, and if it is set or true, `Cancelled` is raised."""
+        function, is asked between instructions and ops, and if it is set or true, `Cancelled` is raised.
+        max_steps: a program that runs more instructions and inputs is refused with a `NetlistError`, a loop that must
+        take more before its first turn."""
         asked = cancel.is_set if isinstance(cancel, threading.Event) else cancel
         chosen = [p for p in self.netlist.programs if program is None or p.name == program]
         if not chosen:
@@ -170,7 +173,7 @@ class Executor:
         with np.errstate(all="ignore"):
             for each in chosen:
                 statics = self._statics.setdefault(each.name, {})
-                ProgramRun(each, self, statics, given, progress, asked).run()
+                ProgramRun(each, self, statics, given, progress, asked, max_steps).run()
 
     def epoch_of(self, graph: str) -> tuple[str, ...] | None:
         """The graphs that run together with this one, or None if there is no such graph."""

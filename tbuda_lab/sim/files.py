@@ -16,11 +16,15 @@ from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.executor import Executor
 from tbuda_lab.sim.io import QueueIo, ViewIo
 
+MAX_STEPS = 1_000_000
+"""Instructions and inputs that a program of a file may run: minutes even where a step is a single tile."""
+
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can hold
 
 
 def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode: str = "golden",
-             arch: str | None = None, params: Mapping[str, int] | None = None, seed: int = 0) -> list[str]:
+             arch: str | None = None, params: Mapping[str, int] | None = None, seed: int = 0,
+             max_steps: int | None = MAX_STEPS) -> list[str]:
     """Runs all programs of a netlist file in file order; returns the names of the outputs written.
 
     The host takes outputs as they come, so that an output queue never fills.
@@ -30,6 +34,7 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
     programs pop. Rams that ops write may be given initial contents; arrays of other names are not used.
     outputs: an .npz with what is in each queue that ops fill and no op reads, oldest first, and all slots of each ram
     that ops write. Written to a temporary name and renamed.
+    max_steps: instructions and inputs after which a program is taken for one without end; None: no limit.
 
     Raises `InputError` listing what is expected when an array is missing or has the wrong shape, `OutputError` when
     the result cannot be written, and what `netlist.load` and `Executor` raise.
@@ -40,7 +45,7 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
         for name, io in executor.io.items():
             if isinstance(io, QueueIo) and not io.from_host and not io.readers:
                 executor.listen(name)
-        executor.run(params=params)
+        executor.run(params=params, max_steps=max_steps)
         found = collect(executor)
         write_archive(outputs, found)
     except MemoryError:

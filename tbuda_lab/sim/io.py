@@ -7,6 +7,7 @@ share memory with the tensor that was pushed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -328,6 +329,12 @@ def _bases(queues: list[Queue], dynamic: set[str]) -> dict[str, str]:
     for group in groups.values():
         base = max(group, key=lambda q: q.entries)
         for q in group:
-            if q is not base and base.entries % q.entries == 0 and q.grid_size == base.grid_size:
+            if q is not base and base.entries % q.entries == 0 and _same_pieces(q, base):
                 views[q.name] = base.name
     return views
+
+
+def _same_pieces(one: Queue, other: Queue) -> bool:
+    """Whether both are cut into as many buffers, however those are arranged, of tiles of one size."""
+    tiles = (one.tile_dim or FULL_TILE, other.tile_dim or FULL_TILE)
+    return math.prod(one.grid_size) == math.prod(other.grid_size) and tiles[0] == tiles[1]

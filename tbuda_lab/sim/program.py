@@ -12,6 +12,7 @@ from tbuda_lab.core.netlist.schema import (
     Deallocate,
     EndLoop,
     Execute,
+    Instruction,
     Loop,
     Param,
     Program,
@@ -27,6 +28,7 @@ from tbuda_lab.sim.io import QueueIo, RamIo
 Cancel = Callable[[], bool]
 Progress = Callable[[int, str], None]
 
+_MORE = "let a loop take fewer turns, or allow more steps (--max-steps): one for each instruction and input"
 _FLAGS = ("prologue", "epilogue", "zero", "read_only")
 _POINTERS = ("rd_ptr_local", "rd_ptr_global", "wr_ptr_global", "rd_ptr_autoinc", "global_rdptr_autoinc",
              "global_wrptr_autoinc")
@@ -60,10 +62,14 @@ class Setting:
 
 
 class ProgramRun:
-    """One call of a program. `statics` are its static variables, which outlive the call."""
+    """One call of a program. `statics` are its static variables, which outlive the call.
+
+    max_steps: how many instructions it may run, an execute counting once for each of its inputs; a loop that must take
+    more is refused before its first turn. None: no limit.
+    """
 
     def __init__(self, program: Program, machine: Machine, statics: dict[str, int], params: Mapping[str, int],
-                 progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+                 progress: Progress | None = None, cancel: Cancel | None = None, max_steps: int | None = None) -> None:
         self.program = program
         self.machine = machine
         self.statics = statics
@@ -72,6 +78,8 @@ class ProgramRun:
         self.given = params
         self.progress = progress
         self.cancel = cancel
+        self.max_steps = max_steps
+        self.steps = 0
         self.executes = 0
         self.pc = 0
         self.loops: list[tuple[int, int]] = []  # (first instruction of the body, turns left)
@@ -87,6 +95,9 @@ class ProgramRun:
                 raise Cancelled(f"program {self.program.name!r} was cancelled at instruction {self.pc}")
             instruction = steps[self.pc]
             self.pc += 1
+            self.steps += self._weight(instruction)
+            if self.max_steps is not None and self.steps > self.max_steps:
+                raise self._error("steps", f"this is the end of the {self.max_steps} steps that are allowed", _MORE)
             if isinstance(instruction, Execute):
                 self._execute(instruction)
             elif isinstance(instruction, VarInst):
@@ -179,7 +190,26 @@ class ProgramRun:
         count = self.value(instruction.count)
         if count < 1:
             raise self._error("loop", f"a loop of {count} turns ({instruction.count})", "at least one turn")
+        least = count * self._body(self.pc)
+        if self.max_steps is not None and self.steps + least > self.max_steps:
+            raise self._error("steps", f"a loop of {count} turns ({instruction.count}) takes {least} steps or more, "
+                              f"{self.max_steps} are allowed", _MORE)
         self.loops.append((self.pc, count - 1))
+
+    def _body(self, start: int) -> int:
+        """Steps that one turn of the loop whose body begins at `start` takes at least."""
+        total, depth = 0, 1
+        for instruction in self.program.instructions[start:]:
+            depth += isinstance(instruction, Loop) - isinstance(instruction, EndLoop)
+            total += self._weight(instruction)
+            if not depth:
+                break
+        return total
+
+    def _weight(self, instruction: Instruction) -> int:
+        if isinstance(instruction, Execute) and self.machine.epoch_of(instruction.graph) is not None:
+            return self.machine.input_count(instruction.graph)
+        return 1
 
     def _end_loop(self) -> None:
         if not self.loops:

@@ -5,10 +5,11 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, NetlistError, OutputError
-from tbuda_lab.sim import files
+from tbuda_lab.core.netlist.schema import EndLoop, Execute, Loop, Param
+from tbuda_lab.sim import Executor, files
 from tbuda_lab.sim.files import run_file
 from tests.sim.build import Net
-from tests.sim.test_programs import ONE, cache, gradient, ones
+from tests.sim.test_programs import ONE, cache, gradient, ones, setting
 
 
 def write(path, net):
@@ -38,6 +39,45 @@ def test_a_file_runs_and_more_entries_than_a_queue_holds_follow(tmp_path):
     run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
     assert (tmp_path / "out.npz").read_bytes() == first
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npz", "n.yaml", "out.npz"]
+
+
+def endless():
+    """A loop over an op that reads rams alone, so that no queue runs dry and none fills."""
+    net = Net("blackhole", "Float32")
+    net.ram("a", ONE)
+    net.op("op", "add", ["a", "a"], ONE)
+    net.ram("sum", ONE, source="op")
+    still = setting(rd_ptr_global=0, wr_ptr_global=0)
+    net.program("run", [Param(["$p_n"]), Loop("$p_n"), Execute("g", {"a": still, "sum": still}), EndLoop()])
+    return net
+
+
+def test_a_loop_without_end_is_refused_before_its_first_turn(tmp_path):
+    path = tmp_path / "n.yaml"
+    write(path, endless().netlist())
+    np.savez(tmp_path / "in.npz", a=ones(1))
+    seen = []
+    for turns, allowed in ((2**31 - 1, None), (10**20, None), (6, 13), (500_000, None)):
+        more = {} if allowed is None else {"max_steps": allowed}
+        with pytest.raises(NetlistError, match=r"'run', instruction 1: a loop of \d+ turns .*allowed") as error:
+            run_file(path, tmp_path / "in.npz", tmp_path / "out.npz", params={"$p_n": turns}, **more)
+        seen.append(str(error.value))
+    assert "takes 4294967294 steps or more, 1000000 are allowed" in seen[0] and "--max-steps" in seen[0]
+    assert not (tmp_path / "out.npz").exists()
+    run_file(path, tmp_path / "in.npz", tmp_path / "out.npz", params={"$p_n": 6}, max_steps=14)
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_array_equal(found["sum"], 2 * ones(1))
+
+
+def test_steps_count_over_all_loops_of_a_program():
+    net = endless()
+    _, _, execute, end = net.netlist().programs[0].instructions
+    net.program("nested", [Loop(10), Loop(10), execute, end, end])
+    executor = Executor(net.netlist())
+    executor.push("a", ones(1))
+    executor.run("nested", max_steps=1 + 10 * (1 + 20 + 1))
+    with pytest.raises(NetlistError, match="steps"):
+        executor.run("nested", max_steps=10 * (1 + 20 + 1))
 
 
 def test_missing_and_misshapen_inputs_are_listed_together(tmp_path):

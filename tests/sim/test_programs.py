@@ -242,6 +242,20 @@ def test_a_view_of_a_ram_shows_the_same_bytes(blocking):
     np.testing.assert_array_equal(executor.pop_all("cache"), x * 2)
 
 
+def test_a_view_of_a_ram_may_arrange_its_buffers_otherwise():
+    net = Net("grayskull", "Float32")
+    buffers = [Buffer(0, 0x20000000), Buffer(0, 0x30000000)]
+    net.ram("cache", (1, 1, 2), entries=4, grid=(1, 2), buffers=buffers)
+    net.ram("view", (4, 2, 1), entries=1, grid=(2, 1), buffers=list(buffers), alias="cache")
+    executor = Executor(net.netlist())
+    x = np.random.default_rng(0).normal(size=(4, 1, 32, 64)).astype(np.float32)
+    executor.push("cache", x)
+    stacked = np.concatenate([x[..., :32], x[..., 32:]], axis=2)[:, 0]  # the left tile lies in the first buffer
+    np.testing.assert_array_equal(executor.read("view"), stacked)
+    executor.write("view", -stacked)
+    np.testing.assert_array_equal(executor.pop_all("cache"), -x)
+
+
 def test_rams_at_equal_addresses_are_one_memory():
     net = Net("grayskull", "Float32")
     net.ram("a", ONE, buffers=[Buffer(0, 0x1000)])

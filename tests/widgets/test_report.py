@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -86,7 +87,7 @@ def test_a_page_is_written_whole_or_not_at_all(session: Any, tmp_path: Path, mon
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OutputError, match="No space left"):
         report.write_report(session, tmp_path / "second.html")
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]

@@ -39,9 +39,11 @@ def opcodes(c: Context, p: Program) -> Issues:
         if not isinstance(item, VarInst):
             continue
         if item.opcode not in _OPERANDS:
-            yield str(k), f"unknown varinst opcode {item.opcode!r}", f"known are {', '.join(_OPERANDS)}"
+            yield str(k), f"unknown varinst opcode {item.opcode!r} for {item.out!r}", \
+                f"known are {', '.join(_OPERANDS)}"
         elif len(item.args) != _OPERANDS[item.opcode]:
-            yield str(k), f"{item.opcode} with {len(item.args)} operands", f"it takes {_OPERANDS[item.opcode]}"
+            yield str(k), f"{item.opcode} of {item.out!r} with {len(item.args)} operands", \
+                f"it takes {_OPERANDS[item.opcode]}"
 
 
 @rule("P2", "program", "programs")

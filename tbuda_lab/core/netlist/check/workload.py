@@ -174,7 +174,7 @@ def ram_autoinc(c: Context, s: Setting) -> Issues:
                 "drop one of the two"
 
 
-@rule("G3.stream", "setting", "golden", "strict")
+@rule("G3.stream", "setting", "golden")
 def streaming(c: Context, s: Setting) -> Issues:
     """A streamed queue holds a whole number of executes: entries a multiple of input_count."""
     queue, graph, fields = c.n.queues.get(s.queue), c.n.graphs.get(s.graph), s.setting.fields

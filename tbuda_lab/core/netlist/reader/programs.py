@@ -85,7 +85,9 @@ def _read_instruction(r: Reader, opcode: str, key: Node, node: Node, where: Wher
         case "varinst":
             items = _values(r, node, where, "varinst")
             if len(items) < 2:
-                r.problem(node, where, "P2", f"varinst has {len(items)} items", "write `[$out, opcode, operands...]`")
+                out = f" of {items[0]!r}" if items else ""
+                r.problem(node, where, "P2", f"varinst{out} has {len(items)} items",
+                          "write `[$out, opcode, operands...]`")
                 return None
             return VarInst(_name(items[0]), _name(items[1]), items[2:])
         case "loop":
