@@ -11,12 +11,12 @@ _VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "Overri
 _TRACE = ("RunTrace",)
 _LOOKS = {
     "ClusterView": "cluster_view", "DiffView": "diff_view", "diff": "diff_view",
-    "MemoryView": "memory_view", "PassStepper": "pass_view",
+    "MemoryView": "memory_view", "PassStepper": "pass_view", "PlotsView": "plots_view",
 }  # fmt: skip
 _FILES = ("NetlistFile", "open_netlist")
 _IMAGES = ("ImageFile", "open_tti")
 _REPORT = ("report_html", "write_report")
-_EXPORTS = ("export_image", "export_report", "image_svg")
+_EXPORTS = ("export_image", "export_plots", "export_report", "image_svg")
 
 __all__ = [*_VIEWS, *_TRACE, *_LOOKS, *_FILES, *_IMAGES, *_REPORT, *_EXPORTS]
 

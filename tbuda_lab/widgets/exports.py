@@ -9,6 +9,7 @@ from tbuda_lab.core.frames import graph_frame, ops_frame
 from tbuda_lab.core.session import GRAPH_STAGES, Kind, Session, Setting
 from tbuda_lab.core.session.exports import register
 from tbuda_lab.core.wholefile import whole_text
+from tbuda_lab.widgets.plots import write_plots
 from tbuda_lab.widgets.report import write_report
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
@@ -20,6 +21,11 @@ def export_report(session: Session, path: str | Path, *, verify: bool = False) -
     """
     session.compile()
     return write_report(session, path, session.verify() if verify else ())
+
+
+def export_plots(session: Session, path: str | Path) -> Path:
+    """Write the page of plots (Bokeh, about 1 MB). Raises `OutputError` without Bokeh."""
+    return write_plots(session, path)
 
 
 def image_svg(session: Session, view: str = "grid", epoch: int = 0, stage: str = "lowered") -> str:
@@ -55,6 +61,12 @@ register(
         "report", "Report", "one HTML page with everything, works offline", ".report.html",
         "tbuda_lab.widgets.export_report(session, {})", export_report,
         (Setting("verify", False, "run one sample and compare it with torch"),),
+    )
+)  # fmt: skip
+register(
+    Kind(
+        "plots", "Plots", "utilisation, roofline, gap to bounds, cost history; one page, works offline", ".plots.html",
+        "tbuda_lab.widgets.export_plots(session, {})", export_plots,
     )
 )  # fmt: skip
 register(

@@ -1,0 +1,67 @@
+/** Plots of the session. The kernel makes them with Bokeh; they stand in a frame of their own. */
+import { h } from '../dom.js';
+import type { Frame } from '../frame.js';
+import type { Store } from '../store.js';
+import { isDark, onTheme } from '../theme.js';
+
+const text = (frame: Frame) => new TextDecoder().decode(frame.column('text'));
+
+let library = ''; // BokehJS, sent once a page
+
+export class PlotsView {
+  readonly element: HTMLElement;
+  private readonly note = h('div', { class: 'tb-empty', role: 'status' });
+  private readonly frame = h('iframe', { title: 'Plots of the session', sandbox: 'allow-scripts allow-downloads', hidden: true });
+  private readonly stops: (() => void)[] = [];
+  private stale = true;
+
+  constructor(private readonly store: Store) {
+    this.element = h('section', { class: 'tb-view tb-plots', 'data-tb-view': 'plots', 'aria-label': 'Plots' }, this.note, this.frame);
+    this.say(store.host.live ? 'Plots appear here once the model is placed.' : 'Plots are drawn by the kernel; there is none here.');
+    const renew = () => {
+      this.stale = true;
+      this.ask();
+    };
+    const seen = new ResizeObserver(() => this.ask());
+    seen.observe(this.element);
+    this.stops.push(
+      () => seen.disconnect(),
+      store.on('frame', key => {
+        if (key === 'ops') renew();
+        else if (key === 'bokehjs') library = text(store.frames.get(key)!);
+        else if (key === 'plots') this.draw();
+      }),
+      store.listen('refused', message => {
+        if (message['key'] === 'plots') this.say(String(message['text']));
+      }),
+      onTheme(renew));
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  /** Asks for plots of the newest placement while somebody looks. */
+  private ask(): void {
+    if (!this.store.host.live || !this.store.frames.has('ops') || !this.stale || !this.element.clientWidth) return;
+    this.stale = false;
+    if (this.frame.hidden) this.say('Drawing …');
+    this.element.dataset['tbState'] = 'working';
+    this.store.host.send({ type: 'plots', dark: isDark(), library: !library });
+  }
+
+  private draw(): void {
+    const ground = isDark() ? '#15191c' : '#fff';
+    this.frame.onload = () => (this.element.dataset['tbState'] = 'ready');
+    this.frame.srcdoc = `<!DOCTYPE html><meta charset="utf-8"><style>body{margin:8px;background:${ground}}</style><script>${library.replaceAll('</script', '<\\/script')}</script>${text(this.store.frames.get('plots')!)}`;
+    this.frame.hidden = false;
+    this.note.hidden = true;
+  }
+
+  private say(said: string): void {
+    this.note.textContent = said;
+    this.note.hidden = false;
+    this.frame.hidden = true;
+    this.element.dataset['tbState'] = 'empty';
+  }
+}
