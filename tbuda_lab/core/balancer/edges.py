@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from enum import Enum
 
 import numpy as np
 
-from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape, to_source
+from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
+from tbuda_lab.core.balancer.types import CANDIDATE
+from tbuda_lab.core.balancer.walks import Walks
 
 MAX_FAN_OUT_STREAMS = 16
 MAX_DRAM_IN_QUEUES = 39
@@ -101,23 +103,21 @@ def pipe(
     c_order: str,
     *,
     from_queue: bool = False,
+    walks: Walks | None = None,
 ) -> EdgeCost:
     """Streams and phases of the pipe between two candidates, by walking the reader's tiles back to the producer.
 
     `from_queue`: the producer's stored form lies in a DRAM queue; then tiles may be read in any order, and `fan_in` is
-    the number of DRAM buffers one reading core takes from.
+    the number of DRAM buffers one reading core takes from. `walks`: what keeps them between calls.
     """
     tms = edge_tms(producer, p, consumer, port, c)
     shape = stored_shape(producer, p)
     # phases repeat from t to t, so one t of the reader is enough for them; order needs all t of a streaming producer,
     # and so does the number of DRAM buffers that a core reads
     every = int(p["t"]) > 1 and not from_queue
-    z, r, col = consumer_walk(consumer, port, c, c_order, None if every or from_queue else 1)
-    z, r, col = to_source(tms, shape, z, r, col)
-    real = (z < shape[0]) & (r < shape[1]) & (col < shape[2])
-    core, address = buffer_address(p, p_order, z, r, col)
-    if not real.all():
-        core, address = np.where(real, core, -1), np.where(real, address, 0)
+    t = None if every or from_queue else 1
+    walks = Walks() if walks is None else walks
+    core, address = walks.buffers(p, p_order, shape).find(walks.of(tms, shape, consumer, port, c, c_order, t))
     block = int(p["mblock_m"]) * int(p["mblock_n"]) * int(p["ublock_r"]) * int(p["ublock_c"])
     cores = int(p["cores"])
     readers = len(core)
@@ -178,12 +178,16 @@ _CONSUMER_FIELDS = (
     "u_kt",
 )
 
+_producer_facts = operator.itemgetter(*((CANDIDATE.names or ()).index(f) for f in _PRODUCER_FIELDS))
+_consumer_facts = operator.itemgetter(*((CANDIDATE.names or ()).index(f) for f in _CONSUMER_FIELDS))
+
 
 class EdgeCache:
     """Verdicts by (producer layout, TMs, consumer layout): identical layers ask the same questions."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], EdgeCost] = {}
+        self._walks = Walks()
 
     def cost(
         self,
@@ -200,7 +204,7 @@ class EdgeCache:
         key = (
             producer.out,
             producer.kind,
-            *(p[f].item() for f in _PRODUCER_FIELDS),
+            _producer_facts(p.item()),
             p_order,
             consumer.kind,
             consumer.op,
@@ -208,7 +212,7 @@ class EdgeCache:
             consumer.out,
             consumer.operands[port],
             port,
-            *(c[f].item() for f in _CONSUMER_FIELDS),
+            _consumer_facts(c.item()),
             c_order,
             from_queue,
         )
@@ -216,7 +220,7 @@ class EdgeCache:
         if found is None:
             verdict = EdgeReason.LEGAL if from_queue else stream_verdict(producer, p, consumer, port, c)
             if verdict is EdgeReason.LEGAL:
-                found = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue)
+                found = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, walks=self._walks)
             else:
                 found = EdgeCost(verdict)
             self._found[key] = found

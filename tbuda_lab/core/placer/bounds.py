@@ -179,8 +179,15 @@ def _bands(problem: Problem) -> list[tuple[int, int]]:
 
 def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
     """All that decides what runs of ops from `first` on may cost, whatever their length: every op takes a core."""
-    reach = min(len(problem.order), first + problem.cores + 1)
-    return problem.structure(first, reach), tuple(problem.order[op] in problem.breaks for op in range(first, reach))
+    found = _alike.setdefault(problem, {})
+    if first not in found:
+        reach = min(len(problem.order), first + problem.cores + 1)
+        breaks = tuple(problem.order[op] in problem.breaks for op in range(first, reach))
+        found[first] = problem.structure(first, reach), breaks
+    return found[first]
+
+
+_alike: weakref.WeakKeyDictionary[Problem, dict[int, tuple[object, ...]]] = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass

@@ -6,6 +6,7 @@ and for a dense matmul enumerates every u_kt below the largest legal one.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -107,14 +108,22 @@ class Candidates:
         return volumes
 
 
-def one_per_shape(data: np.ndarray, rows: np.ndarray) -> Iterator[int]:
+_known: weakref.WeakKeyDictionary[Problem, Candidates] = weakref.WeakKeyDictionary()
+
+
+def candidates(problem: Problem) -> Candidates:
+    """Those of a problem, the same for every policy that asks."""
+    found = _known.get(problem)
+    if found is None:
+        found = _known[problem] = Candidates(problem)
+    return found
+
+
+def one_per_shape(shapes: np.ndarray, rows: np.ndarray) -> Iterator[int]:
     """Rows in their order, but of those with equal grid, t-stream and output buffer only the first two: an edge that
-    refuses two blockings of a shape refuses the shape."""
-    seen: dict[tuple[object, ...], int] = {}
-    for row, record in zip(rows.tolist(), data, strict=True):
-        key = tuple(record[f].item() for f in (*_SHAPE, "stream", "buf_size_mb"))
+    refuses two blockings of a shape refuses the shape. shapes: `Problem.shapes` of the op."""
+    seen: dict[int, int] = {}
+    for row, key in zip(rows.tolist(), shapes[rows].tolist(), strict=True):
         seen[key] = seen.get(key, 0) + 1
         if seen[key] <= 2:
-            yield int(row)
-
-
+            yield row

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
+from tbuda_lab.core.placer.policies.candidates import candidates, one_per_shape
 from tbuda_lab.core.placer.policies.epoch import fill
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
@@ -20,7 +20,7 @@ def cnn(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     Categories in order: weights preloaded on the tallest grid, weights preloaded, the tallest grid without, the rest.
     Sparse matmuls on more than 40 cores come last of all.
     """
-    known = Candidates(problem)
+    known = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:
         rows = known.rows(op)
@@ -30,6 +30,6 @@ def cnn(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
         if problem.profiles[op].kind == "sparse_matmul":
             category = category + 4 * (data["cores"] > _MAX_SPARSE_CORES)
         by = np.lexsort((rows, -data["cycles"], category))
-        return one_per_shape(data[by], rows[by])
+        return one_per_shape(problem.shapes(op), rows[by])
 
     return fill(problem, preference, check)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
+from tbuda_lab.core.placer.policies.candidates import candidates, one_per_shape
 from tbuda_lab.core.placer.policies.epoch import fill
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
@@ -14,13 +14,13 @@ from tbuda_lab.core.placer.segment import Segment
 
 def maximize_t(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     """For every op the largest t, then the smallest grid rows + columns, then the fewest rows."""
-    known = Candidates(problem)
+    known = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:
         rows = known.rows(op)
         data = known.data(op, rows)
         half = data["grid_r"].astype(np.int64) + data["grid_c"]
         by = np.lexsort((rows, data["grid_r"], half, -data["t"].astype(np.int64)))
-        return one_per_shape(data[by], rows[by])
+        return one_per_shape(problem.shapes(op), rows[by])
 
     return fill(problem, preference, check)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
+from tbuda_lab.core.placer.policies.candidates import Candidates, candidates, one_per_shape
 from tbuda_lab.core.placer.policies.epoch import fill
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
@@ -53,7 +53,7 @@ def nlp(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     Categories in order: preloaded on matching rows, preloaded on other rows, too slow (fastest first), then the same
     without the weight preloaded.
     """
-    known = Candidates(problem)
+    known = candidates(problem)
     target = nlp_target(problem, known)
 
     def preference(op: int) -> Iterable[int]:
@@ -70,6 +70,6 @@ def nlp(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
         volume = data["mblock_m"].astype(np.int64) * data["mblock_n"]
         first = np.where(close, -volume, 0)
         by = np.lexsort((rows, np.where(slow, cycles, -cycles), first, ~close & ~slow, category))
-        return one_per_shape(data[by], rows[by])
+        return one_per_shape(problem.shapes(op), rows[by])
 
     return fill(problem, preference, check)

@@ -83,6 +83,8 @@ class Optimal:
         self._tables: dict[tuple[object, ...], Needs] = {}
         self.bounds: dict[int, dict[int, _Bound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
+        self._made: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
+        self._flat: list[tuple[np.ndarray, np.ndarray]] = []
         self._attempts: dict[tuple[tuple[object, ...], int, int], _Attempt] = {}
 
     # -- bounds ----------------------------------------------------------------------------------------------
@@ -246,22 +248,27 @@ class Optimal:
         """By first op: where epochs from there may end, and what each costs: as placed, or as its bound says."""
         switch = SWITCH_CYCLES / self.problem.options.microbatch
         found: list[tuple[np.ndarray, np.ndarray]] = []
-        for first in range(len(self.problem.order)):
-            lasts: list[int] = []
-            cycles: list[float] = []
-            for last, bound in self.bounds[first].items():
-                segment = self.real.get((first, last), _UNKNOWN)
-                if segment is _UNKNOWN:
-                    if real_only:
-                        continue
-                    cycles.append(bound.cost * optimism + switch)
-                elif segment is None:
-                    continue
-                else:
-                    cycles.append(weighed(segment) + switch)
-                lasts.append(last)
-            found.append((np.array(lasts, dtype=np.int64), np.array(cycles)))
+        for first, (lasts, bounds) in enumerate(self._bound_costs()):
+            cycles = np.full(len(lasts), np.inf) if real_only else bounds * optimism
+            for i, segment in self._made.get(first, {}).items():
+                cycles[i] = np.inf if segment is None else weighed(segment)
+            known = np.isfinite(cycles)
+            found.append((lasts[known], cycles[known] + switch))
         return found
+
+    def _bound_costs(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By first op: where runs from there may end, and what their bounds say that they cost."""
+        if not self._flat:
+            for first in range(len(self.problem.order)):
+                ends = self.bounds[first]
+                costs = np.array([bound.cost for bound in ends.values()])
+                self._flat.append((np.array(list(ends), dtype=np.int64), costs))
+        return self._flat
+
+    def _keep(self, first: int, last: int, segment: Segment | None) -> None:
+        """Notes what became of a run."""
+        self.real[first, last] = segment
+        self._made.setdefault(first, {})[list(self.bounds[first]).index(last)] = segment
 
     def _path(self, optimism: float, real_only: bool) -> list[tuple[int, int]]:
         n = len(self.problem.order)
@@ -315,7 +322,7 @@ class Optimal:
                 continue
             for span in todo:
                 segment = self.realise(*span)
-                self.real[span] = segment
+                self._keep(*span, segment)
                 if segment is not None:
                     slack.append(weighed(segment) / max(1.0, self.bounds[span[0]][span[1]].cost) - 1.0)
                 budget -= 1

@@ -19,6 +19,6 @@ def random(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     def preference(op: int) -> Iterable[int]:
         table = problem.tables[op]
         rows = np.random.default_rng([problem.options.seed, op]).permutation(problem.legal[table.signature])[:512]
-        return one_per_shape(table.rows[rows], rows)
+        return one_per_shape(problem.shapes(op), rows)
 
     return fill(problem, preference, check)

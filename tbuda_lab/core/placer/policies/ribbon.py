@@ -14,7 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.edges import EdgeReason
-from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
+from tbuda_lab.core.placer.policies.candidates import candidates, one_per_shape
 from tbuda_lab.core.placer.policies.epoch import OpenEpoch, no_epoch
 from tbuda_lab.core.placer.policies.narrow import Narrow
 from tbuda_lab.core.placer.policies.watch import closed, reopened
@@ -74,7 +74,7 @@ class Ribbon:
         self.problem, self.check = problem, check
         asked = problem.options.target_cycles
         self.target = TARGET_CYCLES if asked is None else asked
-        self.known = Candidates(problem)
+        self.known = candidates(problem)
         self.pairs = self.known.pair_of
         self.pruned = self._prune()
         self._ordered: dict[tuple[object, ...], np.ndarray] = {}
@@ -112,7 +112,7 @@ class Ribbon:
         heights = sorted(set(tall.tolist()), key=lambda r: (abs(r - ribbon), r))
         for r in heights if height is None else [h for h in heights if h == height]:
             ordered = self._order(op, first, rows[tall == r])
-            yield from one_per_shape(self.known.data(op, ordered), ordered)
+            yield from one_per_shape(self.problem.shapes(op), ordered)
 
     def _order(self, op: int, first: int, rows: np.ndarray) -> np.ndarray:
         problem = self.problem
@@ -230,7 +230,7 @@ class Ribbon:
             similar = (data["grid_r"] == table["grid_r"][row]) & (data["cycles"] <= table["cycles"][row])
             options, data = options[similar], data[similar]
             by = np.lexsort((options, -data["cycles"]))
-            for other in one_per_shape(data[by], options[by]):
+            for other in one_per_shape(problem.shapes(op), options[by]):
                 if book.check(op, other):
                     book.rows[op] = other
                     break

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tbuda_lab.core.placer.policies.candidates import Candidates, one_per_shape
+from tbuda_lab.core.placer.policies.candidates import candidates, one_per_shape
 from tbuda_lab.core.placer.policies.epoch import fill
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
@@ -14,11 +14,11 @@ from tbuda_lab.core.placer.segment import Segment
 
 def single_op(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     """The largest grid volume of every op, the first of equal ones; the epoch ends after each op."""
-    known = Candidates(problem)
+    known = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:
         rows = known.rows(op)
         by = np.lexsort((rows, -known.data(op, rows)["cores"].astype(np.int64)))
-        return one_per_shape(known.data(op, rows[by]), rows[by])
+        return one_per_shape(problem.shapes(op), rows[by])
 
     return fill(problem, preference, check, one_op=True)
