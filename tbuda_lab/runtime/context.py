@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Context:
-    """devices form the pipeline; `pending` inputs are still to be run as they arrive (None: any number)."""
+    """devices form the pipeline; `pending` inputs are still to be run as they arrive (None: any number).
+
+    `ended`: `shutdown` was called and nothing has run since; the next device then begins a pipeline of its own.
+    """
 
     devices: list[Device] = dataclasses.field(default_factory=list)
     modules: list[Module] = dataclasses.field(default_factory=list)
     output_queue: queue.Queue | None = None  # type: ignore[type-arg]
     pending: int | None = 0
     failed: bool = False
+    ended: bool = False
     warned_of_silicon: bool = False
 
 
@@ -37,5 +41,6 @@ def reset() -> None:
     CONTEXT.output_queue = None
     CONTEXT.pending = 0
     CONTEXT.failed = False
+    CONTEXT.ended = False
     CONTEXT.warned_of_silicon = False
     config._clear_global_compiler_config()

@@ -36,6 +36,9 @@ class Device:
         self.name = name
         self.modules: list[Module] = []
         self.inputs: deque[Inputs] = deque()
+        if CONTEXT.ended:  # a script, or a cell, that is run again: its first device is no stage after the old ones
+            CONTEXT.devices.clear()
+            CONTEXT.ended = False
         CONTEXT.devices.append(self)
         if module is not None:
             self.place_module(module)

@@ -146,11 +146,19 @@ def _check_pipeline() -> None:
     for device in CONTEXT.devices:
         if not device.modules:
             raise PipelineError(f"no module has been placed on device {device.name!r}; call place_module first")
+    CONTEXT.ended = False
+    first, *others = CONTEXT.devices
+    astray = next((device for device in others if device.inputs and not first.inputs), None)
+    if astray is not None:  # the first would be waited for without an end
+        raise PipelineError(
+            f"inputs were pushed to device {astray.name!r}, but the pipeline begins with {first.name!r}: push them "
+            "there, or call shutdown() before making the devices of another pipeline"
+        )
 
 
 def _place_alone(module: Module) -> None:
     """Place a module on the one TT device, unless it is the only module there already."""
-    if not CONTEXT.devices:
+    if not CONTEXT.devices or (CONTEXT.ended and CONTEXT.devices[0].modules != [module]):
         TTDevice("auto_tt0")
     device = CONTEXT.devices[0]
     if device.modules == [module]:
@@ -197,11 +205,15 @@ def _those(device: Device | None) -> list[Device]:
 
 
 def shutdown() -> None:
-    """End the run: inputs that still wait are dropped; devices, modules and results stay."""
+    """End the run: inputs that still wait are dropped.
+
+    Devices, modules and results stay, and may run again; a device made now begins a new pipeline.
+    """
     for device in CONTEXT.devices:
         device.shutdown_device()
     CONTEXT.pending = 0
     CONTEXT.output_queue = None
+    CONTEXT.ended = True
 
 
 def pybuda_reset() -> None:

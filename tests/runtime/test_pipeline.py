@@ -212,6 +212,35 @@ def test_integers_go_to_the_host() -> None:
     assert pcc(model(tokens).detach(), output.value()) > 0.999
 
 
+def test_a_script_runs_again_in_the_same_process() -> None:
+    for name in ("two", "two", "three"):  # what running a cell of a notebook again does
+        module = TwoInputs(name)
+        device = pybuda.TTDevice("tt0", module=module)
+        device.push_to_inputs(A, B)
+        check(pybuda.run_inference().get(timeout=5), A, B, module)
+        pybuda.shutdown()
+        assert pybuda.get_tenstorrent_device() is device
+    other = TwoInputs("other")
+    check(pybuda.run_inference(other, inputs=[(A, B)]).get(timeout=5), A, B, other)
+
+
+def test_devices_run_again_after_shutdown(compiles: list[str]) -> None:
+    module = TwoInputs("two")
+    device = pybuda.TTDevice("tt0", module=module)
+    for _ in range(2):
+        device.push_to_inputs(A, B)
+        check(pybuda.run_inference().get(timeout=5), A, B, module)
+        pybuda.shutdown()
+    assert compiles == ["two"]
+
+
+def test_inputs_that_no_run_would_reach_are_refused() -> None:
+    pybuda.TTDevice("tt0", module=TwoInputs("two"))
+    pybuda.TTDevice("tt1", module=TwoInputs("again")).push_to_inputs(A, B)
+    with pytest.raises(RuntimeError, match=r"'tt1'.*begins with 'tt0'.*shutdown"):
+        pybuda.run_inference()
+
+
 def test_compiled_results(tmp_path: Path) -> None:
     pybuda.set_configuration_options(backend_output_dir=str(tmp_path))
     module = TwoInputs("two")
