@@ -165,7 +165,7 @@ export class Sessions {
         }
       } else if (open) {
         if (fresh) void this.ask(open, model, false); // later whenever it becomes idle
-      } else if (Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN) {
+      } else if (!this.asking.has(kernel.id) && Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN) { // a busy one answers late
         this.asked.set(kernel.id, Date.now());
         void this.ask(this.app.serviceManager.kernels.connectTo({ model: kernel, handleComms: false }), model, true);
       }
