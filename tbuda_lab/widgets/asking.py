@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
-from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.session import ClearOp, Session
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
+from tbuda_lab.core.session import ClearOp, Constrain, Session
 from tbuda_lab.core.session.choices import choices_of
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.picked import picked_by
 from tbuda_lab.core.session.temporal import state_after, stops
 from tbuda_lab.widgets.desk import BUSY, effect_data, refusal
-from tbuda_lab.widgets.edits import offered
+from tbuda_lab.widgets.edits import message_of, offered
 from tbuda_lab.widgets.messages import answers
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TOLD = 0.25  # s between two parts of a long answer
 _STOPS = 160  # places of a break that are tried
+_GHOSTS = 24  # displaced ops that a suggestion shows
 _GAINS = 40  # overrides whose gain is worked out
 
 Answer = Callable[[Session, Mapping[str, Any]], dict[str, Any]]
@@ -55,25 +57,36 @@ def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 def suggestion_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
     """The best single edits: what each does, what it gains, and where the ops would stand."""
     count = content.get("n")
-    found = []
+    found: list[dict[str, Any]] = []
     before = session.placed().ops()
     epochs = {n: p.epoch for n, p in before.items()}
     for hint in session.suggest(count if isinstance(count, int) and 0 < count <= 50 else 10):
         after = session.placed(state_after(session, *hint.commands)).ops()
         same = same_epochs(epochs, {n: p.epoch for n, p in after.items()})
-        ops = [c.op for c in hint.commands]
-        edits = [{"do": "resize", "op": c.op, "size": list(c.size)} for c in hint.commands]
-        spots = [[op, same.get(after[op].epoch, -1), *after[op].start, *after[op].size] for op in ops]
-        label = hint.text.split(":")[0]
+        ops = [op for c in hint.commands if isinstance(op := getattr(c, "op", None), str) and op in before]
+        ops += [op for c in hint.commands if isinstance(c, Constrain) for op in c.ops]
+        # where they go within the epochs there are; of what leaves for a new epoch, where it stands now
+        spots = []
+        for op in dict.fromkeys((*ops, *(d.op for d in hint.effect.displaced[:_GHOSTS]))):
+            spot = after.get(op, before.get(op))
+            if spot is None:
+                continue
+            epoch = same.get(spot.epoch, -1)
+            if epoch < 0 and op in before:
+                spot, epoch = before[op], before[op].epoch
+            if op in ops or epoch == hint.epoch:
+                spots.append([op, epoch, *spot.start, *spot.size])
         found.append(
             {
-                "label": label,
+                "label": hint.label,
+                "kind": hint.kind,
                 "epoch": hint.epoch,
                 "ops": ops,
-                "edits": edits,
+                "edits": [message_of(c) for c in hint.commands],
                 "spots": spots,
                 "gain": float(hint.gain),
                 **{k: v for k, v in effect_data(hint.effect, same).items() if k != "gain"},
+                "total_cycles": list(hint.cycles),
             }
         )
     return {"list": found}
@@ -125,6 +138,23 @@ def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             "streams": [[*s, cycles] for s, cycles in found.streams],
             "buffers": [[list(f) for f in operand] for operand in found.buffers],
             "now": now,
+        }
+
+    _asked(hub, view, content, make)
+
+
+@answers("formats")
+def _formats(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """Formats and fidelities that an op may have, and those it has."""
+
+    def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
+        graph, op = session.compile().lowered, str(asked.get("op"))
+        if op not in graph.nodes:
+            raise InputError(f"{op!r} is not an op of the placed graph")
+        return {
+            "formats": [f.name for f in legal_formats(graph, op, session.device)],
+            "fidelities": [f.name for f in legal_fidelities(graph, op)],
+            "now": [str(graph[op].df), str(graph[op].attrs.get("fidelity"))],
         }
 
     _asked(hub, view, content, make)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.widgets.editframes import edits_frame, legal_frame
@@ -36,6 +37,8 @@ class Desk:
         self._thread: threading.Thread | None = None
         self._working = False
         self._last: dict[str, Any] | None = None
+        self._cancel = threading.Event()  # of the compile that only shows
+        self.shown = ""  # the edit that is shown and not made
         self._exact: weakref.WeakKeyDictionary[Listener, int] = weakref.WeakKeyDictionary()
         for event in ("edited", "compiled", "stale"):
             hub.session.on(event, lambda _: self.publish())
@@ -47,6 +50,9 @@ class Desk:
         if what in ("probe_exact", "probe_end"):
             number = content.get("ask")  # older ones are void
             self._exact[view] = number if isinstance(number, int) and what == "probe_exact" else -1
+            self._cancel.set()
+            if what == "probe_end":
+                self.submit(self._back)
             if what == "probe_exact" and not self.hub.busy:
                 self.submit(lambda: self._try(view, content))
             return
@@ -56,6 +62,7 @@ class Desk:
             self.submit(lambda: self._probe(view, content))
         elif what == "edit":
             self._exact[view] = -1
+            self._cancel.set()
             self.submit(lambda: self._edit(view, content))
         elif what in ("undo", "redo"):
             self.submit(lambda: self._step(view, str(what)))
@@ -77,7 +84,7 @@ class Desk:
 
     def publish(self) -> None:
         """Tell the views about edits, unless they know."""
-        frame = edits_frame(self.hub.session, self._working)
+        frame = edits_frame(self.hub.session, self._working, self.shown)
         if frame.meta != self._last:
             self._last = frame.meta
             self.hub.publish([frame])
@@ -132,6 +139,32 @@ class Desk:
             said = {"ok": True, **effect_data(effect, same)}
         if self._exact.get(view) == number:
             view.post({"type": "exact", "ask": number, **said}, [])
+            if content.get("live") is True and said["ok"]:
+                self._look(view, number, commands)
+
+    # -- edits that are shown before they are made ---------------------------------------------------------------
+    def _look(self, view: Listener, number: Any, commands: tuple[Command, ...]) -> None:
+        """Compile what a drag rests on and show it everywhere; making the edit is a lookup then."""
+        session = self.hub.session
+        cancel = self._cancel = threading.Event()
+        if self._exact.get(view) != number:
+            return
+        try:
+            result = session.preview(state_after(session, *commands), cancel)
+        except TbudaError:
+            return  # the answer said what there is to say
+        if self._exact.get(view) == number:
+            self.shown = ", ".join(c.label for c in commands)
+            self.hub.publish(session.frames.of(result))
+            self.publish()
+
+    def _back(self) -> None:
+        """What was shown was not made: the current placement again."""
+        if self.shown:
+            self.shown = ""
+            if self.hub.session.result is not None:
+                self.hub.publish(self.hub.session.frames.of(self.hub.session.result))
+            self.publish()
 
     def _again(self, view: Listener) -> None:
         session = self.hub.session
@@ -175,6 +208,7 @@ class Desk:
             if content.get("echo") is True:  # the page's user wants each edit in the notebook's log
                 print(*(c.python() for c in commands), sep="\n", flush=True)
         finally:
+            self._back()
             self._end()
 
     def _step(self, view: Listener, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,16 +48,39 @@ def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
     return Frame("legal", meta, columns)
 
 
-def edits_frame(session: Session, busy: bool) -> Frame:
-    """Undo and redo labels, whether the picture is older than the edits, and every override with what it obtained."""
+def edits_frame(session: Session, busy: bool, shown: str = "") -> Frame:
+    """Undo and redo labels, whether the picture is older than the edits, and every override with what it obtained.
+
+    shown: the edit that the other frames show although it is not made. `order` of an override: whether its place among
+    the others matters; `at`: that place.
+    """
     history, future = session.history, session.future
-    by = sources(history)
+    by, records = sources(history), session.records
     meta = {
         "rev": session.rev, "stale": bool(session.stale), "busy": busy,
         "undo": history[-1].label if history else "", "redo": future[0].label if future else "",
-        "overrides": [_record(r, by) for r in session.records] + [_off(o, by) for o in disabled(history)],
+        "overrides": [_record(r, by) | placed for r, placed in zip(records, _order(records), strict=True)]
+        + [_off(o, by) for o in disabled(history)],
+        **({"shown": shown} if shown else {}),
     }  # fmt: skip
     return Frame("edits", meta)
+
+
+def _order(records: Sequence[OverrideRecord]) -> list[dict[str, Any]]:
+    """Order matters between overrides of a kind that reach the same op, and among nops, and among queues."""
+    reach: dict[tuple[str, str], int] = {}
+    for record in records:
+        for name in {*record.matched, *((record.target,) if isinstance(record.override.target, str) else ())}:
+            reach[record.kind, name] = reach.get((record.kind, name), 0) + 1
+    kinds = [r.kind for r in records]
+    return [
+        {
+            "at": at,
+            "order": (r.kind in ("insert_nop", "insert_queue") and kinds.count(r.kind) > 1)
+            or any(reach.get((r.kind, name), 0) > 1 for name in (r.target, *r.matched)),
+        }
+        for at, r in enumerate(records)
+    ]
 
 
 _BY = {"page": "drag", "gesture": "gesture"}
@@ -80,7 +103,7 @@ def _off(override: Override, by: Mapping[tuple[str, str], str]) -> dict[str, Any
 
 
 def _record(record: OverrideRecord, by: Mapping[tuple[str, str], str]) -> dict[str, Any]:
-    kind = record.kind
+    kind, target = record.kind, record.override.target
     asked = record.requested
     got = set()
     for value in record.obtained.values():
@@ -92,6 +115,7 @@ def _record(record: OverrideRecord, by: Mapping[tuple[str, str], str]) -> dict[s
         "obtained": ", ".join(sorted(got)), "state": record.state, "because": record.because, "python": record.python,
         "matches": record.matches, "names": list(record.matched[:_NAMES_SHOWN]),
         "removable": isinstance(record.override.target, str), "enabled": True,
+        **({"ops": list(target)} if kind == "schedule_constraint" and isinstance(target, tuple) else {}),
         "source": _source(record.override, by),
     }  # fmt: skip
 

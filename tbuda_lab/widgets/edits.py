@@ -11,15 +11,19 @@ from tbuda_lab.core.session import (
     ChipBreak,
     ClearOp,
     Command,
+    Constrain,
     EpochBreak,
+    FormatOp,
     PlaceOp,
     QueueChannel,
+    Reorder,
     ResizeOp,
     Session,
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.commands import COMMANDS, Disable, SetOverride
+from tbuda_lab.core.session.commands import COMMANDS, Disable, InsertNop, SetOverride
+from tbuda_lab.core.session.imports import parse_overrides
 from tbuda_lab.core.session.switches import disabled
 from tbuda_lab.core.session.temporal import into_epoch, shift_break
 
@@ -40,12 +44,14 @@ def commands_of(content: Mapping[str, Any], session: Session) -> tuple[Command, 
         if any(p.get("do") == "many" for p in parts):
             raise InputError("a gesture holds edits, not gestures")
         return tuple(c for p in parts for c in commands_of(p, session))
+    if do in _LISTS:
+        return _LISTS[str(do)](content, session)
     op = content.get("op")
     if not isinstance(op, str) or not op:
         raise InputError("an edit names its op")
     make = _EDITS.get(str(do))
     if make is None:
-        raise InputError(f"unknown edit {do!r}; known: many, {', '.join(_EDITS)}")
+        raise InputError(f"unknown edit {do!r}; known: many, {', '.join((*_LISTS, *_EDITS))}")
     return make(op, content, session)
 
 
@@ -191,10 +197,50 @@ def _edge(name: str) -> Callable[[str, Mapping[str, Any], Session], Commands]:
     return make
 
 
+def _format(op: str, content: Mapping[str, Any], _session: Session) -> Commands:
+    """A data format, or a fidelity; null: as without."""
+    kind = "math_fidelity" if content.get("of") == "fidelity" else "data_format"
+    value = content.get("value")
+    if value is None:
+        return (ClearOp(op, (kind,)),)
+    if not isinstance(value, str):
+        raise InputError(f"a format has a name, not {value!r}")
+    return (FormatOp(op, fidelity=value) if kind == "math_fidelity" else FormatOp(op, value),)
+
+
+def _reorder(content: Mapping[str, Any], session: Session) -> Commands:
+    """An override to another place of the list; places count from 0."""
+    at, to = content.get("at"), content.get("to")
+    if type(at) is not int or type(to) is not int or not 0 <= min(at, to) <= max(at, to) < len(session.overrides):
+        raise InputError(f"places of overrides are numbers below {len(session.overrides)}, not {at!r} and {to!r}")
+    return (Reorder(at, to),) if at != to else ()
+
+
+def _constrain(content: Mapping[str, Any], _session: Session) -> Commands:
+    ops = content.get("ops")
+    if not isinstance(ops, list) or not all(isinstance(n, str) for n in ops):
+        raise InputError("an order is a list of names")
+    return (Constrain(tuple(ops), content.get("on") is not False),)
+
+
+def _load(content: Mapping[str, Any], _session: Session) -> Commands:
+    """The text of a file of overrides."""
+    text, name = content.get("text"), content.get("name")
+    if not isinstance(text, str):
+        raise InputError("the text of a file is wanted")
+    found = parse_overrides(text, name if isinstance(name, str) and name else "overrides")
+    if not found:
+        raise InputError("there are no overrides in that file")
+    return tuple(SetOverride(o) for o in found)
+
+
+_LISTS = {"reorder": _reorder, "constrain": _constrain, "load": _load}
+"""Edits that are not about one op."""
+
 _EDITS = {
     "resize": _resize, "move": _move, "pin": _pin, "chip": _chip, "epoch": _epoch, "break": _break,
     "chip_break": _chip_break, "shift_break": _shift, "clear": _clear, "switch": _switch, "u_kt": _ukt,
-    "stream": _stream, "buffer": _buffer, "channel": _channel,
+    "stream": _stream, "buffer": _buffer, "channel": _channel, "format": _format,
     "nop": _edge("insert-nop"), "queue": _edge("insert-queue"),
 }  # fmt: skip
 
@@ -208,6 +254,29 @@ def _pair(value: Any) -> tuple[int, int]:
     if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(type(v) is int for v in value):
         raise InputError(f"two whole numbers are wanted, not {value!r}")
     return value[0], value[1]
+
+
+def message_of(command: Command) -> dict[str, Any]:
+    """The message that asks for a command: `commands_of` turned round. Raises `InputError` for one that pages have no
+    message for."""
+    if isinstance(command, ResizeOp):
+        return {"do": "resize", "op": command.op, "size": list(command.size)}
+    if isinstance(command, ChipBreak):
+        return {"do": "chip_break", "op": command.op, "on": command.on}
+    if isinstance(command, EpochBreak):
+        return {"do": "break", "op": command.op, "on": command.on}
+    if isinstance(command, Constrain):
+        return {"do": "constrain", "ops": list(command.ops), "on": command.on}
+    if isinstance(command, SetUkt):
+        return {"do": "u_kt", "op": command.op, "value": command.u_kt}
+    if isinstance(command, StreamOp):
+        shape = None if command.shape is None else list(command.shape)
+        return {"do": "stream", "op": command.op, "direction": command.direction, "shape": shape}
+    if isinstance(command, InsertNop) and len(command.to) == 1:
+        return {"do": "nop", "op": command.op, "to": command.to[0]}
+    if type(command) is ClearOp:
+        return {"do": "clear", "op": command.op, "kinds": list(command.kinds)}
+    raise InputError(f"a page cannot ask for {command.label}")
 
 
 def needless(commands: tuple[Command, ...], session: Session) -> bool:

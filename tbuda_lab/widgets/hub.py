@@ -71,6 +71,7 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._told = 0.0
         self._verifying = False
+        self.break_on_failure = False
         self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
 
     # -- work ------------------------------------------------------------------------------------------------
@@ -127,17 +128,19 @@ class Hub:
         self.session.cancel()
 
     def _work(self, verify: bool, run: bool) -> None:
+        below = PCC_WANTED if self.break_on_failure else None
+
         def work() -> None:
             self.session.compile()
             if verify:
                 self._verifying = True
-                self.comparisons = list(self.session.verify())
+                self.comparisons = list(self.session.verify(break_below=below))
                 self._stage("verify", 1.0)
                 self.publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
                 if any(not c.passes(PCC_WANTED) for c in self.comparisons):
                     self.session.verify_ops()  # which op is it?
             elif run:
-                self.session.run()
+                self.session.run(break_below=below)
 
         self._guarded(work)
 
@@ -230,7 +233,7 @@ class Hub:
         """Send a view the status and every frame newer than what it has."""
         with self._lock:
             packed = dict(self._packed)
-        view.post(self._status(), [])
+        view.post(self.status(), [])
         for key in sorted(packed, key=_urgency):
             rev, header, buffer = packed[key]
             if view.wants(key) and have.get(key, 0) < rev:
@@ -288,12 +291,14 @@ class Hub:
         if not force and now - self._told < interval:
             return
         self._told = now
-        message = self._status()
+        message = self.status()
         for view in list(self._views):
             view.post(message, [])
 
-    def _status(self) -> dict[str, Any]:
-        return {"type": "status", "status": self.board.message(), "session": self.id}
+    def status(self) -> dict[str, Any]:
+        """The message that says how the work goes."""
+        said = {"type": "status", "status": self.board.message(), "session": self.id}
+        return said | ({"breaks": True} if self.break_on_failure else {})
 
     def tell_all(self, message: dict[str, Any]) -> None:
         """A message for every view."""

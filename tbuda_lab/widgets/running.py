@@ -89,16 +89,25 @@ def _resume(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
 
 @answers("step")
 def _step(hub: Hub, _view: Listener, content: Mapping[str, Any]) -> None:
-    """of: "epoch" or "input". Begins a run where there is none."""
+    """of: "op", "epoch" or "input". Begins a run where there is none."""
     control = hub.session.control
     if content.get("of") == "input":
         control.step_input()
+    elif content.get("of") == "op":
+        control.step_op()
     elif content.get("of") == "epoch":
         control.step_epoch()
     else:
         return
     if not hub.busy:
         hub.start(verify=False)
+
+
+@answers("break_on_failure")
+def _break_on_failure(hub: Hub, _view: Listener, content: Mapping[str, Any]) -> None:
+    """on: whether runs compare every op as it comes, and pause behind the first one that differs from torch."""
+    hub.break_on_failure = content.get("on") is True
+    hub.tell_all(hub.status())
 
 
 @answers("check_ops")

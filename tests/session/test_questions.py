@@ -6,13 +6,17 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
+from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.segment import EdgeBook
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.legal import _edges, free_starts
+from tests.placer.test_mend import model
 from tests.session.test_edits import check_placement, matmuls
 
 
@@ -195,6 +199,62 @@ def test_suggestions_are_real(traced):
     after = session.compile().placement
     assert sum(e.limiter_cycles for e in after.report.epochs) == best.effect.total_cycles[1]
     assert best.gain > 0 and best.effect.total_cycles[0] == before
+
+
+def test_suggestions_are_of_many_kinds_and_do_what_they_say(traced):
+    graph, inputs = traced["encoder"]
+    session = Session(graph, inputs, "e300", name="encoder")
+    session.apply(EpochBreak("0.softmax.dc.exp.2"), EpochBreak("0.add_1"), ResizeOp("0.up.matmul", (1, 1)))
+    session.compile()
+    found = session.suggest(30)
+    kinds = {s.kind for s in found}
+    assert {"resize", "merge", "free"} <= kinds
+    for kind in kinds:
+        one = next(s for s in found if s.kind == kind)
+        before = sum(session.placed().limiter_cycles)
+        session.apply(*one.commands)
+        assert (before, sum(session.placed().limiter_cycles)) == one.effect.total_cycles and one.gain > 0
+        session.undo()
+    assert len({s.kind for s in session.suggest(10)}) >= 3
+
+
+def test_an_op_is_moved_to_an_epoch_where_it_costs_less(traced):
+    graph, inputs = traced["encoder"]
+    session = Session(graph, inputs, "e300", name="encoder")
+    starts = ("0.softmax.dc.exp.2", "0.norm.layernorm.dc.subtract.1", "0.add_1", "1.query.matmul", "1.matmul_1")
+    session.apply(*(EpochBreak(name) for name in starts))
+    session.compile()
+    one = next(s for s in session.suggest(50) if s.kind == "move")
+    session.apply(*one.commands)
+    session.compile()
+    check_placement(session)
+    assert sum(session.placed().limiter_cycles) == one.effect.total_cycles[1] < one.effect.total_cycles[0]
+
+
+def test_streams_and_inner_steps_are_suggested_where_a_policy_left_them_slow():
+    torch.manual_seed(0)
+    big = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).eval()
+    options = CompileOptions(microbatch=64, balancer_policy="MaximizeTMinimizeGrid")
+    session = Session(big, (torch.randn(1, 384, 1024),), "e300", options)
+    found = session.suggest(40)
+    for kind in ("stream", "u_kt"):
+        one = next(s for s in found if s.kind == kind)
+        session.apply(*one.commands)
+        assert sum(session.placed().limiter_cycles) == one.effect.total_cycles[1] < one.effect.total_cycles[0]
+        session.undo()
+
+
+def test_a_nop_is_suggested_where_the_simulator_sees_an_epoch_wait():
+    options = CompileOptions(microbatch=24, enable_fork_join_buffering=False)
+    session = Session(model()[2], (torch.randn(1, 64, 256),), "grayskull", options, name="ff")
+    result = session.compile()
+    assert any(s.critical for s in simulate(result, 8).stalls)
+    one = next(s for s in session.suggest(30) if s.kind == "nop")
+    assert session.result is result and not session.overrides
+    before, after = one.cycles
+    assert before == simulate(result, 8).cycles // 8
+    session.apply(*one.commands)
+    assert simulate(session.compile(), 8).cycles // 8 == after < before
 
 
 def test_why_names_the_limiter_and_counts_refusals(shared):

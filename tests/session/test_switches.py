@@ -78,7 +78,7 @@ def test_moves_in_time_that_the_schedule_does_not_have() -> None:
         session.apply(EpochBreak(name))
     last = len(session.placed().segments) - 1
     assert last >= 2
-    with pytest.raises(OverrideError, match="next to"):
+    with pytest.raises(OverrideError, match="legal for it alone"):
         into_epoch(session, order[0], last)
     with pytest.raises(InputError):
         shift_break(order[1], order[2], "coffee_break")

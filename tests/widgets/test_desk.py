@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.session import ClearOp, EpochBreak, ResizeOp, Session, SetUkt
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.session import ClearOp, Constrain, EpochBreak, ResizeOp, Session, SetOverride, SetUkt, StreamOp
+from tbuda_lab.core.session.commands import InsertNop
+from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.widgets import asking, exporting
+from tbuda_lab.widgets.edits import commands_of, message_of
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.twins import overrides_html
@@ -324,8 +330,10 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
     hints = said(tell(hub, type="suggest", n=3), "suggest")["list"]
     wanted = session.suggest(3)
     assert [h["gain"] for h in hints] == [s.gain for s in wanted] and hints[0]["gain"] > 0
-    total = hints[0]["total_cycles"]
-    assert answer(ask(hub, type="edit", do="many", edits=hints[0]["edits"], label=hints[0]["label"]))[0]
+    assert {h["kind"] for h in hints} == {"free", "resize"}, "the override that slows it down may also go"
+    hint = next(h for h in hints if h["kind"] == "resize")
+    total = hint["total_cycles"]
+    assert answer(ask(hub, type="edit", do="many", edits=hint["edits"], label=hint["label"]))[0]
     assert sum(session.placed().limiter_cycles) == total[1]
     code = said(tell(hub, type="code"), "code")
     assert session.to_python() in code["python"] and json.loads(code["json"])["overrides"]
@@ -378,3 +386,100 @@ def test_a_picture_of_the_page_is_put_together_and_checked(hub: Hub, tmp_path: P
         HANDLERS["export_picture"](hub, page, {"type": "export_picture", "path": str(path), "part": part, "data": text})
         assert not page.messages[-1][0]["ok"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+# -- what is shown before it is made ----------------------------------------------------------------------------------
+def test_a_live_drag_shows_the_placement_before_it_is_made(hub: Hub) -> None:
+    session = hub.session
+    before, ops = session.result, hub.frame("ops")
+    page, other = Page(), Page()
+    hub.attach(page)
+    hub.attach(other)
+    edit = {"do": "resize", "op": OP, "size": [1, 1]}
+    hub.desk.receive(page, {"type": "probe_exact", "ask": 1, "edit": edit, "live": True})
+    hub.desk.wait(60)
+    assert said(page, "exact")["ok"] and edits(hub)["shown"] == f"resize {OP} to 1x1"
+    shown = hub.frame("ops")
+    assert shown is not ops and session.result is before and not session.overrides and session.history == ()
+    assert any(m.get("key") == "ops" for m, _ in other.messages), "every view shows it"
+    hub.desk.receive(page, {"type": "probe_end"})
+    hub.desk.wait(60)
+    assert hub.frame("ops") is ops and "shown" not in edits(hub)
+    hub.desk.receive(page, {"type": "probe_exact", "ask": 2, "edit": edit, "live": True})
+    hub.desk.wait(60)
+    assert answer(ask(hub, type="edit", **edit))[0]
+    assert hub.frame("ops") is shown and "shown" not in edits(hub), "what was shown is what was made: nothing is sent"
+    assert session.result.placement.ops[OP].size == (1, 1) and len(session.history) == 1
+
+
+def test_without_live_nothing_is_compiled_while_dragging(hub: Hub) -> None:
+    runs = dict(hub.session._stages.runs)
+    ops = hub.frame("ops")
+    hub.desk.receive(page := Page(), {"type": "probe_exact", "ask": 1, "edit": {"do": "break", "op": "second.matmul"}})
+    hub.desk.wait(60)
+    assert said(page, "exact")["ok"] and hub.frame("ops") is ops and "shown" not in edits(hub)
+    assert hub.session._stages.runs["passes"] == runs["passes"]
+
+
+# -- formats, order, files --------------------------------------------------------------------------------------------
+def test_formats_are_offered_set_and_refused(hub: Hub) -> None:
+    offer = said(tell(hub, type="formats", op=OP), "formats")
+    assert offer["ok"] and offer["now"] == ["Float16_b", "HiFi3"] and "Bfp8_b" in offer["formats"]
+    assert not said(tell(hub, type="formats", op="nobody"), "formats")["ok"]
+    assert answer(ask(hub, type="edit", do="format", op=OP, value="Bfp8_b"))[0]
+    assert answer(ask(hub, type="edit", do="format", op=OP, of="fidelity", value="LoFi"))[0]
+    assert said(tell(hub, type="formats", op=OP), "formats")["now"] == ["Bfp8_b", "LoFi"]
+    assert [o["field"] for o in edits(hub)["overrides"]] == ["data_format", "math_fidelity"]
+    assert "output_df=pybuda.DataFormat.Bfp8_b" in edits(hub)["overrides"][0]["python"]
+    ok, text = answer(ask(hub, type="edit", do="format", op=OP, value="Float16"))
+    assert not ok and "legal" in text
+    assert answer(ask(hub, type="edit", do="format", op=OP, value=None))[0]
+    assert [o["field"] for o in edits(hub)["overrides"]] == ["math_fidelity"]
+
+
+def test_overrides_are_reordered_where_that_matters(hub: Hub) -> None:
+    session = hub.session
+    every = Override("math_fidelity", re.compile(".*matmul"), "LoFi")
+    session.apply(SetOverride(Override("math_fidelity", OP, "HiFi4")), SetOverride(every), ResizeOp(OP, (1, 1)))
+    session.compile()
+    assert [(o["at"], o["order"]) for o in edits(hub)["overrides"]] == [(0, True), (1, True), (2, False)]
+    assert session.records[0].state == "missed", "the later one holds"
+    assert answer(ask(hub, type="edit", do="reorder", at=0, to=1))[0]
+    assert [r.kind for r in session.records] == ["math_fidelity"] * 2 + ["op_size"]
+    assert session.records[1].obtained == {OP: "HiFi4"} and session.records[0].state == "missed"
+    for wrong in ({"at": 0, "to": 7}, {"at": "a", "to": 0}, {}):
+        assert not answer(ask(hub, type="edit", do="reorder", **wrong))[0]
+    assert answer(ask(hub, type="undo"))[0]
+    assert session.overrides[0].value == "HiFi4"
+
+
+def test_a_file_of_overrides_is_one_step_and_a_bad_one_none(hub: Hub, tmp_path: Path) -> None:
+    session = hub.session
+    session.apply(ResizeOp(OP, (1, 1)), EpochBreak("second.matmul"))
+    text = overrides_text(session, "json")
+    session.undo()
+    assert session.overrides == ()
+    assert answer(ask(hub, type="edit", do="load", text=text, name="a.json"))[0]
+    assert len(session.history) == 1 and [o.kind for o in session.overrides] == ["op_size", "epoch_break"]
+    assert overrides_text(session, "json") == text
+    assert answer(ask(hub, type="undo"))[0]
+    other = '{"format": "x", "overrides": []}'
+    for bad in ("{", "[]", other, text.replace("op_size", "op_sise"), text[:-4], "[" * 5000):
+        ok, said_why = answer(ask(hub, type="edit", do="load", text=bad, name="a.json"))
+        assert not ok and "a.json" in said_why and session.overrides == ()
+    (tmp_path / "o.json").write_text(text)
+    assert len(session.load_overrides(tmp_path / "o.json")) == 2 and session.history[-1].source == "file"
+    with pytest.raises(InputError, match="cannot read"):
+        session.load_overrides(tmp_path / "nothing.json")
+
+
+def test_every_kind_of_suggestion_can_be_asked_for_by_a_message(hub: Hub) -> None:
+    session = hub.session
+    for command in (
+        ResizeOp(OP, (1, 1)), EpochBreak("second.matmul"), EpochBreak("second.matmul", on=False), SetUkt(OP, 1),
+        StreamOp(OP, "r", (4, 1)), InsertNop(OP, ("second.matmul",)), ClearOp(OP, ("op_size",)),
+        Constrain((OP, "second.matmul")), Constrain((OP, "second.matmul"), on=False),
+    ):  # fmt: skip
+        assert commands_of(message_of(command), session) == (command,)
+    with pytest.raises(InputError):
+        message_of(SetOverride(Override("op_size", re.compile("x"), (1, 1))))

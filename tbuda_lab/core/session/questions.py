@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING, cast
 
 from tbuda_lab.core.compiler import Clock, CompileResult
 from tbuda_lab.core.errors import InputError
@@ -21,6 +22,9 @@ from tbuda_lab.core.session.state import State
 from tbuda_lab.core.session.suggest import Suggestion, suggestions
 from tbuda_lab.core.session.whatif import WhatIf, compare_placed
 from tbuda_lab.core.session.why import Reasons, reasons_of
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
 
 
 class Questions(Editing):
@@ -72,7 +76,7 @@ class Questions(Editing):
     @quiet()
     def suggest(self, n: int = 10) -> list[Suggestion]:
         """The best single edits there are, by cycles saved over all epochs, each one checked by `whatif`."""
-        return suggestions(self, n)
+        return suggestions(cast("Session", self), n)
 
     @quiet()
     def why(self, op: str) -> Reasons:

@@ -295,6 +295,6 @@ class Stages:
 
 
 def _graph_edits(overrides: Sequence[Override]) -> Hashable:
-    """What changes the ops or their order: epochs chosen for another graph cannot be kept."""
-    found: Hashable = frozen([o for o in overrides if is_edit(o) or o.kind == "schedule_constraint"])
+    """What changes the ops: epochs chosen for another graph cannot be kept."""
+    found: Hashable = frozen([o for o in overrides if is_edit(o)])
     return found

@@ -1,22 +1,25 @@
-"""Single edits worth making: found in the tables, proven by what-if."""
+"""Single edits worth making: found in the tables and the schedule, proven by what-if (nops: by simulation)."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.placer.segment import Segment, measure
-from tbuda_lab.core.session.commands import ResizeOp
+from tbuda_lab.core.session.commands import Command, ResizeOp
+from tbuda_lab.core.session.hints import hints, nops
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.whatif import WhatIf
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.questions import Questions
+    from tbuda_lab.core.session.session import Session
 
 _PER_EPOCH = 6
+_OF_A_KIND = 3  # edits of one kind and epoch in the list, as long as there are others
 _TIED = 0.95  # ops with the same candidates that take nearly as long as the slowest are resized together
 
 
@@ -24,28 +27,72 @@ _TIED = 0.95  # ops with the same candidates that take nearly as long as the slo
 class Suggestion:
     """An edit (`apply(*commands)`), what the tables promise, and what it does. Cycles per input.
 
-    It is one resize, or the same resize of equal ops that limit their epoch together: fewer of them would gain nothing.
+    kind: "resize" (one op, or equal ops that limit their epoch together: fewer of them would gain nothing), "move" (an
+    op into another epoch), "split" and "merge" (an epoch break set or taken away), "stream", "u_kt", "free" (an
+    override taken away) or "nop". cycles: of all epochs before and after; for a nop, which only buffers, as simulated.
     """
 
-    commands: tuple[ResizeOp, ...]
+    commands: tuple[Command, ...]
     epoch: int
     estimated_gain: int
     gain: float
     effect: WhatIf
+    kind: str = "resize"
+    simulated: tuple[int, int] | None = None
+
+    @property
+    def cycles(self) -> tuple[int, int]:
+        return self.simulated or self.effect.total_cycles
+
+    @property
+    def label(self) -> str:
+        """What it does, in words."""
+        first, rest = self.commands[0], len(self.commands) - 1
+        if isinstance(first, ResizeOp):
+            more = f" and {rest} like it" if rest else ""
+            return f"resize {first.op}{more} to {first.size[0]}x{first.size[1]}"
+        return ", ".join(c.label for c in self.commands)
 
     @property
     def text(self) -> str:
-        first, rest = self.commands[0], len(self.commands) - 1
-        before, after = self.effect.total_cycles
-        more = f" and {rest} like it" if rest else ""
-        return f"resize {first.op}{more} to {first.size[0]}x{first.size[1]}: {before} -> {after} cycles"
+        before, after = self.cycles
+        return f"{self.label}: {before} -> {after} cycles"
 
 
-def suggestions(session: Questions, n: int) -> list[Suggestion]:
-    """The best `n` of at most `2 n + 8` edits that are tried, most promising first; only what limits its epoch is worth
-    resizing. No more are tried once `n` are known that save what the next one promises."""
+def suggestions(session: Session, n: int) -> list[Suggestion]:
+    """The best `n` of at most `2 n + 8` resizes, most promising first, and of the other kinds for the slowest epochs.
+    No more resizes are tried once `n` are known that save what the next one promises."""
     placed = session.placed()
+    tried = [*_resizes(session, placed, n), *_others(session, placed)]
+    tried.sort(key=lambda s: (-s.gain, s.epoch, s.label))
+    first: list[Suggestion] = []
+    rest: list[Suggestion] = []
+    for one in tried:
+        alike = sum(s.kind == one.kind and s.epoch == one.epoch for s in first)
+        (first if alike < _OF_A_KIND else rest).append(one)
+    chosen = (first + rest)[:n]
+    return sorted(chosen, key=lambda s: (-s.gain, s.epoch, s.label))
+
+
+def _others(session: Session, placed: Placed) -> Iterator[Suggestion]:
+    for hint in hints(session, placed, lambda index: _op_cycles(placed, placed.segments[index])):
+        try:
+            effect = session.whatif(*hint.commands, queues=False)
+        except TbudaError:
+            continue
+        if effect.gain > 0:
+            yield Suggestion(hint.commands, hint.epoch, int(effect.gain), effect.gain, effect, hint.kind)
+    for hint, before, after in nops(session):
+        if after < before:
+            effect = session.whatif(*hint.commands, queues=False)
+            gain = before - after
+            yield Suggestion(hint.commands, hint.epoch, gain, float(gain), effect, hint.kind, (before, after))
+
+
+def _resizes(session: Session, placed: Placed, n: int) -> list[Suggestion]:
+    """Only what limits its epoch is worth resizing."""
     promising: list[tuple[float, int, tuple[ResizeOp, ...]]] = []
+    found: list[Suggestion] = []
     for index, segment in enumerate(placed.segments):
         cycles = _op_cycles(placed, segment)
         slowest = max(cycles, key=lambda op: (cycles[op], -op))
@@ -66,7 +113,6 @@ def suggestions(session: Questions, n: int) -> list[Suggestion]:
             commands = tuple(ResizeOp(placed.problem.order[op], size) for op in tied)
             promising.append((float(gains[i]), index, commands))
     promising.sort(key=lambda p: (-p[0], p[1], p[2][0].size))
-    found: list[Suggestion] = []
     for gain, index, commands in promising[: 2 * n + 8]:
         if len(found) >= n and sorted(s.gain for s in found)[-n] >= gain:
             break
@@ -76,8 +122,7 @@ def suggestions(session: Questions, n: int) -> list[Suggestion]:
             continue
         if effect.gain > 0:
             found.append(Suggestion(commands, index, int(gain), effect.gain, effect))
-    found.sort(key=lambda s: (-s.gain, s.epoch, s.commands[0].op, s.commands[0].size))
-    return found[:n]
+    return found
 
 
 def _op_cycles(placed: Placed, segment: Segment) -> dict[int, float]:

@@ -1,8 +1,9 @@
-"""Moves in time: an op into a neighbouring epoch, an epoch break along the schedule.
+"""Moves in time: an op into another epoch, an epoch break along the schedule.
 
-Epochs are runs of the schedule. An op goes to another epoch by moving the break between the two, and what lies between
-op and break goes along. Only a break that somebody set can be moved; where the placer chose to end an epoch, an op can
-begin an epoch of its own.
+Epochs are runs of the schedule. An op goes to a neighbouring epoch by moving the break between the two, and what lies
+between op and break goes along; or alone, to any epoch that its operands and readers allow, by a schedule constraint:
+later behind the first op of that epoch, earlier before all that would else run in between. Only a break that somebody
+set can be moved; where the placer chose to end an epoch, an op can begin an epoch of its own.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.session.commands import ChipBreak, Command, EpochBreak, PlaceOp, refuse
+from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
+from tbuda_lab.core.placer.schedule import sparse_pairs
+from tbuda_lab.core.session.commands import ChipBreak, Command, Constrain, EpochBreak, PlaceOp, refuse
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.placing import Placed
@@ -40,7 +42,7 @@ def into_epoch(
     Raises `InputError` for an unknown op or epoch, `OverrideError` where the schedule has no such move.
     """
     placed = session.placed()
-    order, number = placed.problem.order, placed.problem.number
+    number = placed.problem.number
     if op not in number:
         raise InputError(f"{op!r} is not an op of the placed graph")
     if not 0 <= epoch < len(placed.segments):
@@ -51,21 +53,141 @@ def into_epoch(
     if epoch == here:
         return pin
     if abs(epoch - here) > 1:
-        side = here + (1 if epoch > here else -1)
+        return (*_alone(session, placed, op, epoch), *pin)
+    try:
+        return (*_beside(session, placed, op, epoch), *pin)
+    except OverrideError as refused:
+        if epoch not in epochs_of(placed, op):
+            raise
+        try:
+            return (*_alone(session, placed, op, epoch), *pin)
+        except OverrideError:
+            raise refused from None
+
+
+def epochs_of(placed: Placed, op: str) -> tuple[int, ...]:
+    """The epochs that an op may go to alone: not before the last of its operands, not behind the first of its readers.
+    A sparse matmul and the matmul that reads it go together."""
+    problem = placed.problem
+    members = [problem.number[n] for n in _together(placed, op)]
+    facts = [problem.facts[m] for m in members]
+    before = [_epoch_of(placed, p) for f in facts for p in f.producers if p >= 0 and p not in members]
+    behind = [_epoch_of(placed, r) for f in facts for r, _ in f.readers if r not in members]
+    return tuple(range(max(before, default=0), min(behind, default=len(placed.segments) - 1) + 1))
+
+
+def _together(placed: Placed, op: str) -> tuple[str, ...]:
+    pairs = sparse_pairs(placed.problem.graph)
+    first = next((a for a, b in pairs.items() if b == op), op if op in pairs else None)
+    return (op,) if first is None else (first, pairs[first])
+
+
+def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Command, ...]:
+    """Without the ops around it. Raises `OverrideError` naming the epochs that it could go to."""
+    problem, segments = placed.problem, placed.segments
+    order, number = problem.order, problem.number
+    legal = epochs_of(placed, op)
+    here = _epoch_of(placed, number[op])
+    if epoch not in legal:
+        if epoch < here:
+            facts = [problem.facts[number[m]] for m in _together(placed, op)]
+            late = max((p for f in facts for p in f.producers if p >= 0), key=lambda p: (_epoch_of(placed, p), p))
+            why = f"it reads {order[late]}, which runs in epoch {_epoch_of(placed, late)}"
+        else:
+            facts = [problem.facts[number[m]] for m in _together(placed, op)]
+            soon = min((r for f in facts for r, _ in f.readers), key=lambda r: (_epoch_of(placed, r), r))
+            why = f"{order[soon]} reads it in epoch {_epoch_of(placed, soon)}"
+        rest = [e for e in legal if e != here]
+        said = f"epochs {', '.join(map(str, rest))}" if len(rest) > 1 else f"epoch {rest[0]}" if rest else "no other"
+        raise refuse(op, f"it cannot run in epoch {epoch}: {why}", f"legal for it alone: {said}")
+    together = _together(placed, op)
+    old = [
+        o.target for o in session.overrides
+        if o.kind == "schedule_constraint" and isinstance(o.target, tuple) and set(together) & set(o.target)
+    ]  # fmt: skip
+    edits: list[Command] = [Constrain(names, on=False) for names in old]
+    home = segments[here]
+    if order[home.first] in together and any(
+        o.kind == "epoch_break" and o.target == order[home.first] for o in session.overrides
+    ):  # the break stays with those that stay
+        edits.append(EpochBreak(order[home.first], on=False))
+        rest_of = [order[n] for n in range(home.first, home.last) if order[n] not in together]
+        edits += [EpochBreak(rest_of[0])] if rest_of else []
+    order_kept = _order_of(placed, op, together, here, epoch)
+    start = order[segments[epoch].first]
+    if epoch > here and order_kept.ops[0] != start and any(
+        o.kind == "epoch_break" and o.target == start for o in session.overrides
+    ):  # it goes before the op that begins the epoch, and so does the break
+        edits += [EpochBreak(start, on=False), EpochBreak(together[0])]
+    edits.append(order_kept)
+    after = session.placed(state_after(session, *edits))
+    stays = {order[n] for n in range(segments[epoch].first, segments[epoch].last)}
+    found = _epoch_of(after, after.problem.number[op])
+    segment = after.segments[found]
+    if not stays & {after.problem.order[n] for n in range(segment.first, segment.last)}:
         raise refuse(
-            op, f"epoch {epoch} is not next to epoch {here}, and an op cannot pass the epochs between",
-            f"move it to epoch {side} first",
+            op, f"epoch {epoch} has no room for it: the placer would put it into an epoch of its own",
+            f"make ops of epoch {epoch} smaller first",
         )  # fmt: skip
+    return tuple(edits)
+
+
+def _order_of(placed: Placed, op: str, together: tuple[str, ...], here: int, epoch: int) -> Constrain:
+    """The schedule constraint that takes ops from one epoch to another."""
+    problem, segments = placed.problem, placed.segments
+    order = problem.order
+    members = {problem.number[n] for n in together}
+    if epoch > here:
+        target = segments[epoch]
+        if not members & set(problem.facts[target.first].producers):
+            return Constrain((order[target.first], *together))
+        if epoch > here + 1:
+            return Constrain((order[segments[epoch - 1].last - 1], *together))
+        raise refuse(
+            op, f"{order[target.first]} reads it and begins epoch {epoch}, so nothing tells that it runs there",
+            f"set an epoch break before {op}, or move {order[target.first]} later",
+        )  # fmt: skip
+    between = range(segments[epoch].last, min(members))
+    inner = set(between)
+    roots = [n for n in between if not inner & set(problem.facts[n].producers)]
+    if not roots:
+        lead = _leading_to(placed, members)
+        roots = [n for n in range(segments[epoch].first, segments[epoch].last) if n not in lead][-1:]
+    if not roots:
+        raise refuse(
+            op, f"all of epoch {epoch} leads to it, so nothing tells that it runs there",
+            "take the epoch break between them away, or let all epochs be chosen anew",
+        )  # fmt: skip
+    return Constrain((*together, *(order[n] for n in roots)))
+
+
+def _leading_to(placed: Placed, ops: set[int]) -> set[int]:
+    """The ops that must run before these."""
+    found: set[int] = set()
+    stack = list(ops)
+    while stack:
+        for producer in placed.problem.facts[stack.pop()].producers:
+            if producer >= 0 and producer not in found:
+                found.add(producer)
+                stack.append(producer)
+    return found
+
+
+def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Command, ...]:
+    """Into a neighbouring epoch, by the break between the two."""
+    order = placed.problem.order
+    at = placed.problem.number[op]
+    here = _epoch_of(placed, at)
     later = epoch > here
     border = order[placed.segments[max(here, epoch)].first]
     mine = any(o.kind == "epoch_break" and o.target == border for o in session.overrides)
     if later:
         if at == placed.segments[here].first and mine:
-            return (EpochBreak(border, on=False), *pin)
+            return (EpochBreak(border, on=False),)
         cut = EpochBreak(op)
         if at == placed.segments[here].first:
             raise refuse(op, f"it begins epoch {here} already", "move the ops after it instead")
-        return (EpochBreak(border, on=False), cut, *pin) if mine else (cut, *pin)
+        return (EpochBreak(border, on=False), cut) if mine else (cut,)
     if not mine:
         raise refuse(
             op, f"the placer ended epoch {epoch} before {border}, because more did not fit or would be slower",
@@ -73,8 +195,8 @@ def into_epoch(
         )  # fmt: skip
     after = at + 1
     if after < placed.segments[here].last:
-        return (EpochBreak(border, on=False), EpochBreak(order[after]), *pin)
-    return (EpochBreak(border, on=False), *pin)
+        return (EpochBreak(border, on=False), EpochBreak(order[after]))
+    return (EpochBreak(border, on=False),)
 
 
 def state_after(session: Session, *edits: Command) -> State:
