@@ -4,9 +4,11 @@ import { NetlistFile } from './views/netlistfile.js';
 import { ReportPage } from './views/page.js';
 import { Frame, type FrameHeader } from './views/frame.js';
 import { StaticHost } from './views/host.js';
+import { lookStyle } from './views/lookstyle.js';
 import { makeRoot } from './views/root.js';
 import { Sheets } from './views/sheets.js';
 import { Store, type Status } from './views/store.js';
+import { timelineStyle } from './views/trace/timelinestyle.js';
 
 interface Embedded {
   title: string;
@@ -27,7 +29,7 @@ export function mount(el: HTMLElement, embedded: Embedded): void {
   const page = store.frames.has('findings')
     ? new NetlistFile(store)
     : alone ? new DiffPage(store, embedded.title) : new ReportPage(store, embedded.title);
-  const { root } = makeRoot('page', page.element);
+  const { root } = makeRoot('page', page.element, lookStyle + timelineStyle);
   new Sheets(root);
   el.append(root);
   el.dataset['tbReady'] = 'true';

@@ -2,25 +2,15 @@
  * Entry for notebooks: an anywidget module. The factory runs once per widget model, so that several views of one model
  * share its frames and selection.
  */
-import { BringUp, type View } from './views/bringup.js';
-import { ClusterView } from './views/cluster/view.js';
-import { DiffView } from './views/diff/view.js';
-import { GraphView } from './views/graph/view.js';
-import { GridView } from './views/grid/view.js';
+import { mountView } from './mount.js';
+import { fromKernel, provide } from './views/fetched.js';
 import type { Host } from './views/host.js';
-import { ImageFile } from './views/imagefile.js';
-import { Inspector } from './views/inspector.js';
-import { MemoryView } from './views/memory/view.js';
-import { NetlistView } from './views/netlist.js';
-import { NetlistFile } from './views/netlistfile.js';
-import { Overlays } from './views/overlays.js';
-import { OverridesPanel } from './views/overrides.js';
-import { PassStepper } from './views/passes/view.js';
-import { ProblemsView } from './views/problems.js';
-import { makeRoot } from './views/root.js';
+import { bringBy } from './views/late.js';
 import { Store } from './views/store.js';
-import { TableView } from './views/table/view.js';
-import { TraceView } from './views/trace/view.js';
+
+export { provide }; // the last lines of the bundle call it
+
+bringBy(fromKernel);
 
 /** The part of anywidget's model that is used here. */
 export interface Model {
@@ -31,25 +21,6 @@ export interface Model {
   on(event: string, f: (...args: never[]) => void): void;
   off(event: string, f: (...args: never[]) => void): void;
 }
-
-/** Every view by the name that its Python class gives it. */
-export const VIEWS: Record<string, new (store: Store) => View> = {
-  bringup: BringUp,
-  graph: GraphView,
-  grid: GridView,
-  table: TableView,
-  netlist: NetlistView,
-  netlistfile: NetlistFile,
-  imagefile: ImageFile,
-  overrides: OverridesPanel,
-  problems: ProblemsView,
-  trace: TraceView,
-  inspector: Inspector,
-  diff: DiffView,
-  memory: MemoryView,
-  passes: PassStepper,
-  cluster: ClusterView
-};
 
 export function hostOf(model: Model): Host {
   return {
@@ -69,31 +40,6 @@ export function hostOf(model: Model): Host {
         f(content as Record<string, unknown>, (buffers as DataView[] | undefined) ?? []);
       model.on('msg:custom', handler);
       return () => model.off('msg:custom', handler);
-    }
-  };
-}
-
-/** A view in its root. The root carries the session's name, and takes what the menu of JupyterLab asks of a view. */
-export function mountView(store: Store, name: string): { root: HTMLElement; dispose: () => void } {
-  const began = performance.now();
-  const view = new (VIEWS[name] ?? BringUp)(store);
-  const { root, dispose } = makeRoot(name, view.element);
-  const overlays = new Overlays(root, store);
-  const mark = () => {
-    if (store.session) root.dataset['tbSession'] = store.session;
-  };
-  const stop = store.on('status', mark);
-  mark();
-  root.addEventListener('tb-step-epoch', event => store.stepEpoch((event as CustomEvent<number>).detail));
-  requestAnimationFrame(() => (root.dataset['tbDrawMs'] = (performance.now() - began).toFixed(0)));
-  return {
-    root,
-    dispose() {
-      stop();
-      overlays.dispose();
-      view.dispose();
-      dispose();
-      root.remove();
     }
   };
 }

@@ -13,7 +13,9 @@ import { coresOf, Group } from '../src/views/grid/pictures.js';
 import { GridView } from '../src/views/grid/view.js';
 import { actionOf, chord, chordsOf, KEYS } from '../src/views/keys.js';
 import { Knobs } from '../src/views/knobs.js';
+import { bringBy } from '../src/views/late.js';
 import { Lost } from '../src/views/lost.js';
+import * as more from '../src/views/more.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { Overlays } from '../src/views/overlays.js';
 import type { Overridden, Store } from '../src/views/store.js';
@@ -308,7 +310,8 @@ describe('gestures of the grid', () => {
     }
   });
 
-  it('has keys for everything else', () => {
+  it('has keys for everything else', async () => {
+    bringBy(() => Promise.resolve(more)); // the panel is of the part that is fetched when it is wanted
     store.select([name], 'test');
     const does = (letter: string, expected: Record<string, unknown>, more: KeyboardEventInit = {}) => {
       press(letter, more);
@@ -318,7 +321,8 @@ describe('gestures of the grid', () => {
     does('k', { do: 'pin', on: true });
     does('ArrowRight', { do: 'epoch', epoch: 1 }, { altKey: true });
     does('r', { type: 'recompile' });
-    does('w', { type: 'why', op: name });
+    press('w');
+    await vi.waitFor(() => expect(host.sent.at(-1)).toMatchObject({ type: 'why', op: name }));
     expect(root.querySelector('.tb-dialog-why')!.hasAttribute('hidden')).toBe(false);
     root.querySelector('.tb-dialog-why')!.dispatchEvent(key('Escape'));
     press('?', { shiftKey: true });

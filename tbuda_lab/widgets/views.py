@@ -19,12 +19,12 @@ from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
-from tbuda_lab.widgets import asking, exporting, makers, timekeeper, twins
+from tbuda_lab.widgets import asking, exporting, makers, more, timekeeper, twins
 from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
-ROOMS = (asking, exporting, makers, timekeeper)
+ROOMS = (asking, exporting, makers, more, timekeeper)
 """Imported for the messages that they answer."""
 BUNDLE = pathlib.Path(__file__).parent / "static" / "widget.js"
 

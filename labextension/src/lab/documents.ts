@@ -8,7 +8,7 @@ import { Widget } from '@lumino/widgets';
 
 import { h } from '../views/dom.js';
 import { JournalFile } from '../views/journalfile.js';
-import { VIEWS } from '../widget.js';
+import { VIEWS } from '../mount.js';
 import { icon } from './icon.js';
 import { PreviewError } from './preview.js';
 import { mountPreview } from './previewview.js';

@@ -6,6 +6,7 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { Token } from '@lumino/coreutils';
 
+import { bringBy } from '../views/late.js';
 import { CATEGORY, COMMAND, addCommands } from './commands.js';
 import { Current } from './current.js';
 import { addDocuments } from './documents.js';
@@ -16,6 +17,11 @@ import { Settings } from './settings.js';
 import { Sidebar } from './sidebar.js';
 import { StatusItem } from './status.js';
 import { ViewTab } from './tab.js';
+
+// A part of this extension that the server sends when a view needs it.
+bringBy(() => import('../views/more.js').catch(() => {
+  throw new Error('The server did not send it: reload the page.');
+}));
 
 export const NEW_SESSION = COMMAND.newSession;
 

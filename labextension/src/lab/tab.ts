@@ -4,7 +4,7 @@ import { Widget } from '@lumino/widgets';
 
 import { h } from '../views/dom.js';
 import { Store } from '../views/store.js';
-import { mountView } from '../widget.js';
+import { mountView } from '../mount.js';
 import { CommHost } from './commhost.js';
 import { icon } from './icon.js';
 import { RawComm } from './rawcomm.js';

@@ -1,23 +1,21 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
-import { ClusterView } from './cluster/view.js';
-import { DiffView } from './diff/view.js';
 import { h } from './dom.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
-import { MemoryView } from './memory/view.js';
+import { LateView } from './late.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { OverridesPanel } from './overrides.js';
-import { PassStepper } from './passes/view.js';
 import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
-import { TraceView } from './trace/view.js';
 
 export interface View {
   readonly element: HTMLElement;
+  /** Somebody begins to look. */
+  seen?(): void;
   dispose(): void;
 }
 
@@ -47,6 +45,7 @@ export class Tabs implements View {
       view.element.hidden = key !== id;
       this.buttons.get(key)!.setAttribute('aria-selected', String(key === id));
     }
+    this.panels.get(id)?.seen?.();
   }
 
   /** Shows or hides a tab; a hidden one that was seen gives way to the first. */
@@ -86,9 +85,9 @@ export class BringUp implements View {
     const problems = new ProblemsView(store, n => show('problems', n));
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['trace', 'Trace', new TraceView(store)], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
-      ['memory', 'Memory', new MemoryView(store)], ['diff', 'Diff', new DiffView(store)], ['passes', 'Passes', new PassStepper(store)],
-      ['cluster', 'Cluster', new ClusterView(store)], ['problems', 'Problems', problems]
+      ['ops', 'Ops', table], ['trace', 'Trace', new LateView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
+      ['memory', 'Memory', new LateView(store, 'memory')], ['diff', 'Diff', new LateView(store, 'diff')], ['passes', 'Passes', new LateView(store, 'passes')],
+      ['plots', 'Plots', new LateView(store, 'plots')], ['cluster', 'Cluster', new LateView(store, 'cluster')], ['problems', 'Problems', problems]
     ]);
     show = (id, count) => tabs.badge(id, count);
     badges.forEach((count, id) => show(id, count));

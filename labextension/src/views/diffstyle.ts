@@ -47,6 +47,5 @@ export const diffStyle = `
 .tb-worse { color: var(--tb-bad); font-weight: 600; }
 .tb-better { color: var(--tb-good); font-weight: 600; }
 .tb-root .tb-diff-queues { margin-top: 10px; }
-.tb-root .tb-list th.tb-title { padding: 4px 9px; font-weight: 600; color: var(--tb-muted); white-space: nowrap; }
 .tb-diff-page .tb-diff { height: 78vh; min-height: 560px; }
 `;

@@ -87,6 +87,7 @@ export const overlayStyle = `
 .tb-knobs select { flex: 0 1 130px; }
 .tb-knobs p { margin: 0; }
 .tb-root .tb-overrides > .tb-bar { position: sticky; top: 0; background: var(--tb-surface); z-index: 2; }
+.tb-root .tb-list th.tb-title { padding: 4px 9px; font-weight: 600; color: var(--tb-muted); white-space: nowrap; }
 .tb-root .tb-overrides .tb-list td:has(> code) { max-width: 230px; }
 .tb-root .tb-overrides .tb-list td:last-child { white-space: nowrap; overflow: visible; max-width: none; }
 .tb-overrides tr[data-tb-state=off] td:not(:first-child) { opacity: .6; }

@@ -2,14 +2,15 @@
 import { documentStyle } from './documentstyle.js';
 import { h } from './dom.js';
 import { editStyle } from './editstyle.js';
-import { lookStyle } from './lookstyle.js';
 import { overlayStyle } from './overlaystyle.js';
 import { style } from './style.js';
 import { isDark, onTheme } from './theme.js';
 import { traceStyle } from './trace/style.js';
 
-export function makeRoot(name: string, ...children: HTMLElement[]): { root: HTMLElement; dispose: () => void } {
-  const root = h('div', { class: 'tb-root', 'data-tb-root': name }, h('style', {}, style + editStyle + overlayStyle + lookStyle + traceStyle + documentStyle), ...children);
+/** @param more style sheets beside those that every root has. */
+export function makeRoot(name: string, child: HTMLElement, more = ''): { root: HTMLElement; dispose: () => void } {
+  const root = h('div', { class: 'tb-root', 'data-tb-root': name },
+    h('style', {}, style + editStyle + overlayStyle + traceStyle + documentStyle + more), child);
   const theme = () => {
     root.classList.toggle('tb-dark', isDark());
     root.dataset['tbTheme'] = isDark() ? 'dark' : 'light';

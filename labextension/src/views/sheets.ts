@@ -10,7 +10,7 @@ export class Sheets {
   private readonly prompt = new Prompt();
   private readonly heard = (event: Event) => this.open((event as CustomEvent<Opening>).detail);
 
-  constructor(private readonly root: HTMLElement) {
+  constructor(protected readonly root: HTMLElement) {
     this.element.append(this.keys.dialog.element, this.prompt.dialog.element);
     root.addEventListener(OPEN, this.heard);
     root.append(this.element);

@@ -86,6 +86,8 @@ export class Store {
   private readonly assembler = new Assembler();
   private readonly listeners = new Map<Topic, Set<(detail: string) => void>>();
   private readonly hearers = new Map<string, Set<Hearer>>();
+  /** The last message of each type that nobody heard: a view that is on its way hears it when it comes. */
+  private readonly unheard = new Map<string, Parameters<Hearer>>();
   private readonly stops: (() => void)[] = [];
   private seq = 0;
 
@@ -115,6 +117,9 @@ export class Store {
     const set = this.hearers.get(type) ?? new Set();
     this.hearers.set(type, set);
     set.add(f);
+    const missed = this.unheard.get(type);
+    this.unheard.delete(type);
+    if (missed) f(...missed);
     return () => set.delete(f);
   }
 
@@ -231,7 +236,10 @@ export class Store {
     } else if (message['type'] === 'show') {
       if (typeof message['epoch'] === 'number') this.setEpoch(message['epoch']);
     } else {
-      this.hearers.get(String(message['type']))?.forEach(f => f(message, buffers));
+      const type = String(message['type']);
+      const hearers = this.hearers.get(type);
+      if (hearers?.size) hearers.forEach(f => f(message, buffers));
+      else if (type.startsWith('trace_')) this.unheard.set(type, [message, buffers]);
     }
   }
 

@@ -52,7 +52,7 @@ export const style = `
 .tb-segmented button:last-child { border-right: 0; }
 .tb-segmented button:hover:enabled { background: var(--tb-hover); }
 .tb-segmented button[aria-pressed=true] { background: var(--tb-accent-soft); color: var(--tb-text); font-weight: 600; }
-.tb-search { height: 26px; width: 150px; min-width: 80px; border: 1px solid var(--tb-line); border-radius: 6px; padding: 0 8px; background: var(--tb-surface); }
+.tb-search { height: 26px; flex: 0 1 150px; width: 150px; min-width: 80px; border: 1px solid var(--tb-line); border-radius: 6px; padding: 0 8px; background: var(--tb-surface); }
 .tb-search::placeholder { color: var(--tb-muted); opacity: 1; }
 .tb-found { color: var(--tb-muted); white-space: nowrap; font-size: 11.5px; }
 .tb-check { display: inline-flex; align-items: center; gap: 5px; color: var(--tb-muted); white-space: nowrap; }
@@ -61,6 +61,8 @@ export const style = `
 .tb-link:hover { text-decoration: underline; }
 .tb-empty { color: var(--tb-muted); padding: 24px; text-align: center; position: absolute; inset: 0; display: grid; place-items: center; }
 .tb-tabbed .tb-view .tb-empty { position: static; }
+.tb-late { min-height: 90px; position: relative; }
+.tb-late .tb-button { margin-top: 8px; }
 .tb-problems .tb-empty { position: static; padding: 10px 12px; place-items: start; text-align: left; }
 .tb-page .tb-device { display: none; }
 .tb-legend { display: flex; flex-wrap: wrap; gap: 3px 12px; padding: 5px 10px; border-top: 1px solid var(--tb-line); color: var(--tb-muted); font-size: 11px; flex: none; min-height: 27px; }
@@ -116,14 +118,14 @@ export const style = `
 .tb-frame-text b { color: var(--tb-text); }
 .tb-plane { flex: 1 1 0; min-height: 0; padding: 4px 6px; position: relative; }
 .tb-cores { width: 100%; height: 100%; display: block; }
-.tb-ruler { fill: var(--tb-muted); font: 500 10.5px var(--tb-font); }
+.tb-ruler { fill: var(--tb-muted); font: 500 calc(10.5px * var(--tb-letter, 1)) var(--tb-font); }
 .tb-lattice { fill: var(--tb-lattice); stroke: var(--tb-lattice-edge); }
 .tb-tile { cursor: pointer; outline: none; }
 .tb-body { stroke-width: 1; }
 .tb-seams { stroke-width: 1; opacity: .28; fill: none; pointer-events: none; }
 .tb-tile text { fill: var(--tile-text); pointer-events: none; font-family: var(--tb-font); }
-.tb-name { font-size: 10.8px; font-weight: 600; }
-.tb-sub { font-size: 10px; opacity: .82; font-variant-numeric: tabular-nums; }
+.tb-name { font-size: calc(10.8px * var(--tb-letter, 1)); font-weight: 600; }
+.tb-sub { font-size: calc(10px * var(--tb-letter, 1)); opacity: .82; font-variant-numeric: tabular-nums; }
 .tb-hot { font-weight: 700; opacity: 1; }
 .tb-limits .tb-body { stroke-width: 2; }
 .tb-has-selection .tb-tile:not(.tb-selected, .tb-feeds, .tb-fed, .tb-hovered) { opacity: .6; }

@@ -1,0 +1,95 @@
+/** Views whose code is fetched when they are first seen: a page without them starts sooner. Where from, the entry says. */
+import type { View } from './bringup.js';
+import { h } from './dom.js';
+import type { More, Room } from './more.js';
+import type { Store } from './store.js';
+
+/** Brings the code of the other views; `waiting` is told when it takes longer. May be called again after it failed. */
+export type Bring = (store: Store, waiting: (text: string) => void) => Promise<More>;
+
+let bring: Bring = () => Promise.reject(new Error('This page has no more views.'));
+let came: More | null = null;
+
+export function bringBy(way: Bring): void {
+  bring = way;
+}
+
+/** The code of the other views, fetched once. */
+export async function more(store: Store, waiting: (text: string) => void): Promise<More> {
+  return (came ??= await bring(store, waiting));
+}
+
+/** Stands in the place of a view until its code is there; a view that does not come says why. */
+export class LateView implements View {
+  private view: View | null = null;
+  private readonly place: HTMLElement;
+  private readonly text = h('p', {}, 'Loading …');
+  private readonly again = h('button', { type: 'button', class: 'tb-button', hidden: true, 'data-tb-action': 'load-view', onclick: () => this.seen() }, 'Try again');
+  private asked = false;
+  private gone = false;
+
+  constructor(private readonly store: Store, private readonly room: Room) {
+    this.place = h('section', { class: 'tb-view tb-late', 'data-tb-view': room, 'data-tb-late': 'waiting' },
+      h('div', { class: 'tb-empty', role: 'status' }, h('div', {}, this.text, this.again)));
+  }
+
+  get element(): HTMLElement {
+    return this.view?.element ?? this.place;
+  }
+
+  /** Somebody looks: now the code is wanted. */
+  seen(): void {
+    if (came) this.arrived(came);
+    this.view?.seen?.();
+    if (this.view || this.asked) return;
+    this.asked = true;
+    this.say('waiting', 'Loading …');
+    more(this.store, text => this.say('waiting', text)).then(found => {
+      this.arrived(found);
+      this.view?.seen?.();
+    }, (error: unknown) => {
+      this.asked = false;
+      this.say('failed', `This view could not be loaded. ${error instanceof Error ? error.message : String(error)}`);
+    });
+  }
+
+  dispose(): void {
+    this.gone = true;
+    this.view?.dispose();
+  }
+
+  private arrived(found: More): void {
+    if (this.gone || this.view) return;
+    const { make, style } = found.ROOMS[this.room];
+    const { place } = this;
+    const focused = place.contains(document.activeElement);
+    const root = place.closest<HTMLElement>('.tb-root');
+    this.view = new make(this.store);
+    const { element } = this.view;
+    element.hidden = place.hidden;
+    dress(root ?? element, this.room, style);
+    place.replaceWith(element);
+    if (focused) element.focus({ preventScroll: true });
+  }
+
+  private say(state: 'waiting' | 'failed', text: string): void {
+    this.place.dataset['tbLate'] = state;
+    this.text.textContent = text;
+    this.again.hidden = state !== 'failed';
+  }
+}
+
+/** A view by itself, as the registry of views wants it. */
+export function late(room: Room): new (store: Store) => View {
+  return class extends LateView {
+    constructor(store: Store) {
+      super(store, room);
+      this.seen();
+    }
+  };
+}
+
+/** Puts the style sheet of a room beside those of the root, once. */
+export function dress(root: HTMLElement, room: string, style: string): void {
+  if (style && !root.querySelector(`:scope > style[data-tb-style=${room}]`)) root.prepend(h('style', { 'data-tb-style': room }, style));
+}

@@ -1,0 +1,46 @@
+/** What is not in the bundle of the views: everything that is seldom the first thing seen. See `late.ts`. */
+import type { View } from './bringup.js';
+import { ClusterView } from './cluster/view.js';
+import { clusterStyle } from './clusterstyle.js';
+import { DiffView } from './diff/view.js';
+import { diffStyle } from './diffstyle.js';
+import { ExportDialog } from './export/dialog.js';
+import { ImageFile } from './imagefile.js';
+import { MemoryView } from './memory/view.js';
+import { memoryStyle } from './memorystyle.js';
+import { NetlistFile } from './netlistfile.js';
+import { PassStepper } from './passes/view.js';
+import { passStyle } from './passstyle.js';
+import { plotsStyle } from './plots/style.js';
+import { PlotsView } from './plots/view.js';
+import type { Store } from './store.js';
+import { timelineStyle } from './trace/timelinestyle.js';
+import { TraceView } from './trace/view.js';
+import { WhyPanel } from './why.js';
+
+interface Made {
+  make: new (store: Store) => View;
+  style: string;
+}
+
+export type Room = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'netlistfile' | 'imagefile';
+
+/** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
+export const ROOMS: Record<Room, Made> = {
+  trace: { make: TraceView, style: timelineStyle },
+  memory: { make: MemoryView, style: memoryStyle },
+  diff: { make: DiffView, style: diffStyle },
+  passes: { make: PassStepper, style: passStyle },
+  cluster: { make: ClusterView, style: clusterStyle },
+  plots: { make: PlotsView, style: plotsStyle },
+  netlistfile: { make: NetlistFile, style: '' },
+  imagefile: { make: ImageFile, style: '' }
+};
+
+export { ExportDialog, WhyPanel };
+
+export interface More {
+  ROOMS: typeof ROOMS;
+  ExportDialog: typeof ExportDialog;
+  WhyPanel: typeof WhyPanel;
+}
