@@ -10,17 +10,22 @@ from tbuda_lab.core.session import GRAPH_STAGES, Kind, Session, Setting
 from tbuda_lab.core.session.exports import register
 from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.widgets.plots import write_plots
-from tbuda_lab.widgets.report import write_report
+from tbuda_lab.widgets.redact import WHAT
+from tbuda_lab.widgets.report import PAGES, chosen_pages, write_report
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
 
 
-def export_report(session: Session, path: str | Path, *, verify: bool = False) -> Path:
+def export_report(
+    session: Session, path: str | Path, *, verify: bool = False, pages: str = "all", redact: str = "nothing"
+) -> Path:
     """Write the report: one HTML page that works without a network. Compiles what is not compiled.
 
-    verify: run one sample and compare it with torch first; the page then says how well they agree.
+    verify: run one sample and compare it with torch first; the page then says how well they agree. pages, redact: as
+    for `report_html`, and checked first.
     """
+    chosen_pages(pages)
     session.compile()
-    return write_report(session, path, session.verify() if verify else ())
+    return write_report(session, path, session.verify() if verify else (), pages=pages, redact=redact)
 
 
 def export_plots(session: Session, path: str | Path) -> Path:
@@ -60,7 +65,11 @@ register(
     Kind(
         "report", "Report", "one HTML page with everything, works offline", ".report.html",
         "tbuda_lab.widgets.export_report(session, {})", export_report,
-        (Setting("verify", False, "run one sample and compare it with torch"),),
+        (
+            Setting("verify", False, "run one sample and compare it with torch"),
+            Setting("pages", "all", f"all, or some of {', '.join(PAGES)}"),
+            Setting("redact", "nothing", "what is left out of names and shapes", WHAT),
+        ),
     )
 )  # fmt: skip
 register(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.clusterframe import cluster_frame
 from tbuda_lab.core.frames.memoryframe import memory_frame
+from tbuda_lab.core.frames.passframes import pass_frame, passes_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.diff_frames import session_diff_frame
 
+PASSES = 1 << 20
+"""Bytes of graphs of passes in a report."""
 
-def look_frames(session: Any) -> list[Frame]:
-    """Memory; the cluster where there are several chips; start against now where something was edited.
+
+def look_frames(session: Any, passes: bool = False) -> list[Frame]:
+    """Memory; the cluster where there are several chips; start against now where something was edited; the passes, if
+    they are wanted, with as many graphs as there is room for.
 
     Nothing for what has not compiled, or is no session of the compiler.
     """
@@ -23,4 +29,21 @@ def look_frames(session: Any) -> list[Frame]:
         frames.append(cluster_frame(session.result, session.rev))
     if session.history:
         frames.append(session_diff_frame(session, session.diff("start")))
+    return [*frames, *(_passes(session) if passes else [])]
+
+
+def _passes(session: Session) -> list[Frame]:
+    """The list, the first pass that changed something as `passgraph`, others as `passgraph:NUMBER:SIDE`."""
+    trace = session.passes()
+    changed = [s.index for s in trace.steps if s.changes]
+    frames = [passes_frame(trace, session.rev)]
+    room = PASSES
+    for index, side in [(k, side) for k in changed for side in ("after", "before")]:
+        frame = pass_frame(trace, index, side)
+        room -= len(frame.pack()[1]) + sum(map(len, frame.strings))
+        if room < 0 and len(frames) > 1:
+            break
+        if len(frames) == 1:
+            frames.append(frame)
+        frames.append(dataclasses.replace(frame, key=f"passgraph:{index}:{side}"))
     return frames

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tbuda_lab.core.errors import OutputError
+from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.widgets import twins
 from tbuda_lab.widgets.looks import look_frames
+from tbuda_lab.widgets.redact import redacted
 from tbuda_lab.widgets.status import StatusBoard
 
 BATCH = 8
@@ -26,25 +28,62 @@ PAGE = pathlib.Path(__file__).parent / "static" / "page.js"
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
-def report_html(session: Session, comparisons: Sequence[Comparison] = ()) -> str:
-    """The page as text: summary, graph of each stage, grid of each epoch, op table, netlist, warnings.
+PAGES = ("summary", "epochs", "ops", "memory", "cluster", "diff", "trace", "passes")
+"""Parts of a report: numbers and warnings; graphs and grids; op table and netlist; then a part for each word."""
 
-    A session that has not compiled gives a page of what there is (its problems). Raises `OutputError` if the front end
-    is not built.
+
+def chosen_pages(pages: str | Sequence[str]) -> tuple[str, ...]:
+    """The parts that are meant, in their order: "all", or names with commas. Raises `InputError` for another name."""
+    words = [w.strip() for w in pages.split(",")] if isinstance(pages, str) else list(pages)
+    wrong = [w for w in words if w not in (*PAGES, "all")]
+    if wrong or not words:
+        raise InputError(f"a report has no page {', '.join(map(repr, wrong))}; there are all, {', '.join(PAGES)}")
+    return PAGES if "all" in words else tuple(p for p in PAGES if p in words)
+
+
+def report_html(
+    session: Session, comparisons: Sequence[Comparison] = (), *, pages: str | Sequence[str] = "all",
+    redact: str = "nothing",
+) -> str:  # fmt: skip
+    """The page as text: summary, graph of each stage, grid of each epoch, op table, netlist, warnings, memory, what the
+    edits changed, timeline, passes.
+
+    pages: which of `PAGES`, with commas. redact: "names", "shapes" or "both" take those out; see `redact.redacted`.
+    A session that has not compiled gives a page of what there is (its problems). Raises `InputError` for other words,
+    `OutputError` if the front end is not built.
     """
+    wanted = chosen_pages(pages)
     try:
         script = PAGE.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     frames = session_frames(session.result, session.device, session.problems, session.name, comparisons)
-    frames += _timeline(session)
-    frames += look_frames(session)
-    return page_html(f"{session.name} on {session.device.name}", frames, _status(session), script)
+    frames += _timeline(session) if "trace" in wanted else []
+    frames += look_frames(session, "passes" in wanted)
+    frames = redacted([_with_pages(f, wanted) for f in frames if _page_of(f.key) in ("", *wanted)], redact)
+    name = session.name if redact in ("nothing", "shapes") else "A model"
+    return page_html(f"{name} on {session.device.name}", frames, _status(session), script)
 
 
-def write_report(session: Session, path: str | pathlib.Path, comparisons: Sequence[Comparison] = ()) -> pathlib.Path:
-    """Write the page, whole or not at all. Raises `OutputError` naming the path where that fails."""
-    return write_page(report_html(session, comparisons), path)
+def _page_of(key: str) -> str:
+    """The part that alone needs a frame; "" for frames of several."""
+    stem = key.split(":")[0]
+    homes = {"graph": "epochs", "netlist": "ops", "passgraph": "passes", "trace": "trace", "tracetile": "trace"}
+    return homes.get(stem, stem if stem in PAGES and stem not in ("summary", "ops") else "")
+
+
+def _with_pages(frame: Frame, pages: tuple[str, ...]) -> Frame:
+    if frame.key != "summary" or pages == PAGES:
+        return frame
+    return dataclasses.replace(frame, meta={**frame.meta, "pages": list(pages)})
+
+
+def write_report(
+    session: Session, path: str | pathlib.Path, comparisons: Sequence[Comparison] = (), **settings: Any
+) -> pathlib.Path:
+    """Write the page, whole or not at all; settings: as for `report_html`. Raises `OutputError` naming the path where
+    that fails."""
+    return write_page(report_html(session, comparisons, **settings), path)
 
 
 def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:

@@ -30,24 +30,25 @@ export class ReportPage implements View {
       this.views.push(view);
       return view;
     };
-    const section = (name: string, ...children: (HTMLElement | false)[]) =>
-      h('section', { 'data-tb-section': name.toLowerCase().split(' ')[0]! }, h('h2', {}, name), ...children);
     const summary = store.frames.get('summary')?.meta ?? {};
+    const pages = summary['pages'] as string[] | undefined;
+    const section = (page: string, name: string, ...children: (HTMLElement | false)[]) =>
+      (!pages || pages.includes(page)) && h('section', { 'data-tb-section': name.toLowerCase().split(' ')[0]! }, h('h2', {}, name), ...children);
     const problems = store.frames.get('problems')?.column('severity').length ?? 0;
     this.element = h('div', { class: 'tb-page' },
       h('header', {}, h('h1', {}, title), h('p', {}, [summary['device'], summary['options']].filter(Boolean).join(' · '))),
-      section('Summary', keep(new Metrics(store)).element, keep(new StageBar(store)).element, this.outputs(summary)),
-      section(`Warnings (${problems})`, keep(new ProblemsView(store)).element),
-      section('Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store)).element)),
-      section('Ops and netlist', h('div', { class: 'tb-lower' },
+      section('summary', 'Summary', keep(new Metrics(store)).element, keep(new StageBar(store)).element, this.outputs(summary)),
+      section('summary', `Warnings (${problems})`, keep(new ProblemsView(store)).element),
+      section('epochs', 'Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store)).element)),
+      section('ops', 'Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),
-      store.frames.has('cluster') && section('Cluster', keep(new ClusterView(store)).element),
-      store.frames.has('memory') && section('Memory', keep(new MemoryView(store)).element),
-      store.frames.has('diff') && section('Diff', keep(new DiffView(store)).element),
-      store.frames.has('trace') && section('Timeline', keep(new TraceView(store)).element),
-      store.frames.has('passes') && section('Passes', keep(new PassStepper(store)).element),
-      section('All epochs', this.gallery()));
+      store.frames.has('cluster') && section('cluster', 'Cluster', keep(new ClusterView(store)).element),
+      store.frames.has('memory') && section('memory', 'Memory', keep(new MemoryView(store)).element),
+      store.frames.has('diff') && section('diff', 'Diff', keep(new DiffView(store)).element),
+      store.frames.has('trace') && section('trace', 'Timeline', keep(new TraceView(store)).element),
+      store.frames.has('passes') && section('passes', 'Passes', keep(new PassStepper(store)).element),
+      section('epochs', 'All epochs', this.gallery()));
   }
 
   dispose(): void {

@@ -122,8 +122,19 @@ export class PassStepper {
 
   private want(index: number, side: Side): void {
     this.shown = { index, side };
-    if (this.store.host.live) this.store.host.send({ type: 'want', key: 'passgraph', index, side });
+    const kept = this.kept(index, side);
+    if (kept) this.store.put(kept.as('passgraph'));
+    else if (this.store.host.live) this.store.host.send({ type: 'want', key: 'passgraph', index, side });
     this.render();
+  }
+
+  /** The graph of a pass that a page without a kernel has at hand. */
+  private kept(index: number, side: string): Frame | undefined {
+    return this.store.frames.get(`passgraph:${index}:${side}`);
+  }
+
+  private lacks(index: number, side: string): boolean {
+    return !this.store.host.live && !this.kept(index, side);
   }
 
   private arrived(): void {
@@ -146,7 +157,7 @@ export class PassStepper {
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
     const side = (name: Side, label: string) => h('button', {
-      type: 'button', 'data-tb-action': `pass-${name}`, 'aria-pressed': String(this.shown.side === name), onclick: () => this.want(this.shown.index, name)
+      type: 'button', 'data-tb-action': `pass-${name}`, 'aria-pressed': String(this.shown.side === name), disabled: this.lacks(this.shown.index, name), onclick: () => this.want(this.shown.index, name)
     }, label);
     const names = steps.text('step_name');
     const docs = steps.text('step_doc');
@@ -172,7 +183,7 @@ export class PassStepper {
     const marks = (['added', 'removed', 'changed'] as const).filter(key => get(key)).map(key =>
       h('span', { class: `tb-pass-${key}`, title: key }, `${GLYPHS[key]!}${get(key)}`));
     return h('li', k === this.shown.index ? { 'aria-current': 'step' } : {},
-      h('button', { type: 'button', 'data-tb-action': 'pass', 'data-tb-step': k, onclick: () => this.want(k, this.shown.side) },
+      h('button', { type: 'button', 'data-tb-action': 'pass', 'data-tb-step': k, disabled: this.lacks(k, this.shown.side) && this.lacks(k, 'after'), onclick: () => this.want(k, this.shown.side) },
         h('span', { class: 'tb-pass-name' }, `${k} ${names[k]!}`),
         h('span', { class: 'tb-pass-nodes' }, `${get('before')} → ${get('after')}`),
         h('span', { class: 'tb-pass-marks' }, ...marks), h('span', { class: 'tb-pass-time' }, seconds(get('seconds')))));
