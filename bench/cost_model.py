@@ -17,10 +17,10 @@ from pathlib import Path
 import machine  # noqa: F401  (finds the package, holds BLAS to one thread)
 import numpy as np
 
-from tbuda_lab.core.balancer.cost import Key, Table, load_table
-from tbuda_lab.core.balancer.cost.calibrate import read_folder
-from tbuda_lab.core.balancer.cost.fitting import relative_errors
-from tbuda_lab.core.balancer.cost.measurements import Sheet
+from tbuda_lab.core.cost import Key, Table, load_table
+from tbuda_lab.core.cost.calibrate import read_folder
+from tbuda_lab.core.cost.fitting import relative_errors
+from tbuda_lab.core.cost.measurements import Sheet
 
 BARS = {"grayskull": 0.04, "wormhole_b0": 0.08}
 FAMILY_BAR = 0.20

@@ -11,8 +11,8 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.wholefile import whole_file
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.balancer.cost import Fit, Table
-    from tbuda_lab.core.balancer.cost.measurements import Sheet
+    from tbuda_lab.core.cost import Fit, Table
+    from tbuda_lab.core.cost.measurements import Sheet
 
 COLUMN = "estimated_cycles"
 _ARCHS = ("grayskull", "wormhole_b0", "blackhole")
@@ -45,8 +45,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_cost(arguments: argparse.Namespace) -> int:
     """Writes the sheet with the added column; prints the errors when the sheet has measured cycles."""
-    from tbuda_lab.core.balancer.cost.fitting import relative_errors
-    from tbuda_lab.core.balancer.cost.measurements import read_sheet
+    from tbuda_lab.core.cost.fitting import relative_errors
+    from tbuda_lab.core.cost.measurements import read_sheet
 
     table = _table(arguments)
     with whole_file(arguments.out) as temporary:
@@ -63,8 +63,8 @@ def run_cost(arguments: argparse.Namespace) -> int:
 
 def run_calibrate(arguments: argparse.Namespace) -> int:
     """Fits and prints one line per fit; writes the coefficients when asked."""
-    from tbuda_lab.core.balancer.cost import dump_fits
-    from tbuda_lab.core.balancer.cost.calibrate import calibrate, group, read_folder
+    from tbuda_lab.core.cost import dump_fits
+    from tbuda_lab.core.cost.calibrate import calibrate, group, read_folder
 
     runs = group(read_folder(arguments.folder))
     print(f"{'op':18} {'format':8} {'variant':12} {'runs':>5} {'pieces':>6} {'median':>8} {'mean':>8}")
@@ -78,7 +78,7 @@ def run_calibrate(arguments: argparse.Namespace) -> int:
 
 
 def _table(arguments: argparse.Namespace) -> Table | None:
-    from tbuda_lab.core.balancer.cost import load_fits, load_table
+    from tbuda_lab.core.cost import load_fits, load_table
 
     if arguments.coefficients is None:
         return None

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbuda_lab.core.balancer.cost import KINDS, Fit, Key, Table, cycles, dump_fits, load_fits, load_table
-from tbuda_lab.core.balancer.cost.calibrate import calibrate, group, read_folder
-from tbuda_lab.core.balancer.cost.fitting import cross_validate, fit_pieces, relative_errors
-from tbuda_lab.core.balancer.cost.measurements import read_sheet
+from tbuda_lab.core.cost import KINDS, Fit, Key, Table, cycles, dump_fits, load_fits, load_table
+from tbuda_lab.core.cost.calibrate import calibrate, group, read_folder
+from tbuda_lab.core.cost.fitting import cross_validate, fit_pieces, relative_errors
+from tbuda_lab.core.cost.measurements import read_sheet
 from tbuda_lab.core.errors import InputError, UnknownDevice, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 

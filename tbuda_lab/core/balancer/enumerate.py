@@ -12,10 +12,10 @@ import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors, expand, ublock_shapes
 from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
-from tbuda_lab.core.balancer.cost import cycles as cost_cycles
 from tbuda_lab.core.balancer.pickers import picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
+from tbuda_lab.core.cost import cycles as cost_cycles
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.fuse import intermediates, plan

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.balancer.cost import cycles
+from tbuda_lab.core.cost import cycles
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.netlist.schema import FusedOp, Netlist, NetOp, SubOp

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.balancer.cost.blocks import F64, Block, Count, evaluate, format_class
-from tbuda_lab.core.balancer.cost.tables import Fit, Key, Pieces, Table, load_table, published, unknown_kind
+from tbuda_lab.core.cost.blocks import F64, Block, Count, evaluate, format_class
+from tbuda_lab.core.cost.tables import Fit, Key, Pieces, Table, load_table, published, unknown_kind
 from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 
 UNARY = ("nop", "abs", "clip", "cosine", "dropout", "exp", "gelu", "gelu_derivative", "log", "lrelu", "power",

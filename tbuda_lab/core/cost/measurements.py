@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.balancer.cost.blocks import F64, Block, format_class
-from tbuda_lab.core.balancer.cost.model import KINDS, cycles
-from tbuda_lab.core.balancer.cost.tables import Key, Table
+from tbuda_lab.core.cost.blocks import F64, Block, format_class
+from tbuda_lab.core.cost.model import KINDS, cycles
+from tbuda_lab.core.cost.tables import Key, Table
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, parse_fidelity, parse_format
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from tbuda_lab.core.balancer.cost.blocks import F64
+from tbuda_lab.core.cost.blocks import F64
 
 FOLDS = 5
 _STARTS = 16

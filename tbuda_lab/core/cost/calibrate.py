@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tbuda_lab.core.balancer.cost.blocks import F64, Block
-from tbuda_lab.core.balancer.cost.fitting import cross_validate, fit_pieces, relative_errors
-from tbuda_lab.core.balancer.cost.measurements import Sheet, read_sheet
-from tbuda_lab.core.balancer.cost.tables import Fit, Key
+from tbuda_lab.core.cost.blocks import F64, Block
+from tbuda_lab.core.cost.fitting import cross_validate, fit_pieces, relative_errors
+from tbuda_lab.core.cost.measurements import Sheet, read_sheet
+from tbuda_lab.core.cost.tables import Fit, Key
 from tbuda_lab.core.errors import InputError
 
 _ELEMENTWISE = ("blocks", "tiles", "one")
