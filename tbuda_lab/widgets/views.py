@@ -18,6 +18,7 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import asking, exporting, makers, more, timekeeper, twins
 from tbuda_lab.widgets.hub import Hub, hub_of
@@ -292,6 +293,14 @@ class OverridesPanel(View):
     def to_python(self) -> str:
         """All overrides as calls of PyBuda's `config` module."""
         return self.session.to_python()
+
+    def to_json(self) -> str:
+        """All overrides as JSON, as `load` reads them."""
+        return overrides_text(self.session, "json")
+
+    def load(self, path: str | pathlib.Path) -> tuple[Override, ...]:
+        """Add the overrides of a JSON file as one undo step; returns them. Raises `InputError` for another file."""
+        return self.session.load_overrides(path)
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         return twins.overrides_html(frames)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_the_table_has_every_op_and_tells_which_was_asked_for(mlp: Session, tmp_
         kernel, limiter, what = placement.report.op_limiters[name]
         assert (int(row["cycles"]), int(row["limiter_cycles"]), row["limiter"]) == (kernel, limiter, what)
         assert row["overrides"] == ("op_size" if name == op else "")
+
+
+def test_parquet_has_the_columns_of_the_csv(mlp: Session, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+    found = parquet.read_table(mlp.export_table(tmp_path / "ops.parquet"))
+    with mlp.export_table(tmp_path / "ops.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert found.column_names == list(rows[0])
+    assert [{k: str(v) for k, v in row.items()} for row in found.select(["name", "epoch", "type"]).to_pylist()] == [
+        {k: row[k] for k in ("name", "epoch", "type")} for row in rows
+    ]
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    mlp: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(OutputError, match=r"tbuda_lab\[parquet\]"):
+        mlp.export_table(tmp_path / "ops.parquet")
+    assert not list(tmp_path.iterdir())
 
 
 def test_overrides_as_json_and_as_python(mlp: Session, tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import checked
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.frames import ops_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session.journal import override_data
 from tbuda_lab.core.session.records import records_of
-from tbuda_lab.core.wholefile import whole_text
+from tbuda_lab.core.wholefile import whole_file, whole_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -208,26 +208,50 @@ def export_overrides(session: Session, path: str | Path, *, form: str = "python"
     _write(path.with_suffix(other), texts[1])
 
 
-def export_table(session: Session, path: str | Path) -> None:
-    """Write one line per op in schedule order (CSV): its place, its candidate, kernel and limiter cycles per input and
-    what limits it, bytes of L1, and which of its properties were asked for by an override."""
+def op_columns(session: Session) -> dict[str, list[Any]]:
+    """What `export_table` writes, column by column: one row per op in schedule order."""
     result = session.compile()
     frame = ops_frame(result.lowered, result.placement, result.device)
     names = [c.removeprefix("op_") for c in frame.columns if c.startswith("op_")]
-    columns: list[list[Any]] = [
-        frame.text(f"op_{n}") if n in TEXTS else [_plain(v) for v in frame.columns[f"op_{n}"].tolist()] for n in names
-    ]
-    ops = frame.text("op_name")
+    found: dict[str, list[Any]] = {
+        n: frame.text(f"op_{n}") if n in TEXTS else frame.columns[f"op_{n}"].tolist() for n in names
+    }
     asked: dict[str, list[str]] = {}
     for record in records_of(session.overrides, result, pending=False):
         for op in record.matched:
             asked.setdefault(op, []).append(record.kind)
-    names.append("overrides")
-    columns.append([" ".join(asked.get(op, ())) for op in ops])
+    found["overrides"] = [" ".join(asked.get(op, ())) for op in found["name"]]
+    return found
+
+
+def export_table(session: Session, path: str | Path) -> None:
+    """Write one line per op in schedule order: its place, its candidate, kernel and limiter cycles per input and what
+    limits it, bytes of L1, and which of its properties were asked for by an override.
+
+    CSV, or Parquet (needs pyarrow) where the name of the file ends in `.parquet`. Raises `OutputError` without it.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        _write_parquet(session, path)
+        return
+    columns = op_columns(session)
     with whole_text(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(zip(*columns, strict=True))
+        writer.writerow(columns)
+        writer.writerows(zip(*([_plain(v) for v in c] for c in columns.values()), strict=True))
+
+
+def _write_parquet(session: Session, path: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise OutputError(
+            "Parquet needs pyarrow: pip install 'tbuda_lab[parquet]'; a name that ends in .csv needs nothing"
+        ) from None
+    table = pyarrow.table(op_columns(session))
+    with whole_file(path) as scratch:
+        parquet.write_table(table, scratch)
 
 
 def export_trace(session: Session, path: str | Path, *, batch: int = 8) -> None:
@@ -265,7 +289,8 @@ register(
 )  # fmt: skip
 register(
     Kind(
-        "table", "Table", "one line per op: place, candidate, cycles, memory (CSV)", ".ops.csv",
+        "table", "Table", "one line per op: place, candidate, cycles, memory (CSV; Parquet if it ends in .parquet)",
+        ".ops.csv",
         "session.export_table({})", export_table,
     )
 )  # fmt: skip

@@ -21,7 +21,8 @@ interface Kind {
 
 const TTI: Kind = {
   name: 'tti', title: 'TTI', suffix: '.tti', settings: [],
-  meaning: 'a compiled model to be run elsewhere'
+  meaning: 'A compiled model in one archive. They are read here (open_tti in a notebook, or a double click), not written: '
+    + 'the runtime has no compile_to_image. The netlist says all of it but the weights.'
 };
 const WAIT = 150; // ms after the last key before the words are asked for again
 
@@ -79,7 +80,7 @@ export class ExportDialog {
     }, kind.title)));
     const kind = this.kinds.find(k => k.name === name)!;
     if (kind === TTI) {
-      this.form.replaceChildren(h('p', {}, `${TTI.meaning}: the runtime does not offer it yet. Export the netlist, which says all but the weights.`));
+      this.form.replaceChildren(h('p', {}, TTI.meaning));
       this.words.replaceChildren();
       return;
     }
