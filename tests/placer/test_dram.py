@@ -14,9 +14,9 @@ from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.addresses import Addresses
 from tbuda_lab.core.placer.dram import ALGORITHMS, Request, allocate, allocate_dram, allocate_host
 from tbuda_lab.core.placer.noc import hops, sharing
-from tbuda_lab.core.placer.queues import QueuePlanner
 from tests.placer.graphs import encoder
 from tests.placer.test_place import check, placed
 
@@ -192,9 +192,9 @@ def test_a_model_is_placed_with_near_channels() -> None:
 
     def way(p: Placement) -> int:
         """Hops from the cores that use a buffer to its channel, over all queues in DRAM."""
-        planner = QueuePlanner(graph, p.models, p.ops, p.ublock_order, spec, CompileOptions(), ())
+        addresses = Addresses(graph, p.models, p.ops, graph.users(), spec, CompileOptions(), (), {})
         queues = [q for q in p.queues.values() if q.location == "dram"]
-        tables = [planner._hops(q, q.chip) for q in queues]
+        tables = [addresses.hops(q, q.chip) for q in queues]
         return sum(int(t[i, c]) for q, t in zip(queues, tables, strict=True) for i, (c, _) in enumerate(q.buffers))
 
     assert near.ops == turns.ops and 0 < way(near) < way(turns)

@@ -15,7 +15,7 @@ from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer.bounds import bounds
 from tbuda_lab.core.placer.forkjoin import Buffering, buffer
 from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.queues import QueuePlanner
+from tbuda_lab.core.placer.queues import PlannedQueues, QueuePlanner
 from tbuda_lab.core.placer.report import EpochCost, blocked_reasons, epoch_cost, report
 from tbuda_lab.core.placer.segment import Segment
 from tbuda_lab.core.placer.stages import check_reach, chips_of, pipeline_note, temporal_epochs
@@ -47,14 +47,38 @@ class Parts:
         return found
 
 
+@dataclasses.dataclass(frozen=True)
+class Before:
+    """A placement whose parts another one of the same graph may take over: its epochs, its places, its queues."""
+
+    segments: tuple[Segment, ...]
+    ops: Mapping[str, OpPlacement]
+    epochs: tuple[Epoch, ...]
+    queues: PlannedQueues
+
+
 def rectangles(
-    problem: Problem, segments: Sequence[Segment], chips: Sequence[int]
+    problem: Problem, segments: Sequence[Segment], chips: Sequence[int], before: Before | None = None
 ) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
-    """Where every op lies, and the epochs."""
+    """Where every op lies, and the epochs. before: of the same graph; what is the same there is taken over."""
     ops: dict[str, OpPlacement] = {}
     epochs: list[Epoch] = []
     temporal = temporal_epochs(chips, problem.device.arch)
+    known = {} if before is None else {id(s): i for i, s in enumerate(before.segments)}
     for index, (segment, chip) in enumerate(zip(segments, chips, strict=True)):
+        at = known.get(id(segment))
+        if before is not None and at is not None:
+            epoch = before.epochs[at]
+            kept = Epoch(index, temporal[index], chip, epoch.ops)
+            if kept == epoch:
+                ops.update((name, before.ops[name]) for name in epoch.ops)
+                epochs.append(epoch)
+                continue
+            for name in epoch.ops:
+                spot = before.ops[name]
+                ops[name] = OpPlacement(name, index, chip, spot.start, spot.size, spot.transposed, spot.row)
+            epochs.append(kept)
+            continue
         names = problem.order[segment.first : segment.last]
         for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
             candidate = problem.models[name].rows[row]
@@ -64,16 +88,32 @@ def rectangles(
     return ops, tuple(epochs)
 
 
-def place_queues(
-    problem: Problem, ops: Mapping[str, OpPlacement], overrides: Sequence[Override]
-) -> dict[str, QueuePlacement]:
-    """The queues of placed ops, with addresses. Raises `PlacementError` when they do not fit DRAM, `OverrideError` for
-    one that cannot go where asked."""
-    planner = QueuePlanner(
+def plan_queues(
+    problem: Problem, ops: Mapping[str, OpPlacement], overrides: Sequence[Override], known: PlannedQueues | None = None
+) -> QueuePlanner:
+    """What places the queues of placed ops. known: of another placement of the same graph."""
+    return QueuePlanner(
         problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides,
-        problem.preloaded,
+        problem.preloaded, known,
     )  # fmt: skip
-    return planner.run()
+
+
+def place_queues(
+    problem: Problem,
+    segments: Sequence[Segment],
+    ops: Mapping[str, OpPlacement],
+    overrides: Sequence[Override],
+    before: Before | None = None,
+) -> dict[str, QueuePlacement]:
+    """The queues of placed ops, with addresses. before: another placement of the same graph, with the same candidates
+    in the epochs that both have.
+
+    Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked."""
+    if before is None:
+        return plan_queues(problem, ops, overrides).run()
+    known = {id(s) for s in before.segments}
+    touched = [op for s in segments if id(s) not in known for op in problem.order[s.first : s.last]]
+    return plan_queues(problem, ops, overrides, before.queues).run(touched)
 
 
 def assemble(
@@ -87,12 +127,14 @@ def assemble(
     parts: Parts | None = None,
     limits: Bounds | None = None,
     queues: Mapping[str, QueuePlacement] | None = None,
+    places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None,
     check: Callable[[float, str], None] = lambda fraction, what: None,
 ) -> Placement:
     """The placement of chosen epochs.
 
     chips: of each epoch, chosen here by default. limits: bounds that hold for the problem, worked out by default.
-    queues: of `place_queues`, if they are placed already. check: called with (fraction, what is going on).
+    queues: of `place_queues`, places: of `rectangles`, if they are known already. check: called with (fraction, what is
+    going on).
 
     Raises `PlacementError` when queues do not fit DRAM or a link, `OverrideError` for one that cannot go where asked.
     """
@@ -100,9 +142,9 @@ def assemble(
     check(0.92, "placing queues")
     chips = chips_of(problem, segments) if chips is None else chips
     said = [*diagnostics, *pipeline_note(problem, segments, chips)]
-    ops, epochs = rectangles(problem, segments, chips)
+    ops, epochs = rectangles(problem, segments, chips) if places is None else places
     check_reach(problem.graph, ops, problem.device)
-    placed = place_queues(problem, ops, overrides) if queues is None else dict(queues)
+    placed = place_queues(problem, segments, ops, overrides) if queues is None else dict(queues)
     check(0.98, "reporting")
     found = [parts.of(problem, segment) for segment in segments]
     for index, part in enumerate(found):

@@ -1,12 +1,14 @@
-"""The queues of a placed graph: which there are, their blocks and their addresses (place-and-route 6.5, section 8)."""
+"""The queues of a placed graph: which there are and their blocks (place-and-route 6.5, section 8).
+
+What is planned of a node depends on the node and on the ops beside it, so that after an edit only the queues near the
+ops it moved are planned again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.parameters import preloads
@@ -14,25 +16,29 @@ from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.dram import Request, align, allocate, allocate_host
-from tbuda_lab.core.placer.noc import hops, sharing
+from tbuda_lab.core.placer.addresses import Addresses
+from tbuda_lab.core.placer.dram import align
 from tbuda_lab.core.placer.problem import inputs_on_host
 
 _SMALL_INPUT_TILES = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
-    """A queue before it has addresses."""
+class PlannedQueues:
+    """What is known of the queues of a placed graph, for placements of the same graph that differ in a few ops.
 
-    queue: QueuePlacement
-    epoch: int
+    plans: the queues of every node before they have addresses; queues: by name such a plan, and the queue with
+    addresses that was made of it; users: of the graph; stages: the chips in the order in which they begin."""
+
+    plans: Mapping[str, tuple[QueuePlacement, ...]]
+    queues: Mapping[str, tuple[QueuePlacement, QueuePlacement]]
+    users: Mapping[str, Sequence[tuple[str, int]]]
+    stages: tuple[int, ...]
 
 
 class QueuePlanner:
@@ -48,30 +54,63 @@ class QueuePlanner:
         options: CompileOptions,
         overrides: Sequence[Override],
         preloaded: dict[tuple[str, int, int], bool] | None = None,
+        known: PlannedQueues | None = None,
     ) -> None:
         """preloaded: whether a candidate preloads an operand, by (table signature, row, port), as far as it is known;
-        what is found is added."""
+        what is found is added. known: of another placement of this graph."""
         self._preloaded = {} if preloaded is None else preloaded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
-        self.device, self.options = device, options
-        self.users = graph.users()
+        self.device, self.options, self.overrides = device, options, overrides
+        self.users = graph.users() if known is None else known.users
         self.first_chip = device.chips[0]
         by_epoch = sorted({(p.epoch, p.chip) for p in placed.values()})
         self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
-        self.plans: list[_Plan] = []
-        self.overrides = [o for o in overrides if o.kind == "queue_channel"]
+        self.known = known if known is not None and known.stages == tuple(self.stage) else None
+        self.plans: dict[str, tuple[QueuePlacement, ...]] = {}
+        self._found: list[QueuePlacement] = []
 
-    def run(self) -> dict[str, QueuePlacement]:
-        for node in self.graph:
-            if node.kind is NodeKind.INPUT and self.users[node.name]:
-                self._input(node)
-            elif node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and self.users[node.name]:
-                self._parameter(node)
-            elif node.kind is NodeKind.OUTPUT:
-                self._output(node)
-            elif node.kind is NodeKind.OP:
-                self._op(node)
-        return self._addresses()
+    def run(self, touched: Collection[str] | None = None) -> dict[str, QueuePlacement]:
+        """The queues. touched: the only ops that differ from what is known in their candidate or chip, or in which of
+        their neighbours share their epoch (None: any may).
+
+        Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked.
+        """
+        self.plan(touched)
+        plans = [queue for found in self.plans.values() for queue in found]
+        known = {} if self.known is None else self.known.queues
+        found = Addresses(
+            self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, known
+        )
+        return found.of(plans)
+
+    def plan(self, touched: Collection[str] | None = None) -> None:
+        """Fills `plans`; see `run`."""
+        if self.known is None or touched is None:
+            self.plans = {node.name: self._of(node) for node in self.graph}
+            return
+        graph = self.graph
+        near = {name for op in touched for name in (op, *graph[op].sources)}
+        near |= {user for op in touched for user, _ in self.users[op] if graph[user].kind is NodeKind.OUTPUT}
+        self.plans = dict(self.known.plans)
+        self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
+
+    def planned(self, queues: Mapping[str, QueuePlacement]) -> PlannedQueues:
+        """What is known now. queues: those of `run`."""
+        made = {q.name: (q, queues[q.name]) for plans in self.plans.values() for q in plans}
+        return PlannedQueues(self.plans, made, self.users, tuple(self.stage))
+
+    def _of(self, node: Node) -> tuple[QueuePlacement, ...]:
+        """The queues that are there for a node."""
+        self._found = []
+        if node.kind is NodeKind.INPUT and self.users[node.name]:
+            self._input(node)
+        elif node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and self.users[node.name]:
+            self._parameter(node)
+        elif node.kind is NodeKind.OUTPUT:
+            self._output(node)
+        elif node.kind is NodeKind.OP:
+            self._op(node)
+        return tuple(self._found)
 
     # -- plans -----------------------------------------------------------------------------------------------
     def _readers(self, name: str) -> list[tuple[str, int]]:
@@ -119,7 +158,6 @@ class QueuePlanner:
         access: str = "queue",
         location: str = "dram",
         chip: int,
-        epoch: int = -1,
         prologue: bool = False,
         tms: tuple[TM, ...] = (),
         layout: str = "tilized",
@@ -132,29 +170,26 @@ class QueuePlanner:
         else:
             entry = t * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
         size = align(entry * entries + self.device.queue_header, self.device.dram_address_align)
-        self.plans.append(
-            _Plan(
-                QueuePlacement(
-                    name,
-                    kind,
-                    source,
-                    grid,
-                    t,
-                    mblock,
-                    ublock,
-                    order,
-                    entries,
-                    df,
-                    access,
-                    location,
-                    chip,
-                    (),
-                    size,
-                    prologue,
-                    tms,
-                    layout,
-                ),
-                epoch,
+        self._found.append(
+            QueuePlacement(
+                name,
+                kind,
+                source,
+                grid,
+                t,
+                mblock,
+                ublock,
+                order,
+                entries,
+                df,
+                access,
+                location,
+                chip,
+                (),
+                size,
+                prologue,
+                tms,
+                layout,
             )
         )
 
@@ -268,7 +303,6 @@ class QueuePlanner:
             df,
             location="host" if on_host else "dram",
             chip=spot.chip,
-            epoch=spot.epoch,
             tms=unstream_tms(profile, row),
             layout="untilized",
         )
@@ -300,8 +334,7 @@ class QueuePlanner:
                 self.options.microbatch * (1 + max(stages) - min(stages)),
                 node.df or self.options.data_format,
                 chip=self._common_chip(later),
-                epoch=spot.epoch,
-                tms=unstream_tms(profile, row),
+                    tms=unstream_tms(profile, row),
             )
         if isinstance(node.op, HwSparseMatmul):
             encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)
@@ -323,128 +356,6 @@ class QueuePlanner:
                     chip=spot.chip,
                     prologue=prologue,
                 )
-
-    # -- addresses -------------------------------------------------------------------------------------------
-    def _addresses(self) -> dict[str, QueuePlacement]:
-        fixed = self._fixed()
-        dram: list[Request] = []
-        host: list[Request] = []
-        for plan in self.plans:
-            q = plan.queue
-            chip, channel = fixed.get(q.name, (q.chip, None))
-            size = q.grid[0] * q.grid[1]
-            request = Request(q.name, chip, size, q.bytes_per_buffer, channel, plan.epoch, self._last(plan))
-            if self.device.arch == "grayskull" and q.kind == "e2e" and self.placed[q.source].chip != chip:
-                request = dataclasses.replace(request, window=True)
-            if q.location == "dram" and self.options.dram_placement_algorithm == "CLOSEST":
-                request = dataclasses.replace(request, hops=self._hops(q, chip))
-            (host if q.location == "host" else dram).append(request)
-        found = allocate(dram, self.device, self.options.dram_placement_algorithm)
-        buffers = found.buffers | allocate_host(host, self.device)
-        result: dict[str, QueuePlacement] = {}
-        for plan in self.plans:
-            q = plan.queue
-            chip = fixed.get(q.name, (q.chip, None))[0]
-            lifetime = found.lifetimes.get(q.name)
-            result[q.name] = dataclasses.replace(q, chip=chip, buffers=buffers[q.name], lifetime=lifetime)
-        return result
-
-    def _last(self, plan: _Plan) -> int:
-        """Epoch of the last reader of a queue between epochs of one chip; -1 where the queue has to stay."""
-        if plan.queue.kind != "e2e":
-            return -1
-        ends = [self.placed[r] for r, _ in self._readers(plan.queue.source)]
-        same = {e.chip for e in ends} == {self.placed[plan.queue.source].chip}
-        return max(e.epoch for e in ends) if same else -1
-
-    def _hops(self, q: QueuePlacement, chip: int) -> np.ndarray:
-        """(buffers, channels) hops from all cores on the chip that read or write each buffer."""
-        total = np.zeros((q.grid[0] * q.grid[1], self.device.dram_channels), dtype=np.int64)
-        users: list[tuple[str, str]] = []  # op, role of the operand ("elt": the whole grid)
-        if q.kind == "e2e":
-            users.append((q.source, "elt"))
-        elif q.kind == "output":
-            users.append((self.graph[q.source].inputs[0].source, "elt"))
-        if q.kind in ("sparse_tiles", "sparse_encoding"):
-            users.append((q.source, "in0"))
-        elif q.kind != "output":
-            for reader, port in self._readers(q.source):
-                profile = self.models[reader].profile
-                assert profile is not None
-                users.append((reader, profile.operands[port].role))
-        for op, role in users:
-            spot = self.placed[op]
-            if spot.chip != chip:
-                continue
-            rows, cols = spot.size[::-1] if spot.transposed else spot.size
-            # a matmul's first operand enters at the first column, its others at the last row
-            taking = {"in0": (rows, 1), "in1": (1, cols), "bias": (1, cols)}.get(role, (rows, cols))
-            cores, buffer = sharing(taking, q.grid)
-            if role in ("in1", "bias"):
-                cores[:, 0] += rows - 1
-            if spot.transposed:
-                cores = cores[:, ::-1]
-            np.add.at(total, buffer, hops(self.device, chip, cores + np.array(spot.start)))
-        return total
-
-    def _fixed(self) -> dict[str, tuple[int, int | None]]:
-        """(chip, channel) that the user chose, by queue."""
-        names = [p.queue.name for p in self.plans]
-        by_name = {p.queue.name: p.queue for p in self.plans}
-        fixed: dict[str, tuple[int, int | None]] = {}
-        wrong: list[Diagnostic] = []
-        for record in self.overrides:
-            value = record.value if isinstance(record.value, Mapping) else {}
-            channel = value.get("channel")
-            for name in record.matches(names):
-                chip = value.get("chip", by_name[name].chip)
-                if chip not in self.device.chips:
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-chip",
-                            f"{self.device.name} has no chip {chip!r}",
-                            f"chips: {', '.join(map(str, self.device.chips))}",
-                        )
-                    )
-                elif channel is not None and not (
-                    isinstance(channel, int) and 0 <= channel < self.device.dram_channels
-                ):
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-channel",
-                            f"there is no DRAM channel {channel!r}",
-                            f"channels 0 to {self.device.dram_channels - 1}",
-                        )
-                    )
-                elif self.device.arch == "grayskull" and chip != by_name[name].chip:
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-chip",
-                            f"it is read on chip {by_name[name].chip}, and a grayskull chip reads its own DRAM only",
-                            f"leave it on chip {by_name[name].chip}, or pin its readers to chip {chip}",
-                        )
-                    )
-                elif by_name[name].location == "host":
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-channel",
-                            "this queue lies in host memory",
-                            "turn input_queues_on_host or output_queues_on_host off first",
-                        )
-                    )
-                else:
-                    fixed[name] = (chip, channel)
-        if wrong:
-            raise OverrideError("queue placements that cannot be honoured", wrong)
-        return fixed
 
 
 def snap(wanted: int, extent: int) -> int:

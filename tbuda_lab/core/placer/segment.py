@@ -35,6 +35,10 @@ class Segment:
     limiter_cycles: int
 
 
+Repair = tuple[dict[int, int], "tuple[int, int, EdgeReason] | None"]
+"""Rows that replace others, none where none do; and the refusal that was met last."""
+
+
 @dataclasses.dataclass
 class _Use:
     fan_out: int = 0
@@ -45,10 +49,19 @@ class _Use:
 
 class EdgeBook:
     """Checks candidates one op after the other against those already chosen, within the limits of streams, phases and
-    DRAM buffers. `outside`: rows of ops of earlier epochs, where they are known."""
+    DRAM buffers. `outside`: rows of ops of earlier epochs, where they are known. `repairs`: what other books of the
+    same problem and epoch found out about rows that had to give way; what is found is added."""
 
-    def __init__(self, problem: Problem, first: int, last: int, outside: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        first: int,
+        last: int,
+        outside: Mapping[int, int],
+        repairs: dict[tuple[object, ...], Repair] | None = None,
+    ) -> None:
         self.problem, self.first, self.last, self.outside = problem, first, last, outside
+        self.repairs = {} if repairs is None else repairs
         self.rows: dict[int, int] = {}
         self.refusal: tuple[int, int, EdgeReason] | None = None  # (producer, consumer, reason) of the last failure
 
@@ -76,6 +89,17 @@ class EdgeBook:
     def reason(self) -> EdgeReason | None:
         """Why the last candidate was refused, if one was."""
         return None if self.refusal is None else self.refusal[2]
+
+    def seen(self, op: int) -> tuple[object, ...]:
+        """Everything that `check` of an op, or of one of its producers, sees of the rows chosen so far."""
+        facts = self.problem.facts
+        near = {op, *(p for p in facts[op].producers if p >= 0)}
+        for end in tuple(near):
+            before = [p for p in facts[end].producers if p >= 0]
+            readers = {r for at in (end, *before) for r, _ in facts[at].readers}
+            near.update(before, readers, (p for r in readers for p in facts[r].producers if p >= 0))
+        rows, outside = self.rows, self.outside
+        return (self.first, self.last, *(rows.get(at, outside.get(at, -1)) for at in sorted(near)))
 
     def joined(self, reader: int, port: int) -> bool:
         """Whether an operand of an op of this epoch comes straight from another one."""
@@ -186,10 +210,12 @@ def choose_rows(
     target: float,
     outside: Mapping[int, int],
     kernel: float = math.inf,
+    repairs: dict[tuple[object, ...], Repair] | None = None,
 ) -> tuple[dict[int, int] | None, EdgeBook]:
     """Rows for ops [first, last) with legal edges: the picked ones where they are legal, else the next best of the op,
-    else of one of its producers. None if that does not suffice; the book then tells the last refusal."""
-    book = EdgeBook(problem, first, last, outside)
+    else of one of its producers. None if that does not suffice; the book then tells the last refusal. repairs: see
+    `EdgeBook`."""
+    book = EdgeBook(problem, first, last, outside, repairs)
     crowded = book.users_ok()
     if crowded is not None and last - first > 1:
         book.refusal = (crowded, crowded, EdgeReason.USERS)
@@ -222,34 +248,49 @@ def _repair(
 ) -> bool:
     """Another row for an op whose picked one is illegal with those chosen, or rows for it and one of its producers:
     whichever takes the fewest cores."""
+
+    def rows(op: int) -> list[int]:
+        found = alternatives(problem, op, book.first, book.last, load, target, kernel)
+        return list(dict.fromkeys(_spread(found, problem.shapes(op), _ALTERNATIVES)))
+
+    options = rows(op)
+    others = {p: rows(p) for p in dict.fromkeys(problem.facts[op].producers) if p in book.rows}
+    key = (op, picked, tuple(options), tuple(map(tuple, others.values())), book.seen(op))
+    known = book.repairs.get(key)
+    if known is None:
+        known = _repaired(problem, book, op, picked, options, others), book.refusal
+        book.repairs[key] = known
+    best, book.refusal = known
+    book.rows.update(best)
+    return bool(best)
+
+
+def _repaired(
+    problem: Problem, book: EdgeBook, op: int, picked: int, options: list[int], others: Mapping[int, list[int]]
+) -> dict[int, int]:
+    """The rows that `_repair` changes, none where nothing helps. options: rows of the op; others: of its producers."""
     cores = problem.tables[op].rows["cores"]
-    options = _spread(
-        alternatives(problem, op, book.first, book.last, load, target, kernel), problem.shapes(op), _ALTERNATIVES
-    )
-    options = list(dict.fromkeys(options))
     best: dict[int, int] = {}
     extra = math.inf
     for row in options:
         if book.check(op, row):
             best, extra = {op: row}, int(cores[row]) - int(cores[picked])
             break
-    for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
+    for producer, theirs in others.items():
         if extra <= 0:
             break
-        theirs = problem.tables[producer].rows["cores"]
+        price = problem.tables[producer].rows["cores"]
         kept = book.rows[producer]
         pairs: list[tuple[int, int, list[int]]] = []  # another row of the producer, cores it takes more, rows with it
-        others = alternatives(problem, producer, book.first, book.last, load, target, kernel)
-        for other in dict.fromkeys(_spread(others, problem.shapes(producer), _ALTERNATIVES)):
-            more = int(theirs[other]) - int(theirs[kept])
+        for other in theirs:
+            more = int(price[other]) - int(price[kept])
             rows = [row for row in options if more + int(cores[row]) - int(cores[picked]) < extra]
             if other != kept and rows:
                 pairs.append((other, more, rows))
         found = _repair_two(book, op, producer, pairs, cores, int(cores[picked]), extra)
         if found is not None:
             best, extra = found
-    book.rows.update(best)
-    return bool(best)
+    return best
 
 
 def _repair_two(

@@ -11,21 +11,25 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.bandwidth import Load
-from tbuda_lab.core.balancer.types import Bounds, OpModels, OpPlacement, Placement, QueuePlacement
+from tbuda_lab.core.balancer.types import Bounds, Epoch, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer import (
+    Before,
     Outcome,
     Parts,
     Problem,
     assemble,
     pins_and_breaks,
     place_queues,
+    plan_queues,
     rectangles,
     unmatched_targets,
 )
+from tbuda_lab.core.placer.schedule import constrained
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.session.resequence import Carried, carried
 from tbuda_lab.core.session.rework import Rework
 from tbuda_lab.core.session.sharing import share_placement
 from tbuda_lab.core.session.state import frozen
@@ -44,12 +48,15 @@ class Placed:
         placement: Placement | None = None,
         parts: Parts | None = None,
         limits: Bounds | None = None,
-        base: Placement | None = None,
+        base: Placed | None = None,
     ) -> None:
+        """base: a complete placement of the same graph on the same chips, from which what is the same is taken over."""
         self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
         self.overrides, self.policy = overrides, policy
         self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
         self._queues: dict[str, QueuePlacement] | None = None
+        self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
+        self._before: Before | None = None
         self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
         self._epochs: dict[int, tuple[Load, dict[int, tuple[tuple[str, ...], str]]]] = {}
 
@@ -71,7 +78,22 @@ class Placed:
         """Where every op lies."""
         if self._placement is not None:
             return self._placement.ops
-        return rectangles(self.problem, self.segments, self.chips)[0]
+        return self._rectangles()[0]
+
+    def _rectangles(self) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
+        if self._places is None:
+            before = None if self._base is None else self._base.before()
+            self._places = rectangles(self.problem, self.segments, self.chips, before)
+        return self._places
+
+    def before(self) -> Before:
+        """What other placements may take over from this one. Raises what `placement` raises."""
+        if self._before is None:
+            placement = self.placement()
+            planner = plan_queues(self.problem, placement.ops, self.overrides)
+            planner.plan()
+            self._before = Before(self.segments, placement.ops, placement.epochs, planner.planned(placement.queues))
+        return self._before
 
     def epoch(self, index: int) -> tuple[Load, dict[int, tuple[tuple[str, ...], str]]]:
         """(load, by op over what its operands and its output move) of an epoch."""
@@ -89,7 +111,8 @@ class Placed:
         if self._placement is not None:
             return self._placement.queues
         if self._queues is None:
-            self._queues = place_queues(self.problem, self.ops(), self.overrides)
+            before = None if self._base is None else self._base.before()
+            self._queues = place_queues(self.problem, self.segments, self.ops(), self.overrides, before)
         return self._queues
 
     def placement(self) -> Placement:
@@ -105,9 +128,10 @@ class Placed:
                 parts=self._parts,
                 limits=self._limits,
                 queues=self.queues(),
+                places=self._rectangles(),
             )
-            self._queues = None
-            self._placement = placement if self._base is None else share_placement(placement, self._base)
+            self._queues = self._places = None
+            self._placement = placement if self._base is None else share_placement(placement, self._base.placement())
         return self._placement
 
 
@@ -125,6 +149,7 @@ class Placing:
         self._problem = outcome.problem
         self._whole: Placed | None = None
         self._reworked: dict[Hashable, list[Segment]] = {}
+        self._carried: tuple[tuple[str, ...], Carried] | None = None
         self._parts = Parts()
 
     def whole(self) -> Placed:
@@ -152,8 +177,12 @@ class Placing:
         """The placement with these overrides instead; None where the edit needs the whole model placed anew (it moves
         ops between chips, or an op fits nowhere near). Raises `OverrideError` for a pin that cannot be honoured."""
         whole = self.whole()
-        base = whole.problem
         unmatched_targets(self.graph, overrides)
+        order = constrained(self.graph, whole.problem.order, overrides)
+        carried_over = Carried(whole.problem, whole.segments, whole.chips)
+        if order != whole.problem.order:
+            carried_over = self._resequenced(order)
+        base, segments_now, chips_now, resorted, remade = carried_over
         pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides, base.order)
         problem = base.twin(models, pins, breaks)
         if any(e.temporal != e.index for e in self.placement.epochs) or _other_chips(base, problem):
@@ -162,7 +191,7 @@ class Placing:
         retabled = {op for op in ops if base.tables[op].signature != problem.tables[op].signature}
         changed = retabled | {
             op for op, name in enumerate(problem.order) if base.pins.get(name) != problem.pins.get(name)
-        }
+        } | resorted
         problem.refusals = {
             (a, b): said for (a, b), said in base.refusals.items() if not any(a <= op < b for op in changed)
         }
@@ -173,15 +202,16 @@ class Placing:
         chips: list[int] = []
         moved: set[int] = set()
         index = 0
-        while index < len(whole.segments):
+        while index < len(segments_now):
             if cancel is not None and cancel.is_set():
                 raise Cancelled("placing was cancelled")
-            old = [whole.segments[index]]
-            while index + len(old) < len(whole.segments) and whole.segments[index + len(old)].first in removed:
-                old.append(whole.segments[index + len(old)])
+            old = [segments_now[index]]
+            while index + len(old) < len(segments_now) and segments_now[index + len(old)].first in removed:
+                old.append(segments_now[index + len(old)])
             first, last = old[0].first, old[-1].last
             span = range(first, last)
-            touched = len(old) > 1 or any(op in changed or (op in added and op != first) for op in span)
+            touched = len(old) > 1 or index in remade
+            touched = touched or any(op in changed or (op in added and op != first) for op in span)
             if not touched and self._still_legal(problem, old[0], outside, moved):
                 parts = old
             else:
@@ -190,17 +220,26 @@ class Placing:
                 except PlacementError:
                     return None
             segments += parts
-            chips += [whole.chips[index]] * len(parts)
+            chips += [chips_now[index]] * len(parts)
             before = dict(zip(span, (r for s in old for r in s.rows), strict=True))
             for part in parts:
                 rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
                 moved |= {op for op, row in rows.items() if op in changed or row != before[op]}
                 outside.update(rows)
             index += len(old)
-        limits = self._limits(overrides)
+        limits = self._limits(overrides) if base is whole.problem else None
         return Placed(
-            problem, segments, chips, overrides, whole.policy, parts=self._parts, limits=limits, base=self.placement
+            problem, segments, chips, overrides, whole.policy, parts=self._parts, limits=limits,
+            base=whole if base is whole.problem else None,  # another order numbers the ops otherwise
         )
+
+    def _resequenced(self, order: tuple[str, ...]) -> Carried:
+        """`resequence.carried` for an order, kept for the edits that follow."""
+        if self._carried is None or self._carried[0] != order:
+            whole = self.whole()
+            self._carried = order, carried(whole.problem, whole.segments, whole.chips, order)
+            self._reworked = {}
+        return self._carried[1]
 
     def _limits(self, overrides: tuple[Override, ...]) -> Bounds | None:
         """Bounds of the whole placement: what is added to its overrides only takes candidates away, and no placement
@@ -229,6 +268,7 @@ class Placing:
         first, last = old[0].first, old[-1].last
         span = range(first, last)
         key = (
+            problem.order[first:last],
             first,
             last,
             len(old),

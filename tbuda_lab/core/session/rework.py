@@ -18,7 +18,7 @@ from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.grid import CoreGrid, Spot
 from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
 from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment, choose_rows, measure, place_rows, polish
+from tbuda_lab.core.placer.segment import Repair, Segment, choose_rows, measure, place_rows, polish
 
 _STEP = 1.12
 _TRIES = 6
@@ -41,6 +41,7 @@ class Rework:
     ) -> None:
         self.problem, self.old, self.changed, self.retabled = problem, old, changed, retabled
         self.outside = dict(outside)
+        self.repairs: dict[tuple[object, ...], Repair] = {}
         self.row = {op: r for s in old for op, r in zip(range(s.first, s.last), s.rows, strict=True)}
         self.spot = {op: p for s in old for op, p in zip(range(s.first, s.last), s.spots, strict=True)}
         self.load = max(measure(problem, s.first, s.last, self._known(s))[2].dram_cores for s in old)
@@ -161,7 +162,9 @@ class Rework:
     def _made(self, first: int, last: int, rows: Mapping[int, int], target: float) -> Segment | None:
         """An epoch of these rows, every op that keeps its row in its place where that works out. Edges that do not go
         together get other rows within the target."""
-        chosen, _ = choose_rows(self.problem, first, last, rows, self.load, target, self.outside)
+        chosen, _ = choose_rows(
+            self.problem, first, last, rows, self.load, target, self.outside, repairs=self.repairs
+        )
         if chosen is None:
             return None
         spots = self._spots(first, last, chosen)
@@ -297,7 +300,9 @@ class Rework:
             if sum(int(front[0][i]) for front, i in zip(fronts, at, strict=True)) <= problem.cores:
                 tries += 1
                 picked = {op: int(fronts[op - first][2][i]) for op, i in zip(range(first, last), at, strict=True)}
-                rows, _ = choose_rows(problem, first, last, picked, self.load, max(target, low), self.outside)
+                rows, _ = choose_rows(
+                    problem, first, last, picked, self.load, max(target, low), self.outside, repairs=self.repairs
+                )
                 segment = place_rows(problem, first, last, rows) if rows is not None else None
                 if segment is not None:
                     return segment

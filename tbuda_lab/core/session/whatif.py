@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 
 import numpy as np
 
@@ -55,24 +56,16 @@ class WhatIf:
 def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> WhatIf:
     """What changes from one placement to the other. queues: place them as well; raises what placing them raises."""
     use = [_dram(placed) for placed in (before, after)] if queues else []
-    was, now = before.ops(), after.ops()
-    same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
-    displaced = tuple(
-        Displaced(name, was[name], spot)
-        for name, spot in now.items()
-        if name in was
-        and (was[name].start, was[name].size, was[name].transposed, was[name].chip, was[name].epoch)
-        != (spot.start, spot.size, spot.transposed, spot.chip, same.get(spot.epoch, -1))
-    )
-    old, new = _costs(before), _costs(after)
-    kept = old.keys() & new.keys()
-    differ_old = sum(cost for key, cost in old.items() if key not in kept)
-    differ_new = sum(cost for key, cost in new.items() if key not in kept)
+    kept = {id(s) for s in before.segments} & {id(s) for s in after.segments}
+    old, new = _costs(before, kept), _costs(after, kept)
+    same = old.keys() & new.keys()
+    differ_old = sum(cost for key, cost in old.items() if key not in same)
+    differ_new = sum(cost for key, cost in new.items() if key not in same)
     return WhatIf(
         (differ_old, differ_new),
         (sum(before.limiter_cycles), sum(after.limiter_cycles)),
         (sum(before.kernel_cycles), sum(after.kernel_cycles)),
-        displaced,
+        _displaced(before, after),
         (len(before.segments), len(after.segments)),
         SWITCH_CYCLES / before.problem.options.microbatch,
         *((pair[0], pair[1]) for pair in zip(*use, strict=True)),
@@ -103,10 +96,28 @@ def _dram(placed: Placed) -> tuple[int, int, float]:
     return placed.dram_use
 
 
-def _costs(placed: Placed) -> dict[tuple[object, ...], int]:
-    """Limiter cycles by what an epoch is made of."""
+def _displaced(before: Placed, after: Placed) -> tuple[Displaced, ...]:
+    """Ops with another place, size or epoch, in schedule order."""
+    was, now = before.ops(), after.ops()
+    same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
+    found: list[Displaced] = []
+    for name, spot in now.items():
+        old = was.get(name)
+        if old is None or (old is spot and same.get(spot.epoch) == spot.epoch):
+            continue
+        if (old.start, old.size, old.transposed, old.chip, old.epoch) != (
+            spot.start, spot.size, spot.transposed, spot.chip, same.get(spot.epoch, -1),
+        ):  # fmt: skip
+            found.append(Displaced(name, old, spot))
+    return tuple(found)
+
+
+def _costs(placed: Placed, kept: Container[int]) -> dict[tuple[object, ...], int]:
+    """Limiter cycles of the epochs whose ids are not in `kept`, by what each is made of."""
     found: dict[tuple[object, ...], int] = {}
     for segment in placed.segments:
+        if id(segment) in kept:
+            continue
         ops = range(segment.first, segment.last)
         tables = tuple(placed.problem.tables[op].signature for op in ops)
         spots = tuple(tuple(np.asarray(s).tolist()) for s in segment.spots)

@@ -1,0 +1,113 @@
+"""Rows that have to give way to legal edges: what is passed over on the way would not have helped."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.edges import EdgeReason, pipe, stream_verdict
+from tbuda_lab.core.balancer.walks import Walks
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.schedule import schedule
+from tbuda_lab.core.placer.segment import _ALTERNATIVES, EdgeBook, _spread, alternatives, choose_rows
+from tests.placer.graphs import convolutions, encoder
+
+GRAPHS = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}
+
+
+def problem_of(name: str) -> Problem:
+    graph, device, options = GRAPHS[name](), load_device("wormhole_b0"), CompileOptions()
+    order = schedule(graph, options.scheduler_policy)
+    return Problem(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
+
+
+def try_all(problem: Problem, book: EdgeBook, op: int, picked: int, load: int, target: float) -> bool:
+    """Every row of the op, then every pair with a row of one of its producers, one after the other."""
+
+    def rows(op: int) -> list[int]:
+        found = alternatives(problem, op, book.first, book.last, load, target)
+        return list(dict.fromkeys(_spread(found, problem.shapes(op), _ALTERNATIVES)))
+
+    def cores(op: int, row: int) -> int:
+        return int(problem.tables[op].rows["cores"][row])
+
+    best: dict[int, int] = {}
+    extra = math.inf
+    for row in rows(op):
+        if book.check(op, row):
+            best, extra = {op: row}, cores(op, row) - cores(op, picked)
+            break
+    for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
+        kept = book.rows.pop(producer)
+        for other in rows(producer):
+            more = cores(producer, other) - cores(producer, kept)
+            wanted = [r for r in rows(op) if more + cores(op, r) - cores(op, picked) < extra]
+            if extra <= 0 or other == kept or not wanted or not book.check(producer, other):
+                continue
+            book.rows[producer] = other
+            for row in wanted:
+                if book.check(op, row):
+                    best, extra = {producer: other, op: row}, more + cores(op, row) - cores(op, picked)
+                    break
+            del book.rows[producer]
+        book.rows[producer] = kept
+    book.rows.update(best)
+    return bool(best)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_repair_is_that_of_trying_every_pair(name: str) -> None:
+    """Random rows of random runs of ops, with one memory of repairs for all runs; the last refusal counts too."""
+    problem, rng = problem_of(name), np.random.default_rng(3)
+    outcomes, changed = set(), 0
+    kept: dict = {}
+    for _ in range(12):
+        first = int(rng.integers(0, len(problem.order) - 2))
+        last = min(len(problem.order), first + int(rng.integers(2, 9)))
+        picked = {op: int(rng.choice(problem.legal[problem.tables[op].signature])) for op in range(first, last)}
+        target = float(rng.choice([3e4, 1e6]))
+        plain = EdgeBook(problem, first, last, {})
+        if plain.users_ok() is not None:
+            continue
+        wanted: dict[int, int] | None = plain.rows
+        for op in range(first, last):
+            if plain.check(op, picked[op]):
+                plain.rows[op] = picked[op]
+            elif not try_all(problem, plain, op, picked[op], 0, target):
+                wanted = None
+                break
+        for _ in range(2):  # the second time from memory
+            got, book = choose_rows(problem, first, last, picked, 0, target, {}, repairs=kept)
+            assert got == wanted and book.refusal == plain.refusal
+        outcomes.add(wanted is None)
+        changed += wanted is not None and wanted != picked
+    assert kept and (changed or outcomes == {True, False})
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_walks_that_are_kept_change_no_edge(name: str) -> None:
+    problem, rng, walks = problem_of(name), np.random.default_rng(5), Walks()
+    seen = set()
+    for op, fact in enumerate(problem.facts):
+        for port, producer in enumerate(fact.producers):
+            if producer < 0:
+                continue
+            ends = problem.tables[producer], problem.tables[op]
+            some = [rng.choice(problem.legal[t.signature], 3) for t in ends]
+            for a in some[0]:
+                for b in some[1]:
+                    p, c = ends[0].rows[a], ends[1].rows[b]
+                    queue = stream_verdict(problem.profiles[producer], p, problem.profiles[op], port, c)
+                    asked = (
+                        problem.profiles[producer], p, problem.orders[problem.order[producer]],
+                        problem.profiles[op], port, c, problem.read_orders[fact.name],
+                    )  # fmt: skip
+                    kept = pipe(*asked, from_queue=queue is not EdgeReason.LEGAL, walks=walks)
+                    assert kept == pipe(*asked, from_queue=queue is not EdgeReason.LEGAL)
+                    seen.add(kept.reason)
+    assert EdgeReason.LEGAL in seen
