@@ -229,7 +229,7 @@ class _Mender:
             value = {"dest": (name,), "port": action.port}
             edits = (Override("insert_queue", source, value, "placer"),)
             try:
-                problem = _regraphed(problem, _edited(problem, edits))
+                problem = regraphed(problem, edited(problem, edits))
             except OverrideError:  # no queue can stand there
                 return None
         elif action.kind == "nop":
@@ -258,7 +258,7 @@ class _Mender:
     def _with_nop(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
         """The problem with a nop before an op of the epoch."""
         source, name = (problem.order[segment.first + op] for op in (producer, reader))
-        graph = _edited(problem, (_nop(source, name),))
+        graph = edited(problem, (_nop(source, name),))
         added = [n for n in graph.nodes if n not in problem.graph]
         users = graph.users()
         models = dict(problem.models)
@@ -317,11 +317,11 @@ def _nop(source: str, name: str) -> Override:
     return Override("insert_nop", source, value, "placer")
 
 
-def _edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
+def edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
     return edit(problem.graph, problem.device, problem.options, edits).graph
 
 
-def _regraphed(problem: Problem, graph: Graph) -> Problem:
+def regraphed(problem: Problem, graph: Graph) -> Problem:
     """The same ops, some operands now through queues."""
     made = copy.copy(problem)
     made.graph = graph

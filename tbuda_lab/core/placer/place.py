@@ -15,6 +15,7 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions, Override, broken
 from tbuda_lab.core.placer.assemble import assemble, rectangles
+from tbuda_lab.core.placer.join import join
 from tbuda_lab.core.placer.mend import mend
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.policies.swaps import improve
@@ -74,8 +75,9 @@ def place_and_mend(
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
 ) -> Outcome:
-    """`place`, with nops and queues inserted where an op would fit no epoch, and where an epoch would not flow (see
-    `mend`; `enable_fork_join_buffering` False leaves that out). Each is told by a note of the placement.
+    """`place`, with nops and queues inserted where an op would fit no epoch, where a refused edge keeps epochs apart
+    (see `join`), and where an epoch would not flow (see `mend`); `enable_fork_join_buffering` False leaves the last two
+    out. Each is told by a note of the placement.
 
     Raises what `place` raises.
     """
@@ -109,6 +111,10 @@ def place_and_mend(
         models = op_models(graph, device, options, overrides)
         problem, segments, name, found = _choose(graph, models, device, options, pinned, check)
     if options.enable_fork_join_buffering:
+        if name != "SingleOpPerEpoch":
+            joined = join(problem, segments, lambda fraction: check(0.88, "joining epochs"))
+            problem, segments = joined.problem, list(joined.segments)
+            edits, said = (*edits, *joined.edits), [*said, *joined.notes]
         mended = mend(problem, segments, tuple(overrides), lambda fraction: check(0.9, "mending epochs"))
         problem, segments = mended.problem, list(mended.segments)
         edits, said = (*edits, *mended.edits), [*said, *mended.notes]
