@@ -7,6 +7,7 @@ import { LateView } from './late.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { OverridesPanel } from './overrides.js';
+import { onPreferences } from './preferences.js';
 import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
@@ -25,6 +26,8 @@ export class Tabs implements View {
   private readonly bar = h('div', { class: 'tb-tabs', role: 'tablist' });
   private readonly buttons = new Map<string, HTMLButtonElement>();
   private readonly panels = new Map<string, View>();
+  private readonly stops: (() => void)[] = [];
+  private front = '';
 
   constructor(views: [string, string, View][]) {
     this.element = h('div', { class: 'tb-tabbed' }, this.bar);
@@ -34,13 +37,27 @@ export class Tabs implements View {
       }, label);
       this.buttons.set(id, button);
       this.panels.set(id, view);
-      this.bar.append(button);
+      this.bar.after(button); // a list of tabs holds nothing else
       this.element.append(view.element);
     }
     this.show(views[0]![0]);
   }
 
+  /** A button that opens the view in front in a tab of JupyterLab; the extension hears it, and says by its settings that
+   *  it is there. */
+  detachable(): void {
+    const button = h('button', {
+      type: 'button', class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'open this view in a tab',
+      onclick: () => button.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: this.front === 'ops' ? 'table' : this.front }))
+    }, '⧉');
+    const offer = () => (button.hidden = !document.body.dataset['tbPreferences']);
+    offer();
+    this.stops.push(onPreferences(offer));
+    this.bar.append(button);
+  }
+
   show(id: string): void {
+    this.front = id;
     for (const [key, view] of this.panels) {
       view.element.hidden = key !== id;
       this.buttons.get(key)!.setAttribute('aria-selected', String(key === id));
@@ -64,6 +81,7 @@ export class Tabs implements View {
   }
 
   dispose(): void {
+    this.stops.forEach(stop => stop());
     this.panels.forEach(view => view.dispose());
   }
 }
@@ -89,6 +107,7 @@ export class BringUp implements View {
       ['memory', 'Memory', new LateView(store, 'memory')], ['diff', 'Diff', new LateView(store, 'diff')], ['passes', 'Passes', new LateView(store, 'passes')],
       ['plots', 'Plots', new LateView(store, 'plots')], ['cluster', 'Cluster', new LateView(store, 'cluster')], ['problems', 'Problems', problems]
     ]);
+    tabs.detachable();
     show = (id, count) => tabs.badge(id, count);
     badges.forEach((count, id) => show(id, count));
     const cluster = () => tabs.offer('cluster', ((store.frames.get('ops')?.meta['chips'] as number[] | undefined)?.length ?? 1) > 1);

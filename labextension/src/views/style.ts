@@ -151,12 +151,13 @@ export const style = `
 .tb-entry dt { color: var(--tb-muted); }
 .tb-entry dd { overflow-wrap: anywhere; }
 
-.tb-tabbed { display: flex; flex-direction: column; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; min-width: 0; overflow: hidden; }
+.tb-tabbed { position: relative; display: flex; flex-direction: column; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; min-width: 0; overflow: hidden; }
 .tb-tabs { display: flex; border-bottom: 1px solid var(--tb-line); padding: 0 6px; flex: none; }
 .tb-tabs button { padding: 7px 12px; color: var(--tb-muted); border-bottom: 2px solid transparent; }
 .tb-tabs button[aria-selected=true] { color: var(--tb-text); font-weight: 600; border-bottom-color: var(--tb-accent); }
 .tb-badge { margin-left: 6px; padding: 0 6px; border-radius: 9px; background: var(--tb-line); font-size: 10.5px; font-weight: 600; color: var(--tb-text); }
 .tb-tabbed > .tb-view { border: 0; border-radius: 0; flex: 1 1 0; min-height: 0; display: flex; flex-direction: column; }
+.tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); }
 .tb-ops { display: flex; flex-direction: column; }
 .tb-ops .tb-bar { border-bottom: 0; }
 .tb-table { flex: 1 1 0; min-height: 0; overflow: auto; position: relative; font-variant-numeric: tabular-nums; border-top: 1px solid var(--tb-line); }
