@@ -34,11 +34,11 @@ export class EditBar {
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays in the grid
         onclick: () => store.ask({ type: what })
       }, sign);
-    const state = edits.busy ? 'working' : edits.stale ? 'stale' : '';
+    const state = edits.shown ? 'preview' : edits.busy ? 'working' : edits.stale ? 'stale' : '';
     this.element.replaceChildren(
       state ? h('span', {
         class: 'tb-stale-chip', 'data-tb-stale': state,
-        title: state === 'stale' ? 'There are edits that are not compiled: press Run' : 'The last good placement stays until the new one is there'
+        title: edits.shown ? `Shown, not made: ${edits.shown}` : state === 'stale' ? 'There are edits that are not compiled: press Run' : 'The last good placement stays until the new one is there'
       }, state) : '',
       step('undo', '↶', edits.undo, 'Ctrl+Z'), step('redo', '↷', edits.redo, 'Ctrl+Shift+Z'));
   }
@@ -51,6 +51,6 @@ export function undoKey(event: KeyboardEvent, store: Store): boolean {
   if (key !== 'z' && key !== 'y') return false;
   event.preventDefault();
   event.stopPropagation();
-  if (!store.edits.busy) store.ask({ type: key === 'y' || event.shiftKey ? 'redo' : 'undo' });
+  store.ask({ type: key === 'y' || event.shiftKey ? 'redo' : 'undo' }); // the kernel takes one after the other
   return true;
 }

@@ -30,8 +30,8 @@ export class Metrics {
       const ops = new Ops(frame);
       const busy = frame.column('epoch_busy');
       const mean = ops.slowest.reduce((n, c, e) => n + c * busy[e]!, 0) / Math.max(1, ops.slowest.reduce((n, c) => n + c, 0));
-      add('ops', grouped(ops.count), 'ops', 'ops on the grid');
-      add('epochs', String(ops.epochs), 'epochs', 'netlist graphs, one after the other on a chip');
+      add('ops', grouped(ops.count), ops.count === 1 ? 'op' : 'ops', 'ops on the grid');
+      add('epochs', String(ops.epochs), ops.epochs === 1 ? 'epoch' : 'epochs', 'netlist graphs, one after the other on a chip');
       const moved = Number(frame.meta['total_limiter_cycles'] ?? ops.total);
       add('cycles', shortTime(ops.total, ops.clock), inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'kernel cycles / input',
         `${longTime(ops.total, ops.clock)} per input: the slowest kernel of every epoch, estimated`);

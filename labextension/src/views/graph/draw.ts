@@ -236,7 +236,7 @@ function closed(
   const { colours } = look;
   const chosen = [...look.selected].filter(n => scene.standIn(n) === scene.itemOfGroup[ref]).length;
   const found = look.matches ? [...look.matches].filter(n => scene.standIn(n) === scene.itemOfGroup[ref]).length : 1;
-  ctx.globalAlpha = found ? 1 : 0.3;
+  ctx.globalAlpha = found ? 1 : 0.45;
   ctx.lineWidth = hair;
   ctx.strokeStyle = colours.groupEdge;
   ctx.fillStyle = colours.surface;
@@ -276,7 +276,7 @@ function node(
   const { colours } = look;
   const paint = look.paint(ref);
   const pill = scene.kinds[ref] !== NODE_KIND_OP;
-  ctx.globalAlpha = look.matches && !look.matches.has(ref) ? 0.25 : 1;
+  ctx.globalAlpha = look.matches && !look.matches.has(ref) ? 0.45 : 1;
   const radius = pill ? h / 2 : 5;
   if (look.selected.has(ref)) {
     ctx.fillStyle = colours.accent;

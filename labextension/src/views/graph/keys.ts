@@ -48,7 +48,7 @@ export class GraphKeys {
     const has = (field: string): boolean => store.edits?.overrides.some(o => o.target === op && o.field === field && o.state !== 'off') ?? false;
     const ask = (message: Record<string, unknown>): void => edit(() => store.ask({ type: 'edit', op, ...message }));
     const step = (what: string): void => {
-      if (store.edits && !store.edits.busy) store.ask({ type: what });
+      if (store.edits && (what !== 'recompile' || !store.edits.busy)) store.ask({ type: what }); // undo and redo queue up
     };
     const go = (by: number): void => store.stepEpoch(by);
     const actions: Record<string, () => void> = {

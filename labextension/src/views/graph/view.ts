@@ -96,12 +96,12 @@ export class GraphView {
       h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
     this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': 'Graph' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.search, this.found,
-        h('span', { class: 'tb-spring' }),
+        h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
         button('graph-expand', '⊞', 'Open all groups', () => this.openAll()),
         button('graph-collapse', '⊟', 'Close all groups', () => this.closeAll()),
         button('graph-out', '−', 'Zoom out', () => this.zoom(1 / 1.3)),
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
-        button('graph-fit', 'Fit', 'Fit the graph into the view', () => this.fit())),
+        button('graph-fit', 'Fit', 'Fit the graph into the view', () => this.fit()))),
       this.stage, this.legend);
     this.menu = new NodeMenu(store, this.element, event => this.edge(event));
     this.listen();

@@ -49,6 +49,13 @@ export function paintOf(ops: Ops, op: number, by: ColourBy, dark: boolean): Pain
 
 let serial = 0;
 
+/** How much larger than usual letters are written so that they are read on a grid drawn at this size. */
+export function letterSize(ops: Ops, cell: number, width: number, height: number): number {
+  const tall = new Rows(ops.physical, ops.harvested).height + RULER_Y + 6;
+  const scale = Math.min(width / (RULER_X + ops.cols * cell + 6), height / tall);
+  return scale > 0 ? Math.max(1, Math.min(1.45, 1 / scale)) : 1;
+}
+
 /** Width of a core so that the grid fills a room of that width and height. */
 export function cellWidth(ops: Ops, width: number, height: number): number {
   if (!width || !height) return CELL_W;
@@ -56,7 +63,9 @@ export function cellWidth(ops: Ops, width: number, height: number): number {
   return Math.round(Math.max(58, Math.min(150, ((width / height) * tall - RULER_X - 6) / ops.cols)));
 }
 
-export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false): SVGSVGElement {
+export function drawEpoch(
+  ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false, letter = 1
+): SVGSVGElement {
   const rows = new Rows(ops.physical, ops.harvested);
   const [w, hgt] = [ops.cols * cell, rows.height];
   const hatch = `tb-hatch-${++serial}`;
@@ -64,6 +73,7 @@ export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, 
     class: 'tb-cores', viewBox: `0 0 ${RULER_X + w + 6} ${RULER_Y + hgt + 6}`, role: 'group',
     'aria-label': `Core grid of epoch ${epoch}: ${ops.rows} rows by ${ops.cols} columns`
   });
+  root.style.setProperty('--tb-letter', String(letter));
   root.append(
     svg('defs', {},
       svg('pattern', { id: hatch, width: 7, height: 7, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
@@ -84,7 +94,7 @@ export function drawEpoch(ops: Ops, epoch: number, by: ColourBy, dark: boolean, 
   const absent = drawAbsent(ops, rows.top, cell, CELL_H);
   if (absent) plane.append(absent);
   const tiles = svg('g', { class: 'tb-tiles', role: 'listbox', 'aria-label': 'Ops', 'aria-multiselectable': 'true' });
-  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full));
+  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full, letter));
   plane.append(tiles, ...drawShared(ops, epoch, rows.top, cell, CELL_H));
   for (const { y, row } of rows.strips) {
     plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
@@ -98,7 +108,7 @@ function roundRect(x: number, y: number, w: number, h: number, r: number): strin
   return `M${x + r} ${y}h${w - 2 * r}a${r} ${r} 0 0 1 ${r} ${r}v${h - 2 * r}a${r} ${r} 0 0 1 ${-r} ${r}h${2 * r - w}a${r} ${r} 0 0 1 ${-r} ${-r}v${2 * r - h}a${r} ${r} 0 0 1 ${r} ${-r}z`;
 }
 
-function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full: boolean): SVGGElement {
+function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full: boolean, letter: number): SVGGElement {
   const [row, col, high, wide] = [ops.get('row', op), ops.get('col', op), ops.get('rows', op), ops.get('cols', op)];
   const [y0, h0] = rows.span(row, high);
   const [x, y, w, hgt] = [col * cell + 1.5, y0 + 1.5, wide * cell - 3, h0 - 3];
@@ -114,20 +124,38 @@ function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full
   for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * cell} ${y + 4}V${y + hgt - 4}`);
   for (let r = 1; r < high; r++) inner.push(`M${x + 4} ${rows.top[row + r]!}H${x + w - 4}`);
   if (inner.length) group.append(svg('path', { class: 'tb-seams', d: inner.join(''), stroke: paint.edge }));
-  words(group, ops, op, rows, [x, y, w, hgt], limits, full);
+  words(group, ops, op, rows, [x, y, w, hgt], limits, full, letter);
   return group;
 }
 
-/** Name, type and cycles, as much as fits, kept off harvested strips. */
+/** Name, type and cycles, as much as fits, kept off harvested strips; smaller than asked where a name needs it. */
 function words(
-  group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean, full: boolean
+  group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean, full: boolean,
+  most: number
 ): void {
-  const room = Math.floor((w - 6) / 6.6);
+  let [letter, lines] = [most, linesFor(ops, op, w, hgt, limits, full, most)];
+  for (const less of [(1 + most) / 2, 1]) {
+    if (less < letter && lines.some(([line]) => line.includes('…'))) [letter, lines] = [less, linesFor(ops, op, w, hgt, limits, full, less)];
+  }
+  if (letter !== most) group.style.setProperty('--tb-letter', String(letter));
+  const step = 13 * letter;
+  const tall = lines.length * step;
+  let top = y + (hgt - tall) / 2;
+  for (const strip of rows.strips) {
+    if (top < strip.y + STRIP && top + tall > strip.y) top = strip.y - y > tall ? strip.y - tall - 3 : strip.y + STRIP + 2;
+  }
+  lines.forEach(([line, kind], k) =>
+    group.append(svg('text', { class: kind, x: x + w / 2, y: top + 10 * letter + k * step, 'text-anchor': 'middle' }, line)));
+}
+
+/** The lines of a tile with their classes, at a size of letters. */
+function linesFor(ops: Ops, op: number, w: number, hgt: number, limits: boolean, full: boolean, letter: number): [string, string][] {
+  const room = Math.floor((w - 6) / (6.9 * letter));
   const label = fitting(ops.name[op]!, room);
   const cycles = `${limits ? '▲ ' : ''}${shortTime(ops.get('cycles', op), ops.clock)}`;
   const lines: [string, string][] = [];
   if (full) {
-    wrapped(ops.name[op]!, room, Math.max(1, Math.floor((hgt - 22) / 13))).forEach(line => lines.push([line, 'tb-name']));
+    wrapped(ops.name[op]!, room, Math.max(1, Math.floor((hgt - 22) / (13 * letter)))).forEach(line => lines.push([line, 'tb-name']));
   } else if (label.length <= room || hgt < 80) {
     lines.push([elide(label, room), 'tb-name']);
   } else {
@@ -136,13 +164,7 @@ function words(
   }
   if (!full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
   lines.push([cycles, limits ? 'tb-sub tb-hot' : 'tb-sub']);
-  const tall = lines.length * 13;
-  let top = y + (hgt - tall) / 2;
-  for (const strip of rows.strips) {
-    if (top < strip.y + STRIP && top + tall > strip.y) top = strip.y - y > tall ? strip.y - tall - 3 : strip.y + STRIP + 2;
-  }
-  lines.forEach(([line, kind], k) =>
-    group.append(svg('text', { class: kind, x: x + w / 2, y: top + 10 + k * 13, 'text-anchor': 'middle' }, line)));
+  return lines;
 }
 
 /** A whole name in lines of `room` letters, cut after dots and underscores where there are any; the last line is elided. */
