@@ -45,6 +45,8 @@ export const style = `
 .tb-bar { display: flex; align-items: center; gap: 8px; padding: 6px 10px; min-height: 40px; border-bottom: 1px solid var(--tb-line); flex: none; flex-wrap: wrap; }
 .tb-bar h3 { font-size: 12.5px; font-weight: 650; white-space: nowrap; }
 .tb-spring { flex: 1 1 0; }
+.tb-tools { display: flex; gap: 8px; margin-left: auto; }
+.tb-graph > .tb-bar .tb-search { flex: 1 1 80px; max-width: 150px; }
 .tb-button { border: 1px solid var(--tb-line) !important; border-radius: 6px; min-width: 26px; height: 26px; padding: 0 8px !important; background: var(--tb-surface) !important; color: var(--tb-text); line-height: 1; }
 .tb-button:hover:enabled { background: var(--tb-hover) !important; border-color: var(--tb-strong) !important; }
 .tb-segmented { display: inline-flex; border: 1px solid var(--tb-line); border-radius: 6px; overflow: hidden; flex: none; }
@@ -52,7 +54,7 @@ export const style = `
 .tb-segmented button:last-child { border-right: 0; }
 .tb-segmented button:hover:enabled { background: var(--tb-hover); }
 .tb-segmented button[aria-pressed=true] { background: var(--tb-accent-soft); color: var(--tb-text); font-weight: 600; }
-.tb-search { height: 26px; flex: 0 1 150px; width: 150px; min-width: 80px; border: 1px solid var(--tb-line); border-radius: 6px; padding: 0 8px; background: var(--tb-surface); }
+.tb-search { height: 26px; width: 150px; min-width: 80px; border: 1px solid var(--tb-line); border-radius: 6px; padding: 0 8px; background: var(--tb-surface); }
 .tb-search::placeholder { color: var(--tb-muted); opacity: 1; }
 .tb-found { color: var(--tb-muted); white-space: nowrap; font-size: 11.5px; }
 .tb-check { display: inline-flex; align-items: center; gap: 5px; color: var(--tb-muted); white-space: nowrap; }
@@ -83,7 +85,9 @@ export const style = `
 .tb-message:empty { display: none; }
 .tb-message { flex: 1 1 120px; color: var(--tb-muted); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .tb-stages[data-tb-state=failed] .tb-message { color: var(--tb-bad); white-space: normal; }
-.tb-device { margin-left: auto; font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--tb-muted); }
+.tb-run-line { flex: 1 1 auto; min-width: 0; display: flex; align-items: center; justify-content: flex-end; gap: 12px; flex-wrap: wrap; }
+.tb-run-line .tb-message { flex: 1 1 60px; }
+.tb-device { font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--tb-muted); }
 .tb-progress { position: absolute; left: 0; right: 0; bottom: -7px; height: 3px; border-radius: 2px; background: var(--tb-line); overflow: hidden; }
 .tb-progress i { display: block; height: 100%; background: var(--tb-accent); transition: width .2s; }
 .tb-metrics { display: flex; flex-wrap: wrap; gap: 8px; }
@@ -153,11 +157,11 @@ export const style = `
 
 .tb-tabbed { position: relative; display: flex; flex-direction: column; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; min-width: 0; overflow: hidden; }
 .tb-tabs { display: flex; border-bottom: 1px solid var(--tb-line); padding: 0 6px; flex: none; }
+.tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); }
 .tb-tabs button { padding: 7px 12px; color: var(--tb-muted); border-bottom: 2px solid transparent; }
 .tb-tabs button[aria-selected=true] { color: var(--tb-text); font-weight: 600; border-bottom-color: var(--tb-accent); }
 .tb-badge { margin-left: 6px; padding: 0 6px; border-radius: 9px; background: var(--tb-line); font-size: 10.5px; font-weight: 600; color: var(--tb-text); }
 .tb-tabbed > .tb-view { border: 0; border-radius: 0; flex: 1 1 0; min-height: 0; display: flex; flex-direction: column; }
-.tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); }
 .tb-ops { display: flex; flex-direction: column; }
 .tb-ops .tb-bar { border-bottom: 0; }
 .tb-table { flex: 1 1 0; min-height: 0; overflow: auto; position: relative; font-variant-numeric: tabular-nums; border-top: 1px solid var(--tb-line); }
