@@ -34,9 +34,12 @@ _FPU = _PRODUCTS | {"add", "subtract", "reduce"}
 
 # Significand bits (the leading one included) that the passes of a fidelity multiply: (source A, source B), 0 = all.
 # One pass covers 5 bits of A and 7 of B; a second one adds the rest of A (of B in HiFi2_B), a third the rest of the
-# other one; only the product of both rests is missing from HiFi3, at most 2**-11 of a product: it is taken away where
-# the output is Float32, which alone can show it (`Numerics.missed`).
+# other one; only the product of both rests is missing from HiFi3: less than 2**-10 of a product, nothing where A has no
+# more than 5 bits or B no more than 7 (Bfp8). Taking it away makes a matmul twice as long. It is done where accumulator
+# and output hold `_SHOWN` significand bits or more (Float32, Float16: a third of the stored values change). Of a
+# Float16_b matmul of normal random numbers it would change a twentieth of the stored values, and is left out.
 _THREE_PASSES = (5, 7)
+_SHOWN = 11
 _COVERED = {"LoFi": (5, 7), "HiFi2": (0, 7), "HiFi2_A": (0, 7), "HiFi2_B": (5, 0)}
 
 
@@ -90,14 +93,27 @@ class Numerics:
 
     def missed(self, op: NetOp) -> tuple[Convert, Convert] | None:
         """From both operands of a product to the parts whose product the three passes of HiFi3 do not compute; None
-        where nothing is missed, or too little to be seen in the output."""
-        if not self.device or op.math_fidelity != "HiFi3" or op.out_df is not DataFormat.Float32:
+        where nothing is missed, or the result is kept in too few bits (`_SHOWN`)."""
+        if not self.device or op.math_fidelity != "HiFi3" or op.type not in _PRODUCTS or "identity" in op.attributes:
             return None
-        if op.type not in _PRODUCTS or "identity" in op.attributes or any(i.df.is_integer for i in op.inputs[:2]):
+        if any(df.mantissa_bits < _SHOWN for df in (op.out_df, op.acc_df) if df is not None):
             return None
         bits = _THREE_PASSES if op.type == "multiply" else _THREE_PASSES[::-1]
+        held = [port.df.mantissa_bits for port in op.inputs[:2] if not port.df.is_integer]
+        if len(held) < 2 or any(h <= b for h, b in zip(held, bits, strict=True)):
+            return None
         first, second = (np.uint32(0xFFFFFFFF & ~((1 << (24 - b)) - 1)) for b in bits)
         return lambda x: x - _masked(x, first), lambda x: x - _masked(x, second)
+
+    def extended(self, op: NetOp, index: int) -> Convert | None:
+        """What an operand of a matmul goes through after its TMs: beside each of its `m_k` parts of the inner
+        dimension stands the part that three passes miss, negative on one side, so that one product takes it away."""
+        missed = self.missed(op) if op.type == "matmul" and index < 2 else None
+        if missed is None:
+            return None
+        written, rest = op.attributes.get("m_k"), missed[index]
+        parts = written if isinstance(written, int) and written > 0 else 1
+        return lambda x: _beside(x, rest, 3 if index == 0 else 2, parts)
 
     def pack(self, op: NetOp, *, moves_only: bool, source_df: DataFormat | None) -> Convert | None:
         """What an output goes through last. moves_only: the op changes no value, so that its first input's format
@@ -138,6 +154,18 @@ class Numerics:
         """The op's generator if its `stoch_rnd_mode` covers `where` ("fpu" or "pack"), in device mode."""
         mode = op.attributes.get("stoch_rnd_mode", "fpu" if op.attributes.get("srnd_fpu_en") else "none")
         return self.generator(op.name) if self.device and str(mode) in (where, "all") else None
+
+
+def _beside(x: Array, rest: Convert, axis: int, parts: int) -> Array:
+    """(n, z, R, C) in `parts` parts along `axis`, each followed by its rest, which is negative along rows (2)."""
+    if x.shape[1] > 1 and x.strides[1] == 0:  # one slice for all
+        one = _beside(x[:, :1], rest, axis, parts)
+        return np.broadcast_to(one, (x.shape[0], x.shape[1], *one.shape[2:]))
+    length = x.shape[axis]
+    parts = parts if length % parts == 0 else 1  # what does not fit is refused by the op
+    cut = x.reshape(*x.shape[:axis], parts, length // parts, *x.shape[axis + 1:])
+    both = np.stack([cut, rest(cut) if axis == 3 else -rest(cut)], axis=axis + 1)
+    return both.reshape(*x.shape[:axis], 2 * length, *x.shape[axis + 1:])
 
 
 def covers(df: DataFormat, other: DataFormat) -> bool:

@@ -30,6 +30,7 @@ class Port:
     io: Io | None
     prepare: Convert | None
     move: tms.Move | None
+    finish: Convert | None = None
     stamp: object = None
     cache: Array | None = None
 
@@ -43,7 +44,9 @@ class Port:
             x = self.prepare(x)
         if self.move is not None:
             x = self.move(x)
-        if stamp is not None and (self.prepare is not None or self.move is not None):
+        if self.finish is not None:
+            x = self.finish(x)
+        if stamp is not None and (self.prepare is not None or self.move is not None or self.finish is not None):
             self.stamp, self.cache = stamp, x
         return x
 
@@ -208,7 +211,8 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
         if op.type not in builders.KEEPS_INTEGERS and not df.is_raw and (prepare is None or df.is_integer):
             prepare = as_number if df.is_integer else prepare
         move = tms.compile_input(op.name, i, port, tile, tiles[i])
-        ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move))
+        ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move,
+                          numerics.extended(op, i)))
         source_dfs.append(df)
     history = History() if op.gradient_op else None
     context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))

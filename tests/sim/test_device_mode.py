@@ -59,29 +59,66 @@ def test_fewer_passes_lose_accuracy():
     np.testing.assert_allclose(got["out"], a @ b, rtol=2e-3, atol=2e-3)
 
 
+def seen_by_three_passes(x, y, kind):
+    """The 5 leading bits of one operand, the 7 of the other, both rests, but not rest times rest; in float64."""
+    bits = (7, 5) if kind == "matmul" else (5, 7)
+    (xh, xl), (yh, yl) = (
+        (high.astype(float), (v - high).astype(float)) for v, n in zip((x, y), bits, strict=True)
+        for high in [(v.view(np.uint32) >> (24 - n) << (24 - n)).view(np.float32)])
+    product = np.matmul if kind == "matmul" else np.multiply
+    return product(xh, yh) + product(xl, yh) + product(xh, yl), product(xh + xl, yh + yl)
+
+
+def product(kind, fmt, *, m_k=1, z=1, tms=None):
+    net = Net("blackhole", fmt)
+    net.queue("x", (z, 2, 4))
+    net.queue("y", (1, 4, 4) if kind == "matmul" else (z, 2, 4))
+    inner = {"m_k": m_k, "u_kt": 4 // m_k} if kind == "matmul" else {}
+    net.op("o", kind, ["x", "y"], (z, 2, 4), fidelity="HiFi3", tms=tms, **inner)
+    net.queue("out", (z, 2, 4), source="o")
+    net.streaming()
+    return net.netlist()
+
+
 @pytest.mark.parametrize("kind", ["matmul", "multiply"])
 def test_three_passes_leave_out_the_product_of_both_rests(kind):
-    """Float32 shows it: the 5 leading bits of one operand, the 7 of the other, both rests, but not rest times rest."""
-    net = Net("blackhole", "Float32")
-    net.queue("x", (1, 2, 2))
-    net.queue("y", (1, 2, 2))
-    net.op("o", kind, ["x", "y"], (1, 2, 2), fidelity="HiFi3", **({"m_k": 1, "u_kt": 2} if kind == "matmul" else {}))
-    net.queue("out", (1, 2, 2), source="o")
-    net.streaming("g")
-    feeds = feeds_for(net.netlist())
-    got, _ = run(net.netlist(), feeds, mode="device")
-
-    def parts(x, bits):
-        whole = (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)  # ten bits after the leading one
-        high = (whole.view(np.uint32) >> (24 - bits) << (24 - bits)).view(np.float32)
-        return high.astype(float), (whole - high).astype(float)
-
-    bits = (7, 5) if kind == "matmul" else (5, 7)
-    (xh, xl), (yh, yl) = (parts(feeds[name], n) for name, n in zip("xy", bits, strict=True))
-    product = np.matmul if kind == "matmul" else np.multiply
-    wanted = product(xh, yh) + product(xl, yh) + product(xh, yl)
+    net = product(kind, "Float32")
+    feeds = feeds_for(net)
+    got, _ = run(net, feeds, mode="device")
+    x, y = ((v.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for v in (feeds["x"], feeds["y"]))  # Tf32
+    wanted, whole = seen_by_three_passes(x, y, kind)
     np.testing.assert_allclose(got["out"], wanted, rtol=1e-5, atol=2e-6)
-    assert np.abs(wanted - product(xh + xl, yh + yl)).max() > 1e-4 * np.abs(wanted).max()
+    assert np.abs(wanted - whole).max() > 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kind, m_k, z", [("matmul", 1, 1), ("matmul", 1, 3), ("matmul", 2, 1), ("multiply", 1, 2)])
+def test_three_passes_in_ten_stored_bits(kind, m_k, z):
+    """Also before each rounding between two parts of a matmul, and with one operand for all slices."""
+    net = product(kind, "Float16", m_k=m_k, z=z, tms={1: [("broadcast", "z", z)]} if kind == "matmul" else None)
+    feeds = feeds_for(net)
+    got, _ = run(net, feeds, mode="device")
+    x, y = (quantise(feeds[name], DataFormat.Float16) for name in "xy")
+    step = x.shape[-1] // m_k
+    parts = [(x[..., k:k + step], y[..., k:k + step, :]) for k in range(0, x.shape[-1], step)] if m_k > 1 else [(x, y)]
+    wanted, whole = (np.zeros(()) for _ in range(2))
+    for a, b in parts:
+        seen, everything = seen_by_three_passes(a, b, kind)
+        wanted, whole = (round_to((s + v).astype(np.float32), DataFormat.Float16)
+                         for s, v in ((wanted, seen), (whole, everything)))
+    assert (got["out"] == wanted).mean() > 0.995  # the sum is one of float32
+    assert (whole == wanted).mean() < 0.95
+
+
+@pytest.mark.parametrize("fmt, other", [("Float16_b", "Float16_b"), ("Bfp8", "Float16")])
+def test_where_nothing_is_taken_away(fmt, other):
+    """Outputs of seven stored bits, and a source B that seven bits hold: as with four passes."""
+    results = []
+    for fidelity in ("HiFi3", "HiFi4"):
+        net = product("matmul", other)
+        net.graphs["g"].ops["o"].math_fidelity = fidelity
+        net.queues["x"].df = net.graphs["g"].ops["o"].inputs[0].df = DataFormat[fmt]
+        results.append(run(net, feeds_for(net), mode="device")[0]["out"])
+    np.testing.assert_array_equal(*results)
 
 
 def test_stochastic_rounding_is_seeded_and_unbiased():
