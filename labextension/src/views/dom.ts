@@ -65,3 +65,11 @@ export function elide(text: string, characters: number): string {
   const tail = Math.ceil((characters - 1) * 0.6);
   return `${text.slice(0, characters - 1 - tail)}…${text.slice(text.length - tail)}`;
 }
+
+const copy = Math.random().toString(36).slice(2, 8);
+let serial = 0;
+
+/** An id of its own in the whole page, where the code may be twice: in a notebook's widget and in the extension. */
+export function freshId(kind: string): string {
+  return `tb-${kind}-${copy}-${++serial}`;
+}

@@ -1,5 +1,5 @@
 /** One epoch as SVG: rulers, cores, harvested rows, op rectangles. */
-import { elide, svg } from '../dom.js';
+import { elide, freshId, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
@@ -47,8 +47,6 @@ export function paintOf(ops: Ops, op: number, by: ColourBy, dark: boolean): Pain
   return by === 'epoch' ? epochPaint(ops.epochOf(op), dark) : loadPaint(ops.load(op), dark);
 }
 
-let serial = 0;
-
 /** How much larger than usual letters are written so that they are read on a grid drawn at this size. */
 export function letterSize(ops: Ops, cell: number, width: number, height: number): number {
   const tall = new Rows(ops.physical, ops.harvested).height + RULER_Y + 6;
@@ -68,7 +66,7 @@ export function drawEpoch(
 ): SVGSVGElement {
   const rows = new Rows(ops.physical, ops.harvested);
   const [w, hgt] = [ops.cols * cell, rows.height];
-  const hatch = `tb-hatch-${++serial}`;
+  const hatch = freshId('hatch');
   const root = svg('svg', {
     class: 'tb-cores', viewBox: `0 0 ${RULER_X + w + 6} ${RULER_Y + hgt + 6}`, role: 'group',
     'aria-label': `Core grid of epoch ${epoch}: ${ops.rows} rows by ${ops.cols} columns`

@@ -1,5 +1,5 @@
 /** What lies over the tiles of the core grid: a moment of the timeline, the progress of a run, how ops compare with torch. */
-import { elide, h, svg } from '../dom.js';
+import { elide, freshId, h, svg } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../grid/draw.js';
 import type { Geometry } from '../grid/geometry.js';
@@ -12,7 +12,6 @@ import { momentOf, playheadOf, type Moment } from './shared.js';
 
 const BAND = 12; // height of the band that says what a tile does
 const QUEUES = 8; // queues whose level is shown
-let serial = 0;
 
 export class Activity {
   private readonly stops: (() => void)[] = [];
@@ -98,7 +97,7 @@ export class Activity {
     });
     if (!here) return;
     const dark = isDark();
-    const id = `tb-doing-${++serial}`;
+    const id = freshId('doing');
     layer.append(patterns(id, dark));
     const paints = kindPaints(dark);
     for (const doing of moment.doing) {
@@ -165,6 +164,7 @@ export class Activity {
     const frame = store.frames.get('checks');
     if (!ops || !geometry || !layer || !frame) return;
     const checks = new Checks(frame);
+    this.drawing?.querySelectorAll('.tb-failed').forEach(tile => tile.classList.remove('tb-failed'));
     for (const op of ops.byEpoch[store.epoch] ?? []) {
       const check = checks.of(ops.name[op]!);
       if (!check || !ops.get('rows', op)) continue;
@@ -172,7 +172,9 @@ export class Activity {
       const [x, y, w] = geometry.box(at);
       const first = check.op === checks.first;
       const look = `tb-check tb-check-${check.good ? 'good' : 'bad'}${first ? ' tb-check-first' : ''}`;
-      this.tile(check.op)?.setAttribute('data-tb-pcc', check.pcc.toFixed(5));
+      const tile = this.tile(check.op);
+      tile?.setAttribute('data-tb-pcc', check.pcc.toFixed(5));
+      tile?.classList.toggle('tb-failed', !check.good);
       layer.append(svg('g', { class: look, transform: `translate(${x + w - 9} ${y + 9})` },
         svg('circle', { r: first ? 8 : 6 }), svg('text', { y: 3.5 }, check.good ? '✓' : '✕')));
     }

@@ -1,5 +1,5 @@
 /** What waits look like: a colour and a pattern each, so that none is told by its colour alone. */
-import { svg } from '../dom.js';
+import { freshId, svg } from '../dom.js';
 
 export const KINDS = ['compute', 'wait for input', 'wait for space', 'wait for DRAM'] as const;
 export const KIND_KEYS = ['compute', 'input', 'space', 'dram'] as const;
@@ -65,11 +65,9 @@ export function patterns(prefix: string, dark: boolean): SVGDefsElement {
       MARKS[kind] ? svg('path', { d: MARKS[kind], stroke: paint.ink, 'stroke-width': kind === 3 ? 2 : 1.2, fill: 'none' }) : null)));
 }
 
-let serial = 0;
-
 /** A small picture of a kind, for legends. */
 export function swatch(kind: number, dark: boolean): SVGSVGElement {
-  const id = `tb-kind-${++serial}`;
+  const id = freshId('kind');
   const paint = kindPaints(dark)[kind]!;
   return svg('svg', { width: 18, height: 11, class: 'tb-kind', 'aria-hidden': 'true' }, patterns(id, dark),
     svg('rect', { x: 0.5, y: 0.5, width: 17, height: 10, rx: 2, fill: `url(#${id}-${kind})`, stroke: paint.ink }));
