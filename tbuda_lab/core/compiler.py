@@ -25,7 +25,7 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place_and_mend
+from tbuda_lab.core.placer import place_and_mend, refuse_impossible
 
 STAGES = ("passes", "lower", "balance", "place", "emit", "check")
 """What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
@@ -100,7 +100,8 @@ def compile_graph(
         passed = passes.run(graph, options)
     with clock.stage("lower"):
         edited = edit(lower_for(passed.graph, spec, options, overrides), spec, options, overrides)
-    lowered = edited.graph
+        lowered = edited.graph
+        refuse_impossible(lowered, spec, options, overrides)
     with clock.stage("balance"):
         models = op_models(lowered, spec, options, overrides)
     with clock.stage("place"):

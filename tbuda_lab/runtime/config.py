@@ -48,6 +48,14 @@ class OverrideRecord:
 
     def resolve(self, graph: Graph) -> Override:
         """The override for a traced graph: predicates become the names they match, decomposed ones included."""
+        if isinstance(self.value, dict) and isinstance(self.value.get("dest"), tuple):
+            ends = self.value["dest"]
+            named = [n for p in ends for n in ((p,) if isinstance(p, str) else p.names(graph))]
+            if not named:
+                raise PipelineError(f"{self.kind} of {self.target!r}: no op of the model is one of its readers")
+            if ends != tuple(named):
+                again = {**self.value, "dest": tuple(dict.fromkeys(named))}
+                return dataclasses.replace(self, value=again).resolve(graph)
         parts = self.target if isinstance(self.target, tuple) else (self.target,)
         if all(isinstance(p, str) for p in parts):
             target: Target = self.target if isinstance(self.target, str) else tuple(str(p) for p in parts)
@@ -170,7 +178,13 @@ class CompilerConfig:
             raise PipelineError(
                 f"{kind} takes an op name, a predicate, or a list of those, not {type(target).__name__}"
             )
+        if not isinstance(target, str | NodePredicateBuilder) and any(isinstance(t, list | tuple) for t in target):
+            for part in target:  # lists of lists: each is a request of its own
+                self.add(kind, part, value)
+            return
         one = target if isinstance(target, str | NodePredicateBuilder) else tuple(target)
+        if isinstance(one, tuple) and not (one and all(isinstance(t, str | NodePredicateBuilder) for t in one)):
+            raise PipelineError(f"{kind} takes op names and predicates, not {target!r}")
         self.overrides.append(OverrideRecord(kind, one, value))
 
     def options(self, microbatch: int = 1, fp32_fallback: DataFormat = DataFormat.Float16_b) -> CompileOptions:
@@ -386,7 +400,7 @@ def override_op_placement(
 
 def insert_nop(
     src_op: str | NodePredicateBuilder,
-    dest_ops: str | Sequence[str],
+    dest_ops: str | NodePredicateBuilder | Sequence[str | NodePredicateBuilder],
     *,
     hoist_tms: bool = True,
     nop_count: int = 1,
@@ -397,8 +411,9 @@ def insert_nop(
     Several readers share the nops, or follow each other along them in a daisy chain. hoist_tms: the edge's TMs are
     applied before the nops (they then copy what the reader reads), else behind them.
     """
-    dests = (dest_ops,) if isinstance(dest_ops, str) else tuple(dest_ops)
-    if not isinstance(src_op, str | NodePredicateBuilder) or not dests or not all(isinstance(d, str) for d in dests):
+    known = str | NodePredicateBuilder
+    dests = (dest_ops,) if isinstance(dest_ops, known) else tuple(dest_ops)
+    if not isinstance(src_op, known) or not dests or not all(isinstance(d, known) for d in dests):
         raise PipelineError(f"insert_nop takes the names of an op and of its readers, not {src_op!r} and {dest_ops!r}")
     for what, flag in (("hoist_tms", hoist_tms), ("daisy_chain", daisy_chain)):
         if not isinstance(flag, bool):
@@ -481,7 +496,8 @@ def configure_mixed_precision(
     if op_type is None and name_regex is None and epoch_type is None and is_gradient_op is None:
         raise PipelineError("configure_mixed_precision selects ops: give op_type, name_regex, or both")
     for name, given in (
-        ("intermediate_df", intermediate_df), ("input_df", input_df),
+        ("intermediate_df", intermediate_df),
+        ("input_df", input_df),
         ("input_parameter_indices_to_optimize", input_parameter_indices_to_optimize),
     ):
         if given is not None:

@@ -8,6 +8,7 @@ import torch
 import tbuda_lab as pybuda
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.errors import PipelineError
 
 
 class Chain(pybuda.PyBudaModule):
@@ -53,6 +54,24 @@ def test_epoch_breaks_by_name_predicate_and_list() -> None:
     pybuda.config._get_global_compiler_config().place_on_new_epoch(["exp0"])
     placed = ops_of(compiled())
     assert placed["mm0"].epoch_id < placed["exp0"].epoch_id
+
+
+def test_lists_of_lists_break_before_the_first_of_each() -> None:
+    pybuda.set_epoch_break([["exp0"], ["mm1", "exp0"]])
+    records = config._get_global_compiler_config().overrides
+    assert [r.target for r in records] == [("exp0",), ("mm1", "exp0")]
+    with pytest.raises(PipelineError, match="names and predicates"):
+        pybuda.set_epoch_break([3])
+
+
+def test_readers_of_a_nop_by_predicate() -> None:
+    pybuda.insert_nop("mm0", pybuda.query.name_regex("e.p0"))
+    results = compiled()
+    assert "buffer_0_mm0_exp0" in ops_of(results)
+    pybuda.pybuda_reset()
+    pybuda.insert_nop("mm0", pybuda.query.name_regex("nothing"))
+    with pytest.raises(PipelineError, match="no op of the model"):
+        compiled()
 
 
 def test_op_placement() -> None:

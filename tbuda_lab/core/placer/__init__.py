@@ -1,5 +1,6 @@
 """Schedule, epochs, rectangles, queues and addresses."""
 
+from tbuda_lab.core.placer.asked import refuse_impossible
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
 from tbuda_lab.core.placer.interactive import InteractivePlacer
 from tbuda_lab.core.placer.place import (
@@ -17,5 +18,5 @@ from tbuda_lab.core.placer.why import Why, WhyNot, legal_grids, why, why_not
 __all__ = [
     "POLICIES", "Before", "InteractivePlacer", "Outcome", "Parts", "Problem", "Why", "WhyNot", "assemble",
     "balance_and_place", "legal_grids", "pins_and_breaks", "place", "place_and_mend", "place_queues", "plan_queues",
-    "rectangles", "unmatched_targets", "why", "why_not",
+    "rectangles", "refuse_impossible", "unmatched_targets", "why", "why_not",
 ]

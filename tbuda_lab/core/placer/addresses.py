@@ -12,6 +12,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.asked import bad_queue_place
 from tbuda_lab.core.placer.dram import Request, allocate, allocate_host
 from tbuda_lab.core.placer.noc import hops, sharing
 
@@ -127,28 +128,9 @@ class Addresses:
             channel = value.get("channel")
             for name in record.matches(names):
                 chip = value.get("chip", by_name[name].chip)
-                if chip not in self.device.chips:
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-chip",
-                            f"{self.device.name} has no chip {chip!r}",
-                            f"chips: {', '.join(map(str, self.device.chips))}",
-                        )
-                    )
-                elif channel is not None and not (
-                    isinstance(channel, int) and 0 <= channel < self.device.dram_channels
-                ):
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-channel",
-                            f"there is no DRAM channel {channel!r}",
-                            f"channels 0 to {self.device.dram_channels - 1}",
-                        )
-                    )
+                said = bad_queue_place(name, self.device, chip, channel)
+                if said is not None:
+                    wrong.append(said)
                 elif self.device.arch == "grayskull" and chip != by_name[name].chip:
                     wrong.append(
                         Diagnostic(

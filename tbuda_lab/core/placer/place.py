@@ -6,14 +6,17 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from tbuda_lab.core.balancer.models import op_models
 from tbuda_lab.core.balancer.overrides import unmatched
 from tbuda_lab.core.balancer.types import OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, PlacementError
-from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions, Override, broken
+from tbuda_lab.core.placer.asked import bad_pin, chip_breaks, queue_names
 from tbuda_lab.core.placer.assemble import assemble, rectangles
 from tbuda_lab.core.placer.join import join
 from tbuda_lab.core.placer.mend import mend
@@ -155,7 +158,7 @@ def _choose(
         order = outputs_last(graph, order)
     order = constrained(graph, order, overrides)
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
-    problem = Problem(graph, models, device, options, order, pins, breaks, _chip_breaks(order, device, overrides))
+    problem = Problem(graph, models, device, options, order, pins, breaks, chip_breaks(order, device, overrides))
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps:
         pairs = constraint_pairs(order, overrides)
@@ -170,29 +173,10 @@ def _choose(
 
 def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
     """Warnings for overrides that address nothing; unknown kinds raise `OverrideError`."""
-    ops = [n.name for n in graph.ops]
-    names = [
-        *ops,
-        *(n.name for n in graph if n.kind is not NodeKind.OP),
-        *(f"e2e_{n}_0" for n in ops),
-        *(f"lc.{k}.{n}" for k in ("sparse_tiles", "sparse_encoding") for n in ops),
-    ]
-    found = unmatched(overrides, names)
+    found = unmatched(overrides, [*(n.name for n in graph.ops), *queue_names(graph)])
     errors = [d for d in found if d.severity == "error"]
     if errors:
         raise OverrideError("unknown overrides", errors)
-    return found
-
-
-def _chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Override]) -> frozenset[str]:
-    """Ops that begin a stage. Raises `OverrideError` for more breaks than there are chips to break to."""
-    found = frozenset(n for o in overrides if o.kind == "chip_break" for n in broken(o, order))
-    if len(found) >= len(device.chips) > 1:
-        text = f"{len(found)} chip breaks need {len(found) + 1} chips; {device.name} has {len(device.chips)}"
-        raise OverrideError(
-            "too many chip breaks",
-            [Diagnostic("error", min(found), "override-chip_break", text, "remove some, or make them epoch breaks")],
-        )
     return found
 
 
@@ -216,7 +200,9 @@ def pins_and_breaks(
         value = record.value if isinstance(record.value, Mapping) else {}
         start, transpose, chip = value.get("start"), value.get("transpose"), value.get("chip")
         for name in record.matches(names):
-            problem = _bad_pin(name, models[name], device, start, transpose, chip)
+            data = models[name].rows[models[name].legal()]
+            codes = np.unique(data["grid_r"].astype(np.int64) << 16 | data["grid_c"])
+            problem = bad_pin(name, [(code >> 16, code & 0xFFFF) for code in codes.tolist()], device, value)
             if problem is not None:
                 wrong.append(problem)
                 continue
@@ -224,32 +210,6 @@ def pins_and_breaks(
     if wrong:
         raise OverrideError("op placements that cannot be honoured", wrong)
     return pins, frozenset(breaks)
-
-
-def _bad_pin(
-    name: str, table: OpModels, device: DeviceSpec, start: object, transpose: object, chip: object
-) -> Diagnostic | None:
-    def error(message: str, fix: str) -> Diagnostic:
-        return Diagnostic("error", name, "override-op_placement", message, fix)
-
-    if chip is not None and chip not in device.chips:
-        return error(f"{device.name} has no chip {chip!r}", f"chips: {', '.join(map(str, device.chips))}")
-    if transpose is not None and not isinstance(transpose, bool):
-        return error(f"transpose is true or false, not {transpose!r}", "leave it out to let the placer decide")
-    rows = table.rows[table.legal()]
-    height, width = (rows["grid_c"], rows["grid_r"]) if transpose else (rows["grid_r"], rows["grid_c"])
-    if not ((height <= device.rows) & (width <= device.cols)).any():
-        return error("transposed, none of its legal grids fits the device", "leave the transposition out")
-    if start is None:
-        return None
-    if not (isinstance(start, (tuple, list)) and len(start) == 2 and all(isinstance(v, int) and v >= 0 for v in start)):
-        return error(f"a start is (row, column), not {start!r}", "row and column from 0")
-    if not ((height + start[0] <= device.rows) & (width + start[1] <= device.cols)).any():
-        return error(
-            f"no legal grid of this op fits at ({start[0]}, {start[1]}) on {device.rows}x{device.cols} cores",
-            "choose a smaller row or column, or another op size",
-        )
-    return None
 
 
 def balance_and_place(

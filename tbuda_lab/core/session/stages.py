@@ -30,7 +30,7 @@ from tbuda_lab.core.lowering.fuse import addressed
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place_and_mend
+from tbuda_lab.core.placer import place_and_mend, refuse_impossible
 from tbuda_lab.core.session.placing import Placed, Placing
 from tbuda_lab.core.session.sharing import share_netlist
 from tbuda_lab.core.session.state import State, frozen
@@ -241,6 +241,7 @@ class Stages:
             return self.mended(front, anchor), anchor.whole()
 
         def make() -> tuple[Front, Placed]:
+            refuse_impossible(front.lowered, self.device, state.options, state.overrides)
             anew = not self.keep_epochs or _graph_edits(state.overrides) != _graph_edits(state.base)
             anew = anew or self.front(graph, state.options, clock, state.base).key != front.key  # other fused ops
             if anew and state.overrides != state.base:

@@ -1,0 +1,63 @@
+"""What no placement can honour is refused before any candidate is made, everything at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbuda_lab.core import compiler
+from tbuda_lab.core.compiler import compile_graph
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import OverrideError
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer import refuse_impossible
+from tests.placer.graphs import encoder
+from tests.placer.test_edits import traced
+
+DEVICE = load_device("n300")
+WRONG = (
+    Override("grid", "l0.q", (1, 1)),
+    Override("op_size", "l0.q", (3, 1)),
+    Override("u_kt", "l0.q", 3),
+    Override("op_placement", "l0.k", {"start": (8, 0)}),
+    Override("op_placement", "l0.v", {"chip": 2}),
+    Override("op_placement", "l0.up", {"transpose": 1}),
+    Override("queue_channel", "l0.q.w", {"channel": 6}),
+    Override("queue_channel", "e2e_l0.q_0", {"chip": 9}),
+    Override("schedule_constraint", ("l0.ctx", "l0.q")),
+)
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(OverrideError) as caught:
+        refuse_impossible(encoder(1), DEVICE, CompileOptions(), WRONG)
+    assert [d.where for d in caught.value.diagnostics] == [
+        "l0.q", "l0.q", "l0.q", "l0.k", "l0.v", "l0.up", "l0.q.w", "e2e_l0.q_0", "l0.ctx",
+    ]
+    assert all(d.fix for d in caught.value.diagnostics)
+
+
+@pytest.mark.parametrize("record", WRONG)
+def test_each_alone_is_refused_and_the_others_are_not_asked(record: Override) -> None:
+    with pytest.raises(OverrideError):
+        refuse_impossible(encoder(1), DEVICE, CompileOptions(), [record])
+
+
+def test_what_can_be_had_is_not_refused() -> None:
+    """Starts at the very edge: one core of the last row and column is left for a grid of 1x1, none for 2x1."""
+    last = {"start": (DEVICE.rows - 1, DEVICE.cols - 1)}
+    refuse_impossible(encoder(1), DEVICE, CompileOptions(), [Override("op_placement", "l0.k", last)])
+    both = [Override("op_placement", "l0.k", last), Override("op_size", "l0.k", (2, 1))]
+    with pytest.raises(OverrideError, match="fits at"):
+        refuse_impossible(encoder(1), DEVICE, CompileOptions(), both)
+    sized = Override("op_size", "l0.k", (1, 2))
+    turned = {"start": (DEVICE.rows - 2, DEVICE.cols - 1), "transpose": True}
+    refuse_impossible(encoder(1), DEVICE, CompileOptions(), [sized, Override("op_placement", "l0.k", turned)])
+
+
+def test_a_compile_stops_before_candidates_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("candidates were made")
+
+    monkeypatch.setattr(compiler, "op_models", never)
+    with pytest.raises(OverrideError, match="no DRAM channel"):
+        compile_graph(traced()[2], DEVICE, CompileOptions(), [Override("queue_channel", "up.weight", {"channel": 40})])
