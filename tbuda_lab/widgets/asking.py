@@ -131,13 +131,11 @@ def _alternative(choice: Any) -> dict[str, Any]:
 def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
         found = choices_of(session, str(asked.get("op")))
-        now = dict(found.now)
-        now["buffers"] = {str(k): v for k, v in dict(now["buffers"]).items()}  # type: ignore[call-overload]
         return {
             "u_kt": [list(c) for c in found.u_kt],
             "streams": [[*s, cycles] for s, cycles in found.streams],
             "buffers": [[list(f) for f in operand] for operand in found.buffers],
-            "now": now,
+            "now": {**found.now, "buffers": {str(k): v for k, v in found.now["buffers"].items()}},
         }
 
     _asked(hub, view, content, make)

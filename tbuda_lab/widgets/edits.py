@@ -22,7 +22,7 @@ from tbuda_lab.core.session import (
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.commands import COMMANDS, Disable, InsertNop, SetOverride
+from tbuda_lab.core.session.commands import COMMANDS, Disable, InsertNop, InsertQueue, SetOverride
 from tbuda_lab.core.session.imports import parse_overrides
 from tbuda_lab.core.session.switches import disabled
 from tbuda_lab.core.session.temporal import into_epoch, shift_break
@@ -181,18 +181,14 @@ def _channel(queue: str, content: Mapping[str, Any], session: Session) -> Comman
     return (QueueChannel(queue, content.get("channel"), content.get("chip")),)
 
 
-def _edge(name: str) -> Callable[[str, Mapping[str, Any], Session], Commands]:
+def _edge(kind: type[InsertNop | InsertQueue]) -> Callable[[str, Mapping[str, Any], Session], Commands]:
     """An edit of the edge from the op to a reader."""
 
     def make(op: str, content: Mapping[str, Any], _session: Session) -> Commands:
         to = content.get("to")
         if not isinstance(to, str) or not to:
             raise InputError("an edge has an op at its end")
-        kind = COMMANDS.get(name)
-        if kind is None:
-            raise InputError(f"{name}: {MISSING}")
-        command: Command = kind(op, (to,))  # type: ignore[call-arg]
-        return (command,)
+        return (kind(op, (to,)),)
 
     return make
 
@@ -241,7 +237,7 @@ _EDITS = {
     "resize": _resize, "move": _move, "pin": _pin, "chip": _chip, "epoch": _epoch, "break": _break,
     "chip_break": _chip_break, "shift_break": _shift, "clear": _clear, "switch": _switch, "u_kt": _ukt,
     "stream": _stream, "buffer": _buffer, "channel": _channel, "format": _format,
-    "nop": _edge("insert-nop"), "queue": _edge("insert-queue"),
+    "nop": _edge(InsertNop), "queue": _edge(InsertQueue),
 }  # fmt: skip
 
 

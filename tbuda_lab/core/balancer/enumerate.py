@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -288,20 +290,15 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
 def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
     op = profile.op
     t, m, n, ur, uc = (rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c"))
+    block = partial(
+        cost_cycles, arch=device.arch, fidelity=profile.fidelity, t=t, mblock_m=m, mblock_n=n, ublock_r=ur, ublock_c=uc
+    )
+    step = partial(block, df=profile.operands[0].df, acc_df=profile.acc_df)
     if isinstance(op, HwFused):
-        rows["cycles"] = _fused_cycles(profile, op, device, (t, m, n, ur, uc))
+        rows["cycles"] = _fused_cycles(op, device, step)
         return
-    rows["cycles"] = cost_cycles(
+    rows["cycles"] = step(
         profile.kind,
-        arch=device.arch,
-        df=profile.operands[0].df,
-        acc_df=profile.acc_df,
-        fidelity=profile.fidelity,
-        t=t,
-        mblock_m=m,
-        mblock_n=n,
-        ublock_r=ur,
-        ublock_c=uc,
         m_k=np.maximum(rows["m_k"].astype(np.int64), 1),
         u_kt=np.maximum(rows["u_kt"].astype(np.int64), 1),
         z=profile.z_group,
@@ -311,37 +308,15 @@ def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
     )
     if isinstance(op, HwMatmul) and op.sfpu_op:
         # the epilogue runs on the finished block, after the multiplication
-        rows["cycles"] += cost_cycles(
-            op.sfpu_op,
-            arch=device.arch,
-            df=profile.df,
-            fidelity=profile.fidelity,
-            t=t,
-            mblock_m=m,
-            mblock_n=n,
-            ublock_r=ur,
-            ublock_c=uc,
-        )
+        rows["cycles"] += block(op.sfpu_op, df=profile.df)
 
 
-def _fused_cycles(
-    profile: OpProfile, op: HwFused, device: DeviceSpec, block: tuple[np.ndarray, ...]
-) -> np.ndarray:
-    """The sum over the sub-ops; arithmetic on a value that waits in dest takes half (place-and-route 9.1, fused)."""
-    t, m, n, ur, uc = block
-    total = np.zeros(len(t))
+def _fused_cycles(op: HwFused, device: DeviceSpec, cycles: Callable[[str], np.ndarray]) -> np.ndarray:
+    """The sum of `cycles` over the sub-ops' types; arithmetic on a value that waits in dest takes half (place-and-route
+    9.1, fused)."""
+    total: np.ndarray = np.zeros(1)
     for step in plan(op, device.arch):
-        part = cost_cycles(
-            step.fn,
-            arch=device.arch,
-            df=profile.operands[0].df,
-            acc_df=profile.acc_df,
-            fidelity=profile.fidelity,
-            t=t,
-            mblock_m=m,
-            mblock_n=n,
-            ublock_r=ur,
-            ublock_c=uc,
-        )
-        total += part * (FROM_DEST if step.from_dest and step.fn in ("add", "subtract", "multiply") else 1.0)
-    return np.rint(total).astype(np.int64)
+        share = FROM_DEST if step.from_dest and step.fn in ("add", "subtract", "multiply") else 1.0
+        total = total + cycles(step.fn) * share
+    whole: np.ndarray = np.rint(total).astype(np.int64)
+    return whole

@@ -7,10 +7,9 @@ import itertools
 from collections import deque
 from typing import Protocol
 
-from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.cluster.layout import positions
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.epochsim.compiled import Placed
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.chips import chip_order
 from tbuda_lab.core.placer.stages import link_bytes
@@ -60,15 +59,9 @@ class ClusterMap:
         return max(link.forth, link.back) / max(1, self.pace) / max(1e-9, self.capacity * link.links)
 
 
-class Result(Protocol):
+class Result(Placed, Protocol):
     """The part of a compile result that is read."""
 
-    @property
-    def lowered(self) -> Graph: ...
-    @property
-    def placement(self) -> Placement: ...
-    @property
-    def device(self) -> DeviceSpec: ...
     @property
     def options(self) -> CompileOptions: ...
 

@@ -1,4 +1,4 @@
-"""What the simulator reads of a compile; a `CompileResult` has it, and so has a placement in the making."""
+"""What those who look at a placement read of a compile; a `CompileResult` has it, and so has one in the making."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import Override
 
 
-class Compiled(Protocol):
-    """A lowered graph and its placement. overrides: those asked for, of which input buffer multipliers count."""
+class Placed(Protocol):
+    """A lowered graph and its placement on a device."""
 
     @property
     def lowered(self) -> Graph: ...
@@ -19,5 +19,10 @@ class Compiled(Protocol):
     def placement(self) -> Placement: ...
     @property
     def device(self) -> DeviceSpec: ...
+
+
+class Compiled(Placed, Protocol):
+    """overrides: those asked for, of which input buffer multipliers count."""
+
     @property
     def overrides(self) -> tuple[Override, ...]: ...

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.compiled import Placed
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frames.frame import Frame
 from tbuda_lab.core.frames.graphframe import graph_frame
@@ -18,7 +18,7 @@ from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
 
 
-class Result(Protocol):
+class Result(Placed, Protocol):
     """The part of a compile result that frames show."""
 
     @property
@@ -26,13 +26,7 @@ class Result(Protocol):
     @property
     def passed(self) -> Graph: ...
     @property
-    def lowered(self) -> Graph: ...
-    @property
-    def placement(self) -> Placement: ...
-    @property
     def netlist(self) -> Netlist: ...
-    @property
-    def device(self) -> DeviceSpec: ...
     @property
     def diagnostics(self) -> Sequence[Diagnostic]: ...
 

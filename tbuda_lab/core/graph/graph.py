@@ -173,12 +173,6 @@ class Graph:
                 raise GraphError(f"{name!r} is still read by {node.name!r}")
         del self.nodes[name]
 
-    def replace_uses(self, old: str, new: str) -> None:
-        """Make every reader of `old` read `new` instead; TMs on the edges stay."""
-        for node in self.nodes.values():
-            if old in node.sources:
-                node.inputs = tuple(dataclasses.replace(e, source=new) if e.source == old else e for e in node.inputs)
-
     def prune(self, keep_inputs: bool = True) -> int:
         """Drop nodes that no output needs; returns how many. INPUT nodes stay unless asked otherwise."""
         alive: set[str] = set()

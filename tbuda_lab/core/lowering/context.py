@@ -112,9 +112,6 @@ class Context:
             )
         return stored(own, self.out[own].shape[1:])
 
-    def splat(self, value: float, shape: Shape) -> Value:
-        return self.constant(np.full(shape, value, np.float32), shape)
-
     # -- operand forms ---------------------------------------------------------------------------------------
     def fill(self, value: Value, *, rows: bool = False, cols: bool = False) -> Value:
         """Replicate row 0 (column 0) of a one-row (one-column) tensor through its tile, by a one-hot matmul."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tbuda_lab.core.graph import TILE, Edge, Graph, Node, Op, Payload, Shape, ShapeError, TileShape, apply_shapes, op
+from tbuda_lab.core.graph import TILE, Node, Op, Payload, Shape, ShapeError, TileShape, op
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +36,6 @@ def tile_shape(shape: Shape) -> TileShape:
     if len(shape) != 4 or shape[0] != 1:
         raise ShapeError(f"a lowered tensor is (1, z, R, C), not {tuple(shape)}")
     return shape[1], -(-shape[2] // TILE), -(-shape[3] // TILE)
-
-
-def operand_tiles(graph: Graph, edge: Edge) -> TileShape:
-    """Tile shape of an operand as the op sees it: the producer's, through the edge's TMs."""
-    return apply_shapes(edge.tms, tile_shape(graph[edge.source].shape))
 
 
 def output_tiles(node: Node) -> TileShape:

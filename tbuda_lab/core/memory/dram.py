@@ -9,9 +9,9 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Traffic, traffic
 from tbuda_lab.core.balancer.parameters import preloads
-from tbuda_lab.core.balancer.types import OpModels, Placement, QueuePlacement
+from tbuda_lab.core.balancer.types import OpModels, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.epochsim.compiled import Placed
 from tbuda_lab.core.netlist.schema import Netlist
 
 
@@ -69,17 +69,11 @@ class DramMap:
         return share
 
 
-class Result(Protocol):
+class Result(Placed, Protocol):
     """The part of a compile result that is read."""
 
     @property
-    def lowered(self) -> Graph: ...
-    @property
-    def placement(self) -> Placement: ...
-    @property
     def netlist(self) -> Netlist: ...
-    @property
-    def device(self) -> DeviceSpec: ...
 
 
 def dram_map(result: Result) -> DramMap:

@@ -8,17 +8,14 @@ one hole at the end.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
 
 import numpy as np
 
 from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.balancer.types import Placement
-from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.compiled import Compiled
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul
 from tbuda_lab.core.options import Override
 
@@ -63,20 +60,7 @@ class L1Map:
         return max(s - e for e, s in zip(ends, starts, strict=True))
 
 
-class Result(Protocol):
-    """The part of a compile result that is read."""
-
-    @property
-    def lowered(self) -> Graph: ...
-    @property
-    def placement(self) -> Placement: ...
-    @property
-    def device(self) -> DeviceSpec: ...
-    @property
-    def overrides(self) -> tuple[Override, ...]: ...
-
-
-def l1_map(result: Result, op: str) -> L1Map:
+def l1_map(result: Compiled, op: str) -> L1Map:
     """The buffers of an op. Raises `InputError` for a name that is not placed."""
     if op not in result.placement.ops:
         raise InputError(f"{op!r} is not an op of the placement")
@@ -99,7 +83,7 @@ def l1_map(result: Result, op: str) -> L1Map:
     return L1Map(op, device.l1_size, device.l1_reserved, tuple(parts))
 
 
-def _operands(result: Result, op: str, profile: OpProfile, rows: np.ndarray) -> list[tuple[str, int, str, int]]:
+def _operands(result: Compiled, op: str, profile: OpProfile, rows: np.ndarray) -> list[tuple[str, int, str, int]]:
     align = result.device.tile_align
     multiplier = _multipliers(result.overrides, op)
     wider = result.placement.input_buffers.get(op, ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -18,19 +18,27 @@ FACTORS = (1, 2, 3, 4, 6, 8)
 """Buffer multipliers that are offered."""
 
 
+class Now(TypedDict):
+    """What an op has: its u_kt (0 without an inner dimension), its stream, and the buffer multipliers that are set."""
+
+    u_kt: int
+    stream: tuple[str, int, int]
+    buffers: dict[int, int]
+
+
 @dataclasses.dataclass(frozen=True)
 class Choices:
     """Each list holds (value, kernel cycles per input of the best candidate with it), values ascending.
 
     `u_kt`: empty for ops without an inner dimension. `streams`: ((direction, rows, columns), cycles), "n" for none.
-    `buffers[operand]`: multipliers. `now`: what the op has: "u_kt", "stream", "buffers" (only those that are set).
+    `buffers[operand]`: multipliers.
     """
 
     op: str
     u_kt: tuple[tuple[int, int], ...]
     streams: tuple[tuple[tuple[str, int, int], int], ...]
     buffers: tuple[tuple[tuple[int, int], ...], ...]
-    now: dict[str, object]
+    now: Now
 
 
 def choices_of(session: Session, op: str) -> Choices:

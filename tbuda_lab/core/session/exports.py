@@ -46,15 +46,11 @@ class Setting:
 
     def checked(self, value: Any) -> bool | int | str:
         """The value, if it may be one. Raises `InputError` saying what may."""
-        fits = type(value) is type(self.default)
-        if fits and self.choices and value not in self.choices:
-            fits = False
-        if fits and isinstance(value, int) and not isinstance(value, bool) and value < 0:
-            fits = False
-        if not fits:
-            legal = f"one of {', '.join(self.choices)}" if self.choices else _TYPES[type(self.default)]
-            raise InputError(f"{self.name} is {legal}, not {value!r}")
-        return value  # type: ignore[no-any-return]
+        known = value in self.choices if self.choices else not isinstance(value, int) or value >= 0
+        if known and isinstance(value, (bool, int, str)) and type(value) is type(self.default):
+            return value
+        legal = f"one of {', '.join(self.choices)}" if self.choices else _TYPES[type(self.default)]
+        raise InputError(f"{self.name} is {legal}, not {value!r}")
 
 
 _TYPES: dict[type, str] = {bool: "true or false", int: "a whole number from 0", str: "a text"}

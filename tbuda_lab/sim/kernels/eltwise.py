@@ -112,6 +112,11 @@ def gelu(x: Array, out: Array | None = None) -> Array:
 
 
 def _gelu_piece(x: Array, out: Array, t: Array) -> None:
+    np.multiply(_share(x, t), x, out=out)
+
+
+def _share(x: Array, t: Array) -> Array:
+    """(1 + tanh(sqrt(2/pi) (x + 0.044715 x**3)))/2, into t: the share of x that gelu lets through."""
     np.multiply(x, x, out=t)
     t *= 0.044715 * _SQRT_2_OVER_PI
     t += _SQRT_2_OVER_PI
@@ -119,7 +124,7 @@ def _gelu_piece(x: Array, out: Array, t: Array) -> None:
     np.tanh(t, out=t)
     t += 1
     t *= 0.5
-    np.multiply(t, x, out=out)
+    return t
 
 
 def gelu_derivative(x: Array, out: Array | None = None) -> Array:
@@ -131,14 +136,7 @@ def _gelu_derivative_piece(x: Array, out: Array, t: Array) -> None:
     density = np.exp(-0.5 * x * x)
     density *= x
     density *= _INV_SQRT_2PI
-    np.multiply(x, x, out=t)
-    t *= 0.044715 * _SQRT_2_OVER_PI
-    t += _SQRT_2_OVER_PI
-    t *= x
-    np.tanh(t, out=t)
-    t += 1
-    t *= 0.5
-    np.add(t, density, out=out)
+    np.add(_share(x, t), density, out=out)
 
 
 def _in_pieces(x: Array, out: Array | None, piece: Callable[[Array, Array, Array], None]) -> Array:

@@ -11,7 +11,6 @@ import torch
 
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.formats import DataFormat, parse_format
-from tbuda_lab.core.frontend.emitter import as_array
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.ops import Add, Divide, Matmul, Multiply, Subtract
 
@@ -230,8 +229,3 @@ def to_pt_tensors(tensors: Any) -> tuple[torch.Tensor, ...]:
     """Torch tensors of a tuple, list or single tensor of any kind."""
     many = tensors if isinstance(tensors, tuple | list) else (tensors,)
     return tuple(to_torch(t) for t in many)
-
-
-def parameter_array(parameter: Parameter) -> np.ndarray:
-    """The float32 array of a parameter, filled if it has no value."""
-    return as_array(parameter.fill())
