@@ -258,7 +258,7 @@ describe('StageBar', () => {
     frames().forEach(f => store.put(f));
     const bar = new StageBar(store);
     const actions = () => [...bar.element.querySelectorAll('[data-tb-action]')].map(e => e.getAttribute('data-tb-action'));
-    expect(actions()).toEqual(['run-step-input', 'run-step-epoch', 'check-ops', 'run']);
+    expect(actions()).toEqual(['run-break', 'run-step-op', 'run-step-input', 'run-step-epoch', 'check-ops', 'run']);
     bar.element.querySelector<HTMLElement>('[data-tb-action=run-step-epoch]')!.click();
     expect(sent.at(-1)).toEqual({ type: 'step', of: 'epoch' });
     store.status = { running: true, message: '', done: 1, total: 9, cancellable: true, failed: false, stages: [] };
@@ -272,7 +272,19 @@ describe('StageBar', () => {
     expect(sent.at(-1)).toEqual({ type: 'pause' });
     store.put(report(true, 1));
     expect(bar.element.dataset['tbState']).toBe('paused');
-    expect(actions()).toEqual(['run-pause', 'run-step-input', 'run-step-epoch', 'cancel']);
+    expect(actions()).toEqual(['run-pause', 'run-step-op', 'run-step-input', 'run-step-epoch', 'cancel']);
+    const names = store.frames.get('ops')!.text('op_name').slice(0, 1);
+    store.put(pack('checks', { wanted: 0.99, first: names[0], failed: 1, unchecked: [] }, {
+      check_op: names, check_pcc: ['f8', [0.25]], check_max_abs: ['f8', [3]], check_scale: ['f8', [1]],
+      check_tile_z: ['i4', [0]], check_tile_r: ['i4', [0]], check_tile_c: ['i4', [0]],
+      check_tiles_z: ['u4', [1]], check_tiles_r: ['u4', [1]], check_tiles_c: ['u4', [1]], stage_stage: [], stage_node: [], stage_pcc: ['f8', []]
+    }));
+    const failure = bar.element.querySelector<HTMLElement>('[data-tb-action=first-failure]')!;
+    expect(failure.textContent).toContain('PCC 0.2500');
+    store.put(report(true, 1));
+    expect(bar.element.querySelector('[data-tb-action=first-failure]')).toBe(failure);
+    failure.click();
+    expect(store.selection.names).toEqual(names);
     bar.element.querySelector<HTMLElement>('[data-tb-action=run-pause]')!.click();
     expect(sent.at(-1)).toEqual({ type: 'resume' });
     bar.dispose();

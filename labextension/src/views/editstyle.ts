@@ -4,9 +4,16 @@ export const editStyle = `
 .tb-handle-hit { fill: transparent; }
 .tb-handle-mark { fill: var(--tb-accent); stroke: var(--tb-surface); stroke-width: 1.5; }
 .tb-handle:hover .tb-handle-mark { stroke: var(--tb-text); }
-.tb-handle-e, [data-tb-dragging=e] { cursor: ew-resize; }
-.tb-handle-s, [data-tb-dragging=s] { cursor: ns-resize; }
-.tb-handle-se, [data-tb-dragging=se] { cursor: nwse-resize; }
+.tb-handle-e, .tb-handle-w, [data-tb-dragging=e], [data-tb-dragging=w] { cursor: ew-resize; }
+.tb-handle-s, .tb-handle-n, [data-tb-dragging=s], [data-tb-dragging=n] { cursor: ns-resize; }
+.tb-handle-se, .tb-handle-nw, [data-tb-dragging=se], [data-tb-dragging=nw] { cursor: nwse-resize; }
+.tb-handle-sw, .tb-handle-ne, [data-tb-dragging=sw], [data-tb-dragging=ne] { cursor: nesw-resize; }
+.tb-root .tb-frame.tb-off { opacity: .35; }
+.tb-order { cursor: grab; touch-action: none; padding: 0 5px; }
+.tb-list tr.tb-drop { outline: 2px solid var(--tb-accent); }
+.tb-tile.tb-failed .tb-body { fill: color-mix(in srgb, var(--tb-bad) 32%, var(--tb-surface)); stroke: var(--tb-bad); stroke-width: 2.5; }
+.tb-tile.tb-failed text { fill: var(--tb-text); }
+.tb-hint-kind { min-width: 44px; color: var(--tb-muted); }
 [data-tb-dragging=move], [data-tb-dragging=move] .tb-tile { cursor: grabbing; }
 .tb-plane[data-tb-dragging] { user-select: none; }
 .tb-ghosts { pointer-events: none; }
@@ -17,10 +24,10 @@ export const editStyle = `
 .tb-struck { stroke: var(--tb-bad); stroke-width: 1.2; opacity: .55; fill: none; }
 .tb-verdict-ground { fill: var(--tb-surface); stroke: var(--tb-bad); stroke-width: 1.5; }
 .tb-verdict-glyph { stroke: var(--tb-bad); stroke-width: 2.2; fill: none; }
-.tb-tag { position: absolute; z-index: 30; pointer-events: none; width: max-content; max-width: 300px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-left: 3px solid var(--tb-accent); border-radius: 6px; box-shadow: var(--tb-shadow); padding: 7px 11px; display: grid; gap: 1px; font-size: 11.5px; font-variant-numeric: tabular-nums; }
+.tb-tag { position: absolute; z-index: 30; pointer-events: none; width: max-content; max-width: 320px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-left: 3px solid var(--tb-accent); border-radius: 6px; box-shadow: var(--tb-shadow); padding: 7px 11px; display: grid; gap: 1px; font-size: 11.5px; font-variant-numeric: tabular-nums; }
 .tb-tag.tb-refused { border-left-color: var(--tb-bad); }
 .tb-tag b { font-size: 12.5px; margin-bottom: 2px; }
-.tb-tag i { display: inline-block; width: 74px; font-style: normal; color: var(--tb-muted); }
+.tb-tag i { display: inline-block; min-width: 108px; padding-right: 8px; font-style: normal; color: var(--tb-muted); white-space: nowrap; }
 .tb-tag em { font-style: normal; color: var(--tb-muted); margin-top: 3px; }
 .tb-tag.tb-refused em { color: var(--tb-text); margin: 0; }
 .tb-plane.tb-old .tb-tiles { filter: grayscale(1); }

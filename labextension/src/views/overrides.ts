@@ -7,6 +7,7 @@ import { h, percent, short } from './dom.js';
 import { undoKey } from './editbar.js';
 import type { Overridden, Store } from './store.js';
 
+const MOST = 48 * 1024; // bytes of a file that a page sends
 const GLYPH: Record<Overridden['state'], string> = { obtained: '✓', missed: '!', vetoed: '✕', unmatched: '?', pending: '…', off: '○' };
 
 export class OverridesPanel {
@@ -54,7 +55,7 @@ export class OverridesPanel {
     if (!list.length) {
       this.shown = 'list';
       this.element.replaceChildren(h('div', { class: 'tb-empty' },
-        'No overrides. Drag the edge of an op in the core grid to give it another shape.'));
+        'No overrides. Drag the edge of an op in the core grid to give it another shape. ', this.import()));
       return;
     }
     this.element.replaceChildren(this.bar(), this.shown === 'list' ? this.table(list) : this.text());
@@ -79,8 +80,68 @@ export class OverridesPanel {
         type: 'button', class: 'tb-button', 'data-tb-action': 'copy-code',
         onclick: () => copy(this.code![this.shown as 'python' | 'json'], (ok, text) => this.store.say(ok, text), `all overrides as ${this.shown}`)
       }, 'Copy'),
-      h('span', { class: 'tb-spring' }),
+      h('span', { class: 'tb-spring' }), this.import(),
       h('button', { type: 'button', class: 'tb-button', 'data-tb-action': 'export', onclick: () => open(this.element, { what: 'export' }) }, 'Export'));
+  }
+
+  /** Overrides from a file of the one who looks: one undo step. */
+  private import(): HTMLElement | string {
+    const { store } = this;
+    if (!store.edits) return '';
+    const file = h('input', {
+      type: 'file', accept: '.json', hidden: true, 'data-tb-action': 'overrides-file', 'aria-label': 'a JSON file of overrides',
+      onchange: () => {
+        const chosen = file.files?.[0];
+        if (!chosen) return;
+        if (chosen.size > MOST) store.say(false, `${chosen.name} is larger than a page may send; load it in Python: session.load_overrides(path)`);
+        else void chosen.text().then(text => store.ask({ type: 'edit', do: 'load', name: chosen.name, text }));
+        file.value = '';
+      }
+    });
+    return h('span', {}, file, h('button', {
+      type: 'button', class: 'tb-button', 'data-tb-action': 'overrides-import', title: 'add the overrides of a JSON file, as Export writes it',
+      disabled: store.edits.busy, onclick: () => file.click()
+    }, 'Import'));
+  }
+
+  /** Drags an override to another place of the list: arrows do the same. */
+  private grip(record: Overridden): HTMLElement | string {
+    const { store } = this;
+    if (!record.order || record.at === undefined) return '';
+    const at = record.at;
+    const row = (place: number) => this.element.querySelector<HTMLElement>(`tr[data-tb-at="${place}"]`);
+    const move = (to: number) => {
+      if (to !== at && row(to) && !store.edits!.busy) store.ask({ type: 'edit', do: 'reorder', at, to });
+    };
+    let over = at;
+    const drop = (event: PointerEvent) => {
+      const target = document.elementFromPoint(event.clientX, event.clientY)?.closest<HTMLElement>('tr[data-tb-at]');
+      row(over)?.classList.remove('tb-drop');
+      over = target && this.element.contains(target) ? Number(target.dataset['tbAt']) : at;
+      if (over !== at) row(over)?.classList.add('tb-drop');
+    };
+    const grip: HTMLElement = h('button', {
+      type: 'button', class: 'tb-button tb-order', 'data-tb-action': 'order-override', disabled: store.edits!.busy,
+      title: 'drag, or arrows up and down: of several for one op the last one holds',
+      'aria-label': `place ${at + 1} of the overrides: ${record.field} of ${record.target}`,
+      onpointerdown: (event: PointerEvent) => grip.setPointerCapture(event.pointerId),
+      onpointermove: (event: PointerEvent) => {
+        if (grip.hasPointerCapture(event.pointerId)) drop(event);
+      },
+      onpointerup: (event: PointerEvent) => {
+        drop(event);
+        row(over)?.classList.remove('tb-drop');
+        move(over);
+      },
+      onkeydown: (event: KeyboardEvent) => {
+        const way = event.key === 'ArrowDown' ? 1 : event.key === 'ArrowUp' ? -1 : 0;
+        if (!way) return;
+        event.preventDefault();
+        event.stopPropagation();
+        move(at + way);
+      }
+    }, '⠿');
+    return grip;
   }
 
   private text(): HTMLElement {
@@ -88,7 +149,7 @@ export class OverridesPanel {
   }
 
   private table(list: Overridden[]): HTMLElement {
-    const titles = ['On', 'Op', 'Field', 'Requested', 'Obtained', 'State', 'By', ...(this.gains ? ['Gain'] : []), 'Python', ''];
+    const titles = ['', 'On', 'Op', 'Field', 'Requested', 'Obtained', 'State', 'By', ...(this.gains ? ['Gain'] : []), 'Python', ''];
     return h('table', { class: 'tb-list' },
       h('thead', {}, h('tr', {}, ...titles.map(t => h('th', { scope: 'col', class: 'tb-title' }, t)))),
       h('tbody', {}, ...list.map(record => this.row(record))));
@@ -108,7 +169,8 @@ export class OverridesPanel {
     const { target, field, state } = record;
     const names = record.names.length ? record.names : [target];
     const on = record.enabled !== false;
-    return h('tr', { 'data-tb-override': target, 'data-tb-state': state },
+    return h('tr', { 'data-tb-override': target, 'data-tb-state': state, 'data-tb-at': record.at },
+      h('td', {}, this.grip(record)),
       h('td', {}, h('input', {
         type: 'checkbox', checked: on, 'data-tb-action': 'switch-override', 'aria-label': `${field} of ${target} is in force`,
         disabled: !record.removable || store.edits!.busy,
@@ -129,10 +191,11 @@ export class OverridesPanel {
           type: 'button', class: 'tb-button', 'data-tb-action': 'copy-override', title: 'copy the Python line', 'aria-label': `copy ${record.python}`,
           onclick: () => copy(record.python, (ok, text) => store.say(ok, text))
         }, 'Copy'), ' ',
-        record.removable && on ? h('button', {
+        (record.removable || record.ops) && on ? h('button', {
           type: 'button', class: 'tb-button', 'data-tb-action': 'remove-override', title: 'remove this override',
           'aria-label': `remove ${field} of ${target}`, disabled: store.edits!.busy,
-          onclick: () => store.ask({ type: 'edit', do: 'clear', op: target, kinds: [field] })
+          onclick: () => store.ask(record.ops
+            ? { type: 'edit', do: 'constrain', ops: record.ops, on: false } : { type: 'edit', do: 'clear', op: target, kinds: [field] })
         }, 'Remove') : ''));
   }
 }

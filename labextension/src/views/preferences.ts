@@ -8,8 +8,8 @@ export interface Preferences {
   units: 'cycles' | 'us';
   /** Selection in one view scrolls the others to it. */
   follow: boolean;
-  /** When an edit is compiled: when it is dropped, or when Run is pressed. */
-  compile: 'drop' | 'manual';
+  /** When an edit is compiled: already where a drag rests, when it is dropped, or when Run is pressed. */
+  compile: 'live' | 'drop' | 'manual';
   /** Print the Python line of an edit into the notebook's log. */
   echo: boolean;
   /** What grids are coloured by at first. */

@@ -2,6 +2,7 @@
 import { h, seconds } from './dom.js';
 import { shortName } from './grid/draw.js';
 import type { Store } from './store.js';
+import { Checks } from './trace/checks.js';
 
 const GLYPH = { pending: '○', running: '◐', done: '●', failed: '✕', cancelled: '◌' } as const;
 
@@ -20,7 +21,7 @@ export class StageBar {
 
   constructor(private readonly store: Store) {
     this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' },
-      this.list, this.device, this.buttons, this.message, this.progress);
+      this.list, h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons), this.progress);
     this.stops.push(store.on('status', () => this.render()), store.on('frame', key => {
       if (key === 'summary' || key === 'live' || key === 'ops' || key === 'checks') this.render();
     }));
@@ -45,7 +46,18 @@ export class StageBar {
     const at = live && going ? `input ${Number(live['input']) + 1} of ${String(live['total'])}, epoch ${String(live['epoch'])}` : '';
     const last = live?.['op'];
     const op = typeof last === 'string' && last ? `, ${shortName(last)} done` : '';
-    this.message.textContent = paused ? `Paused: ${at}${op}` : going ? `Running ${at}${op}` : status.message;
+    const checks = frames.get('checks');
+    const failed = paused && checks ? new Checks(checks) : null;
+    const text = paused ? `Paused: ${at}${op}` : going ? `Running ${at}${op}` : status.message;
+    if (!failed?.first) this.message.textContent = text;
+    else if (this.message.dataset['tbFailed'] !== failed.first) {
+      this.message.replaceChildren(`${text}. `, h('button', {
+        type: 'button', class: 'tb-link', 'data-tb-action': 'first-failure', title: `compare ${failed.first} with torch, tile by tile`,
+        onclick: () => this.store.select([failed.first], 'run')
+      }, `${shortName(failed.first)} differs from torch: PCC ${failed.of(failed.first)!.pcc.toFixed(4)}`));
+    }
+    if (failed?.first) this.message.dataset['tbFailed'] = failed.first;
+    else delete this.message.dataset['tbFailed'];
     this.device.textContent = typeof device === 'string' ? device : '';
     this.progress.setAttribute('aria-valuenow', String(Math.round(100 * share)));
     this.progress.hidden = !status.running;
@@ -57,14 +69,21 @@ export class StageBar {
   private offer(going: boolean, paused: boolean): void {
     const { host, status, frames } = this.store;
     const placed = frames.has('ops');
-    const state = [host.live, status.running, status.cancellable, going, paused, placed].join();
+    const { breaks } = this.store;
+    const state = [host.live, status.running, status.cancellable, going, paused, placed, breaks].join();
     if (state === this.shown) return;
     this.shown = state;
     const button = (action: string, text: string, title: string, message: Record<string, unknown>, disabled = false) => h('button', {
       type: 'button', class: `tb-button${action === 'cancel' ? ' tb-cancel' : ''}`, 'data-tb-action': action, title, disabled,
       onclick: () => host.send(message)
     }, text);
+    const brake = h('button', {
+      type: 'button', class: 'tb-button', 'data-tb-action': 'run-break', 'aria-pressed': String(breaks),
+      title: 'Compare every op with torch as it comes, and pause behind the first one that differs',
+      onclick: () => host.send({ type: 'break_on_failure', on: !breaks })
+    }, 'Break on failure');
     const steps = () => [
+      button('run-step-op', 'Step op', 'Run the next op and pause', { type: 'step', of: 'op' }),
       button('run-step-input', 'Step input', 'Run to the end of this input and pause', { type: 'step', of: 'input' }),
       button('run-step-epoch', 'Step epoch', 'Run to the end of this epoch and pause', { type: 'step', of: 'epoch' })];
     const made: HTMLElement[] = [];
@@ -73,7 +92,7 @@ export class StageBar {
       else if (going) made.push(button('run-pause', 'Pause', 'Stand before the next op', { type: 'pause' }));
       made.push(button('cancel', 'Cancel', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
     } else if (host.live) {
-      if (placed) made.push(...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' }));
+      if (placed) made.push(brake, ...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' }));
       made.push(button('run', 'Run', 'Compile and run again', { type: 'start' }));
     }
     this.buttons.replaceChildren(...made);

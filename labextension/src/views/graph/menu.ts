@@ -21,7 +21,9 @@ interface Item {
 export class NodeMenu {
   private menu: HTMLElement | null = null;
   private missing: Record<string, string> | null = null;
-  private readonly stop: () => void;
+  /** The op whose formats are asked for, and of what. */
+  private asked: { op: string; of: 'format' | 'fidelity' } | null = null;
+  private readonly stops: (() => void)[];
   private readonly away = (event: Event) => {
     if (!this.menu?.contains(event.target as Node)) this.close();
   };
@@ -34,11 +36,14 @@ export class NodeMenu {
     // JupyterLab opens its own menu elsewhere; Shift keeps that of the browser.
     area.setAttribute('data-jp-suppress-context-menu', '');
     area.addEventListener('contextmenu', event => this.open(event));
-    this.stop = store.listen('offers', message => (this.missing = message['missing'] as Record<string, string>));
+    this.stops = [
+      store.listen('offers', message => (this.missing = message['missing'] as Record<string, string>)),
+      store.listen('formats', message => this.formats(message))
+    ];
   }
 
   dispose(): void {
-    this.stop();
+    this.stops.forEach(stop => stop());
     this.close();
   }
 
@@ -47,7 +52,7 @@ export class NodeMenu {
     const { edits } = this.store;
     const frame = this.store.frames.get('ops');
     if (event.shiftKey || !edits || !frame || this.area.dataset['tbStage'] !== 'lowered') return;
-    const ops = new Ops(frame);
+    const ops = Ops.of(frame);
     // The key of the keyboard that asks for a menu: for the op that is selected.
     const { names } = this.store.selection;
     const byKey = event.button !== 2 && event.detail === 0 && names.length === 1 ? names[0] : undefined;
@@ -107,6 +112,8 @@ export class NodeMenu {
         action: 'edges', label: 'Buffer or cut an edge …', why: edges.length ? '' : 'no edge to another placed op', stays: true,
         run: () => this.fill(name, edges.slice(0, 8).flatMap(([from, to]) => this.ofEdge(from, to)))
       },
+      { action: 'data-format', label: 'Set data format …', stays: true, run: () => this.ask(name, 'format') },
+      { action: 'fidelity', label: 'Set fidelity …', stays: true, run: () => this.ask(name, 'fidelity') },
       { action: 'clear-overrides', label: 'Clear its overrides', key: 'clear-overrides', why: own.length ? '' : 'it has none', run: ask({ do: 'clear' }) },
       {
         action: 'copy-op', label: 'Copy Python', run: () => {
@@ -118,6 +125,37 @@ export class NodeMenu {
       },
       { action: 'why', label: 'Why here?', key: 'why', run: () => open(this.area, { what: 'why', op: name }) }
     ];
+  }
+
+  private ask(op: string, of: 'format' | 'fidelity'): void {
+    this.asked = { op, of };
+    this.store.host.send({ type: 'formats', op });
+  }
+
+  /** The legal formats, or fidelities, as items. */
+  private formats(message: Record<string, unknown>): void {
+    const { asked, store, menu } = this;
+    if (!menu || !asked || message['op'] !== asked.op) return;
+    this.asked = null;
+    if (!message['ok']) {
+      this.close();
+      store.say(false, String(message['text']));
+      return;
+    }
+    const { op, of } = asked;
+    const plain = of === 'format';
+    const values = message[plain ? 'formats' : 'fidelities'] as string[];
+    const now = (message['now'] as string[])[plain ? 0 : 1];
+    const field = plain ? 'data_format' : 'math_fidelity';
+    const has = store.edits?.overrides.some(o => o.target === op && o.field === field && o.state !== 'off');
+    const set = (value: string | null) => () => store.ask({ type: 'edit', do: 'format', op, of, value });
+    this.fill(`${plain ? 'Data format' : 'Fidelity'} of ${op}`, [
+      ...values.map(v => ({
+        action: `${of}-${v}`, label: v, why: v === now ? (has ? 'set now' : 'as it is') : '', run: set(v)
+      })),
+      ...(has ? [{ action: `${of}-free`, label: 'As without', run: set(null) }] : []),
+      ...(values.length < 2 ? [{ action: `${of}-none`, label: 'Nothing else is legal here', why: 'the op before or the host decides', run: () => undefined }] : [])
+    ]);
   }
 
   private ofEdge(from: string, to: string): Item[] {

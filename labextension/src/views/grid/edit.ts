@@ -11,7 +11,7 @@ import { Exact } from './exact.js';
 import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
 import { Legal } from './legal.js';
-import { coresOf, dropped, Group, groupMoved, moved, resized, type Dragged, type Scene } from './pictures.js';
+import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Dragged, type Scene } from './pictures.js';
 
 const STILL = 4; // px: a press that moves less is a click
 const SPOKEN = 500; // ms between two announcements
@@ -31,6 +31,8 @@ export class Editor {
   readonly exact: Exact;
   /** Called when an exact answer came while nothing is dragged with the pointer. */
   answer: () => void = () => undefined;
+  /** Called when a gesture is over. */
+  ended: () => void = () => undefined;
   ops: Ops | null = null;
   geometry: Geometry | null = null;
   plane: SVGGElement | null = null;
@@ -105,7 +107,8 @@ export class Editor {
     const name = this.ops!.name[op]!;
     if (this.handles?.isConnected && this.handles.dataset['tbHandlesOf'] === name) return;
     this.handles?.remove();
-    this.handles = drawHandles(name, this.geometry!, coresOf(this.ops!, op));
+    const pinned = this.store.edits!.overrides.some(o => o.field === 'op_placement' && o.state !== 'off' && o.names.includes(name));
+    this.handles = drawHandles(name, this.geometry!, coresOf(this.ops!, op), pinned);
     this.plane!.append(this.handles);
   }
 
@@ -163,7 +166,18 @@ export class Editor {
     this.area.focus({ preventScroll: true });
     if (drag.kind === 'band') drag.band = new Band(this.plane!, drag.grip);
     else if (drag.kind !== 'group') this.probe(drag.op);
+    if (drag.kind === 'move') this.shade(drag.op);
     this.draw();
+  }
+
+  /** Epochs of the film strip that an op cannot go to. */
+  private shade(op: number): void {
+    const ops = this.ops!;
+    const [first, last] = epochsFor(ops, op);
+    for (const frame of this.view.querySelectorAll<HTMLElement>('.tb-frame[data-tb-epoch]')) {
+      const epoch = Number(frame.dataset['tbEpoch']);
+      frame.classList.toggle('tb-off', (epoch < first || epoch > last) && Math.abs(epoch - ops.epochOf(op)) > 1);
+    }
   }
 
   /** Asks which shapes an op may have; `f` hears the answer. */
@@ -209,10 +223,12 @@ export class Editor {
     drag.alt = event.altKey;
     this.draw();
     const { picture, legal } = this;
+    const { ops, geometry, store } = this;
+    const at = store.epoch;
     const names = drag.band
-      ? drag.band.inside(this.ops!, this.store.epoch, this.geometry!, this.inDrawing(event)).map(op => this.ops!.name[op]!)
+      ? drag.band.inside(ops!, at, geometry!, this.inDrawing(event)).map(op => ops!.name[op]!)
       : [];
-    this.cancel();
+    this.cancel(Boolean(picture?.edit));
     this.swallow = true; // the click that follows
     window.setTimeout(() => (this.swallow = false), 0);
     if (drag.kind === 'band') {
@@ -223,8 +239,8 @@ export class Editor {
     else if (picture && (!picture.lands || !picture.good)) this.store.say(false, picture.note || picture.title);
   }
 
-  /** Ends a gesture without a trace. */
-  cancel(): void {
+  /** Ends a gesture without a trace; `made`: its edit is going to be asked for. */
+  cancel(made = false): void {
     if (!this.drag) return;
     const { id, band } = this.drag;
     this.drag = null;
@@ -232,11 +248,13 @@ export class Editor {
     delete this.area.dataset['tbDragging'];
     band?.remove();
     mark(null);
-    this.exact.end();
+    this.exact.end(made);
+    for (const frame of this.view.querySelectorAll('.tb-off')) frame.classList.remove('tb-off');
     this.ghost.hide();
     this.handles?.remove();
     this.handles = null;
     if (this.area.hasPointerCapture(id)) this.area.releasePointerCapture(id);
+    this.ended();
   }
 
   private dragKey(event: KeyboardEvent): void {

@@ -1,5 +1,6 @@
 /** The exact what-if: asked when a drag rests on one place, void as soon as it goes on. */
 import { grouped, percent, short } from '../dom.js';
+import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
 import type { Cores } from './geometry.js';
 
@@ -20,6 +21,8 @@ export class Exact {
   private key = '';
   private asked = false;
   private late = false;
+  /** Something was asked to be compiled. */
+  private live = false;
   private effect: Effect | null = null;
   private timer = 0;
   private readonly stop: () => void;
@@ -51,7 +54,8 @@ export class Exact {
     if (!edit) return;
     this.timer = window.setTimeout(() => {
       this.asked = true;
-      this.store.host.send({ type: 'probe_exact', ask: this.seq, edit });
+      this.live = preferences().compile === 'live';
+      this.store.host.send({ type: 'probe_exact', ask: this.seq, edit, ...(this.live && { live: true }) });
       this.timer = window.setTimeout(() => {
         this.late = true;
         this.changed();
@@ -59,9 +63,11 @@ export class Exact {
     }, REST);
   }
 
-  /** The drag is over: an answer under way is not wanted any more. */
-  end(): void {
-    if (this.asked && !this.effect) this.store.host.send({ type: 'probe_end' });
+  /** The drag is over: an answer under way is not wanted any more, nor what was compiled to be looked at, unless the
+   *  edit is made now. */
+  end(made = false): void {
+    if (!made && (this.live || (this.asked && !this.effect))) this.store.host.send({ type: 'probe_end' });
+    this.live = false;
     clearTimeout(this.timer);
     this.key = '';
     this.seq++;

@@ -2,23 +2,27 @@
 import { h, svg } from '../dom.js';
 import type { Cores, Geometry } from './geometry.js';
 
-const HANDLES = ['e', 's', 'se'] as const;
+/** Edges and corners, corners last: they lie on top. */
+const HANDLES = ['e', 's', 'w', 'n', 'se', 'sw', 'ne', 'nw'] as const;
 export type Handle = (typeof HANDLES)[number];
 const HIT = 24; // px of the drawing: room for a finger
 const SEEN = 8;
+const ROOMY = 4 * HIT; // a tile this wide and high has handles on all sides
 
-/** Handles on the right, lower and lower right side of a tile. */
-export function drawHandles(name: string, geometry: Geometry, at: Cores): SVGGElement {
+/**
+ * Handles on the right, lower and lower right side of a tile; on all sides where the user fixed its place (the place then
+ * goes along), and where the tile is large enough for them.
+ */
+export function drawHandles(name: string, geometry: Geometry, at: Cores, pinned: boolean): SVGGElement {
   const [x, y, w, hgt] = geometry.box(at);
-  const places: Record<Handle, [number, number, number, number]> = {
-    e: [x + w, y + hgt / 2, 0, Math.min(22, hgt * 0.4)],
-    s: [x + w / 2, y + hgt, Math.min(26, w * 0.4), 0],
-    se: [x + w, y + hgt, 0, 0]
-  };
-  return svg('g', { class: 'tb-handles', 'data-tb-handles-of': name }, ...HANDLES.map(handle => {
-    const [cx, cy, wide, high] = places[handle];
-    const [sw, sh] = [Math.max(SEEN, wide), Math.max(SEEN, high)];
-    const [hw, hh] = [Math.max(handle === 's' ? wide : 0, HIT), Math.max(handle === 'e' ? high : 0, HIT)];
+  const all = pinned || Math.min(w, hgt) >= ROOMY;
+  return svg('g', { class: 'tb-handles', 'data-tb-handles-of': name }, ...HANDLES.filter(k => all || !/[wn]/.test(k)).map(handle => {
+    const along = (less: string, more: string) => (handle.includes(more) ? 1 : handle.includes(less) ? 0 : 0.5);
+    const [fx, fy] = [along('w', 'e'), along('n', 's')];
+    const [cx, cy] = [x + w * fx, y + hgt * fy];
+    const wide = fx === 0.5 ? Math.min(26, w * 0.4) : 0;
+    const high = fy === 0.5 ? Math.min(22, hgt * 0.4) : 0;
+    const [sw, sh, hw, hh] = [Math.max(SEEN, wide), Math.max(SEEN, high), Math.max(wide, HIT), Math.max(high, HIT)];
     return svg('g', { class: `tb-handle tb-handle-${handle}`, 'data-tb-handle': handle, 'aria-label': `resize ${name}`, role: 'img' },
       svg('rect', { class: 'tb-handle-hit', x: cx - hw / 2, y: cy - hh / 2, width: hw, height: hh }),
       svg('rect', { class: 'tb-handle-mark', x: cx - sw / 2, y: cy - sh / 2, width: sw, height: sh, rx: 3 }));

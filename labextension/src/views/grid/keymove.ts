@@ -52,12 +52,13 @@ export class KeyMove {
     if (this.drag && (this.legal ?? this.group) && this.editor.plane) this.draw();
   }
 
-  stop(): void {
+  stop(made = false): void {
     if (!this.drag) return;
     this.drag = null;
     this.picture = null;
-    this.editor.exact.end();
+    this.editor.exact.end(made);
     this.editor.ghost.hide();
+    this.editor.ended();
   }
 
   /** True for the keys of the move. */
@@ -70,7 +71,7 @@ export class KeyMove {
       editor.say('cancelled');
     } else if (event.key === 'Enter') {
       const { picture } = this;
-      this.stop();
+      this.stop(Boolean(picture?.edit));
       if (picture?.edit) editor.store.ask({ type: 'edit', ...picture.edit });
     } else if (this.group) {
       if (!way) return false;

@@ -45,9 +45,11 @@ export class Legal {
     return r >= 1 && c >= 1 && r <= this.rows && c <= this.cols ? (r - 1) * this.cols + c - 1 : -1;
   }
 
-  isLegal(size: Size): boolean {
+  /** free: the op's place goes along, so that a pin is no reason against a shape. */
+  isLegal(size: Size, free = false): boolean {
     const at = this.index(size);
-    return at >= 0 && this.frame.column('verdict')[at] === 0;
+    const verdict = at < 0 ? -1 : this.frame.column('verdict')[at]!;
+    return verdict === 0 || (free && this.reasons[String(verdict)]?.name === 'PIN');
   }
 
   reason(size: Size): Reason | null {
@@ -69,10 +71,13 @@ export class Legal {
   }
 
   /** All legal shapes, fewest cores first; equal ones by the epoch they make. */
-  all(): Size[] {
+  all(free = false): Size[] {
     const found: Size[] = [];
     for (let r = 1; r <= this.rows; r++) {
-      for (let c = 1; c <= this.cols; c++) if (this.frame.column('verdict')[(r - 1) * this.cols + c - 1] === 0) found.push(this.turn([r, c]));
+      for (let c = 1; c <= this.cols; c++) {
+        const size = this.turn([r, c]);
+        if (this.isLegal(size, free)) found.push(size);
+      }
     }
     const key = (s: Size) => [this.value('cores', s), this.value('epoch_cycles', s), this.value('cycles', s)];
     return found.sort((a, b) => {
@@ -82,11 +87,11 @@ export class Legal {
   }
 
   /** The legal shape nearest to a wanted one, in cells; equally near ones by the epoch they make. */
-  nearest(wanted: Size, allowed: (size: Size) => boolean = () => true): Size | null {
+  nearest(wanted: Size, allowed: (size: Size) => boolean = () => true, free = false): Size | null {
     let best: Size | null = null;
     let least = Infinity;
     let epoch = Infinity;
-    for (const size of this.all()) {
+    for (const size of this.all(free)) {
       if (!allowed(size)) continue;
       const off = Math.abs(size[0] - wanted[0]) + Math.abs(size[1] - wanted[1]);
       const cycles = this.value('epoch_cycles', size);
@@ -166,11 +171,20 @@ export class Legal {
   private withData(size: Size, arrow: (from: number, to: number) => string): [string, string][] {
     const what = this.word('limiter', size);
     if (!what || what === 'kernel') return [];
-    return [[what, arrow(this.value('limiter_cycles', this.now), this.value('limiter_cycles', size))]];
+    return [[slowText(what), arrow(this.value('limiter_cycles', this.now), this.value('limiter_cycles', size))]];
   }
 
   private next(size: Size): string {
     const op = this.word('epoch_op', size);
     return op && op !== this.op ? ` (${elide(shortName(op), 28)})` : '';
   }
+}
+
+const WAYS: Record<string, string> = { dram: 'DRAM', host: 'host', noc: 'NoC' };
+
+/** "input 1 dram", as tables of the compiler say, for a person: "input 1 from DRAM"; "output noc": "output over NoC". */
+export function slowText(what: string): string {
+  const [, subject, way] = /^(.*) (dram|host|noc)$/.exec(what) ?? [];
+  if (!subject || !way) return what;
+  return `${subject} ${way === 'noc' ? 'over' : subject.startsWith('output') ? 'to' : 'from'} ${WAYS[way]!}`;
 }

@@ -23,34 +23,48 @@ export interface Dragged {
 }
 
 export function resized({ ops, geometry, legal }: Scene, { op, from, handle, alt }: Dragged, [x, y]: [number, number]): Picture {
+  const [north, south, west, east] = ['n', 's', 'w', 'e'].map(side => handle.includes(side)) as [boolean, boolean, boolean, boolean];
+  const [low, right] = [from.row + from.rows, from.col + from.cols];
+  const corner = geometry.corner(x, y);
   const size: Size = [
-    handle === 'e' ? from.rows : geometry.rowsTo(y, from.row),
-    handle === 's' ? from.cols : geometry.columnsTo(x, from.col)
+    north ? low - Math.min(corner[0], low - 1) : south ? geometry.rowsTo(y, from.row) : from.rows,
+    west ? right - Math.min(corner[1], right - 1) : east ? geometry.columnsTo(x, from.col) : from.cols
   ];
-  const wanted = { ...from, rows: size[0], cols: size[1] };
+  /** The side that is not dragged stays. */
+  const at = ([rows, cols]: Size): Cores => ({ row: north ? low - rows : from.row, col: west ? right - cols : from.col, rows, cols });
+  const wanted = at(size);
+  const moves = north || west;
   const name = ops.name[op]!;
   if (!legal) return waitingFor(wanted, name);
-  const good = legal.isLegal(size);
+  const good = legal.isLegal(size, moves);
   const why = good ? null : legal.reason(size);
   const because = why ? `${legal.name(size)}: ${why.meaning}${why.fix ? `; ${why.fix}` : ''}` : '';
   const snapped = good || alt
     ? good ? size : null
-    : legal.nearest(size, s => s[0] <= geometry.height - from.row && s[1] <= geometry.width - from.col &&
-        (handle !== 'e' || s[0] === from.rows) && (handle !== 's' || s[1] === from.cols));
+    : legal.nearest(size, s => s[0] <= (north ? low : geometry.height - from.row) && s[1] <= (west ? right : geometry.width - from.col) &&
+        (north || south || s[0] === from.rows) && (east || west || s[1] === from.cols), moves);
   if (!snapped) {
     return {
       wanted, good, lands: null, crowded: false, verdict: why?.name ?? 'NONE', title: `${legal.name(size)} is not legal`,
       lines: [], note: because, edit: null
     };
   }
-  const lands = { ...from, rows: snapped[0], cols: snapped[1] };
-  const crowded = !legal.free(snapped, from.row, from.col);
+  const lands = at(snapped);
+  const crowded = !legal.free(snapped, lands.row, lands.col);
   const same = snapped[0] === from.rows && snapped[1] === from.cols;
+  const own = { do: 'resize', op: name, size: legal.turn(snapped) };
+  const start = [lands.row, lands.col];
+  const note = [
+    good ? '' : `${legal.name(size)} is not legal; Alt tells why`, crowded ? 'others make room' : '',
+    moves && !same ? `starts at row ${start[0]}, column ${start[1]}, and is pinned there` : ''
+  ].filter(Boolean).join('; ');
   return {
     wanted, good, lands, crowded, verdict: good ? 'LEGAL' : why?.name ?? 'NONE',
-    title: same ? legal.name(snapped) : `${legal.name(legal.now)} → ${legal.name(snapped)}`, lines: legal.tag(snapped, ops),
-    note: !good ? `${legal.name(size)} is not legal; Alt tells why` : crowded ? 'others make room' : '',
-    edit: same ? null : { do: 'resize', op: name, size: legal.turn(snapped) }
+    title: same ? legal.name(snapped) : `${legal.name(legal.now)} → ${legal.name(snapped)}`, lines: legal.tag(snapped, ops), note,
+    edit: same ? null : moves ? {
+      do: 'many', label: `resize ${name} to ${legal.turn(snapped).join('x')} from ${start.join(',')}`,
+      edits: [own, { do: 'move', op: name, start, transposed: ops.get('transposed', op) === 1 }]
+    } : own
   };
 }
 
@@ -86,16 +100,36 @@ export function placed({ ops, geometry, legal }: Scene, drag: Dragged, row: numb
   };
 }
 
+/** The epochs that an op may go to alone: not before the last of its operands, not behind the first of its readers. */
+export function epochsFor(ops: Ops, op: number): [first: number, last: number] {
+  return [
+    Math.max(0, ...ops.into(op).map(i => ops.epochOf(i))), Math.min(ops.epochs - 1, ...ops.outOf(op).map(i => ops.epochOf(i)))
+  ];
+}
+
 /** Over an epoch of the film strip, or a chip: the op goes there, its place is chosen anew. */
 export function dropped({ ops }: Scene, { op, from }: Dragged, kind: 'epoch' | 'chip', number: number): Picture {
   const now = kind === 'epoch' ? ops.epochOf(op) : ops.get('chip', op);
   const same = number === now;
-  return {
-    wanted: from, good: !same, lands: same ? null : from, crowded: false, verdict: same ? 'SAME' : 'LEGAL', hidden: true,
-    title: same ? `it is in ${kind} ${number} already` : `to ${kind} ${number}`, lines: [],
-    note: same ? '' : kind === 'epoch' ? 'what lies between it and the epoch goes along' : 'pins it to that chip; its place is free there',
-    edit: same ? null : { do: kind, op: ops.name[op]!, [kind]: number }
-  };
+  const name = ops.name[op]!;
+  const base = { wanted: from, crowded: false, hidden: true, lines: [] };
+  if (same) return { ...base, good: false, lands: null, verdict: 'SAME', title: `it is in ${kind} ${number} already`, note: '', edit: null };
+  const edit = { do: kind, op: name, [kind]: number };
+  if (kind === 'chip') {
+    return { ...base, good: true, lands: from, verdict: 'LEGAL', title: `to chip ${number}`, note: 'pins it to that chip; its place is free there', edit };
+  }
+  const [first, last] = epochsFor(ops, op);
+  const alone = number >= first && number <= last;
+  if (!alone && Math.abs(number - now) > 1) {
+    const [by, verb] = number < first ? [ops.into(op).find(i => ops.epochOf(i) === first)!, 'feeds'] : [ops.outOf(op).find(i => ops.epochOf(i) === last)!, 'reads'];
+    const legal = Array.from({ length: last - first + 1 }, (_, i) => first + i).filter(e => e !== now);
+    return {
+      ...base, good: false, lands: null, verdict: 'SCHEDULE', title: `not to epoch ${number}`, edit: null,
+      note: `${ops.name[by]!} ${verb} it in epoch ${ops.epochOf(by)}; legal for it alone: ${legal.length ? `epoch ${legal.join(', ')}` : 'no other epoch'}`
+    };
+  }
+  const note = Math.abs(number - now) > 1 ? 'it goes alone; others there make room' : 'what lies between it and the epoch goes along';
+  return { ...base, good: true, lands: from, verdict: 'LEGAL', title: `to epoch ${number}`, note, edit };
 }
 
 /** Rectangles that move together, and the cores that other ops of the epoch hold. */

@@ -15,14 +15,15 @@ export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch:
   return ops.byEpoch.map((members, epoch) => {
     const picture = svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
       svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }));
+    const shapes = new Map<string, string>(); // one path per colour: an element per op would take as long as all else
     for (const op of members) {
       if (!ops.get('rows', op)) continue;
       const [y, hgt] = rows.span(ops.get('row', op), ops.get('rows', op), H);
-      picture.append(svg('rect', {
-        x: ops.get('col', op) * W + 0.4, y: y + 0.4, width: ops.get('cols', op) * W - 0.8, height: hgt - 0.8, rx: 1,
-        fill: paintOf(ops, op, by, dark).fill, 'data-op': op
-      }));
+      const { fill } = paintOf(ops, op, by, dark);
+      const wide = ops.get('cols', op) * W - 0.8;
+      shapes.set(fill, `${shapes.get(fill) ?? ''}M${ops.get('col', op) * W + 0.4} ${y + 0.4}h${wide}v${hgt - 0.8}h${-wide}z`);
     }
+    for (const [fill, d] of shapes) picture.append(svg('path', { d, fill }));
     const cycles = ops.slowest[epoch]!;
     const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${members.length} ops, ${saidTime(cycles, ops.clock)}`;
     return h('button', {

@@ -5,6 +5,7 @@ import type { Geometry } from './geometry.js';
 
 interface Hint {
   label: string;
+  kind?: string;
   epoch: number;
   ops: string[];
   edits: Record<string, unknown>[];
@@ -86,7 +87,7 @@ export class Suggestions {
       this.note.textContent = String(message['text']);
     } else {
       this.hints = message['list'] as Hint[];
-      this.note.textContent = this.hints.length ? '' : 'No single resize would make this placement faster.';
+      this.note.textContent = this.hints.length ? '' : 'No single edit would make this placement faster.';
     }
     this.at = 0;
     this.render();
@@ -98,9 +99,9 @@ export class Suggestions {
       const [before, after] = hint.total_cycles;
       const share = before > 0 ? ` (−${percent((before - after) / before)})` : '';
       return h('div', {
-        class: 'tb-hint-row', role: 'option', id: `${this.id}-${i}`, 'data-tb-suggestion': i, 'aria-selected': String(i === this.at),
+        class: 'tb-hint-row', role: 'option', id: `${this.id}-${i}`, 'data-tb-suggestion': i, 'data-tb-kind': hint.kind ?? '', 'aria-selected': String(i === this.at),
         onclick: () => this.go(i), ondblclick: () => this.accept(i), onpointerenter: () => this.go(i, false)
-      }, h('b', {}, String(i + 1)), h('span', { title: hint.ops.join(', ') }, hint.label), h('span', {}, `epoch ${hint.epoch}`),
+      }, h('b', {}, String(i + 1)), h('i', { class: 'tb-hint-kind' }, hint.kind ?? ''), h('span', { title: hint.ops.join(', ') }, hint.label), h('span', {}, `epoch ${hint.epoch}`),
         h('span', { class: 'tb-gain' }, `${short(before)} → ${short(after)}${share}`),
         // Not a button: inside an option there is nothing to go to by keys, Enter accepts.
         h('span', {

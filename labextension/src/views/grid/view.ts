@@ -11,12 +11,13 @@ import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
 import { longTime } from '../units.js';
 import { Card } from './card.js';
-import { cellWidth, drawEpoch, shortName } from './draw.js';
+import { cellWidth, drawEpoch, letterSize, shortName } from './draw.js';
 import { Editor } from './edit.js';
 import { Geometry } from './geometry.js';
 import { GridKeys } from './keys.js';
 import { drawChips, drawStrip } from './strip.js';
 import { Suggestions } from './suggest.js';
+import { Twin } from './twin.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
   ['load', 'Load', 'cycles of the op over cycles of its epoch'],
@@ -33,6 +34,7 @@ export class GridView {
   private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
   private readonly legend = h('div', { class: 'tb-legend' });
   private readonly card = new Card();
+  private readonly twin = new Twin();
   private readonly bar: EditBar;
   private readonly toast: Toast;
   readonly editor: Editor;
@@ -45,6 +47,7 @@ export class GridView {
   private full = false;
   private text: NetlistText | null = null;
   private cell = 0;
+  private late = false;
 
   constructor(readonly store: Store) {
     this.plane = h('div', {
@@ -62,9 +65,12 @@ export class GridView {
     }, '?'));
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
-      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.legend, this.card.element, this.toast.element);
+      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.twin.element, this.legend, this.card.element, this.toast.element);
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text));
     this.keys = new GridKeys(this);
+    this.editor.ended = () => {
+      if (this.late) this.load();
+    };
     this.activity = new Activity(store, this.plane);
     this.element.append(this.editor.ghost.tag);
     this.listen();
@@ -80,7 +86,10 @@ export class GridView {
     const { store, plane } = this;
     this.stops.push(
       store.on('frame', key => {
-        if (key === 'ops') this.load();
+        if (key === 'ops') {
+          this.late = this.editor.dragging || this.keys.moving.active; // it would end the drag that asked for it
+          if (!this.late) this.load();
+        }
         if (key === 'edits') {
           this.age(false);
           this.tools.hidden = !store.edits;
@@ -135,6 +144,7 @@ export class GridView {
   }
 
   private load(): void {
+    this.late = false;
     const frame = this.store.frames.get('ops');
     const netlist = this.store.frames.get('netlist');
     if (netlist && !this.text) this.text = new NetlistText(netlist);
@@ -192,11 +202,14 @@ export class GridView {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
       }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
-    const drawing = drawEpoch(ops, epoch, store.colour, dark, (this.cell = this.room(ops)), this.full);
+    this.cell = this.room(ops);
+    const letter = letterSize(ops, this.cell, this.plane.clientWidth - 12, this.plane.clientHeight - 8);
+    const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, letter);
     this.plane.replaceChildren(drawing);
     const geometry = new Geometry(ops, this.cell);
     this.keys.moving.stop();
     this.keys.cursor.hide();
+    this.twin.show(ops, epoch);
     this.editor.redrawn(ops, geometry, drawing);
     this.suggestions.redrawn(this.editor.plane, geometry);
     this.activity.redrawn(ops, geometry, drawing);

@@ -143,7 +143,7 @@ export class Activity {
       const share = Math.min(1, (done[op] ?? 0) / total);
       tile?.setAttribute('data-tb-done', String(Math.round(100 * share)));
       if (ops.name[op] === frame.meta['op']) tile?.classList.add('tb-now');
-      if (!share || !ops.get('rows', op)) continue;
+      if (!share || !ops.get('rows', op) || tile?.classList.contains('tb-failed')) continue; // it stays red
       const at = { row: ops.get('row', op), col: ops.get('col', op), rows: ops.get('rows', op), cols: ops.get('cols', op) };
       const [x, y, w, h] = geometry.box(at);
       layer.append(svg('rect', { class: 'tb-done-share', x, y, width: w * share, height: h, rx: 4 }),
