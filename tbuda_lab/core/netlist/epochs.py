@@ -36,8 +36,9 @@ def _linked(n: Netlist) -> _Groups:
     groups = _Groups(n)
     for graph, op in n.ops():
         for i in op.inputs:
-            if i.source not in n.queues and i.source in graph_of:
-                groups.join(graph_of[i.source], graph.name)
+            other = graph_of.get(i.source)
+            if other is not None and other != graph.name and i.source not in n.queues:
+                groups.join(other, graph.name)
     return groups
 
 

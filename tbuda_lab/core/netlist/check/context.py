@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.facts import Facts
-from tbuda_lab.core.netlist.schema import NetOp, SubOp, TileDim
+from tbuda_lab.core.netlist.epochs import linked_graphs, merged_graphs
+from tbuda_lab.core.netlist.schema import NetOp, Param, Program, SubOp, TileDim
 from tbuda_lab.core.netlist.tables import Setting, Tables
 
 WIDE = frozenset((DataFormat.Float32, DataFormat.Int32))
 INTEGERS = frozenset((DataFormat.Int8, DataFormat.UInt8, DataFormat.UInt16, DataFormat.Int32))
 BYTES = frozenset((DataFormat.Int8, DataFormat.UInt8))
 RAWS = frozenset((DataFormat.RawUInt8, DataFormat.RawUInt16, DataFormat.RawUInt32))
+
+_NONE: frozenset[str] = frozenset()
 
 __all__ = ["BYTES", "INTEGERS", "RAWS", "WIDE", "Context", "Setting", "flag", "number", "whole", "word"]
 
@@ -24,6 +28,39 @@ class Context(Tables):
         super().__init__(tables.n)
         self.__dict__.update(tables.__dict__)  # the lookups do not depend on the device
         self.facts = facts
+
+    def preloads(self, op: NetOp) -> frozenset[str]:
+        """The queues with a prologue that an op reads."""
+        of = self._prologues.get(self.graph_of[op.name].name, _NONE)
+        return frozenset([i.source for i in op.inputs if i.source in of]) if of else _NONE
+
+    @cached_property
+    def linked(self) -> list[tuple[str, ...]]:
+        """`epochs.linked_graphs` of the netlist."""
+        return linked_graphs(self.n)
+
+    @cached_property
+    def merged(self) -> list[tuple[str, ...]]:
+        """`epochs.merged_graphs` of the netlist."""
+        return merged_graphs(self.n)
+
+    def params(self, program: Program) -> frozenset[str]:
+        """The parameters of a program."""
+        known: dict[int, frozenset[str]] = self.__dict__.setdefault("_params", {})
+        found = known.get(id(program))
+        if found is None:
+            names = (name for item in program.instructions if isinstance(item, Param) for name in item.names)
+            found = known[id(program)] = frozenset(names)
+        return found
+
+    @cached_property
+    def _prologues(self) -> dict[str, set[str]]:
+        """By graph the queues with a prologue."""
+        found: dict[str, set[str]] = {}
+        for s in self.settings:
+            if s.setting.fields.get("prologue") is True:
+                found.setdefault(s.graph, set()).add(s.queue)
+        return found
 
     def input_tiles(self, op: NetOp) -> list[TileDim]:
         """The tile size of each input of an op, as its producer makes it."""

@@ -4,18 +4,20 @@ A session checks netlist after netlist in which an edit changed a few ops of a t
 but the op, its sources and the device. Which ones do is not declared, it is seen: a rule is first run with a `Near`
 context, which shows no more than that and stops a rule that asks for more. What it found there depends on nothing else
 and can be kept; a rule that was stopped runs on the whole netlist each time.
+
+Of a queue it shows everything but its addresses: an edit moves many of them, and they are nothing to the ops.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from tbuda_lab.core.netlist.check.context import Context
 from tbuda_lab.core.netlist.check.facts import Facts
 from tbuda_lab.core.netlist.check.registry import Issue, Rule
-from tbuda_lab.core.netlist.schema import NetOp
+from tbuda_lab.core.netlist.schema import Buffer, Netlist, NetOp, Queue
 
 
 class _Beyond(Exception):
@@ -51,6 +53,18 @@ class _Only:
         raise _Beyond(name)
 
 
+class _Addresses:
+    """The buffers of a queue, which may not be looked at."""
+
+    def _no(self, *_: Any) -> NoReturn:
+        raise _Beyond("buffers")
+
+    __iter__ = __len__ = __bool__ = __eq__ = __hash__ = __getitem__ = __contains__ = __reversed__ = __add__ = _no
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _Beyond(name)
+
+
 class _Queues:
     """A netlist of which only the queues that an op reads can be seen."""
 
@@ -62,21 +76,30 @@ class _Queues:
 
 
 class Near(Context):
-    """A context that knows the device, and of the netlist the sources of one op."""
+    """A context that knows the device, and of the netlist the sources of one op. queues: as they are shown; preloaded:
+    those with a prologue that the op reads."""
 
-    def __init__(self, c: Context, op: NetOp) -> None:
+    def __init__(self, c: Context, op: NetOp, queues: Mapping[str, Queue], preloaded: frozenset[str]) -> None:
         names = frozenset(i.source for i in op.inputs)
         self.facts = c.facts
-        self.n = _Queues(_Only(names, c.n.queues))  # type: ignore[assignment]
+        self.n = cast(Netlist, _Queues(_Only(names, queues)))
         self.__dict__["ops"] = _Only(names, c.ops)
+        self._about, self._preloaded = op, preloaded
+
+    def preloads(self, op: NetOp) -> frozenset[str]:
+        if op is not self._about:
+            raise _Beyond(op.name)
+        return self._preloaded
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What the rules found in an op, by number of the rule; `beyond`: those that have to run again."""
+    """What the rules found in an op, by number of the rule; `beyond`: those that have to run again. sources, preloaded:
+    what else was looked at."""
 
     op: NetOp
     sources: tuple[Any, ...]
+    preloaded: frozenset[str]
     issues: tuple[tuple[int, tuple[Issue, ...]], ...]
     beyond: tuple[int, ...]
 
@@ -87,34 +110,61 @@ class OpMemory:
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
+        self._shown: dict[str, tuple[Queue, Queue]] = {}  # a queue, and what is shown of it
         self._about: tuple[Facts, tuple[str, ...]] | None = None
 
     def known(self, c: Context, rules: Sequence[Rule], ops: Iterable[NetOp]) -> list[Known]:
         """For each op what `rules`, all of scope "op", find in it on the device of `c`."""
         about = c.facts, tuple(rule.id for rule in rules)
         if about != self._about:
-            self._about, self._known = about, {}
-        found, queues, producers = {}, c.n.queues, c.ops
+            self._about, self._known, self._shown = about, {}, {}
+        queues, producers = self._queues(c), c.ops
+        found = {}
         out: list[Known] = []
         for op in ops:
-            sources = tuple(queues.get(i.source) or producers.get(i.source) for i in op.inputs)
+            sources = tuple([queues.get(i.source) or producers.get(i.source) for i in op.inputs])
             # a name that is a queue and an op: the rules may look at both, so both must be the same
-            sources += tuple(producers.get(i.source) for i in op.inputs if i.source in queues)
+            sources += tuple([producers[i.source] for i in op.inputs if i.source in queues and i.source in producers])
+            preloaded = c.preloads(op)
             known = self._known.get(op.name)
-            if known is None or known.op is not op or not _same(known.sources, sources):
-                known = _look(c, rules, op, sources)
+            if known is None or known.op is not op or known.preloaded != preloaded or not _same(known.sources, sources):
+                known = _look(c, rules, op, sources, queues, preloaded)
             found[op.name] = known
             out.append(known)
         self._known = found
         return out
 
+    def _queues(self, c: Context) -> dict[str, Queue]:
+        """What is shown of the queues: the same objects as before where only addresses differ."""
+        shown: dict[str, tuple[Queue, Queue]] = {}
+        for name, queue in c.n.queues.items():
+            before = self._shown.get(name)
+            if before is None or not (before[0] is queue or _alike(before[0], queue)):
+                before = queue, dataclasses.replace(queue, buffers=cast(list[Buffer], _Addresses()))
+            shown[name] = queue, before[1]
+        self._shown = shown
+        return {name: face for name, (_, face) in shown.items()}
+
+
+def _alike(a: Queue, b: Queue) -> bool:
+    """Whether two queues differ in their addresses at most."""
+    one, other = vars(a), vars(b)
+    return {**one, "buffers": None} == {**other, "buffers": None}
+
 
 def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all([x is y for x, y in zip(a, b, strict=True)])
 
 
-def _look(c: Context, rules: Sequence[Rule], op: NetOp, sources: tuple[Any, ...]) -> Known:
-    near = Near(c, op)
+def _look(
+    c: Context,
+    rules: Sequence[Rule],
+    op: NetOp,
+    sources: tuple[Any, ...],
+    queues: Mapping[str, Queue],
+    preloaded: frozenset[str],
+) -> Known:
+    near = Near(c, op, queues, preloaded)
     issues: list[tuple[int, tuple[Issue, ...]]] = []
     beyond: list[int] = []
     for number, rule in enumerate(rules):
@@ -125,4 +175,4 @@ def _look(c: Context, rules: Sequence[Rule], op: NetOp, sources: tuple[Any, ...]
             continue
         if said:
             issues.append((number, said))
-    return Known(op, sources, tuple(issues), tuple(beyond))
+    return Known(op, sources, preloaded, tuple(issues), tuple(beyond))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from tbuda_lab.core.netlist.check.context import Context
 from tbuda_lab.core.netlist.check.registry import Issues, rule
@@ -121,8 +122,7 @@ def remote_output(c: Context, q: Queue) -> Issues:
 _MOST_AT_ONCE = 64  # buffers compared with each one; only netlists that overlap everywhere have more
 
 
-@dataclasses.dataclass(frozen=True, order=True)
-class _Span:
+class _Span(NamedTuple):
     memory: tuple[str, int, int]  # location, chip, channel
     start: int
     end: int
@@ -137,6 +137,19 @@ def _spans(c: Context) -> list[_Span]:
         if q.entries > 0 and q.loc in ("dram", "host"):
             out += [_Span((q.loc, chip, b.channel), b.address, b.address + size, q.name) for b in q.buffers]
     return sorted(out)
+
+
+def _crowded(spans: list[_Span]) -> bool:
+    """Whether any two spans, sorted, share bytes."""
+    memory, end = None, 0
+    for span in spans:
+        if span.memory != memory:
+            memory, end = span.memory, span.end
+        elif span.start < end:
+            return True
+        else:
+            end = max(end, span.end)
+    return False
 
 
 def _together(c: Context) -> dict[str, list[tuple[int, int]]]:
@@ -166,11 +179,14 @@ def _same_bytes(a: Queue, b: Queue) -> bool:
 @rule("R5", "netlist", "placement", "strict")
 def dram_overlap(c: Context) -> Issues:
     """No two queues share bytes of DRAM or host memory at the same time, but for the views of one ram."""
+    spans = _spans(c)
+    if not _crowded(spans):
+        return
     lives = _together(c)
     rank = {name: k for k, name in enumerate(c.n.queues)}
     seen: set[tuple[str, str]] = set()
     open_spans: list[_Span] = []
-    for span in _spans(c):
+    for span in spans:
         open_spans = [o for o in open_spans if o.memory == span.memory and o.end > span.start][-_MOST_AT_ONCE:]
         for other in open_spans:
             first, second = sorted((other.queue, span.queue), key=rank.__getitem__)
@@ -198,22 +214,11 @@ def _meet(lives: dict[str, list[tuple[int, int]]], a: str, b: str) -> bool:
 
 def _l1(c: Context, op: NetOp) -> L1Use:
     """What an op takes of L1, counted once for all rules that ask."""
-    settings = c.settings  # asked first: what is counted depends on them
     known: dict[int, L1Use] = c.__dict__.setdefault("_l1_uses", {})
     found = known.get(id(op))
-    if found is not None:
-        return found
-    preloaded = c.__dict__.get("_preloaded")
-    if preloaded is None:
-        preloaded = {}
-        for s in settings:
-            if s.setting.fields.get("prologue") is True:
-                preloaded.setdefault(s.graph, set()).add(s.queue)
-        preloaded = {graph: frozenset(queues) for graph, queues in preloaded.items()}
-        c.__dict__["_preloaded"] = preloaded
-    graph = c.graph_of[op.name].name
-    known[id(op)] = use = l1_use(c, op, c.facts.align, preloaded.get(graph, frozenset()))
-    return use
+    if found is None:
+        found = known[id(op)] = l1_use(c, op, c.facts.align, c.preloads(op))
+    return found
 
 
 def _parts(use: L1Use) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from tbuda_lab.core.netlist.check.context import Context, Setting
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.epochs import linked_graphs, merged_graphs
 from tbuda_lab.core.netlist.schema import (
     Allocate,
     Deallocate,
     EndLoop,
     Execute,
     Loop,
-    Param,
     Program,
     QueueSetting,
     Var,
@@ -47,15 +45,15 @@ def constants(c: Context, p: Program) -> Issues:
 
 def _links(c: Context) -> dict[str, tuple[str, ...]]:
     """The linked group of each graph that has one."""
-    return {g: group for group in linked_graphs(c.n) if len(group) > 1 for g in group}
+    return {g: group for group in c.linked if len(group) > 1 for g in group}
 
 
 def _merged(c: Context) -> list[tuple[str, ...]]:
     """The groups that only follow from the order of executes, on archs where that merges graphs."""
     if c.facts.grayskull:
         return []
-    linked = set(linked_graphs(c.n))
-    return [group for group in merged_graphs(c.n) if group not in linked]
+    linked = set(c.linked)
+    return [group for group in c.merged if group not in linked]
 
 
 @rule("P12", "program", "workload")
@@ -98,7 +96,7 @@ def _whole(p: Program, links: dict[str, tuple[str, ...]], how: str) -> Issues:
 @rule("G5.group", "netlist", "workload")
 def epoch_members(c: Context) -> Issues:
     """Graphs linked op to op have one input_count and a chip of their own each."""
-    for group in linked_graphs(c.n):
+    for group in c.linked:
         graphs = [c.n.graphs[g] for g in group]
         if len({g.input_count for g in graphs}) > 1:
             yield ("graphs", graphs[-1].name, "input_count"), "linked graphs have different input_count: " + \
@@ -193,7 +191,7 @@ def streaming(c: Context, s: Setting) -> Issues:
 @rule("G4.bound", "setting", "golden")
 def bound_to_param(c: Context, s: Setting) -> Issues:
     """prologue and epilogue do not depend on a parameter of the program."""
-    params = {name for item in s.program.instructions if isinstance(item, Param) for name in item.names}
+    params = c.params(s.program)
     for key in ("prologue", "epilogue"):
         if s.setting.fields.get(key) in params:
             yield key, f"{key} is bound to parameter {s.setting.fields[key]!r}", "write true or false"
