@@ -78,7 +78,9 @@ def _taken(op: Plain, port: int, tiles: np.ndarray) -> np.ndarray:
     if kind in ("matmul", "depthwise"):
         step = op["attributes"]["u_kt"]
         if op["attributes"].get("identity"):
-            return blocks(1, gc, math.gcd(step, r), uc, "r").reshape(gc, 1, -1) if port == 1 else tiles.reshape(1, 1, -1)
+            if port != 1:
+                return tiles.reshape(1, 1, -1)
+            return blocks(1, gc, math.gcd(step, r), uc, "r").reshape(gc, 1, -1)
         if port == 0 and kind == "depthwise":  # the output block once for every tap
             taps = op["attributes"]["m_k"]
             x = tiles.reshape(z, gr, r // gr // ur, ur, taps, c // taps // uc, uc)

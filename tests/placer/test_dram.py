@@ -48,6 +48,9 @@ def test_dram_buffers_are_apart_aligned_and_in_bounds(device: str, algorithm: st
             assert address + request.size <= spec.dram_end(channel)
             low, high = spec.p2p_window
             assert channel != 0 or address + request.size <= low or address >= high
+            if spec.dram_subchannels > 1:  # a channel is two blocks of memory
+                half = spec.dram_channel_bytes // 2
+                assert address // half == (address + request.size - 1) // half
             spans.setdefault((request.chip, channel), []).append((address, address + request.size))
     for ranges in spans.values():
         ranges.sort()
@@ -58,6 +61,17 @@ def test_round_robin_takes_turns() -> None:
     spec = load_device("grayskull")
     placed = allocate_dram([Request("q", 0, 16, 1000)], spec)
     assert [c for c, _ in placed["q"]] == [*range(8), *range(8)]
+
+
+def test_flip_flop_takes_turns_within_the_half_of_the_epoch() -> None:
+    """Even epochs write the lower half of the channels, odd ones the upper; what the host writes lies on all."""
+    spec = load_device("grayskull")
+    requests = [Request(f"q{e}", 0, 6, 2000, epoch=e) for e in range(4)] + [Request("host", 0, 8, 1000)]
+    placed = allocate_dram(requests, spec, "ROUND_ROBIN_FLIP_FLOP")
+    for half in (0, 1):
+        channels = [c for e in (half, half + 2) for c, _ in placed[f"q{e}"]]
+        assert sorted(channels) == sorted([*range(4 * half, 4 * half + 4)] * 3)
+    assert sorted(c for c, _ in placed["host"]) == [*range(8)]
 
 
 def test_a_chosen_channel_is_kept() -> None:

@@ -48,6 +48,7 @@ class _Channel:
 
     def __init__(self, ranges: list[tuple[int, int]]) -> None:
         self.free = [r for r in ranges if r[1] > r[0]]
+        self.walls = {start for start, _ in self.free}  # no buffer reaches across the start of a range
 
     @property
     def room(self) -> int:
@@ -71,9 +72,9 @@ class _Channel:
         """Takes a range back and joins it with its neighbours."""
         end = start + size
         at = bisect.bisect(self.free, (start, end))
-        if at < len(self.free) and self.free[at][0] == end:
+        if at < len(self.free) and self.free[at][0] == end and end not in self.walls:
             end = self.free.pop(at)[1]
-        if at and self.free[at - 1][1] == start:
+        if at and self.free[at - 1][1] == start and start not in self.walls:
             start = self.free.pop(at - 1)[0]
             at -= 1
         self.free.insert(at, (start, end))
@@ -84,13 +85,20 @@ def align(value: int, step: int) -> int:
 
 
 def channel_ranges(device: DeviceSpec, channel: int) -> list[tuple[int, int]]:
-    """[start, end) of what queues may use of a channel; the window that the host maps (channel 0) is kept free."""
+    """[start, end) of what queues may use of a channel; the window that the host maps (channel 0) is kept free.
+
+    A channel with subchannels has two blocks of memory, and no buffer lies in both (place-and-route section 8.1).
+    """
     step = device.dram_address_align
     start, end = align(device.dram_start(channel), step), device.dram_end(channel) // step * step
     low, high = device.p2p_window
+    ranges = [(start, end)]
     if channel == 0 and start < high and low < end:
-        return [(start, min(low, end)), (max(high, start), end)]
-    return [(start, end)]
+        ranges = [(start, min(low, end)), (max(high, start), end)]
+    half = device.dram_channel_bytes // 2
+    if device.dram_subchannels > 1:
+        ranges = [piece for a, b in ranges for piece in ((a, min(b, half)), (max(a, half), b)) if piece[0] < piece[1]]
+    return ranges
 
 
 class _Allocator:
@@ -104,6 +112,7 @@ class _Allocator:
         low, high = device.p2p_window
         self.windows = {chip: _Channel([(low, high)]) for chip in device.chips}
         self.following = dict.fromkeys(device.chips, 0)
+        self.in_half: dict[tuple[int, int], int] = {}  # (chip, half) -> buffers so far, for ROUND_ROBIN_FLIP_FLOP
         self.used: dict[tuple[int, int], np.ndarray] = {}  # (chip, epoch) -> buffers per channel, for CLOSEST
         self.placed: dict[str, tuple[tuple[int, int], ...]] = {}
         self.failed: list[Diagnostic] = []
@@ -147,6 +156,8 @@ class _Allocator:
             if address is not None:
                 if request.channel is None:
                     self.following[request.chip] = channel + 1
+                    half = request.chip, request.epoch % 2
+                    self.in_half[half] = self.in_half.get(half, 0) + (request.epoch >= 0)
                 self._busy(request)[channel] += 1
                 return channel, address
         return None
@@ -174,7 +185,8 @@ class _Allocator:
         if self.algorithm == "ROUND_ROBIN_FLIP_FLOP" and request.epoch >= 0 and count > 1:
             half = request.epoch % 2
             low, high = half * (count // 2), (half + 1) * (count // 2)
-            return every[low:high] + every[:low] + every[high:]
+            at = low + self.in_half.get((request.chip, half), 0) % (high - low)
+            return every[at:high] + every[low:at] + every[:low] + every[high:]
         at = self.following[request.chip] % count
         return every[at:] + every[:at]
 
