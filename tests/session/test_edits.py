@@ -248,6 +248,21 @@ def test_overrides_are_taken_as_before_and_python_says_them(mlp):
     assert mlp.overrides[0].value == 2 and len(mlp.overrides) == 5
 
 
+def test_python_of_a_pattern_names_what_it_matches(mlp):
+    import re
+
+    first, second = matmuls(mlp)[:2]
+    mlp.compile()
+    mlp.apply(Override("op_size", re.compile(r".*\.matmul"), (1, 1)))
+    mlp.compile()
+    lines = mlp.to_python().splitlines()
+    calls = [line for line in lines if not line.startswith("#")]
+    matched = [name for name in mlp.result.placement.ops if name.endswith(".matmul")]
+    assert lines[0].startswith("# op_size of /.*") and {first, second} <= set(matched)
+    assert calls == [f"pybuda.config.override_op_size({name!r}, (1, 1))" for name in matched]
+    assert mlp.records[0].python.splitlines()[1:] == calls
+
+
 def test_python_calls_mean_the_same_in_the_pybuda_face(mlp):
     import tbuda_lab as pybuda
     import tbuda_lab.config

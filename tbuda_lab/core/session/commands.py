@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import FIRST, CompileOptions, Override
 from tbuda_lab.core.session.state import State
 
 STREAM_DIRECTIONS = ("n", "r", "c", "rz", "cz")
@@ -337,7 +338,8 @@ class FormatOp(Command):
 
     def __post_init__(self) -> None:
         for what, value, known in (
-            ("data format", self.data_format, DataFormat), ("fidelity", self.fidelity, MathFidelity),
+            ("data format", self.data_format, DataFormat),
+            ("fidelity", self.fidelity, MathFidelity),
         ):
             if value is not None and value not in known.__members__:
                 raise refuse(self.op, f"there is no {what} {value!r}", f"known: {', '.join(known.__members__)}")
@@ -570,6 +572,17 @@ def override_python(override: Override) -> str:
     if kind == "output_buffer_multiplier":
         return f"pybuda.config.internal_override_output_buffer_multiplier({target!r}, multiplier={value!r})"
     return f"pybuda.config.override_{kind}({target!r}, {value!r})"
+
+
+def named_python(override: Override, names: Sequence[str]) -> str:
+    """The calls for a pattern or predicate once it is known which of `names` it matches."""
+    if isinstance(override.target, (str, tuple)):
+        return override_python(override)
+    found = override.matches(names)
+    if override.value == FIRST:
+        found = found[:1]
+    calls = [override_python(dataclasses.replace(override, target=name)) for name in found]
+    return "\n".join([f"# {override.kind} of {target_text(override.target)}, which matches {len(found)}:", *calls])
 
 
 def _edit_python(kind: str, source: str, value: dict[str, Any]) -> str:

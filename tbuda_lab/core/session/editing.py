@@ -11,7 +11,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import gestures
-from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride, override_python
+from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride, named_python, override_python
 from tbuda_lab.core.session.history import Step
 from tbuda_lab.core.session.imports import read_overrides
 from tbuda_lab.core.session.journal import Journal
@@ -177,8 +177,18 @@ class Editing(Working):
         return Path(path)
 
     def to_python(self) -> str:
-        """The current overrides as calls of PyBuda's `config` module, one per line."""
-        return "".join(override_python(o) + "\n" for o in self.overrides)
+        """The current overrides as calls of PyBuda's `config` module, one per line.
+
+        A pattern or predicate gives one call for each name that it matches in the last result.
+        """
+        result = self.result
+        names = (
+            []
+            if result is None
+            else list(dict.fromkeys([*result.placement.schedule, *result.lowered.nodes, *result.placement.queues]))
+        )
+        text = override_python if result is None else lambda o: named_python(o, names)
+        return "".join(text(o) + "\n" for o in self.overrides)
 
     # -- checkpoints -------------------------------------------------------------------------------------------
     def checkpoint(self, name: str) -> None:
