@@ -94,4 +94,16 @@ describe('PassStepper', () => {
     const { element } = new PassStepper(store);
     expect(element.textContent).toContain('once the model is traced');
   });
+
+  it('shows in a page without a kernel the graphs that are in it, and offers no others', () => {
+    const { store, element, sent } = view(false);
+    store.put(graph(2).as('passgraph:2:after'));
+    press(element, 'pass-idle');
+    const step = (k: number) => element.querySelector<HTMLButtonElement>(`[data-tb-step="${k}"]`)!;
+    expect([step(1).disabled, step(2).disabled]).toEqual([true, false]);
+    step(2).click();
+    expect(element.dataset['tbPass']).toBe('2');
+    expect(element.querySelector<HTMLButtonElement>('[data-tb-action=pass-before]')!.disabled).toBe(true);
+    expect(sent.filter(m => m['type'] === 'want')).toEqual([]);
+  });
 });

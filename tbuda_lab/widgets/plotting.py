@@ -19,7 +19,21 @@ from tbuda_lab.widgets.plots import all_plots
 if TYPE_CHECKING:
     from tbuda_lab.widgets.hub import Hub, Listener
 
-DARK_GRID = "#333c48"
+DARK_GRID, DARK_LINE, DARK_TEXT, DARK_GROUND = "#333c48", "#5a6675", "#dfe4ea", "#1c222b"
+DARK = {
+    "attrs": {
+        "Plot": {"background_fill_color": DARK_GROUND, "border_fill_color": DARK_GROUND,
+                 "outline_line_color": DARK_GRID},
+        "Axis": {
+            "axis_line_color": DARK_LINE, "major_tick_line_color": DARK_LINE, "minor_tick_line_color": DARK_LINE,
+            "major_label_text_color": DARK_TEXT, "axis_label_text_color": DARK_TEXT,
+        },
+        "Legend": {"label_text_color": DARK_TEXT, "background_fill_alpha": 0.0, "inactive_fill_alpha": 0.4},
+        "Title": {"text_color": DARK_TEXT},
+        "Text": {"text_color": DARK_TEXT},
+    }
+}  # fmt: skip
+"""Colours of a dark page; sizes are those of the light one."""
 
 
 def library_frame() -> Frame:
@@ -37,13 +51,14 @@ def plots_frame(session: Session, dark: bool = False) -> Frame:
     figures = all_plots(session)
     from bokeh.embed import components
     from bokeh.layouts import column
+    from bokeh.themes import Theme
 
     if dark:
         for figure in figures:
             for grid in figure.grid:
                 grid.grid_line_color = DARK_GRID if grid.grid_line_color is not None else None
     page = column(*figures, sizing_mode="stretch_width")
-    script, place = components(page, theme="dark_minimal" if dark else None)
+    script, place = components(page, theme=Theme(json=DARK) if dark else None)
     return _text("plots", place + script, {"rev": session.rev, "dark": dark})
 
 

@@ -140,6 +140,25 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     context.close()
 
 
+def notebook(*cells: str) -> str:
+    """A notebook of code cells, as a file."""
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    made = [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": cell}
+            for i, cell in enumerate(cells)]
+    return json.dumps({"cells": made, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def open_and_run(watched: Watched, lab: Lab, name: str, *cells: str) -> Any:
+    """Write a notebook `name.ipynb`, open it and run its cells; returns the page at once. It has `watched`."""
+    (lab.folder / f"{name}.ipynb").write_text(notebook(*cells))
+    page = watched.page
+    page.watched = watched
+    page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', { path }).then(() => null)",
+                  f"{name}.ipynb")
+    run_all(page)
+    return page
+
+
 def run_all(page: Any) -> None:
     """Run all cells of the notebook in front, once its kernel is there; returns at once."""
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import ROOT, Lab, run_all
+from tests.browser.conftest import ROOT, Lab, open_and_run
 from tests.browser.test_bring_up import PATIENCE, centre, command, in_kernel
 
 pytestmark = [
@@ -42,13 +42,7 @@ session.compile()
 @pytest.fixture(scope="module")
 def page(watched: Any, lab: Lab) -> Iterator[Any]:
     """A workbench over a compiled perceptron."""
-    cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": CODE}
-    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    book = {"cells": [cell], "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
-    (lab.folder / "edit.ipynb").write_text(json.dumps(book))
-    page = watched.page
-    command(page, "docmanager:open", path="edit.ipynb")
-    run_all(page)
+    page = open_and_run(watched, lab, "edit", CODE)
     page.wait_for_selector(f"{GRID} .tb-tile[data-tb-op='{OP}']", timeout=PATIENCE)
     page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
     page.wait_for_selector(f"{GRID} [data-tb-action=undo]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import run_all
+from tests.browser.conftest import notebook, run_all
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
 
@@ -38,15 +37,6 @@ bring_up = BringUp(session)
 bring_up"""
 
 
-def notebook(*cells: str) -> str:
-    return json.dumps({
-        "nbformat": 4, "nbformat_minor": 5,
-        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-        "cells": [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
-                   "source": cell} for i, cell in enumerate(cells)],
-    })
-
-
 def command(page: Any, name: str, **arguments: Any) -> None:
     page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
 
@@ -68,6 +58,13 @@ def in_kernel(page: Any, code: str) -> str:
         }""",
         code,
     ))
+
+
+def close(page: Any, view: str) -> None:
+    """Close the tab of a view."""
+    page.evaluate("""view => [...window.jupyterapp.shell.widgets('main')]
+      .find(w => w.node.querySelector(`[data-tb-tab=${view}]`)).close()""", view)
+    page.wait_for_selector(f"[data-tb-tab={view}]", state="detached")
 
 
 def idle(page: Any) -> None:
@@ -110,11 +107,19 @@ def test_the_menu_acts_on_the_session(page: Any, shots: Path) -> None:
     assert in_kernel(page, "print(session.checkpoints)") == "('before',)"
 
 
-def test_compare_undo_and_redo_from_the_palette(page: Any) -> None:
+def test_compare_undo_and_redo_from_the_palette(page: Any, shots: Path) -> None:
     page.evaluate("() => { window.jupyterapp.commands.execute('tbuda:diff') }")
-    page.wait_for_selector(".jp-Dialog [data-tb-text]")
-    assert OP in page.locator(".jp-Dialog [data-tb-text]").inner_text()
-    page.keyboard.press("Escape")
+    choice = page.locator(".jp-Dialog select")
+    choice.wait_for()
+    assert choice.locator("option").all_inner_texts() == ["before", "start", "previous"]
+    choice.select_option("before")
+    page.locator(".jp-Dialog .jp-mod-accept").click()
+    view = page.locator("[data-tb-tab=diff]")
+    view.locator(f".tb-diff-list [data-tb-op='{OP}']").first.wait_for()
+    assert view.locator("[data-tb-action=diff-a]").input_value() == "before"
+    assert "resized" in str(view.locator(f".tb-diff-list [data-tb-op='{OP}']").first.get_attribute("data-tb-change"))
+    page.screenshot(path=shots / "lab_compare_light.png")
+    close(page, "diff")
     command(page, "tbuda:undo")
     assert in_kernel(page, "print(session.overrides)") == "()"
     page.wait_for_function("() => window.jupyterapp.commands.isEnabled('tbuda:redo')")
@@ -136,7 +141,7 @@ def test_a_key_binding_of_the_settings(page: Any) -> None:
 def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> None:
     cycles = in_kernel(page, "print(f'{bring_up.hub.frames[\"ops\"].meta[\"total_cycles\"]:,.0f}')")
     page.wait_for_function(
-        "c => document.querySelector('[data-tb-action=status-session]').textContent === `lab_mlp: ${c} cycles/input`",
+        "c => document.querySelector('[data-tb-action=status-session]').textContent === `lab_mlp: ${c} kernel cycles/input`",
         arg=cycles)
     page.locator("[data-tb-action=status-session]").click()
     row = page.locator("[data-tb-session-row=lab_mlp]")
@@ -161,6 +166,31 @@ def test_a_tab_is_a_view_that_edits(page: Any, shots: Path) -> None:
     page.mouse.move(3, 3)
     page.wait_for_timeout(500)
     page.screenshot(path=shots / "lab_tab_light.png")
+
+
+def test_any_view_opens_in_a_tab(page: Any) -> None:
+    command(page, "docmanager:open", path="lab_sessions.ipynb")
+    root = page.locator(".jp-Notebook [data-tb-root=bringup]")
+    root.locator("[data-tb-action=tab-memory]").click()
+    root.locator("[data-tb-action=open-tab]").click()
+    page.locator(f"[data-tb-tab=memory] .tb-heat [data-tb-op='{OP}']").first.wait_for()
+    close(page, "memory")
+    page.evaluate("() => { window.jupyterapp.commands.execute('tbuda:open-view') }")
+    choice = page.locator(".jp-Dialog select")
+    choice.wait_for()
+    choice.select_option("Passes")
+    page.locator(".jp-Dialog .jp-mod-accept").click()
+    page.locator("[data-tb-tab=passes] [data-tb-action=pass]").first.wait_for()
+    close(page, "passes")
+
+
+def test_a_session_without_a_view_is_listed(page: Any) -> None:
+    in_kernel(page, "quiet = Session(*perceptron(), 'n150', name='quiet'); quiet.compile()")
+    row = page.locator("[data-tb-session-row=quiet]")
+    row.wait_for(state="attached")
+    assert "n150" in row.inner_text() and "cycles/input" in row.inner_text()
+    in_kernel(page, "del quiet; import gc; gc.collect()")
+    assert int(page.locator("[data-tb-memory]").get_attribute("data-tb-memory")) > 1 << 20
 
 
 def test_the_settings_change_the_theme_and_the_device(page: Any, shots: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, run_all
+from tests.browser.conftest import Lab, open_and_run
 from tests.browser.test_bring_up import PATIENCE, centre, command, in_kernel
 
 pytestmark = [
@@ -36,14 +36,7 @@ MEMORY, DIFF, PASSES, CLUSTER = (f"[data-tb-view={name}]" for name in ("memory",
 @pytest.fixture(scope="module")
 def page(watched: Any, lab: Lab) -> Iterator[Any]:
     """A workbench over a compiled perceptron."""
-    cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": CODE}
-    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    book = {"cells": [cell], "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
-    (lab.folder / "looks.ipynb").write_text(json.dumps(book))
-    page = watched.page
-    page.watched = watched
-    command(page, "docmanager:open", path="looks.ipynb")
-    run_all(page)
+    page = open_and_run(watched, lab, "looks", CODE)
     page.wait_for_selector(f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']", timeout=PATIENCE)
     page.locator("[data-tb-action=tab-ops]").scroll_into_view_if_needed()
     yield page

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, run_all
+from tests.browser.conftest import Lab, open_and_run
 from tests.browser.test_bring_up import PATIENCE, command, in_kernel
 
 pytestmark = [
@@ -36,13 +36,7 @@ TRACE, GRID, STAGES = "[data-tb-view=trace]", "[data-tb-view=grid]", "[data-tb-v
 @pytest.fixture(scope="module")
 def page(watched: Any, lab: Lab) -> Iterator[Any]:
     """A workbench over three epochs, with the timeline in front."""
-    cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": CODE}
-    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    book = {"cells": [cell], "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
-    (lab.folder / "trace.ipynb").write_text(json.dumps(book))
-    page = watched.page
-    command(page, "docmanager:open", path="trace.ipynb")
-    run_all(page)
+    page = open_and_run(watched, lab, "trace", CODE)
     page.wait_for_selector(f"{GRID} .tb-tile", timeout=PATIENCE)
     page.locator(STAGES).scroll_into_view_if_needed()
     page.locator("[data-tb-action=tab-trace]").click()

@@ -10,6 +10,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import PlotsView, export_plots, makers
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.netlist_file import FileHub
+from tbuda_lab.widgets.plotting import DARK_TEXT
 from tests.session.models import perceptron
 from tests.widgets.talk import answers, say
 
@@ -28,7 +29,7 @@ def test_bokehjs_comes_once_and_plots_follow_the_theme(hub: Hub) -> None:
     assert len(text(first["plots"])) < 200_000, "an edit costs no library"
     second = say(hub, type="plots", library=False, dark=True).frames()
     assert set(second) == {"plots"} and second["plots"].meta["dark"]
-    assert "#20262B" in text(second["plots"]) and "#20262B" not in text(first["plots"])
+    assert DARK_TEXT in text(second["plots"]) and DARK_TEXT not in text(first["plots"])
     assert hub.frame("plots") is None, "kept for nobody"
 
 

@@ -37,7 +37,7 @@ export class Tabs implements View {
       }, label);
       this.buttons.set(id, button);
       this.panels.set(id, view);
-      this.bar.after(button); // a list of tabs holds nothing else
+      this.bar.append(button);
       this.element.append(view.element);
     }
     this.show(views[0]![0]);
@@ -53,7 +53,7 @@ export class Tabs implements View {
     const offer = () => (button.hidden = !document.body.dataset['tbPreferences']);
     offer();
     this.stops.push(onPreferences(offer));
-    this.bar.append(button);
+    this.bar.after(button); // a list of tabs holds nothing else
   }
 
   show(id: string): void {

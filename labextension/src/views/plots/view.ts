@@ -28,8 +28,10 @@ export class PlotsView {
       () => seen.disconnect(),
       store.on('frame', key => {
         if (key === 'ops') renew();
-        else if (key === 'bokehjs') library = text(store.frames.get(key)!);
-        else if (key === 'plots') this.draw();
+        else if (key === 'bokehjs') {
+          library = text(store.frames.get(key)!);
+          this.draw();
+        } else if (key === 'plots') this.draw();
       }),
       store.listen('refused', message => {
         if (message['key'] === 'plots') this.say(String(message['text']));
@@ -50,10 +52,13 @@ export class PlotsView {
     this.store.host.send({ type: 'plots', dark: isDark(), library: !library });
   }
 
+  /** Both have to be there; either may come first. */
   private draw(): void {
-    const ground = isDark() ? '#15191c' : '#fff';
+    const plots = this.store.frames.get('plots');
+    if (!plots || !library) return;
+    const ground = isDark() ? '#1c222b' : '#fff';
     this.frame.onload = () => (this.element.dataset['tbState'] = 'ready');
-    this.frame.srcdoc = `<!DOCTYPE html><meta charset="utf-8"><style>body{margin:8px;background:${ground}}</style><script>${library.replaceAll('</script', '<\\/script')}</script>${text(this.store.frames.get('plots')!)}`;
+    this.frame.srcdoc = `<!DOCTYPE html><meta charset="utf-8"><style>body{margin:8px;background:${ground}}</style><script>${library.replaceAll('</script', '<\\/script')}</script>${text(plots)}`;
     this.frame.hidden = false;
     this.note.hidden = true;
   }

@@ -1,0 +1,139 @@
+"""The bundle in a page that knows nothing of Jupyter: an anywidget host as small as can be, under the content policy of
+a strict one. Only the model of anywidget's protocol is there; the kernel's side is real."""
+
+from __future__ import annotations
+
+import base64
+import queue
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import report, views
+from tbuda_lab.widgets.hub import Hub, hub_of
+from tbuda_lab.widgets.messages import HANDLERS
+from tests.session.models import perceptron
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
+]
+
+OP = "first.matmul"
+POLICY = ("default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
+          "frame-src 'self'")
+PAGE = f"""<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>host</title>
+<meta http-equiv="Content-Security-Policy" content="{POLICY}"></head><body><main id="place"></main></body></html>"""
+HOST = """async ([code, values]) => {
+  const listeners = new Map();
+  const emit = (name, ...a) => [...(listeners.get(name) ?? [])].forEach(f => f(...a));
+  const model = {
+    get: name => values[name],
+    set: (name, value) => { values[name] = value; emit(`change:${name}`); },
+    save_changes: () => window.toKernel({ values: { selection: values.selection } }),
+    send: content => window.toKernel({ content }),
+    on: (name, f) => listeners.set(name, [...(listeners.get(name) ?? []), f]),
+    off: (name, f) => listeners.set(name, (listeners.get(name) ?? []).filter(g => g !== f)),
+  };
+  window.deliver = messages => {
+    const view = text => new DataView(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
+    for (const [content, buffers] of messages) emit('msg:custom', content, buffers.map(view));
+  };
+  const url = URL.createObjectURL(new Blob([code], { type: 'text/javascript' }));
+  const widget = await (await import(url)).default();
+  widget.initialize({ model });
+  widget.render({ model, el: document.getElementById('place') });
+}"""
+
+
+class Bare:
+    """A widget in a page, and its kernel's side in this thread."""
+
+    def __init__(self, page: Any, hub: Hub, kind: str) -> None:
+        self.page, self.hub = page, hub
+        self._out: queue.SimpleQueue[tuple[dict[str, Any], list[str]]] = queue.SimpleQueue()
+        self._seq = 0
+        page.set_content(PAGE)
+        page.expose_function("toKernel", self._heard)
+        hub.attach(self)
+        code = views.BUNDLE.read_text(encoding="utf-8")
+        page.evaluate(HOST, [code, {"view": kind, "height": 0, "selection": hub.selection}])
+
+    def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+        self._seq += 1
+        self._out.put(({**message, "seq": self._seq}, [base64.b64encode(b).decode() for b in buffers]))
+
+    def selection_changed(self, selection: dict[str, Any]) -> None:
+        """The page is not told here."""
+
+    def wants(self, key: str) -> bool:
+        return True
+
+    def _heard(self, said: dict[str, Any]) -> None:
+        content = said.get("content")
+        if content is not None and content["type"] in HANDLERS:
+            HANDLERS[content["type"]](self.hub, self, content)
+        elif content is None:
+            self.hub.select(said["values"]["selection"]["names"], "page")
+
+    def until(self, holds: Callable[[], Any], seconds: float = 120) -> None:
+        """Deliver what the kernel says until something holds."""
+        for _ in range(int(seconds * 20)):
+            waiting = []
+            while not self._out.empty():
+                waiting.append(self._out.get())
+            if waiting:
+                self.page.evaluate("m => window.deliver(m)", waiting)
+            if holds():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"not within {seconds} s")
+
+    def sees(self, selector: str) -> None:
+        self.until(lambda: self.page.locator(selector).count())
+
+
+@pytest.fixture(params=["light", "dark"])
+def bare(request: pytest.FixtureRequest, browser: Any) -> Iterator[Bare]:
+    session = Session(*perceptron(), "n150", name="mlp")
+    session.compile()
+    context = browser.new_context(viewport={"width": 1300, "height": 1300}, color_scheme=request.param, offline=True)
+    page = context.new_page()
+    page.errors, page.theme = [], request.param
+    page.on("pageerror", lambda e: page.errors.append(str(e)))
+    page.on("console", lambda m: page.errors.append(m.text) if m.type == "error" else None)
+    yield Bare(page, hub_of(session), "bringup")
+    context.close()
+
+
+def test_the_workbench_lives_without_jupyter(bare: Bare, shots: Path) -> None:
+    page, session = bare.page, bare.hub.session
+    bare.sees(f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']")
+    assert page.locator("[data-tb-root]").get_attribute("data-tb-theme") == page.theme
+    page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']").click()
+    bare.until(lambda: bare.hub.selection["names"] == [OP])
+    # an edit by keys, taken back
+    before = session.result.placement.ops[OP].size
+    page.keyboard.press("[")
+    bare.until(lambda: session.history and not session.stale)
+    assert session.result.placement.ops[OP].size != before
+    bare.until(lambda: page.locator("[data-tb-action=undo]:not([disabled])").count())
+    page.locator("[data-tb-view=grid] [data-tb-action=undo]").click()
+    bare.until(lambda: not session.history and not session.stale)
+    # views whose code comes later, by the same messages
+    for tab, seen in (("memory", f".tb-heat [data-tb-op='{OP}']"), ("diff", ".tb-diff-summary b"),
+                      ("passes", "[data-tb-action=pass]"), ("trace", ".tb-trace-name")):
+        page.locator(f"[data-tb-action=tab-{tab}]").click()
+        bare.sees(f"[data-tb-view={tab}] {seen}")
+    page.locator("[data-tb-action=tab-plots]").click()
+    bare.sees("[data-tb-view=plots][data-tb-state=ready]")
+    frame = page.frame_locator("[data-tb-view=plots] iframe")
+    bare.until(lambda: frame.locator(".bk-Figure").count() == 5)
+    assert not page.locator("[data-tb-action=open-tab]").is_visible(), "there is no JupyterLab to have tabs"
+    page.locator("[data-tb-action=tab-plots]").scroll_into_view_if_needed()
+    page.screenshot(path=shots / f"bare_{page.theme}.png", full_page=True)
+    assert page.errors == []
