@@ -1,7 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { deflateSync } from 'node:zlib';
+
+import { describe, expect, it, vi } from 'vitest';
 
 import { Assembler, Frame, type FrameHeader } from '../src/views/frame.js';
+import { Store } from '../src/views/store.js';
 import { frame } from './fixture.js';
+import { LiveHost } from './live.js';
 
 const header: FrameHeader = {
   key: 'k', meta: {}, strings: ['', 'a', 'b'],
@@ -51,7 +55,7 @@ describe('Assembler', () => {
     const a = new Assembler();
     expect(a.add(chunk(1, 2), [new DataView(padded.buffer, 18, 14)])).toBeNull();
     const f = a.add(chunk(0, 2), [new DataView(padded.buffer, 8, 10)]);
-    expect(f && [...f.column('n')]).toEqual([1, 2, 1]);
+    expect([...(f as Frame).column('n')]).toEqual([1, 2, 1]);
   });
 
   it('drops chunks of an older revision', () => {
@@ -60,5 +64,36 @@ describe('Assembler', () => {
     expect(a.add(chunk(0, 2, 5), [view])).toBeNull();
     expect(a.add(chunk(1, 2, 4), [view])).toBeNull();
     expect(a.add(chunk(0, 1, 6), [view])).not.toBeNull();
+  });
+
+  it('inflates a frame that came compressed, in pieces', async () => {
+    const text = new TextEncoder().encode(JSON.stringify(header));
+    const head = new Uint8Array(8 * Math.ceil((4 + text.length) / 8)).fill(32);
+    new DataView(head.buffer).setUint32(0, text.length, true);
+    head.set(text, 4);
+    const packed = deflateSync(Buffer.concat([head, buffer()]), { level: 1 });
+    const a = new Assembler();
+    const give = (index: number, data: Uint8Array) =>
+      a.add({ type: 'frame', key: 'k', rev: 1, chunk: [index, 2], deflated: true }, [new DataView(Uint8Array.from(data).buffer)]);
+    expect(give(0, packed.subarray(0, packed.length >> 1))).toBeNull();
+    const f = await give(1, packed.subarray(packed.length >> 1));
+    expect(f && [...f.column('n')]).toEqual([1, 2, 1]);
+    expect(f?.text('n')).toEqual(['a', 'b', 'a']);
+  });
+});
+
+describe('Store', () => {
+  it('keeps the order of messages while a frame inflates, and asks for it as it is where it cannot', async () => {
+    const host = new LiveHost();
+    const store = new Store(host);
+    const seen: string[] = [];
+    store.on('frame', key => seen.push(`frame ${key}`));
+    store.on('answer', text => seen.push(text));
+    vi.spyOn(console, 'error').mockImplementation(() => undefined);
+    host.say({ type: 'frame', key: 'k', rev: 3, chunk: [0, 1], deflated: true }); // nothing in it
+    host.say({ type: 'edited', ok: true, text: 'done' });
+    expect(seen).toEqual([]);
+    await vi.waitFor(() => expect(seen).toEqual(['done']));
+    expect(host.sent.at(-1)).toEqual({ type: 'hello', have: {}, inflates: false });
   });
 });

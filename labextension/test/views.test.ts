@@ -35,7 +35,7 @@ describe('Store', () => {
   it('says hello, and asks again when a message went missing', () => {
     const host = fakeHost();
     new Store(host);
-    expect(host.sent).toEqual([{ type: 'hello', have: {} }]);
+    expect(host.sent).toMatchObject([{ type: 'hello', have: {} }]);
     const { header, data } = fixture.frames.find(f => f.header.key === 'ops')!;
     const bytes = new DataView(Uint8Array.from(Buffer.from(data, 'base64')).buffer);
     host.say({ type: 'frame', key: 'ops', rev: 3, chunk: [0, 1], header, seq: 1 }, [bytes]);

@@ -19,10 +19,10 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
 from tbuda_lab.widgets.desk import Desk
 from tbuda_lab.widgets.messages import answers
+from tbuda_lab.widgets.packed import Packed
 from tbuda_lab.widgets.running import RunDesk
 from tbuda_lab.widgets.status import StatusBoard
 
-CHUNK = 512 * 1024
 STATUS_INTERVAL = 0.1
 RUN_INTERVAL = 0.25
 """Seconds between two status messages while a run reports its progress beside them."""
@@ -64,7 +64,8 @@ class Hub:
         self.run_desk: RunDesk | None = None
         self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
         self._frames: dict[str, Frame] = {}
-        self._packed: dict[str, tuple[int, dict[str, Any], bytes]] = {}
+        self._packed: dict[str, Packed] = {}
+        self._inflating: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._rev = 0
         self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._lock = threading.RLock()
@@ -235,9 +236,8 @@ class Hub:
             packed = dict(self._packed)
         view.post(self.status(), [])
         for key in sorted(packed, key=_urgency):
-            rev, header, buffer = packed[key]
-            if view.wants(key) and have.get(key, 0) < rev:
-                _send(view, rev, header, buffer)
+            if view.wants(key) and have.get(key, 0) < packed[key].rev:
+                self._send(view, packed[key])
 
     def select(self, names: Iterable[str], source: str = "kernel", kind: str = "op") -> None:
         """Select ops by name in every view."""
@@ -264,21 +264,29 @@ class Hub:
             for frame in frames:
                 if self._frames.get(frame.key) is frame:
                     continue
-                header, buffer = frame.pack()
                 self._frames[frame.key] = frame
-                self._packed[frame.key] = (self._rev, header, buffer)
-                packed.append((frame.key, self._rev, header, buffer))
-        for key, rev, header, buffer in packed:
+                self._packed[frame.key] = Packed(frame, self._rev)
+                packed.append(self._packed[frame.key])
+        for one in packed:
             for view in list(self._views):
-                if view.wants(key):
-                    _send(view, rev, header, buffer)
+                if view.wants(one.key):
+                    self._send(view, one)
 
     def send_frame(self, view: Listener, frame: Frame) -> None:
         """A frame for one view alone: an answer, which is not kept."""
         with self._lock:
             self._rev += 1
             rev = self._rev
-        _send(view, rev, *frame.pack())
+        for message, buffers in Packed(frame, rev).messages(inflates=False):  # at most 100 KB: not worth the wait
+            view.post(message, buffers)
+
+    def inflates(self, view: Listener, can: bool) -> None:
+        """Whether the page of this view takes compressed frames; it doesn't before it says so."""
+        (self._inflating.add if can else self._inflating.discard)(view)
+
+    def _send(self, view: Listener, packed: Packed) -> None:
+        for message, buffers in packed.messages(view in self._inflating):
+            view.post(message, buffers)
 
     def edited(self) -> None:
         """An edit is compiled: what was run before belongs to another placement."""
@@ -312,18 +320,11 @@ def _urgency(key: str) -> int:
     return order.index(key) if key in order else len(order)
 
 
-def _send(view: Listener, rev: int, header: dict[str, Any], buffer: bytes) -> None:
-    count = max(1, -(-len(buffer) // CHUNK))
-    for index in range(count):
-        message = {"type": "frame", "key": header["key"], "rev": rev, "chunk": [index, count]}
-        if index == 0:
-            message["header"] = header
-        view.post(message, [buffer[index * CHUNK : (index + 1) * CHUNK]])
-
-
 @answers("hello", "resync")
 def _bring_up_to_date(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     have = content.get("have")
+    if "inflates" in content:
+        hub.inflates(view, content["inflates"] is True)
     hub.bring_up_to_date(view, dict(have) if isinstance(have, Mapping) else {})
 
 

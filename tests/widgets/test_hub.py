@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+import zlib
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from tbuda_lab.core.errors import Cancelled, Diagnostic, PlacementError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.widgets import hub as hubs
+from tbuda_lab.widgets import packed
 from tbuda_lab.widgets.hub import Hub, hub_of
+from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.status import StatusBoard
 from tests.widgets.synthetic import FakeSession
 
@@ -93,13 +97,32 @@ def test_progress_is_told_at_most_ten_times_a_second() -> None:
 
 
 def test_chunks_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hubs, "CHUNK", 1000)
+    monkeypatch.setattr(packed, "CHUNK", 1000)
     session = FakeSession()
     hub, page = attached(session, "netlist")
     session.compile()
     sizes = [len(b[0]) for m, b in page.messages if m["type"] == "frame"]
     assert len(sizes) > 5 and max(sizes) <= 1000
     assert page.frames()["netlist"].pack() == hub.frames["netlist"].pack()
+
+
+def test_a_page_that_inflates_gets_the_same_frames_smaller() -> None:
+    session = FakeSession()
+    hub, page = attached(session, "netlist")
+    HANDLERS["hello"](hub, page, {"type": "hello", "have": {}, "inflates": True})
+    session.compile()
+    (message, (data,)), = [m for m in page.messages if m[0]["type"] == "frame"]
+    assert message["deflated"] is True and "header" not in message
+    whole = zlib.decompress(data)
+    length = int.from_bytes(whole[:4], "little")
+    header = json.loads(whole[4 : 4 + length])
+    got = Frame.unpack(header, whole[-(-(4 + length) // 8) * 8 :])
+    header, buffer = hub.frames["netlist"].pack()
+    assert got.pack() == (header, buffer)
+    assert len(data) < len(buffer) / 5
+    page.messages.clear()
+    HANDLERS["hello"](hub, page, {"type": "hello", "have": {}, "inflates": False})
+    assert page.frames()["netlist"].pack() == (header, buffer)
 
 
 def test_a_view_gets_what_it_shows_and_only_what_is_newer() -> None:

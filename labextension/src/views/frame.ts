@@ -55,12 +55,15 @@ export class Frame {
   }
 }
 
+/** A frame on its way: whole, or still to be inflated. */
+export type Arrival = Frame | Promise<Frame>;
+
 /** Collects the chunks of frames until each is whole. */
 export class Assembler {
   private readonly parts = new Map<string, { rev: number; header: FrameHeader | null; chunks: (DataView | null)[] }>();
 
   /** Returns the frame once its last chunk is there, else null. A chunk of an older revision is dropped. */
-  add(message: Record<string, unknown>, buffers: DataView[]): Frame | null {
+  add(message: Record<string, unknown>, buffers: DataView[]): Arrival | null {
     const key = String(message['key']);
     const rev = Number(message['rev']);
     const [index, count] = message['chunk'] as [number, number];
@@ -73,8 +76,9 @@ export class Assembler {
     }
     if (message['header']) entry.header = message['header'] as FrameHeader;
     entry.chunks[index] = buffers[0] ?? new DataView(new ArrayBuffer(0));
-    if (!entry.header || entry.chunks.includes(null)) return null;
+    if (entry.chunks.includes(null) || (!entry.header && !message['deflated'])) return null;
     this.parts.delete(key);
+    if (!entry.header) return inflated(entry.chunks as DataView<ArrayBuffer>[]);
     const total = entry.chunks.reduce((n, c) => n + c!.byteLength, 0);
     const whole = new Uint8Array(total);
     let at = 0;
@@ -84,4 +88,16 @@ export class Assembler {
     }
     return new Frame(entry.header, whole.buffer);
   }
+}
+
+/** Whether this browser can take compressed frames. */
+export const INFLATES = typeof DecompressionStream === 'function' && typeof Response === 'function';
+
+/** A compressed frame: the length of its header, the header as JSON, blanks up to a multiple of eight, the columns. */
+async function inflated(chunks: DataView<ArrayBuffer>[]): Promise<Frame> {
+  const stream = new Blob(chunks).stream().pipeThrough(new DecompressionStream('deflate'));
+  const whole = await new Response(stream).arrayBuffer();
+  const length = new DataView(whole).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(whole, 4, length))) as FrameHeader;
+  return new Frame(header, whole.slice(8 * Math.ceil((4 + length) / 8)));
 }

@@ -33,8 +33,8 @@ export class Inspector {
 
   private load(key: string): void {
     const frame = this.store.frames.get(key)!;
-    if (key === 'ops') this.ops = new Ops(frame);
-    else if (key === 'netlist') this.text = new NetlistText(frame);
+    if (key === 'ops') this.ops = Ops.of(frame);
+    else if (key === 'netlist') this.text = NetlistText.of(frame);
     else if (!key.startsWith('graph:')) return;
     this.render();
   }

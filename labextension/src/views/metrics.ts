@@ -27,7 +27,7 @@ export class Metrics {
     const add = (id: string, value: string, label: string, title: string, state = '') =>
       made.push(h('div', { class: `tb-metric ${state}`, title, 'data-tb-metric': id }, h('b', {}, value), h('span', {}, label)));
     if (frame) {
-      const ops = new Ops(frame);
+      const ops = Ops.of(frame);
       const busy = frame.column('epoch_busy');
       const mean = ops.slowest.reduce((n, c, e) => n + c * busy[e]!, 0) / Math.max(1, ops.slowest.reduce((n, c) => n + c, 0));
       add('ops', grouped(ops.count), ops.count === 1 ? 'op' : 'ops', 'ops on the grid');

@@ -3,13 +3,25 @@ import { h } from './dom.js';
 import type { Frame } from './frame.js';
 import type { Store } from './store.js';
 
+const KNOWN = new WeakMap<Frame, NetlistText>();
+
 export class NetlistText {
-  readonly lines: string[];
+  private split: string[] | null = null;
   private readonly entries = new Map<string, [number, number]>();
 
-  constructor(frame: Frame) {
-    const bytes = frame.column('text') as Uint8Array;
-    this.lines = new TextDecoder().decode(bytes).split('\n');
+  /** The frame unpacked: once, however many views ask. */
+  static of(frame: Frame): NetlistText {
+    const text = KNOWN.get(frame) ?? new NetlistText(frame);
+    KNOWN.set(frame, text);
+    return text;
+  }
+
+  /** Half a megabyte is decoded when somebody looks. */
+  get lines(): string[] {
+    return (this.split ??= new TextDecoder().decode(this.frame.column('text')).split('\n'));
+  }
+
+  constructor(private readonly frame: Frame) {
     const first = frame.column('entry_line');
     const count = frame.column('entry_lines');
     frame.text('entry_name').forEach((name, i) => this.entries.set(name, [first[i]!, count[i]!]));
@@ -75,6 +87,8 @@ export class NetlistView {
   private readonly body: HTMLElement;
   private text: NetlistText | null = null;
   private marked = new Set<number>();
+  /** What there is to do once somebody looks. */
+  private missed: (() => void) | null = null;
   private readonly stops: (() => void)[] = [];
 
   constructor(private readonly store: Store) {
@@ -89,7 +103,10 @@ export class NetlistView {
       store.on('selection', () => this.follow(true)),
       store.on('line', line => this.goto(Number(line) - 1))
     );
-    const resize = new ResizeObserver(() => this.render());
+    const resize = new ResizeObserver(() => {
+      if (this.element.hidden || !this.missed) this.render();
+      else this.missed();
+    });
     resize.observe(this.scroller);
     this.stops.push(() => resize.disconnect());
     this.load();
@@ -99,9 +116,19 @@ export class NetlistView {
     this.stops.forEach(stop => stop());
   }
 
+  /** Whether nobody looks: then `f` is done when somebody does. */
+  private later(f: () => void): boolean {
+    this.missed = this.element.hidden ? f : null;
+    return this.element.hidden;
+  }
+
   private load(): void {
+    if (this.later(() => {
+      this.load();
+      this.follow(true);
+    })) return;
     const frame = this.store.frames.get('netlist');
-    if (frame) this.text = new NetlistText(frame);
+    if (frame) this.text = NetlistText.of(frame);
     const lines = this.text?.lines ?? [];
     const longest = lines.reduce((n, line) => Math.max(n, line.length), 0);
     this.body.style.height = `${lines.length * LINE}px`;
@@ -110,6 +137,10 @@ export class NetlistView {
   }
 
   private follow(scroll: boolean): void {
+    if (this.element.hidden) {
+      this.missed ??= () => this.follow(true);
+      return;
+    }
     this.marked.clear();
     let top = -1;
     for (const name of this.store.selection.names) {
@@ -127,12 +158,17 @@ export class NetlistView {
 
   /** Marks one line and brings it into sight. */
   private goto(line: number): void {
+    if (this.later(() => {
+      this.load();
+      this.goto(line);
+    })) return;
     this.marked = new Set([line]);
     this.scroller.scrollTop = Math.max(0, line * LINE - this.scroller.clientHeight / 3);
     this.render();
   }
 
   private render(): void {
+    if (this.element.hidden) return;
     const lines = this.text?.lines;
     if (!lines) {
       this.body.replaceChildren(h('div', { class: 'tb-empty' }, 'The netlist appears here once it is written.'));

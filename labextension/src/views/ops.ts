@@ -3,6 +3,8 @@ import type { Frame } from './frame.js';
 import { Matcher } from './names.js';
 import type { Checks } from './trace/checks.js';
 
+const KNOWN = new WeakMap<Frame, Ops>();
+
 export class Ops {
   readonly name: string[];
   readonly type: string[];
@@ -29,6 +31,13 @@ export class Ops {
   checks: Checks | null = null;
   private readonly producers: number[][];
   private readonly consumers: number[][];
+
+  /** The frame unpacked: once, however many views ask. */
+  static of(frame: Frame): Ops {
+    const ops = KNOWN.get(frame) ?? new Ops(frame);
+    KNOWN.set(frame, ops);
+    return ops;
+  }
 
   constructor(readonly frame: Frame) {
     this.name = frame.text('op_name');

@@ -69,7 +69,7 @@ export class ReportPage implements View {
     const box = h('div', { class: 'tb-gallery', 'data-tb-view': 'gallery' });
     const frame = this.store.frames.get('ops');
     if (!frame) return box;
-    const ops = new Ops(frame);
+    const ops = Ops.of(frame);
     const render = () => box.replaceChildren(...ops.byEpoch.map((members, epoch) =>
       h('figure', { 'data-tb-epoch': epoch },
         h('figcaption', {}, `Epoch ${epoch} · ${members.length} ops · ${grouped(ops.slowest[epoch]!)} cycles · ${percent(ops.ofEpoch('busy', epoch))} busy`),

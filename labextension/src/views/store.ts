@@ -2,7 +2,7 @@
  * State shared by the views of one widget: frames by key, selection, hover, the epoch shown, colouring.
  * Selection crosses to Python through the host; hover and viewport stay in the page.
  */
-import { Assembler, type Frame } from './frame.js';
+import { type Arrival, Assembler, type Frame, INFLATES } from './frame.js';
 import type { Host } from './host.js';
 import { preferences } from './preferences.js';
 
@@ -42,6 +42,8 @@ export interface Edits {
   undo: string;
   redo: string;
   overrides: Overridden[];
+  /** The edit that the frames show although it is not made: a drag rests on it. */
+  shown?: string;
 }
 
 export interface Overridden {
@@ -59,6 +61,11 @@ export interface Overridden {
   enabled?: boolean;
   /** Who asked: drag, gesture, code, file. */
   source?: string;
+  /** Its place in the list, and whether that matters. */
+  at?: number;
+  order?: boolean;
+  /** Of a schedule constraint: the ops in their order. */
+  ops?: string[];
 }
 
 export type ColourBy = 'load' | 'family' | 'epoch';
@@ -81,6 +88,8 @@ export class Store {
   answer: Answer = { ok: true, text: '' };
   /** How the kernel names the session; empty before its first word. */
   session = '';
+  /** Runs pause behind the first op that differs from torch. */
+  breaks = false;
 
   private readonly revisions = new Map<string, number>();
   private readonly assembler = new Assembler();
@@ -90,12 +99,14 @@ export class Store {
   private readonly unheard = new Map<string, Parameters<Hearer>>();
   private readonly stops: (() => void)[] = [];
   private seq = 0;
+  private readonly waiting: [Record<string, unknown>, DataView[], Arrival | null][] = [];
 
   constructor(readonly host: Host) {
     this.stops.push(host.onMessage((message, buffers) => this.receive(message, buffers)));
     this.stops.push(host.on('selection', () => this.follow()));
     this.follow();
-    host.send({ type: 'hello', have: {} });
+    this.trait('epoch', 0, epoch => this.setEpoch(epoch));
+    host.send({ type: 'hello', have: {}, inflates: INFLATES });
   }
 
   dispose(): void {
@@ -121,6 +132,13 @@ export class Store {
     this.unheard.delete(type);
     if (missed) f(...missed);
     return () => set.delete(f);
+  }
+
+  /** A trait of the view, settable from Python; `f` hears of every change. The stop is kept until the store goes. */
+  trait<T>(name: string, plain: T, f: (value: T) => void = () => undefined): () => T {
+    const read = (): T => (this.host.get(name) as T | undefined) ?? plain;
+    this.stops.push(this.host.on(name, () => f(read())));
+    return read;
   }
 
   /** Puts a frame in place, whole (static pages have them at hand). */
@@ -153,6 +171,7 @@ export class Store {
   setEpoch(epoch: number): void {
     if (epoch === this.epoch) return;
     this.epoch = epoch;
+    if (this.host.get('epoch') !== undefined && this.host.get('epoch') !== epoch) this.host.set('epoch', epoch);
     this.emit('epoch', String(epoch));
   }
 
@@ -174,7 +193,7 @@ export class Store {
 
   /** Null where nothing can be edited: a file, a page without a kernel, a session before its first word. */
   get edits(): Edits | null {
-    const frame = this.host.live ? this.frames.get('edits') : undefined;
+    const frame = this.host.live && this.host.get('edit') !== false ? this.frames.get('edits') : undefined;
     return frame ? (frame.meta as unknown as Edits) : null;
   }
 
@@ -222,13 +241,50 @@ export class Store {
       if (this.seq && seq > this.seq + 1) this.host.send({ type: 'resync', have: Object.fromEntries(this.revisions) });
       this.seq = seq;
     }
+    let frame: Arrival | null = null;
     if (message['type'] === 'frame') {
-      const frame = this.assembler.add(message, buffers);
+      frame = this.assembler.add(message, buffers);
       if (!frame) return;
-      this.revisions.set(frame.key, Number(message['rev']));
+      this.revisions.set(String(message['key']), Number(message['rev']));
+    }
+    if (!this.waiting.length && !(frame instanceof Promise)) {
+      this.take(message, buffers, frame);
+      return;
+    }
+    // Inflating takes a moment; what comes meanwhile keeps its turn.
+    if (frame instanceof Promise) frame.catch(() => undefined); // looked at in its turn
+    this.waiting.push([message, buffers, frame]);
+    if (this.waiting.length === 1) void this.drain();
+  }
+
+  private async drain(): Promise<void> {
+    for (let next = this.waiting[0]; next; next = this.waiting[0]) {
+      const [message, buffers, arrival] = next;
+      let frame: Frame | null = null;
+      let came = true;
+      try {
+        frame = await arrival;
+      } catch (error) {
+        came = false;
+        console.error(error);
+        this.revisions.delete(String(message['key'])); // once more, as it is
+        this.host.send({ type: 'hello', have: Object.fromEntries(this.revisions), inflates: false });
+      }
+      void this.waiting.shift();
+      try {
+        if (came) this.take(message, buffers, frame);
+      } catch (error) {
+        console.error(error); // one view's trouble keeps nothing from the others
+      }
+    }
+  }
+
+  private take(message: Record<string, unknown>, buffers: DataView[], frame: Frame | null): void {
+    if (frame) {
       this.put(frame);
     } else if (message['type'] === 'status') {
       this.status = message['status'] as Status;
+      this.breaks = message['breaks'] === true;
       if (typeof message['session'] === 'string') this.session = message['session'];
       this.emit('status', '');
     } else if (message['type'] === 'edited') {

@@ -79,7 +79,7 @@ export class WhyPanel {
       return;
     }
     const frame = store.frames.get('ops');
-    const l1 = frame ? new Ops(frame).l1 : 0;
+    const l1 = frame ? Ops.of(frame).l1 : 0;
     const share = (bytes: number) => (l1 ? percent(bytes / l1) : `${short(bytes)}B`);
     const head = ['Grid', 'Cores', 'Cycles', 'With traffic', 'Epoch', 'L1', 'Verdict', ''];
     const row = (cells: (string | HTMLElement)[], name: string) =>

@@ -45,7 +45,7 @@ export class ClusterView {
       store.on('frame', key => {
         if (key === 'cluster') this.load();
         else if (key === 'ops') {
-          this.ops = new Ops(store.frames.get('ops')!);
+          this.ops = Ops.of(store.frames.get('ops')!);
           this.stale = true;
           this.ask();
           this.render();
@@ -68,7 +68,7 @@ export class ClusterView {
     });
     this.gestures();
     const ops = store.frames.get('ops');
-    if (ops) this.ops = new Ops(ops);
+    if (ops) this.ops = Ops.of(ops);
     this.load();
     this.ask();
   }

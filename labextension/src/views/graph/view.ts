@@ -159,7 +159,7 @@ export class GraphView {
 
   private arrived(key: string): void {
     if (key === 'ops') {
-      this.ops = new Ops(this.store.frames.get('ops')!);
+      this.ops = Ops.of(this.store.frames.get('ops')!);
       this.repaint();
       return;
     }

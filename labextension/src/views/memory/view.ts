@@ -33,7 +33,7 @@ export class MemoryView {
       store.on('frame', key => {
         if (key === 'memory') this.load();
         else if (key === 'ops') {
-          this.ops = new Ops(store.frames.get('ops')!);
+          this.ops = Ops.of(store.frames.get('ops')!);
           this.stale = true;
           this.render();
           this.ask();
@@ -57,7 +57,7 @@ export class MemoryView {
       if (name) store.click(name, (event as MouseEvent).ctrlKey || (event as MouseEvent).metaKey, 'memory');
     });
     const ops = store.frames.get('ops');
-    if (ops) this.ops = new Ops(ops);
+    if (ops) this.ops = Ops.of(ops);
     this.load();
     this.ask();
   }

@@ -20,6 +20,8 @@ export class TableView {
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
   private shown: number[] = [];
+  /** What was in sight when it changed last. */
+  private sight: { top: number; height: number } | null = null;
   private sort: { id: string; down: boolean } = { id: '', down: false };
 
   constructor(private readonly store: Store) {
@@ -59,6 +61,7 @@ export class TableView {
     );
     let hidden = true;
     const resize = new ResizeObserver(() => {
+      this.look();
       const came = hidden && this.scroller.clientHeight > 0; // what was selected meanwhile is brought into sight
       hidden = this.scroller.clientHeight === 0;
       if (came) this.follow(true);
@@ -66,7 +69,10 @@ export class TableView {
     });
     resize.observe(this.scroller);
     this.stops.push(() => resize.disconnect());
-    this.scroller.addEventListener('scroll', () => this.render());
+    this.scroller.addEventListener('scroll', () => {
+      this.look();
+      this.render();
+    });
     this.filter.addEventListener('input', () => this.arrange());
     this.only.addEventListener('change', () => this.arrange());
     this.body.addEventListener('click', event => {
@@ -89,11 +95,15 @@ export class TableView {
     });
   }
 
+  private look(): void {
+    this.sight = { top: this.scroller.scrollTop, height: this.scroller.clientHeight };
+  }
+
   private load(): void {
     const frame = this.store.frames.get('ops');
-    this.ops = frame ? new Ops(frame) : null;
+    this.ops = frame ? Ops.of(frame) : null;
     this.checked();
-    this.follow(true);
+    if (this.ops && preferences().follow) this.reveal(this.ops.matcher.find(this.store.selection.names));
   }
 
   private checked(): void {
@@ -162,6 +172,7 @@ export class TableView {
 
   private render(): void {
     const { ops, store } = this;
+    if (this.element.hidden) return; // the observer of its size calls again
     if (!ops) {
       this.body.style.height = '';
       this.body.replaceChildren(h('div', { class: 'tb-empty' }, 'Ops appear here once the model is placed.'));
@@ -169,8 +180,9 @@ export class TableView {
     }
     const dark = isDark();
     const chosen = new Set(ops.matcher.find(store.selection.names));
-    const first = Math.max(0, Math.floor(this.scroller.scrollTop / ROW) - 4);
-    const last = Math.min(this.shown.length, first + Math.ceil(this.scroller.clientHeight / ROW) + 8);
+    // Asked for, both would make the browser lay out the whole page at once.
+    const first = Math.max(0, Math.floor((this.sight?.top ?? this.scroller.scrollTop) / ROW) - 4);
+    const last = Math.min(this.shown.length, first + Math.ceil((this.sight?.height ?? this.scroller.clientHeight) / ROW) + 8);
     const rows: HTMLElement[] = [];
     for (let k = first; k < last; k++) {
       const op = this.shown[k]!;

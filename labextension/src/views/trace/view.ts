@@ -117,7 +117,7 @@ export class TraceView {
   }
 
   private arrived(key: string): void {
-    if (key === 'ops') this.ops = new Ops(this.store.frames.get('ops')!);
+    if (key === 'ops') this.ops = Ops.of(this.store.frames.get('ops')!);
     if (key === 'ops' && !this.asked) this.want();
     if (key === 'trace') this.load();
     if (key === 'tracetile' && this.tiles?.put(this.store.frames.get(key)!)) this.repaint();
@@ -149,7 +149,7 @@ export class TraceView {
   private load(): void {
     const frame = this.store.frames.get('trace');
     const ops = this.store.frames.get('ops');
-    if (ops && !this.ops) this.ops = new Ops(ops);
+    if (ops && !this.ops) this.ops = Ops.of(ops);
     if (!frame) return;
     const before = this.model;
     const model = (this.model = new TraceModel(frame));
