@@ -21,6 +21,7 @@ from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compilerconfig import environment
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported, training_is_not_supported
@@ -280,7 +281,7 @@ class TTDevice(Device):
         """Everything but the inputs that a compile depends on: it is done again when, and only when, this changes."""
         states = tuple((id(m), m.state) for m in self.modules if isinstance(m, PyBudaModule | PyTorchModule))
         settings = config._get_global_compiler_config()
-        return states, repr(settings), repr(config.environment()), self.arch, tuple(self.chip_ids)
+        return states, repr(settings), repr(environment()), self.arch, tuple(self.chip_ids)
 
     def _check_batch(self, inputs: Inputs) -> None:
         given = microbatch_of(inputs)

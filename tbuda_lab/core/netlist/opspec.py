@@ -20,7 +20,7 @@ ARITY: dict[str, tuple[int, int | None]] = {
     **{name: (2, 2) for name in BINARY},
     **{name: (1, 1) for name in UNARY | SFPU},
     "matmul": (2, 4), "depthwise": (2, 3), "reduce": (1, 1), "splice": (1, 8), "embedding": (2, 2), "tilizer": (1, 1),
-    "topk": (2, 2), "fused_op": (1, 16), "drainer": (1, 1),
+    "topk": (2, 2), "fused_op": (1, None), "drainer": (1, 1),
 }
 
 OP_FIELDS = (

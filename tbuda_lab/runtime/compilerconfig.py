@@ -1,0 +1,211 @@
+"""What a compile is told through the PyBuda API: options, overrides, environment switches."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_format
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import FIRST, CompileOptions, Override, Target
+from tbuda_lab.runtime.enums import CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat
+from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.query import NodePredicateBuilder
+
+OpNames = str | NodePredicateBuilder | Sequence[str | NodePredicateBuilder]
+
+@dataclasses.dataclass(frozen=True)
+class OverrideRecord:
+    """One call of an override function: what `core.options.Override` will be once the model's names are known."""
+
+    kind: str
+    target: str | NodePredicateBuilder | tuple[str | NodePredicateBuilder, ...]
+    value: Any = True
+
+    def resolve(self, graph: Graph) -> Override:
+        """The override for a traced graph: predicates become the names they match, decomposed ones included."""
+        if isinstance(self.value, dict) and isinstance(self.value.get("dest"), tuple):
+            ends = self.value["dest"]
+            named = [n for p in ends for n in ((p,) if isinstance(p, str) else p.names(graph))]
+            if not named:
+                raise PipelineError(f"{self.kind} of {self.target!r}: no op of the model is one of its readers")
+            if ends != tuple(named):
+                again = {**self.value, "dest": tuple(dict.fromkeys(named))}
+                return dataclasses.replace(self, value=again).resolve(graph)
+        parts = self.target if isinstance(self.target, tuple) else (self.target,)
+        if all(isinstance(p, str) for p in parts):
+            target: Target = self.target if isinstance(self.target, str) else tuple(str(p) for p in parts)
+            return Override(self.kind, target, self.value, source="pybuda")
+        names = [n for p in parts for n in ((p,) if isinstance(p, str) else p.names(graph))]
+        listed = isinstance(self.target, tuple) and self.kind in ("epoch_break", "chip_break")
+        patterns = [re.escape(name) + r"(\.dc\..*|\.lc\d+)?" for name in names]
+        patterns += [p.text for p in parts if isinstance(p, NodePredicateBuilder) and p.kind == "name"]
+        value = FIRST if listed else self.value
+        return Override(self.kind, re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)"), value, "pybuda")
+
+
+@dataclasses.dataclass
+class CompilerConfig:
+    """Options of a compile; fields and defaults as PyBuda's. `config.NO_EFFECT`: those that change nothing here."""
+
+    enable_training: bool = False
+    enable_recompute: bool = False
+    match_subgraph_patterns: int | None = None
+    balancer_policy: str = "default"
+    scheduler_policy: str = "ModuleInputsBFS"
+    enable_t_streaming: bool = True
+    manual_t_streaming: bool = False
+    enable_consteval: bool = True
+    enable_auto_fusing: bool = True
+    compile_subgraphs: bool = False
+    graph_solver_self_cut_type: str = "FastCut"
+    use_interactive_placer: bool = True
+    enable_enumerate_u_kt: bool = True
+    enable_link_past_cache_ios: bool = False
+    enable_pt2_fx_graph_link: bool = False
+    compile_depth: CompileDepth = CompileDepth.FULL
+    enable_tvm_cpu_fallback: bool = True
+    cpu_fallback_ops: set[str] = dataclasses.field(default_factory=lambda: {"embedding"})
+    enable_tm_cpu_fallback: bool = False
+    tm_cpu_fallback_max_depth: int = 10
+    enable_tvm_dropout: bool = False
+    enable_tvm_unsupported_ops: bool = False
+    enable_op_level_comparision: bool = False
+    enable_tvm_constant_prop: bool = False
+    convert_framework_params_to_tvm: bool = True
+    enable_xla_jax_convert: bool = False
+    enable_tvm_jax_freeze_large_model: bool = True
+    framework_model_output_names: list[str] = dataclasses.field(default_factory=list)
+    tvm_constnat_prop_mask: set[str] = dataclasses.field(default_factory=set)
+    compile_tvm_to_python: bool = True
+    retain_tvm_python_files: bool = False
+    tvm_graph_store_path: str = ""
+    tvm_graph_load_path: str = ""
+    tvm_module_to_num_patterns: dict[str, int] = dataclasses.field(default_factory=dict)
+    enable_conv_prestride: bool = True
+    max_pool_add_sub_surround: bool = False
+    max_pool_add_sub_surround_value: float = 1.0
+    loopback_outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    enable_device_tilize: bool = False
+    enable_forked_dram_inputs: bool = False
+    chip_placement_policy: str = "MMIO_LAST"
+    op_names_dont_fuse: list[str] = dataclasses.field(default_factory=list)
+    op_names_manual_fuse: list[str] = dataclasses.field(default_factory=list)
+    default_dram_parameters: bool | None = None
+    default_df_override: DataFormat | None = None
+    default_accumulate_df: DataFormat | None = None
+    enable_broadcast_splitting: bool = False
+    default_math_fidelity: MathFidelity = MathFidelity.HiFi3
+    performance_trace: PerfTraceLevel = PerfTraceLevel.NONE
+    amp_level: int | None = None
+    harvesting_mask: int = 0
+    enable_auto_transposing_placement: bool = False
+    fracture_groups: list[Any] = dataclasses.field(default_factory=list)
+    conv_multi_op_fracture_factor_override: dict[str, int] = dataclasses.field(default_factory=dict)
+    enable_stable_softmax: bool = True
+    enable_single_buffer_fallback: bool = False
+    device_mode: DeviceMode = DeviceMode.CompileAndRun
+    backend_opt_level: int = 4
+    backend_output_dir: str = ""
+    backend_device_descriptor_path: str = ""
+    backend_cluster_descriptor_path: str = ""
+    backend_runtime_params_path: str = ""
+    backend_runtime_args: str = ""
+    store_backend_db_to_yaml: bool = False
+    input_queues_on_host: bool = True
+    output_queues_on_host: bool = True
+    insert_queues: list[tuple[str, str, int]] = dataclasses.field(default_factory=list)
+    paddings: dict[str, bool] = dataclasses.field(default_factory=dict)
+    op_intermediates_to_save: list[str] = dataclasses.field(default_factory=list)
+    tti_dump_format: TTIDumpFormat = TTIDumpFormat.DEFAULT
+    dram_placement_algorithm: DRAMPlacementAlgorithm = DRAMPlacementAlgorithm.ROUND_ROBIN
+    overrides: list[OverrideRecord] = dataclasses.field(default_factory=list)
+
+    # -- methods of PyBuda's class ---------------------------------------------------------------------------
+    def place_on_new_epoch(self, op_names: OpNames) -> None:
+        self.add("epoch_break", op_names)
+
+    def place_on_new_chip(self, op_names: OpNames) -> None:
+        self.add("chip_break", op_names)
+
+    def balancer_op_override(self, op_name: str, attribute: str, value: Any) -> None:
+        """Attributes: grid_shape, t_stream_shape, t_stream_dir, u_kt."""
+        kinds = {
+            "grid_shape": "op_size",
+            "t_stream_shape": "t_stream_shape",
+            "t_stream_dir": "t_stream_dir",
+            "u_kt": "u_kt",
+        }
+        if attribute not in kinds:
+            raise not_supported(f"balancer_op_override of {attribute!r}", f"known attributes: {', '.join(kinds)}")
+        self.add(kinds[attribute], op_name, value)
+
+    def dont_fuse(self, name: str) -> None:
+        """The op stays an op of its own."""
+        self.op_names_dont_fuse.append(name)
+
+    def manual_fuse(self, names: Sequence[str]) -> None:
+        raise not_supported("manual_fuse", "chains of element-wise ops are fused without being named")
+
+    # -- to the compiler -------------------------------------------------------------------------------------
+    def add(self, kind: str, target: OpNames, value: Any = True) -> None:
+        """Append an override record."""
+        if not isinstance(target, str | NodePredicateBuilder | list | tuple):
+            raise PipelineError(
+                f"{kind} takes an op name, a predicate, or a list of those, not {type(target).__name__}"
+            )
+        if not isinstance(target, str | NodePredicateBuilder) and any(isinstance(t, list | tuple) for t in target):
+            for part in target:  # lists of lists: each is a request of its own
+                self.add(kind, part, value)
+            return
+        one = target if isinstance(target, str | NodePredicateBuilder) else tuple(target)
+        if isinstance(one, tuple) and not (one and all(isinstance(t, str | NodePredicateBuilder) for t in one)):
+            raise PipelineError(f"{kind} takes op names and predicates, not {target!r}")
+        self.overrides.append(OverrideRecord(kind, one, value))
+
+    def options(self, microbatch: int = 1, fp32_fallback: DataFormat = DataFormat.Float16_b) -> CompileOptions:
+        """The options of a compile, environment switches applied."""
+        known = {f.name for f in dataclasses.fields(CompileOptions)}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in known}
+        values |= environment()
+        values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
+        values["op_names_dont_fuse"] = tuple(sorted(set(self.op_names_dont_fuse)))
+        values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
+        return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
+
+    def resolved(self, graph: Graph) -> tuple[Override, ...]:
+        """All override records for one traced graph."""
+        queues = tuple(
+            Override("insert_queue", producer, {"dest": consumer, "port": port}, source="pybuda")
+            for producer, consumer, port in self.insert_queues
+        )
+        return (*(record.resolve(graph) for record in self.overrides), *queues)
+
+
+def _flag(text: str) -> bool:
+    return text not in ("", "0", "false", "False")
+
+
+ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "PYBUDA_DEFAULT_DF": ("default_df_override", parse_format),
+    "PYBUDA_BALANCER_POLICY_TYPE": ("balancer_policy", str),
+    "PYBUDA_SCHEDULER_POLICY": ("scheduler_policy", str),
+    "PYBUDA_ENABLE_INPUT_QUEUES_ON_HOST": ("input_queues_on_host", _flag),
+    "PYBUDA_ENABLE_OUTPUT_QUEUES_ON_HOST": ("output_queues_on_host", _flag),
+    "PYBUDA_DEFAULT_DRAM_PARAMETERS": ("default_dram_parameters", _flag),
+    "PYBUDA_DISABLE_STABLE_SOFTMAX": ("enable_stable_softmax", lambda text: not _flag(text)),
+    "PYBUDA_DISABLE_OP_FUSING": ("enable_auto_fusing", lambda text: not _flag(text)),
+    "PYBUDA_DISABLE_ENUMERATE_U_KT": ("enable_enumerate_u_kt", lambda text: not _flag(text)),
+    "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
+    "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),
+    "PYBUDA_DISABLE_FORK_JOIN_BUF": ("enable_fork_join_buffering", lambda text: not _flag(text)),
+}
+"""Environment switch -> (option, how its text is read). Read at every compile; unknown PYBUDA_* are ignored."""
+
+
+def environment() -> dict[str, Any]:
+    """Options set by environment switches now."""
+    return {option: read(os.environ[name]) for name, (option, read) in ENVIRONMENT.items() if name in os.environ}
