@@ -39,9 +39,10 @@ def summary(result: CompileResult) -> str:
     device = result.device
     cycles = modelled_cycles(result)
     chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"
+    epochs = len(result.placement.epochs)
     lines = [
         f"{len(result.placement.ops)} ops on {device.name} ({device.arch}, {device.rows}x{device.cols} cores{chips}) "
-        f"in {len(result.placement.epochs)} epochs",
+        f"in {epochs} {'epoch' if epochs == 1 else 'epochs'}",
         f"modelled: {cycles:,} cycles per input, {device.clock_hz / cycles:,.1f} inputs/s at "
         f"{device.clock_hz / 1e9:.2f} GHz (kernels alone)",
     ]

@@ -19,12 +19,14 @@ def metrics_html(frames: Mapping[str, Frame]) -> str:
     if "ops" in frames:
         ops = frames["ops"]
         total = ops.meta["total_cycles"]
+        moved = ops.meta.get("total_limiter_cycles", total)  # with the way of the data: what the rate follows from
+        count, epochs = ops.columns["op_name"].size, ops.columns["epoch_cycles"].size
         words += [
-            f"{ops.columns['op_name'].size} ops", f"{ops.columns['epoch_cycles'].size} epochs",
-            f"{short(total)} cycles per input",
+            f"{count} {'op' if count == 1 else 'ops'}", f"{epochs} {'epoch' if epochs == 1 else 'epochs'}",
+            f"{short(total)} kernel cycles per input, {short(moved)} with data",
         ]
-        if total:
-            words.append(f"{short(ops.meta['clock_hz'] / total)} inputs/s (estimated)")
+        if moved:
+            words.append(f"{short(ops.meta['clock_hz'] / moved)} inputs/s (estimated)")
     if "pcc" in summary:
         words.append(f"PCC {summary['pcc']:.5f}")
     return f"<p>{escape(' · '.join(w for w in words if w))}</p>"

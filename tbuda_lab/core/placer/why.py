@@ -57,24 +57,26 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
     kernel, limiter, what = placement.report.op_limiters[op]
     free = device_cores - report.cores
     blocks = limiter == report.limiter_cycles
+    held = "" if what == "kernel" else f", held by its {what}; the kernel alone takes {kernel:,}"
     sentences = [
-        f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch}: {kernel} kernel cycles, "
-        f"{limiter} with {what}."
+        f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch} and takes "
+        f"{limiter:,} cycles per input{held}."
     ]
     if not blocks:
-        sentences.append(f"It is not what limits the epoch: {report.limiter_op} takes {report.limiter_cycles}.")
+        sentences.append(f"It is not what limits the epoch: {report.limiter_op} takes {report.limiter_cycles:,}.")
     elif report.no_larger and op == report.limiter_op:
-        sentences.append(f"It limits the epoch by its {what}; why not on more cores: {report.no_larger}.")
+        sentences.append(f"It limits the epoch. Why it is not on more cores: {report.no_larger}.")
     elif not faster:
         sentences.append("It limits the epoch, and no legal candidate is faster.")
     else:
         grid, cores, cycles = faster[0]
         extra = cores - int(row["cores"])
         sentences.append(
-            f"It limits the epoch; the next faster grid {grid[0]}x{grid[1]} ({cycles} cycles) needs {extra} more, "
-            f"{free} cores are free."
+            f"It limits the epoch; the next faster grid {grid[0]}x{grid[1]} ({cycles:,} cycles) needs {extra} "
+            f"cores more, {free} are free."
         )
-    sentences.append(f"{len(legal)} of {len(table.rows)} candidates are legal: {describe(histogram)}.")
+    rest = f"; refused: {describe(histogram)}" if refused else ""
+    sentences.append(f"{len(legal):,} of {len(table.rows):,} candidates are legal{rest}.")
     if report.blocked:
         sentences.append(f"The epoch ends because: {report.blocked}.")
     return Why(
