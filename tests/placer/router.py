@@ -91,7 +91,8 @@ def _taken(op: Plain, port: int, tiles: np.ndarray) -> np.ndarray:
             return blocks(1, gc, math.gcd(step, r), uc, "r")
         return tiles[:, :1].reshape(z, gc, -1).swapaxes(0, 1)
     if kind == "reduce" and op["attributes"]["dim"] != "z":
-        return blocks(1, gc, 1, uc, "c") if op["attributes"]["dim"] == "r" else blocks(gr, 1, ur, 1, "r")
+        step = op["attributes"]["u_kt"]
+        return blocks(1, gc, step, uc, "c") if op["attributes"]["dim"] == "r" else blocks(gr, 1, ur, step, "r")
     if r % (gr * ur) or c % (gc * uc):
         return blocks(math.gcd(gr, r), math.gcd(gc, c), 1, 1, op["ublock_order"])
     return blocks(gr, gc, ur, uc, op["ublock_order"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -58,3 +60,21 @@ def test_an_op_that_would_read_too_many_buffers_gets_narrower_writers() -> None:
     cores = {name: spot.size[0] * spot.size[1] for name, spot in result.placement.ops.items()}
     queries = next(n for n in cores if n.startswith("q."))
     assert cores[queries] == 72  # 12x12 tiles: 6 of 10 rows and 12 columns divide them
+
+
+@pytest.mark.parametrize("policy", ["Ribbon", "NLP", "MinimizeGrid", "SingleOpPerEpoch"])
+def test_epochs_say_why_the_next_op_did_not_join(policy: str) -> None:
+    """Policies that fill epochs in order compare no costs: an epoch ends where an edge or the grid refuses an op."""
+    x, mask = torch.randn(1, 384, 384), torch.zeros(1, 1, 384, 384)
+    result = compiled(Attention(384, 6), (x, mask), "n150", balancer_policy=policy, target_cycles=3000)
+    report = result.placement.report
+    assert report is not None
+    for epoch, cost in zip(result.placement.epochs, report.epochs, strict=True):
+        if epoch.index == len(report.epochs) - 1:
+            assert cost.blocked == ""
+        elif "free cores" in cost.blocked:
+            used = sum(math.prod(result.placement.ops[name].size) for name in epoch.ops)
+            assert f"among {72 - used} free cores" in cost.blocked
+        else:
+            assert "->" in cost.blocked or "epoch of its own" in cost.blocked or "goes with" in cost.blocked
+    assert len(report.epochs) > 1 or policy == "MinimizeGrid"

@@ -36,6 +36,8 @@ class OpenEpoch:
         self.book = EdgeBook(problem, first, first, outside)
         self.grid = CoreGrid(problem.device.rows, problem.device.cols)
         self.spots: dict[int, Spot] = {}
+        self.said = ""
+        """Why the last op that was to join did not."""
 
     @property
     def rows(self) -> dict[int, int]:
@@ -47,14 +49,23 @@ class OpenEpoch:
         if op > self.first:
             wanted = {chip(problem, member) for member in range(self.first, op + 1)} - {None}
             if problem.order[op] in problem.breaks | problem.chip_breaks or len(wanted) > 1:
+                self.said = f"{problem.order[op]} begins an epoch or stands on another chip, as asked"
                 return False
             self.book.last = op + 1
             crowded = self.book.users_ok()
             if crowded is not None:
                 self.book.last = op
                 self.book.refusal = (crowded, crowded, EdgeReason.USERS)
+                self.said = self._edge()
                 return False
         return True
+
+    def _edge(self) -> str:
+        """The last edge that was refused, in words."""
+        if self.book.refusal is None:
+            return "no legal combination of candidates"
+        producer, consumer, reason = self.book.refusal
+        return f"{self.problem.order[producer]} -> {self.problem.order[consumer]}: {reason.value}"
 
     def add(self, op: int) -> bool:
         """Adds the next op with its most preferred legal row; False, and nothing changed, if that does not fit."""
@@ -68,6 +79,7 @@ class OpenEpoch:
         else:
             if not self._repair(op):
                 self.book.last = op
+                self.said = self._edge()
                 return False
             if self._replay(op + 1):
                 return True
@@ -82,8 +94,11 @@ class OpenEpoch:
                     if self._place(op):
                         self.last = op + 1
                         return True
+        high, wide = self._size(op, False) if op in self.rows else (0, 0)
         self.rows.pop(op, None)
         self.book.last = op
+        grid = f"{high}x{wide} " if high else ""
+        self.said = f"no free {grid}rectangle for {self.problem.order[op]} among {self.grid.free} free cores"
         return False
 
     def drop(self, op: int) -> None:
@@ -232,6 +247,8 @@ def fill(
                 reopened(check, gone := result.pop())
                 outside = {op: row for op, row in outside.items() if op < gone.first}
             continue
+        if epoch.said or one_op:
+            problem.refusals[first, epoch.last + 1] = epoch.said or "this policy gives every op an epoch of its own"
         result.append(epoch.segment())
         outside.update(epoch.rows)
         closed(check, result[-1])

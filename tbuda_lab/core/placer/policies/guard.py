@@ -40,17 +40,18 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             limit = float("inf") if best is None else slowest_stage(problem, best)
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)
+            problem.refusals = {}
             watch = Watch(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit)
             try:
                 found = run(problem, watch)
             except (PlacementError, Surpassed):
                 continue
             if slowest_stage(problem, found) < limit:
-                best = found
+                best, refusals = found, problem.refusals
         if best is None:
             assert failure is not None
             raise failure
-        problem.refusals.update(refusals)
+        problem.refusals = refusals  # of the policy that is taken
         return best
 
     return guarded

@@ -166,6 +166,7 @@ class Ribbon:
                 apart = problem.order[op] in problem.breaks
                 if matched.get(op) == op - 1 and op - 1 > first and not apart:
                     epoch.drop(op - 1)
+                    epoch.said = f"{problem.order[op - 1]} goes with {problem.order[op]}; {epoch.said}"
                 break
         return epoch
 
@@ -260,7 +261,7 @@ class Ribbon:
         outside: dict[int, int] = {}
         narrow = Narrow(problem)
         while (first := result[-1].last if result else 0) < n:
-            best: tuple[float, Segment] | None = None
+            best: tuple[float, Segment, str] | None = None
             why: EdgeReason | None = None
             seen: set[tuple[int, ...]] = set()
             for ribbon in range(1, problem.device.rows + 1):
@@ -273,7 +274,7 @@ class Ribbon:
                 segment = self._improve(epoch, ribbon)
                 score = self.score(segment)
                 if best is None or score > best[0]:
-                    best = score, segment
+                    best = score, segment, epoch.said
                 self.check(first / n)
             if best is None:
                 writer = narrow.writer(first, why, outside)
@@ -286,6 +287,8 @@ class Ribbon:
                 self._ordered.clear()
                 continue
             result.append(best[1])
+            if best[2]:
+                problem.refusals[first, best[1].last + 1] = best[2]
             outside.update(zip(range(first, best[1].last), best[1].rows, strict=True))
             closed(self.check, best[1])
             self.check(best[1].last / n)
