@@ -3,10 +3,12 @@
     python bench/placement.py [--models NAME ...] [--devices NAME ...] [--policies NAME ...]
                               [--microbatch N] [--json FILE]
 
-Prints a Markdown table, then geometric means of `Optimal` against our own `Ribbon` and `NLP`, and against PyBuda where
-its numbers are known (`pybuda_placement.json`). `balance` is the useful part of all core-cycles in the time that the
-slowest kernels need (place-and-route 10.2 counts it so), `limiter_balance` the part in the time with the bandwidth
-limits, in which cores may wait for DRAM however they are shaped. Bars: sum of limiter cycles <= 0.6 of the better of
+`--json` writes the rows as a list: model, device, policy, epochs, ops, sums of kernel and limiter cycles, every bound,
+balance, core_use, seconds. Prints a Markdown table, then geometric means of `Optimal` against our own `Ribbon` and
+`NLP`, and against PyBuda where its numbers are known (`pybuda_placement.json`). `balance` is the useful part of all
+core-cycles in the time that the slowest kernels need (place-and-route 10.2 counts it so), `limiter_balance` the part in
+the time with the bandwidth limits, in which cores may wait for DRAM however they are shaped.
+Bars: sum of limiter cycles <= 0.6 of the better of
 our own two; <= 0.7 (kernel) and <= 0.6 (limiter) of the better of PyBuda's two.
 """
 
@@ -25,6 +27,8 @@ from machine import describe, one_thread
 
 REFERENCE = Path(__file__).with_name("pybuda_placement.json")
 RIVALS = ("Ribbon", "NLP")
+PRINTED = ("gap", "limiter_balance", "worst_op", "worst_limit")
+"""Columns of the printed table that follow from others, or from the placement, and are not written to the file."""
 
 
 def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str, Any]:
@@ -138,9 +142,9 @@ def main() -> None:
         for device, rival, what, count, mean in compared:
             print(f"| {device} | {rival} | {what} | {count} | {mean:.2f} |")
     if arguments.json is not None:
-        document = {"microbatch": arguments.microbatch, "rows": rows}
+        kept = [{name: value for name, value in row.items() if name not in PRINTED} for row in rows]
         temporary = arguments.json.with_name(arguments.json.name + ".tmp")
-        temporary.write_text(json.dumps(document, indent=1) + "\n")
+        temporary.write_text(json.dumps(kept, indent=1) + "\n")
         temporary.replace(arguments.json)
 
 
