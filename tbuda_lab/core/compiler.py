@@ -16,7 +16,7 @@ from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, input_binding, output_binding
 from tbuda_lab.core.device import DeviceSpec, load_device
-from tbuda_lab.core.emit import emit
+from tbuda_lab.core.emit import EmitMemory, emit
 from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
 from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
@@ -129,12 +129,13 @@ def finish(
     notes: Sequence[Diagnostic] = (),
     parameters: Mapping[str, np.ndarray] | None = None,
     check: Callable[[Netlist, DeviceSpec], list[Diagnostic]] | None = None,
+    emitted: EmitMemory | None = None,
 ) -> CompileResult:
     """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
     before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked`, for those who
-    remember something of it."""
+    remember something of it; emitted: of other placements of this lowered graph."""
     with clock.stage("emit"):
-        emission = emit(lowered, placement, spec, options.microbatch)
+        emission = emit(lowered, placement, spec, options.microbatch, emitted)
     with clock.stage("check"):
         findings = (check or checked)(emission.netlist, spec)
     contents = {**(host_parameters(lowered) if parameters is None else parameters), **emission.contents}

@@ -46,10 +46,22 @@ class Emission:
     contents: dict[str, np.ndarray]
 
 
-def emit(graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int) -> Emission:
-    """The netlist of a placed lowered graph, for `microbatch` inputs per pass of the program's loop."""
-    emitter = _Emitter(graph, placement, device, microbatch)
-    queues = {q.name: emitter.queue(q) for q in sorted_queues(placement)}
+class EmitMemory:
+    """What was emitted of a graph, for one device and batch: queues and ops that come out the same again are the very
+    objects of before, which nobody may change any more."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, tuple[QueuePlacement, schema.Queue]] = {}
+        self.ops: dict[str, tuple[tuple[object, ...], schema.NetOp]] = {}
+
+
+def emit(
+    graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int, memory: EmitMemory | None = None
+) -> Emission:
+    """The netlist of a placed lowered graph, for `microbatch` inputs per pass of the program's loop. memory: of other
+    placements of the same graph, device and batch; the netlist is the same, sooner."""
+    emitter = _Emitter(graph, placement, device, microbatch, memory or EmitMemory())
+    queues = {q.name: emitter.kept_queue(q) for q in sorted_queues(placement)}
     graphs: dict[str, schema.NetGraph] = {}
     for epoch in placement.epochs:
         net = emitter.epoch_graph(epoch)
@@ -74,7 +86,10 @@ def net_tms(tms: tuple[TM, ...]) -> list[schema.Tm] | None:
 
 
 class _Emitter:
-    def __init__(self, graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int) -> None:
+    def __init__(
+        self, graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int, memory: EmitMemory
+    ) -> None:
+        self.memory = memory
         self.graph = graph
         self.placement = placement
         self.device = device
@@ -91,7 +106,23 @@ class _Emitter:
         self.host_fed = {n.name for n in graph.of_kind(NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)}
         self.feeds_output = {n.inputs[0].source for n in graph.outputs}
 
+        self.born: dict[int, list[str]] = {}  # by epoch the queues whose life begins with it
+        self.freed: dict[int, list[str]] = {}
+        for q in placement.queues.values():
+            if q.lifetime is not None:
+                self.born.setdefault(q.lifetime[0], []).append(q.name)
+                self.freed.setdefault(q.lifetime[1], []).append(q.name)
+
     # -- queues ----------------------------------------------------------------------------------------------
+    def kept_queue(self, q: QueuePlacement) -> schema.Queue:
+        """`queue`, from memory where it was emitted before; those of pickers have contents to fill."""
+        known = self.memory.queues.get(q.name)
+        if known is not None and known[0] is q and q.kind not in SPARSE_KINDS:
+            return known[1]
+        made = self.queue(q)
+        self.memory.queues[q.name] = q, made
+        return made
+
     def queue(self, q: QueuePlacement) -> schema.Queue:
         mblock = q.mblock
         if q.kind in SPARSE_KINDS:
@@ -148,8 +179,40 @@ class _Emitter:
     def epoch_graph(self, epoch: Epoch) -> schema.NetGraph:
         net = schema.NetGraph(graph_name(epoch, self.device), epoch.chip, self.microbatch)
         for name in epoch.ops:
-            net.ops[name] = self.op(self.graph[name], epoch)
+            net.ops[name] = self.kept_op(self.graph[name], epoch)
         return net
+
+    def kept_op(self, node: Node, epoch: Epoch) -> schema.NetOp:
+        """`op`, from memory where all that it depends on is as it was; those of pickers are made anew."""
+        if isinstance(node.op, HwSparseMatmul):
+            return self.op(node, epoch)
+        placement = self.placement
+        placed = placement.ops[node.name]
+        inputs = []
+        for port, edge in enumerate(node.inputs):
+            source = placement.ops.get(edge.source)
+            if source is not None:
+                queued = source.epoch != epoch.index or port in queued_ports(node)
+                inputs.append((placement.models[edge.source].signature, source.row, queued))
+        fused = ""
+        if isinstance(node.op, HwFused):  # its number is that of the first op with such steps
+            fused = self._fused_op(node.op, placement.candidate(node.name))
+        key = (
+            placement.models[node.name].signature,
+            placed.row,
+            placed.start,
+            placed.transposed,
+            placement.ublock_order.get(node.name),
+            placement.input_buffers.get(node.name),
+            fused,
+            tuple(inputs),
+        )
+        known = self.memory.ops.get(node.name)
+        if known is not None and known[0] == key:
+            return known[1]
+        made = self.op(node, epoch)
+        self.memory.ops[node.name] = key, made
+        return made
 
     def op(self, node: Node, epoch: Epoch) -> schema.NetOp:
         placed = self.placement.ops[node.name]
@@ -309,7 +372,7 @@ class _Emitter:
             schema.Loop("$p_loop_count"),
         ]
         for epoch, net in zip(self.placement.epochs, graphs.values(), strict=True):
-            born, freed = (self._dynamic(end, epoch.index) for end in (0, 1))
+            born, freed = self.born.get(epoch.index), self.freed.get(epoch.index)
             if born:
                 instructions.append(schema.Allocate(born))
             if net.ops:
@@ -322,11 +385,6 @@ class _Emitter:
                 instructions.append(schema.VarInst(name, "incwrap", ["$c_microbatch_size", 2 * depth]))
         instructions.append(schema.EndLoop())
         return schema.Program("run_fwd_0", instructions)
-
-    def _dynamic(self, end: int, epoch: int) -> list[str]:
-        """Queues that share addresses and whose life begins (end 0) or ends (end 1) with this epoch."""
-        queues = self.placement.queues.values()
-        return [q.name for q in queues if q.lifetime is not None and q.lifetime[end] == epoch]
 
     def _streams(self, q: QueuePlacement) -> bool:
         return q.kind in ("input", "e2e") and q.access == "queue" and q.lifetime is None

@@ -2,77 +2,122 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.balancer.types import CANDIDATE, Placement
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import node_type
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import TILE, Graph, Node
 
 INTEGERS = ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "m_k", "u_kt", "buf_size_mb", "cores")
 BYTES = ("l1_input", "l1_output", "l1_param", "l1_intermed", "l1_total")
 
 
-def ops_frame(lowered: Graph, placement: Placement, device: DeviceSpec) -> Frame:
-    """Columns of a placement.
+@dataclasses.dataclass(frozen=True)
+class OpFacts:
+    """What of an ops frame no placement changes: the ops in schedule order, their names and kinds, and the edges
+    between them. strings: the table as far as these columns index it."""
 
-    `op_*`: name, type, epoch, chip, rectangle (row, col, rows, cols in logical cores), the chosen candidate's fields,
-    cycles per input of the op's kernel (`cycles`), with its operands and output (`limiter_cycles`; `limiter`: what
-    takes longest), bytes of L1, how many candidates the op had and how many were legal. `epoch_*`: temporal number,
-    chip, cycles per input of the slowest kernel (`cycles`) and of the slowest op with its data (`limiter_cycles`), busy
-    (sum of cores x cycles over all cores x epoch cycles).
-    `edge_*`: producer and consumer as op indices. `edges between epochs` go through queues and are listed alike.
-    """
+    names: tuple[str, ...]
+    strings: tuple[str, ...]
+    columns: dict[str, np.ndarray]
+    edges: np.ndarray  # (n, 2) producer and consumer
+
+
+def op_facts(lowered: Graph, names: Sequence[str]) -> OpFacts:
+    """The facts of ops of a lowered graph."""
     strings = Strings()
-    names = [n for n in placement.schedule if n in placement.ops]
-    placed = [placement.ops[n] for n in names]
     nodes = [lowered[n] for n in names]
-    chosen = [placement.models[n].rows[placement.ops[n].row] for n in names]
-    index = {name: i for i, name in enumerate(names)}
-    legal: dict[int, tuple[int, float]] = {}
-    for n in names:
-        models = placement.models[n]
-        if id(models) not in legal:
-            rows = models.legal()
-            legal[id(models)] = (rows.size, float(models.rows["cycles"][rows].min()) if rows.size else 0.0)
-    columns: dict[str, np.ndarray] = {
+    columns = {
         "op_name": strings.column(names),
         "op_type": strings.column(node_type(n) for n in nodes),
         "op_module": strings.column(n.origin.module for n in nodes),
         "op_location": strings.column(n.origin.location for n in nodes),
         "op_df": strings.column(n.df.name if n.df is not None else "" for n in nodes),
         "op_fidelity": strings.column(_name(n.attrs.get("fidelity")) for n in nodes),
-        "op_stream": strings.column(str(c["stream"]) for c in chosen),
-        "op_epoch": np.array([p.epoch for p in placed], dtype="<u4"),
-        "op_chip": np.array([p.chip for p in placed], dtype="<u2"),
-        "op_row": np.array([p.start[0] for p in placed], dtype="<u2"),
-        "op_col": np.array([p.start[1] for p in placed], dtype="<u2"),
-        "op_rows": np.array([p.size[0] for p in placed], dtype="<u2"),
-        "op_cols": np.array([p.size[1] for p in placed], dtype="<u2"),
-        "op_transposed": np.array([p.transposed for p in placed], dtype="u1"),
-        "op_cycles": np.array([float(c["cycles"]) for c in chosen], dtype="<f8"),
-        "op_candidates": np.array([placement.models[n].rows.size for n in names], dtype="<u4"),
-        "op_legal": np.array([legal[id(placement.models[n])][0] for n in names], dtype="<u4"),
-        "op_fastest": np.array([legal[id(placement.models[n])][1] for n in names], dtype="<f8"),
+        "op_out_bytes": np.array([_out_bytes(n) for n in nodes], dtype="<f8"),
     }
-    kernels = [(int(c["cycles"]), int(c["cycles"]), "kernel") for c in chosen]
-    report = placement.report
-    limits = kernels if report is None else [report.op_limiters.get(n, k) for n, k in zip(names, kernels, strict=True)]
-    columns["op_limiter_cycles"] = np.array([cycles for _, cycles, _ in limits], dtype="<f8")
-    columns["op_limiter"] = strings.column(what for _, _, what in limits)
-    for field in INTEGERS:
-        columns[f"op_{field}"] = np.array([int(c[field]) for c in chosen], dtype="<i4")
-    for field in BYTES:
-        columns[f"op_{field}"] = np.array([float(c[field]) for c in chosen], dtype="<f8")
-    columns |= _epochs(placement, device, columns)
+    index = {name: i for i, name in enumerate(names)}
     pairs = [(index[e.source], index[n.name]) for n in nodes for e in n.inputs if e.source in index]
     edges = np.array(pairs, dtype="<u4").reshape(-1, 2)
-    columns["edge_source"] = np.ascontiguousarray(edges[:, 0])
-    columns["edge_target"] = np.ascontiguousarray(edges[:, 1])
+    return OpFacts(tuple(names), tuple(strings.table), columns, edges)
+
+
+def op_names(placement: Placement) -> tuple[str, ...]:
+    """The placed ops in schedule order: the rows of the frame."""
+    return tuple([n for n in placement.schedule if n in placement.ops])
+
+
+def ops_frame(lowered: Graph, placement: Placement, device: DeviceSpec, facts: OpFacts | None = None) -> Frame:
+    """Columns of a placement.
+
+    `op_*`: name, type, epoch, chip, rectangle (row, col, rows, cols in logical cores), the chosen candidate's fields,
+    cycles per input of the op's kernel (`cycles`), with its operands and output (`limiter_cycles`; `limiter`: what
+    takes longest), bytes of L1, bytes handed on per input (`out_bytes`), how many candidates the op had and how many
+    were legal. `epoch_*`: temporal number, chip, cycles per input of the slowest kernel (`cycles`) and of the slowest
+    op with its data (`limiter_cycles`), busy (sum of cores x cycles over all cores x epoch cycles).
+    `edge_*`: producer and consumer as op indices. `edges between epochs` go through queues and are listed alike.
+
+    facts: `op_facts` of this graph and the placement's `op_names`, where they are known.
+    """
+    facts = op_facts(lowered, op_names(placement)) if facts is None else facts
+    names, strings = facts.names, Strings(facts.strings)
+    placed = [placement.ops[n] for n in names]
+    models = [placement.models[n] for n in names]
+    legal: dict[int, tuple[int, int, float]] = {}  # by table: candidates, legal ones, cycles of the fastest
+    for table in {id(m): m for m in models}.values():
+        rows = table.legal()
+        legal[id(table)] = (table.rows.size, rows.size, float(table.rows["cycles"][rows].min()) if rows.size else 0.0)
+    counts = np.array([legal[id(m)] for m in models], dtype="<f8").reshape(-1, 3)
+    chosen = np.empty(len(names), dtype=CANDIDATE)
+    for i, (spot, table) in enumerate(zip(placed, models, strict=True)):
+        chosen[i] = table.rows[spot.row]
+    places = np.array(
+        [(p.epoch, p.chip, *p.start, *p.size, p.transposed) for p in placed], dtype="<i8"
+    ).reshape(-1, 7)
+    columns: dict[str, np.ndarray] = {
+        **facts.columns,
+        "op_stream": strings.column(chosen["stream"].tolist()),
+        "op_epoch": places[:, 0].astype("<u4"),
+        "op_chip": places[:, 1].astype("<u2"),
+        "op_row": places[:, 2].astype("<u2"),
+        "op_col": places[:, 3].astype("<u2"),
+        "op_rows": places[:, 4].astype("<u2"),
+        "op_cols": places[:, 5].astype("<u2"),
+        "op_transposed": places[:, 6].astype("u1"),
+        "op_cycles": chosen["cycles"].astype("<f8"),
+        "op_candidates": counts[:, 0].astype("<u4"),
+        "op_legal": counts[:, 1].astype("<u4"),
+        "op_fastest": counts[:, 2].copy(),
+    }
+    report = placement.report
+    kernels = chosen["cycles"].tolist()
+    of = {} if report is None else report.op_limiters
+    limits = [of.get(n) or (c, c, "kernel") for n, c in zip(names, kernels, strict=True)]
+    columns["op_limiter_cycles"] = np.array([cycles for _, cycles, _ in limits], dtype="<f8")
+    columns["op_limiter"] = strings.column([what for _, _, what in limits])
+    for field in INTEGERS:
+        columns[f"op_{field}"] = chosen[field].astype("<i4")
+    for field in BYTES:
+        columns[f"op_{field}"] = chosen[field].astype("<f8")
+    columns |= _epochs(placement, device, columns)
+    columns["edge_source"] = np.ascontiguousarray(facts.edges[:, 0])
+    columns["edge_target"] = np.ascontiguousarray(facts.edges[:, 1])
     return Frame("ops", _meta(placement, device, columns), columns, strings.table)
+
+
+def _out_bytes(node: Node) -> int:
+    """Bytes of an op's output per input, in whole tiles."""
+    *outer, rows, cols = node.shape
+    tiles = math.prod(outer) * -(-rows // TILE) * -(-cols // TILE)
+    return tiles * tile_bytes(node.df or DataFormat.Float16_b)
 
 
 def _name(value: object) -> str:

@@ -88,7 +88,7 @@ def _section(n: Netlist, name: str, texts: Texts | None) -> Iterator[str]:
         case "programs":
             yield "programs:"
             for program in n.programs:
-                yield from _program(program)
+                yield from _program(program, texts)
         case "fused_ops":
             yield "fused_ops:"
             for fused in n.fused_ops.values():
@@ -104,7 +104,8 @@ def _queues(n: Netlist, texts: Texts | None) -> Iterator[str]:
     groups = queue_groups(n)
     ranks = [GROUPS.index(g) for g in groups.values()]
     grouped = ranks == sorted(ranks)  # else the file has an order of its own, and headings would mislead
-    width = max((len(writer.name(q)) for q in n.queues), default=0) + 2
+    names = {q: writer.name(q) for q in n.queues}
+    width = max(map(len, names.values()), default=0) + 2
     last = None
     for queue in n.queues.values():
         group = groups[queue.name]
@@ -112,7 +113,8 @@ def _queues(n: Netlist, texts: Texts | None) -> Iterator[str]:
             yield from ("", f"  # {group}")
         last = group
         text = texts.of(queue, _queue_text) if texts else _queue_text(queue)
-        yield f"  {writer.name(queue.name) + ':':<{width}} {text}"
+        name = names.get(queue.name) or writer.name(queue.name)
+        yield f"  {name + ':':<{width}} {text}"
 
 
 def _queue_text(q: Queue) -> str:
@@ -222,18 +224,22 @@ def _op(op: NetOp) -> Iterator[list[tuple[str, str]]]:
 
 
 # -- programs ----------------------------------------------------------------------------------------------------
-def _program(program: Program) -> Iterator[str]:
+def _program(program: Program, texts: Texts | None = None) -> Iterator[str]:
     yield f"  - {writer.name(program.name)}:" if program.instructions else f"  - {writer.name(program.name)}: []"
-    yield from program_lines(program)
+    yield from program_lines(program, texts)
 
 
-def program_lines(program: Program) -> Iterator[str]:
-    """The instructions of a program, one line each, indented by their loops."""
+def program_lines(program: Program, texts: Texts | None = None) -> Iterator[str]:
+    """The instructions of a program, one line each, indented by their loops. texts: of executes written before."""
     depth = 0
     for instruction in program.instructions:
         if isinstance(instruction, EndLoop):
             depth = max(depth - 1, 0)
-        yield f"    - {'  ' * depth}{_instruction(instruction)}"
+        if texts is not None and isinstance(instruction, Execute):
+            text = texts.of(instruction, _instruction)
+        else:
+            text = _instruction(instruction)
+        yield f"    - {'  ' * depth}{text}"
         depth += isinstance(instruction, Loop)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
+from tbuda_lab.core.frames.opsframe import OpFacts, op_facts, op_names
 from tbuda_lab.core.graph import Graph
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class ResultFrames:
     def __init__(self) -> None:
         self._graphs: OrderedDict[tuple[int, str], tuple[Graph, Frame]] = OrderedDict()
         self._texts = netlists.Texts()
+        self._ops: tuple[Graph, OpFacts] | None = None
         self._results: OrderedDict[int, tuple[CompileResult, list[Frame]]] = OrderedDict()
 
     def of(self, result: CompileResult) -> list[Frame]:
@@ -35,7 +37,7 @@ class ResultFrames:
                 self.graph(result.graph, "traced"),
                 self.graph(result.passed, "passed"),
                 self.graph(result.lowered, "lowered"),
-                ops_frame(result.lowered, result.placement, result.device),
+                ops_frame(result.lowered, result.placement, result.device, self._facts(result)),
                 netlist_frame(netlists.dumps(result.netlist, self._texts)),
             ]
             found = self._results[id(result)] = (result, frames)
@@ -43,6 +45,13 @@ class ResultFrames:
                 self._results.popitem(last=False)
         self._results.move_to_end(id(result))
         return list(found[1])
+
+    def _facts(self, result: CompileResult) -> OpFacts:
+        """What the ops frames of results of one graph and order have in common."""
+        names = op_names(result.placement)
+        if self._ops is None or self._ops[0] is not result.lowered or self._ops[1].names != names:
+            self._ops = result.lowered, op_facts(result.lowered, names)
+        return self._ops[1]
 
     def graph(self, graph: Graph, stage: str) -> Frame:
         """The frame of a graph that nobody changes any more."""

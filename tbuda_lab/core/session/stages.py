@@ -22,6 +22,7 @@ from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler import Clock, CompileResult, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
@@ -39,7 +40,7 @@ BACK_END = (
     "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
     "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
     "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
-    "schedule_swaps", "time_budget",
+    "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
 )  # fmt: skip
 """Options that neither passes nor lowering read."""
 
@@ -99,6 +100,7 @@ class Stages:
         self._mended = Kept(8)
         self._balanced = Kept(64)  # options and overrides whose tables are made
         self._netlists = Kept(8)  # the first one of a graph, whose objects later ones use
+        self._emitted = Kept(8)
         self._checks = Kept(8)  # what the check found in them
 
     def _count(self, stage: str) -> None:
@@ -292,6 +294,7 @@ class Stages:
             front.notes,
             front.parameters,
             check,
+            self._emitted.get_or((front.key, state.options), EmitMemory),
         )
 
 
