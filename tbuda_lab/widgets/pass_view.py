@@ -45,13 +45,16 @@ class PassStepper(View):
         return self.trace.steps[self._index].changes
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
-        return passes_twin(frames.get("passes"), frames.get("passgraph"))
+        listed, shown = frames.get("passes"), frames.get("passgraph")
+        if listed is None and self.session.result is not None:
+            listed = passes_frame(self.trace, self.session.rev)
+        return passes_twin(listed, shown)
 
 
 def passes_twin(listed: Frame | None, shown: Frame | None) -> str:
     """The list as a table, and the graph that was looked at."""
     if listed is None:
-        return "<p>no passes looked at yet</p>"
+        return "<p>no passes yet</p>"
     names, docs = listed.text("step_name"), listed.text("step_doc")
     keys = ("before", "after", "rewrites", "added", "removed", "changed")
     numbers = zip(*(listed.columns[f"step_{k}"].tolist() for k in keys), strict=True)

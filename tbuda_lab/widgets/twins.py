@@ -73,6 +73,23 @@ def problems_html(frames: Mapping[str, Frame]) -> str:
     return f"<ul>{''.join(rows)}</ul>"
 
 
+def netlist_html(frames: Mapping[str, Frame]) -> str:
+    """The text of the netlist, as much as there is room for."""
+    if "netlist" not in frames:
+        return "<p>no netlist yet</p>"
+    lines = frames["netlist"].columns["text"].tobytes().decode().splitlines()
+    room, shown = LIMIT - 200, []
+    for line in lines:
+        safe = escape(line)
+        room -= len(safe) + 1
+        if room < 0:
+            break
+        shown.append(safe)
+    left = len(lines) - len(shown)
+    more = f"<p>and {left:,} more lines</p>" if left else ""
+    return f"<details><summary>Netlist</summary><pre>{chr(10).join(shown)}</pre>{more}</details>"
+
+
 def overrides_html(frames: Mapping[str, Frame]) -> str:
     """Every override with what it obtained."""
     records = frames["edits"].meta["overrides"] if "edits" in frames else []

@@ -276,12 +276,7 @@ class NetlistView(View):
         return netlists.check(netlists.loads(netlists.dumps(result.netlist)), result.device.arch, "strict")
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
-        if "netlist" not in frames:
-            return "<p>no netlist yet</p>"
-        from html import escape
-
-        text = frames["netlist"].columns["text"].tobytes().decode()
-        return f"<details><summary>Netlist</summary><pre>{escape(text)}</pre></details>"
+        return twins.netlist_html(frames)
 
 
 class OverridesPanel(View):

@@ -1,0 +1,61 @@
+"""What a notebook keeps of every view: a picture without a script, small, and next to no widget state."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from tbuda_lab import widgets
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.widgets import views
+from tests.session.models import encoder
+
+pytestmark = pytest.mark.skipif(not views.BUNDLE.is_file(), reason="the front end is not built: make front-end")
+
+VIEWS = (
+    "BringUp", "ClusterView", "DiffView", "EpochGrid", "GraphView", "MemoryView", "NetlistView", "OpTable",
+    "OverridesPanel", "PassStepper", "PlotsView", "ProblemsView", "RunTrace",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    """Twelve layers on two chips, edited once: a netlist of more than 200 kB."""
+    session = Session(*encoder(12), "n300", name="<encoder>")
+    session.compile()
+    session.apply(ResizeOp(next(iter(session.result.placement.ops)), (1, 1)))
+    session.compile()
+    return session
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_view_has_a_small_twin_and_hardly_any_state(session: Session, name: str) -> None:
+    kind = getattr(widgets, name)
+    view = kind(session) if name != "BringUp" else kind(session, start=False)
+    bundle = view._repr_mimebundle_()
+    data = bundle[0] if isinstance(bundle, tuple) else bundle
+    html = data["text/html"]
+    assert html == view.static().html and 100 < len(html.encode()) <= 200_000
+    assert any(mark in html for mark in ("<svg", "<table", "<pre", "<li")) and "<script" not in html
+    assert "<encoder>" not in html
+    state = {k: v for k, v in view.get_state().items() if k != "_esm"}
+    assert len(json.dumps(state, default=str)) <= 10_000
+
+
+def test_every_view_there_is_was_looked_at() -> None:
+    others = {"NetlistFile", "ImageFile", "StaticView"}
+    known = {n for n in widgets.__all__ if n[0].isupper()}
+    assert known == {*VIEWS, *others}
+
+
+def test_a_long_netlist_says_what_is_left_out(session: Session) -> None:
+    html = widgets.NetlistView(session).static().html
+    shown = html.split("<pre>")[1].split("</pre>")[0].split("\n")
+    left = int(re.search(r"and ([\d,]+) more lines", html).group(1).replace(",", ""))
+    lines = netlists.dumps(session.result.netlist).splitlines()
+    assert left > 0 and len(shown) + left == len(lines)
+    assert unescape(shown[-1]) == lines[len(shown) - 1]
