@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from tbuda_lab.core.balancer.buffers import operand_bytes
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer.bounds import bounds
 from tbuda_lab.core.placer.forkjoin import Buffering, buffer
@@ -38,7 +40,7 @@ class Parts:
 
     def of(self, problem: Problem, segment: Segment) -> Part:
         tables = tuple(problem.tables[op].signature for op in range(segment.first, segment.last))
-        key = (segment.first, segment.rows, tables)
+        key = (segment.first, segment.rows, tables, problem.order[segment.first : segment.last])
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= self._limit:
@@ -162,5 +164,29 @@ def assemble(
         problem.orders,
         summary,
         tuple(said),
-        {op: tiles for part in found for op, tiles in part.buffering.input_tiles.items()},
+        _input_buffers(problem, segments, overrides, found),
     )
+
+
+def _input_buffers(
+    problem: Problem, segments: Sequence[Segment], overrides: Sequence[Override], parts: Sequence[Part]
+) -> dict[str, tuple[int, ...]]:
+    """Least tiles per core of input buffers, by op and operand (0: the backend chooses): what forks ask for, and what
+    the user does with a multiplier."""
+    tiles = {op: sizes for part in parts for op, sizes in part.buffering.input_tiles.items()}
+    asked: dict[str, dict[int, int]] = {}
+    for record in overrides:
+        if record.kind == "input_buffer_multiplier":
+            for name in record.matches(problem.order):
+                asked.setdefault(name, {}).update(record.value)
+    rows = {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
+    for name, factors in asked.items():
+        op = problem.number[name]
+        profile, row = problem.profiles[op], problem.tables[op].rows[rows[op] : rows[op] + 1]
+        sizes = list(tiles.get(name, (0,) * len(profile.operands)))
+        for port in factors:
+            align = problem.device.tile_align
+            fed = int(operand_bytes(profile, port, row, factors, align)[0][0])
+            sizes[port] = max(sizes[port], fed // tile_bytes(profile.operands[port].df, align=align))
+        tiles[name] = tuple(sizes)
+    return tiles

@@ -137,7 +137,9 @@ def _obtained(override: Override, name: str, result: CompileResult) -> Any:
         return {"start": spot.start, "transpose": spot.transposed, "chip": spot.chip}
     if kind in ("epoch_break", "chip_break"):
         return placement.epochs[spot.epoch].ops[0] == name
-    return override.value  # an input buffer's factor is taken over as it is
+    # an operand that waits in L1 from before the first input, as preloaded weights do, has no buffer to make larger
+    sizes = placement.input_buffers.get(name, ())
+    return {port: factor if port < len(sizes) and sizes[port] else 0 for port, factor in override.value.items()}
 
 
 def _as_asked(override: Override, got: Any) -> bool:
