@@ -6,7 +6,8 @@ import { Geometry } from '../src/views/grid/geometry.js';
 import type { Handle } from '../src/views/grid/ghost.js';
 import { drawHandles } from '../src/views/grid/ghost.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';
-import { coresOf, dropped, epochsFor, resized } from '../src/views/grid/pictures.js';
+import { coresOf, dropped, epochsFor, placed, resized } from '../src/views/grid/pictures.js';
+import { pipesOf } from '../src/views/grid/pipes.js';
 import { GridView } from '../src/views/grid/view.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { PREFERENCES_ATTRIBUTE } from '../src/views/preferences.js';
@@ -229,6 +230,65 @@ describe('the table beside the grid', () => {
       store.setEpoch(1);
       expect(grid.element.querySelectorAll('[data-tb-twin="1"] [role=rowheader]')).toHaveLength(ops.byEpoch[1]!.length);
     }
+    grid.dispose();
+  });
+});
+
+describe('what is in the way of a drop', () => {
+  const epoch = ops.byEpoch.findIndex(list => list.length > 2);
+  const sizes = (op: number) => coresOf(ops, op);
+  const [op, other] = ops.byEpoch.flatMap(list => list.flatMap(a => list.filter(
+    b => b !== a && sizes(a).rows === sizes(b).rows && sizes(a).cols === sizes(b).cols).map(b => [a, b] as const)))[0]!;
+  const from = sizes(op);
+  const [row, col] = [sizes(other).row, sizes(other).col];
+  const taken: Size[] = [];
+  for (let r = 0; r < from.rows; r++) for (let c = 0; c < from.cols; c++) taken.push([row + r, col + c]);
+  const drop = (displacement: 'free' | 'push' | 'swap' | 'evict') => placed({
+    ops, geometry: new Geometry(ops, 74), displacement,
+    legal: new Legal(legalFrame(ops.name[op]!, [from.rows, from.cols], [from.row, from.col], [[from.rows, from.cols]], 1, false, taken))
+  }, { op, from, handle: 'se', grip: [0, 0], alt: false, turned: false }, row, col);
+
+  it('makes the op take a free place, the others room, or both change places', () => {
+    expect(epoch).toBeGreaterThanOrEqual(0);
+    expect([drop('free').good, drop('free').verdict]).toEqual([false, 'TAKEN']);
+    expect(drop('push').edit).toMatchObject({ do: 'move', op: ops.name[op], start: [row, col] });
+    expect(drop('swap').edit).toMatchObject({ do: 'many', edits: [
+      { do: 'move', op: ops.name[op], start: [row, col] }, { do: 'move', op: ops.name[other], start: [from.row, from.col] }
+    ] });
+    const out = drop('evict');
+    if (ops.epochOf(op) + 1 < ops.epochs) {
+      expect(out.edit).toMatchObject({ do: 'many', edits: [{ do: 'epoch', op: ops.name[other], epoch: ops.epochOf(op) + 1 }, { do: 'move', start: [row, col] }] });
+    } else expect(out.verdict).toBe('TAKEN');
+  });
+});
+
+describe('pipes', () => {
+  it('are the edges within the epoch that carry enough, of all ops or of those selected', () => {
+    const epoch = 0;
+    const inside = (ops.byEpoch[epoch] ?? []).flatMap(a => [...new Set(ops.outOf(a))].filter(b => ops.epochOf(b) === epoch).map(b => [a, b]));
+    const all = pipesOf(ops, epoch, 'all', new Set(), 0);
+    expect(all.map(([a, b]) => [a, b])).toEqual(inside);
+    expect(inside.length).toBeGreaterThan(0);
+    const most = Math.max(...all.map(p => p[2]));
+    expect(pipesOf(ops, epoch, 'all', new Set(), most).every(p => p[2] === most)).toBe(true);
+    const [a, b] = inside[0]!;
+    expect(pipesOf(ops, epoch, 'selected', new Set([b!]), 0).some(p => p[0] === a)).toBe(true);
+    expect(pipesOf(ops, epoch, 'selected', new Set(), 0)).toEqual([]);
+    expect(pipesOf(ops, epoch, 'none', new Set([a!]), 0)).toEqual([]);
+  });
+
+  it('and what is in the way, are traits of the view', () => {
+    const { store, host } = live();
+    const grid = new GridView(store);
+    expect(grid.element.querySelector('[data-tb-pipe]')).toBeNull();
+    host.set('show_pipes', 'all');
+    expect(grid.element.querySelectorAll('[data-tb-pipe]').length).toBe(pipesOf(ops, 0, 'all', new Set(), 0).length);
+    const choice = grid.element.querySelector<HTMLSelectElement>('[data-tb-action=show_pipes]')!;
+    choice.value = 'none';
+    choice.dispatchEvent(new Event('change'));
+    expect([host.get('show_pipes'), grid.element.querySelector('[data-tb-pipe]')]).toEqual(['none', null]);
+    host.set('edit', false);
+    expect(store.edits).toBeNull();
     grid.dispose();
   });
 });

@@ -17,10 +17,11 @@ from tbuda_lab.core.errors import Diagnostic, InputError, OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.session import Session
+from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp, Session
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import asking, exporting, makers, more, timekeeper, twins
+from tbuda_lab.widgets.gridlooks import GridLooks
 from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.svg import epoch_svg, graph_svg
@@ -138,7 +139,7 @@ class View(anywidget.AnyWidget):
         return bundle
 
 
-class BringUp(View):
+class BringUp(GridLooks, View):
     """The workbench: trace, place and run a model, and look at all of it.
 
     `BringUp(model, sample_inputs, device="n150")` makes a session and starts to compile, run and verify in a thread;
@@ -207,6 +208,10 @@ class GraphView(View):
     kind = "graph"
     frames_shown = ("graph", "ops", "edits", "checks")
 
+    def focus(self, *names: str) -> None:
+        """Select nodes, here and in the other views, and bring them into sight."""
+        self.select(*names)
+
     def svg(self, stage: str = "lowered") -> str:
         """The graph of a stage as SVG. Raises `KeyError` before the stage is there."""
         return graph_svg(self.hub.frames[f"graph:{stage}"])
@@ -215,11 +220,28 @@ class GraphView(View):
         return twins.graph_html(frames)
 
 
-class EpochGrid(View):
-    """The core grid of every epoch, with the film strip."""
+class EpochGrid(GridLooks, View):
+    """The core grid of every epoch, with the film strip. `edit=False` only looks.
+
+    See `GridLooks` for its other traits.
+    """
 
     kind = "grid"
     frames_shown = ("ops", "netlist", "edits", "live", "queues", "checks")
+
+    edit = traitlets.Bool(True).tag(sync=True)
+
+    def resize(self, op: str, size: tuple[int, int]) -> None:
+        """Give an op a grid of (rows, columns) cores, as a drag would: one undo step. Raises what compiling raises."""
+        self.session.attempt(ResizeOp(op, size))
+
+    def move(self, op: str, start: tuple[int, int], transpose: bool | None = None) -> None:
+        """Pin an op to a (row, column). Raises what compiling raises."""
+        self.session.attempt(PlaceOp(op, start, transpose))
+
+    def epoch_break(self, op: str, on: bool = True) -> None:
+        """Start a new epoch at an op, or not any more. Raises what compiling raises."""
+        self.session.attempt(EpochBreak(op, on))
 
     def svg(self, epoch: int = 0) -> str:
         """The grid of an epoch as SVG. Raises `KeyError` before there is a placement."""
@@ -227,6 +249,7 @@ class EpochGrid(View):
 
     def show(self, epoch: int) -> None:
         """Show an epoch."""
+        self.epoch = epoch
         self.post({"type": "show", "epoch": epoch}, [])
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:

@@ -12,6 +12,9 @@ import torch
 
 pytest.importorskip("anywidget")
 
+import traitlets
+
+from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import views
 
@@ -114,3 +117,39 @@ def test_before_the_compile_twins_say_so() -> None:
     assert "no placement yet" in views.EpochGrid(session).static().html
     with pytest.raises(KeyError):
         views.EpochGrid(session).svg(0)
+
+
+def test_the_grid_is_told_by_traits_and_edits_by_calls(session: Session) -> None:
+    grid = views.EpochGrid(session)
+    grid.show_pipes, grid.displacement, grid.link_threshold, grid.edit = "all", "swap", 2.5, False
+    state = grid.get_state()
+    assert [state[k] for k in ("show_pipes", "displacement", "link_threshold", "edit", "epoch")] == [
+        "all", "swap", 2.5, False, 0,
+    ]  # fmt: skip
+    for name, value in (("show_pipes", "some"), ("displacement", "shove"), ("link_threshold", -1.0), ("epoch", -1)):
+        with pytest.raises(traitlets.TraitError):
+            setattr(grid, name, value)
+    op = next(iter(session.compile().placement.ops))
+    before, steps = session.result, len(session.history)
+    size = next(s for s in session.legal(op).legal if s != session.legal(op).grid)
+    grid.resize(op, size)
+    assert session.result.placement.ops[op].size in (size, size[::-1]) and len(session.history) == steps + 1
+    spot = session.result.placement.ops[op]
+    grid.move(op, spot.start)
+    assert session.records[-1].kind == "op_placement" and session.records[-1].state == "obtained"
+    last = session.result.placement.schedule[-1]
+    grid.epoch_break(last)
+    assert session.result.placement.epochs[-1].ops[0] == last
+    with pytest.raises(OverrideError):
+        grid.resize(op, (97, 1))
+    assert len(session.history) == steps + 3
+    for _ in range(3):
+        session.undo()
+    assert session.compile() is before
+
+
+def test_focus_selects(session: Session) -> None:
+    graph, grid = views.GraphView(session), views.EpochGrid(session)
+    op = next(iter(session.compile().placement.ops))
+    graph.focus(op)
+    assert grid.selected == (op,)

@@ -13,6 +13,9 @@ export const editStyle = `
 .tb-list tr.tb-drop { outline: 2px solid var(--tb-accent); }
 .tb-tile.tb-failed .tb-body { fill: color-mix(in srgb, var(--tb-bad) 32%, var(--tb-surface)); stroke: var(--tb-bad); stroke-width: 2.5; }
 .tb-tile.tb-failed text { fill: var(--tb-text); }
+.tb-pipe path { fill: none; stroke: var(--tb-accent); stroke-linecap: round; opacity: .8; }
+.tb-pipe .tb-pipe-head { fill: var(--tb-accent); stroke: var(--tb-surface); stroke-width: 1; opacity: 1; }
+.tb-legend select { font: inherit; color: var(--tb-text); background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 5px; margin-left: 5px; }
 .tb-hint-kind { min-width: 44px; color: var(--tb-muted); }
 [data-tb-dragging=move], [data-tb-dragging=move] .tb-tile { cursor: grabbing; }
 .tb-plane[data-tb-dragging] { user-select: none; }

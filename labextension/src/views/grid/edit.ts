@@ -11,7 +11,7 @@ import { Exact } from './exact.js';
 import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
 import { Legal } from './legal.js';
-import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Dragged, type Scene } from './pictures.js';
+import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Displacement, type Dragged, type Scene } from './pictures.js';
 
 const STILL = 4; // px: a press that moves less is a click
 const SPOKEN = 500; // ms between two announcements
@@ -45,6 +45,7 @@ export class Editor {
   private spoken = 0;
   private swallow = false;
   private readonly stops: (() => void)[] = [];
+  private readonly displacement: () => Displacement;
 
   /** say: puts a line into the live region. */
   constructor(
@@ -55,6 +56,7 @@ export class Editor {
       if (this.drag?.moving) this.draw();
       else this.answer();
     });
+    this.displacement = store.trait<Displacement>('displacement', 'free');
     const key = (event: KeyboardEvent) => this.dragKey(event);
     area.addEventListener('pointerdown', event => this.press(event));
     area.addEventListener('pointermove', event => this.move(event));
@@ -298,7 +300,7 @@ export class Editor {
       drag.band.to(at);
       return;
     }
-    const scene: Scene = { ops: this.ops!, geometry: this.geometry!, legal: this.legal };
+    const scene: Scene = { ops: this.ops!, geometry: this.geometry!, legal: this.legal, displacement: this.displacement() };
     const target = drag.kind === 'move' ? targetAt(this.view, ...drag.pointer) : null;
     mark(target);
     const picture = drag.group ? groupMoved(scene, drag.group, drag, at)

@@ -8,6 +8,7 @@ export interface Scene {
   ops: Ops;
   geometry: Geometry;
   legal: Legal | null;
+  displacement?: Displacement;
 }
 
 /** An op that is dragged by a handle or by its body. */
@@ -78,26 +79,65 @@ export function moved(scene: Scene, drag: Dragged, [x, y]: [number, number]): Pi
   return placed(scene, drag, Math.min(row, scene.geometry.height - 1), col);
 }
 
+/** What becomes of ops where another is dropped; see `GridLooks` in Python. */
+export type Displacement = 'free' | 'push' | 'swap' | 'evict';
+
 /** A move to a row and column. */
-export function placed({ ops, geometry, legal }: Scene, drag: Dragged, row: number, col: number): Picture {
+export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, drag: Dragged, row: number, col: number): Picture {
   const { from, alt, turned, op } = drag;
   const size = sizeOf(drag);
   const wanted = { row, col, rows: size[0], cols: size[1] };
   const name = ops.name[op]!;
   if (!legal) return waitingFor(wanted, name);
   const good = legal.free(size, row, col);
+  const inside = col + size[1] <= geometry.width && row + size[0] <= geometry.height;
+  const lies = (ops.get('transposed', op) === 1) !== turned;
+  const move = (which: number, start: number[], transposed: boolean) => ({ do: 'move', op: ops.name[which]!, start, transposed });
+  const lines: [string, string][] = [['size', legal.name([from.rows, from.cols])]];
+  if (!good && inside && !alt && displacement !== 'free') {
+    const under = (ops.byEpoch[ops.epochOf(op)] ?? []).filter(i => i !== op && meet(coresOf(ops, i), wanted));
+    const said = made(under);
+    if (said) {
+      return {
+        wanted, good: true, lands: said.at, crowded: true, verdict: 'LEGAL', title: `row ${said.at.row}, column ${said.at.col}${turned ? ', turned' : ''}`,
+        lines, note: said.note, edit: said.edit
+      };
+    }
+  }
   const spot = good ? [row, col] : alt ? null : legal.nearestStart(size, row, col);
   const title = (spot ? `row ${spot[0]}, column ${spot[1]}` : `row ${row}, column ${col}`) + (turned ? ', turned' : '');
-  const why = col + size[1] > geometry.width || row + size[0] > geometry.height
-    ? `${size.join('×')} cores from there reach beyond the grid` : 'other ops stand there';
+  const why = inside ? 'other ops stand there' : `${size.join('×')} cores from there reach beyond the grid`;
   const same = spot !== null && spot[0] === from.row && spot[1] === from.col && !turned;
-  const lies = (ops.get('transposed', op) === 1) !== turned;
   return {
     wanted, good, lands: spot ? { ...wanted, row: spot[0]!, col: spot[1]! } : null, crowded: false,
-    verdict: good ? 'LEGAL' : 'TAKEN', title, lines: [['size', legal.name([from.rows, from.cols])]],
+    verdict: good ? 'LEGAL' : 'TAKEN', title, lines,
     note: good ? '' : spot ? `${why}; lands on the nearest free place` : why,
-    edit: spot && !same ? { do: 'move', op: name, start: spot, transposed: lies } : null
+    edit: spot && !same ? move(op, spot, lies) : null
   };
+
+  function made(under: number[]): { at: Cores; note: string; edit: Record<string, unknown> } | null {
+    if (displacement === 'push') return { at: wanted, note: 'others make room', edit: move(op, [row, col], lies) };
+    const names = under.map(i => ops.name[i]!).join(', ');
+    if (displacement === 'evict') {
+      const next = ops.epochOf(op) + 1;
+      if (next >= ops.epochs || !under.length) return null;
+      return { at: wanted, note: `${names} to epoch ${next}`, edit: {
+        do: 'many', label: `move ${name} to ${row},${col}, ${names} to epoch ${next}`,
+        edits: [...under.map(i => ({ do: 'epoch', op: ops.name[i]!, epoch: next })), move(op, [row, col], lies)]
+      } };
+    }
+    const other = under.map(i => coresOf(ops, i))[0];
+    if (under.length !== 1 || !other || other.rows !== size[0] || other.cols !== size[1]) return null;
+    const start = [other.row, other.col];
+    return { at: other, note: `changes places with ${names}`, edit: {
+      do: 'many', label: `swap ${name} and ${names}`,
+      edits: [move(op, start, lies), move(under[0]!, [from.row, from.col], ops.get('transposed', under[0]!) === 1)]
+    } };
+  }
+}
+
+function meet(a: Cores, b: Cores): boolean {
+  return a.row < b.row + b.rows && b.row < a.row + a.rows && a.col < b.col + b.cols && b.col < a.col + a.cols;
 }
 
 /** The epochs that an op may go to alone: not before the last of its operands, not behind the first of its readers. */

@@ -15,6 +15,8 @@ import { cellWidth, drawEpoch, letterSize, shortName } from './draw.js';
 import { Editor } from './edit.js';
 import { Geometry } from './geometry.js';
 import { GridKeys } from './keys.js';
+import type { Displacement } from './pictures.js';
+import { drawPipes, pipesOf, type Shown } from './pipes.js';
 import { drawChips, drawStrip } from './strip.js';
 import { Suggestions } from './suggest.js';
 import { Twin } from './twin.js';
@@ -47,6 +49,9 @@ export class GridView {
   private full = false;
   private text: NetlistText | null = null;
   private cell = 0;
+  private readonly pipes: () => Shown;
+  private readonly displacement: () => Displacement;
+  private readonly threshold: () => number;
   private late = false;
 
   constructor(readonly store: Store) {
@@ -68,6 +73,9 @@ export class GridView {
       this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.twin.element, this.legend, this.card.element, this.toast.element);
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text));
     this.keys = new GridKeys(this);
+    this.pipes = store.trait<Shown>('show_pipes', 'none', () => this.render());
+    this.threshold = store.trait<number>('link_threshold', 0, () => this.mark());
+    this.displacement = store.trait<Displacement>('displacement', 'free', () => this.render());
     this.editor.ended = () => {
       if (this.late) this.load();
     };
@@ -195,9 +203,9 @@ export class GridView {
       h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       h('span', {}, `${ops.ofEpoch('ops', epoch)} ops`),
-      h('span', {}, longTime(ops.slowest[epoch]!, ops.clock)),
+      ops.slowest[epoch] ? h('span', {}, longTime(ops.slowest[epoch]!, ops.clock)) : '',
       h('span', { title: 'cores with an op' }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
-      h('span', { title: 'sum of cores × cycles over all cores × epoch cycles' }, `${percent(ops.ofEpoch('busy', epoch))} busy`),
+      ops.slowest[epoch] ? h('span', { title: 'sum of cores × cycles over all cores × epoch cycles' }, `${percent(ops.ofEpoch('busy', epoch))} busy`) : '',
       slowest === undefined ? '' : h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
@@ -222,8 +230,21 @@ export class GridView {
           })]
         : []),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
-      h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'));
+      h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
+      this.choice('pipes', 'show_pipes', ['none', 'selected', 'all'], this.pipes(), 'edges between ops of the epoch'),
+      store.edits ? this.choice('in the way', 'displacement', ['free', 'push', 'swap', 'evict'], this.displacement(),
+        'what becomes of ops where another is dropped: it takes the nearest free place, others make room, one changes places with it, they go to the next epoch') : '');
     this.mark();
+  }
+
+  /** A trait of the view as a choice. */
+  private choice(label: string, name: string, values: string[], now: string, title: string): HTMLElement {
+    return h('label', { class: 'tb-key', title }, label, h('select', {
+      'data-tb-action': name, onchange: (event: Event) => {
+        this.store.host.set(name, (event.target as HTMLSelectElement).value);
+        this.render();
+      }
+    }, ...values.map(value => h('option', { value, selected: value === now }, value))));
   }
 
   /** Greys the picture while there is a newer one to come. */
@@ -262,6 +283,9 @@ export class GridView {
       tile.classList.toggle('tb-hovered', ops.name[op] === store.hover);
       tile.setAttribute('aria-selected', String(chosen.has(op)));
     }
+    this.editor.plane?.querySelector(':scope > .tb-pipes')?.remove();
+    const pipes = pipesOf(ops, store.epoch, this.pipes(), chosen, this.threshold());
+    if (pipes.length) this.editor.plane?.append(drawPipes(ops, this.editor.geometry!, pipes));
     const touched = new Set([...chosen].map(op => ops.epochOf(op)));
     for (const frame of this.strip.children) {
       frame.classList.toggle('tb-touched', touched.has(Number((frame as HTMLElement).dataset['tbEpoch'])));

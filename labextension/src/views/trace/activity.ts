@@ -138,12 +138,14 @@ export class Activity {
     if (!ops || !geometry || !layer || frame?.meta['running'] !== true) return;
     const done = frame.column('done');
     const total = Math.max(1, Number(frame.meta['total']));
+    const checks = store.frames.get('checks');
+    const bad = new Set(checks ? new Checks(checks).failures : []);
     for (const op of ops.byEpoch[store.epoch] ?? []) {
       const tile = this.tile(ops.name[op]!);
       const share = Math.min(1, (done[op] ?? 0) / total);
       tile?.setAttribute('data-tb-done', String(Math.round(100 * share)));
       if (ops.name[op] === frame.meta['op']) tile?.classList.add('tb-now');
-      if (!share || !ops.get('rows', op) || tile?.classList.contains('tb-failed')) continue; // it stays red
+      if (!share || !ops.get('rows', op) || bad.has(ops.name[op]!)) continue; // what differs from torch is red
       const at = { row: ops.get('row', op), col: ops.get('col', op), rows: ops.get('rows', op), cols: ops.get('cols', op) };
       const [x, y, w, h] = geometry.box(at);
       layer.append(svg('rect', { class: 'tb-done-share', x, y, width: w * share, height: h, rx: 4 }),

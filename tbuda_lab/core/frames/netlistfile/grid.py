@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.netlistfile.estimate import op_cycles
 from tbuda_lab.core.frames.opsframe import total_cycles
@@ -67,6 +68,10 @@ def ops_frame(n: Netlist, device: DeviceSpec) -> Frame:
     }
     names = ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "m_k", "u_kt", "buf_size_mb")
     columns |= {f"op_{key}": blocks[:, k].astype("<i4") for k, key in enumerate(names)}
+    tiles = (boxes[:, 2] * boxes[:, 3]) * blocks[:, :5].prod(axis=1)
+    align = device.tile_align
+    sizes = np.array([0 if op.out_df is DataFormat.Invalid else tile_bytes(op.out_df, align=align) for op in ops])
+    columns["op_out_bytes"] = (tiles * sizes).astype("<f8")
     columns |= _epochs(n, device, columns)
     columns |= _edges(n, ops)
     rows = min(max([device.rows, *(boxes[:, 0] + boxes[:, 2]).tolist()]), _MOST_SIDE)
