@@ -28,6 +28,7 @@ class CompileOptions:
     enable_conv_prestride: bool = True
     enable_auto_fusing: bool = True                 # chains of element-wise ops as one op
     op_names_dont_fuse: tuple[str, ...] = ()
+    enable_conv_splitting: bool = True              # slow pickers and depthwise ops share their kernel positions
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
     enable_auto_transposing_placement: bool = False
@@ -39,6 +40,8 @@ class CompileOptions:
     chip_placement_policy: str = "MMIO_LAST"
     microbatch: int = 1
     target_cycles: int | None = None                # None: the policy's own target
+    epoch_switch_cycles: int = 20_000               # what Optimal charges for an epoch: for switching to it,
+    epoch_fill_cycles: int = 0                      # and per op of its longest chain for filling it (0: see cost-model)
     schedule_swaps: int = 16                        # trials of Optimal's search over other schedules; 0: none
     time_budget: float | None = None                # seconds after which Optimal gives its best so far; None: by steps
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)

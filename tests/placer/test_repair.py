@@ -11,17 +11,24 @@ from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.edges import EdgeReason, pipe, stream_verdict
 from tbuda_lab.core.balancer.walks import Walks
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.repair import repair_around
 from tbuda_lab.core.placer.schedule import schedule
 from tbuda_lab.core.placer.segment import _ALTERNATIVES, EdgeBook, _spread, alternatives, choose_rows
-from tests.placer.graphs import convolutions, encoder
+from tests.placer.graphs import Sketch, convolutions, encoder
 
 GRAPHS = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}
 
 
 def problem_of(name: str) -> Problem:
-    graph, device, options = GRAPHS[name](), load_device("wormhole_b0"), CompileOptions()
+    return problem_from(GRAPHS[name]())
+
+
+def problem_from(graph: Graph) -> Problem:
+    device, options = load_device("wormhole_b0"), CompileOptions()
     order = schedule(graph, options.scheduler_policy)
     return Problem(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
 
@@ -83,10 +90,52 @@ def test_a_repair_is_that_of_trying_every_pair(name: str) -> None:
                 break
         for _ in range(2):  # the second time from memory
             got, book = choose_rows(problem, first, last, picked, 0, target, {}, repairs=kept)
-            assert got == wanted and book.refusal == plain.refusal
+            if wanted is None and got is not None:  # more than one producer had to give way
+                assert legal(problem, first, last, got)
+            else:
+                assert got == wanted and book.refusal == plain.refusal
         outcomes.add(wanted is None)
         changed += wanted is not None and wanted != picked
     assert kept and (changed or outcomes == {True, False})
+
+
+def legal(problem: Problem, first: int, last: int, rows: dict[int, int]) -> bool:
+    """Whether all edges of a run are legal, asked op by op of a new book."""
+    book = EdgeBook(problem, first, last, {})
+    for op in range(first, last):
+        if not book.check(op, rows[op]):
+            return False
+        book.rows[op] = rows[op]
+    return True
+
+
+def test_all_producers_of_an_op_give_way_where_one_is_not_enough() -> None:
+    """A sum on 36 cores of two tensors that one core each makes: each would need more streams than a core has."""
+    s = Sketch()
+    x = s.input("x", 1, 1, 192, 192)
+    s.output(s.op("sum", HwBinary("add"), (1, 1, 192, 192), s.op("a", HwUnary("exp"), (1, 1, 192, 192), x),
+                  s.op("b", HwUnary("sqrt"), (1, 1, 192, 192), x)))  # fmt: skip
+    problem = problem_from(s.graph)
+    first, last = problem.number["a"], problem.number["sum"] + 1
+    picked = {}
+    for op in range(first, last):
+        rows = problem.legal[problem.tables[op].signature]
+        cores = problem.tables[op].rows["cores"][rows]
+        picked[op] = int(rows[cores.argmax() if op == last - 1 else cores.argmin()])
+    table = problem.tables[last - 1].rows
+    assert table["cores"][picked[last - 1]] == 36 and not legal(problem, first, last, picked)
+    rows, book = choose_rows(problem, first, last, picked, 0, float(table["cycles"][picked[last - 1]]) * 12, {})
+    assert rows is not None and legal(problem, first, last, rows)
+    # with the sum on all its cores both have to be wider, and the book is left alone
+    book.rows = {op: picked[op] for op in (first, first + 1)}
+    others = {op: problem.legal[problem.tables[op].signature].tolist() for op in book.rows}
+    assert {first, first + 1} == set(book.rows)
+    for op in book.rows:
+        assert not any(legal(problem, first, last, {**picked, op: other}) for other in others[op][:200])
+    found = repair_around(book, last - 1, [picked[last - 1]], others)
+    assert book.rows == {op: picked[op] for op in (first, first + 1)}
+    assert set(found) == {first, first + 1, last - 1} and found[last - 1] == picked[last - 1]
+    assert legal(problem, first, last, found)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -27,7 +27,6 @@ from tbuda_lab.core.placer.flow import Flow, flow
 from tbuda_lab.core.placer.grid import CoreGrid, Spot
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.stages import SWITCH_CYCLES
 
 _SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
 _WORTH = 0.99  # part of the cycles that a mend has to stay below
@@ -137,7 +136,7 @@ class _Mender:
                 if made is None:
                     continue
                 price = sum(self._flow(made.problem, part).cycles for part in made.parts)
-                price += SWITCH_CYCLES * (len(made.parts) - 1)
+                price += made.problem.options.epoch_switch_cycles * (len(made.parts) - 1)
                 if best is None or price < best[0]:
                     best = price, action, made
             if best is None or not best[0] < _WORTH * cost:

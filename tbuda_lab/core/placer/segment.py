@@ -19,6 +19,7 @@ from tbuda_lab.core.balancer.edges import (
 )
 from tbuda_lab.core.placer.grid import Item, Spot, pack
 from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.repair import repair_around
 
 _ALTERNATIVES = 24
 
@@ -290,7 +291,7 @@ def _repaired(
         found = _repair_two(book, op, producer, pairs, cores, int(cores[picked]), extra)
         if found is not None:
             best, extra = found
-    return best
+    return best or repair_around(book, op, options, others)
 
 
 def _repair_two(

@@ -26,8 +26,8 @@ from tbuda_lab.core.placer.chips import chip_order
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
 
-SWITCH_CYCLES = 20_000
-"""Cycles charged per epoch for switching and filling it (place-and-route 11.2 suggests this value)."""
+SWITCH_CYCLES = CompileOptions.epoch_switch_cycles
+"""Cycles charged per epoch if nothing else is asked for (place-and-route 11.2 suggests this value)."""
 
 _PRECISION = 1e-3
 _LINK_SHARE = 0.9
@@ -220,8 +220,26 @@ def _slowest(path: Sequence[tuple[int, int, int]], costs: Costs, rule: Rules) ->
 
 
 def epoch_cost(problem: Problem, segment: Segment) -> float:
-    """Cycles per input of one epoch and of switching to it."""
-    return segment.limiter_cycles + SWITCH_CYCLES / problem.options.microbatch
+    """Cycles per input of one epoch, of switching to it and filling it: those of a batch B over B, where an epoch takes
+    switch + fill + B x slowest limiter."""
+    return segment.limiter_cycles + overhead(problem, segment.first, segment.last)
+
+
+def overhead(problem: Problem, first: int, last: int) -> float:
+    """Cycles per input that an epoch of ops [first, last) takes beside its slowest op."""
+    options = problem.options
+    chain = longest_chains(problem, first, last)[-1] if options.epoch_fill_cycles else 0
+    return (options.epoch_switch_cycles + options.epoch_fill_cycles * chain) / options.microbatch
+
+
+def longest_chains(problem: Problem, first: int, last: int) -> list[int]:
+    """By the end of a run of ops that begins with `first`, up to `last`: ops on its longest chain."""
+    depth: dict[int, int] = {}
+    found: list[int] = []
+    for op in range(first, last):
+        depth[op] = 1 + max((depth[p] for p in problem.facts[op].producers if p in depth), default=0)
+        found.append(max(depth[op], found[-1] if found else 0))
+    return found
 
 
 def chips_of(problem: Problem, segments: Sequence[Segment]) -> list[int]:

@@ -16,9 +16,9 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.grid import CoreGrid, Spot
-from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Repair, Segment, choose_rows, measure, place_rows, polish
+from tbuda_lab.core.placer.stages import epoch_cost
 
 _STEP = 1.12
 _TRIES = 6
@@ -94,8 +94,7 @@ class Rework:
         return parts
 
     def _cost(self, parts: Sequence[Segment]) -> float:
-        switch = SWITCH_CYCLES / self.problem.options.microbatch
-        return sum(s.limiter_cycles + switch for s in parts)
+        return sum(epoch_cost(self.problem, s) for s in parts)
 
     def _settled(self, segment: Segment) -> None:
         self.outside.update(zip(range(segment.first, segment.last), segment.rows, strict=True))

@@ -9,7 +9,6 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.diff import same_epochs
-from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
 from tbuda_lab.core.session.placing import Placed
 
 
@@ -67,7 +66,7 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
         (sum(before.kernel_cycles), sum(after.kernel_cycles)),
         _displaced(before, after),
         (len(before.segments), len(after.segments)),
-        SWITCH_CYCLES / before.problem.options.microbatch,
+        before.problem.options.epoch_switch_cycles / before.problem.options.microbatch,
         *((pair[0], pair[1]) for pair in zip(*use, strict=True)),
     )
 

@@ -21,7 +21,7 @@ from tbuda_lab.core.placer.choices import Needs
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
-from tbuda_lab.core.placer.stages import divide, rules
+from tbuda_lab.core.placer.stages import divide, longest_chains, rules
 
 KERNEL_WEIGHT = 1.0
 """What a cycle of the slowest kernel costs beside one of the limiter. While DRAM sets the pace of an epoch its kernels
@@ -84,7 +84,7 @@ class Optimal:
         self.bounds: dict[int, dict[int, _Bound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
         self._made: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
-        self._flat: list[tuple[np.ndarray, np.ndarray]] = []
+        self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._attempts: dict[tuple[tuple[object, ...], int, int], _Attempt] = {}
 
     # -- bounds ----------------------------------------------------------------------------------------------
@@ -246,23 +246,27 @@ class Optimal:
     # -- the path --------------------------------------------------------------------------------------------
     def _costs(self, optimism: float, real_only: bool) -> list[tuple[np.ndarray, np.ndarray]]:
         """By first op: where epochs from there may end, and what each costs: as placed, or as its bound says."""
-        switch = SWITCH_CYCLES / self.problem.options.microbatch
         found: list[tuple[np.ndarray, np.ndarray]] = []
-        for first, (lasts, bounds) in enumerate(self._bound_costs()):
+        for first, (lasts, bounds, more) in enumerate(self._bound_costs()):
             cycles = np.full(len(lasts), np.inf) if real_only else bounds * optimism
             for i, segment in self._made.get(first, {}).items():
                 cycles[i] = np.inf if segment is None else weighed(segment)
             known = np.isfinite(cycles)
-            found.append((lasts[known], cycles[known] + switch))
+            found.append((lasts[known], cycles[known] + more[known]))
         return found
 
-    def _bound_costs(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """By first op: where runs from there may end, and what their bounds say that they cost."""
+    def _bound_costs(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """By first op: where runs from there may end, what their bounds say that they cost, and what switching to an
+        epoch and filling it costs beside."""
+        options = self.problem.options
         if not self._flat:
-            for first in range(len(self.problem.order)):
-                ends = self.bounds[first]
-                costs = np.array([bound.cost for bound in ends.values()])
-                self._flat.append((np.array(list(ends), dtype=np.int64), costs))
+            for first, ends in self.bounds.items():
+                lasts = np.array(list(ends), dtype=np.int64)
+                more = np.full(len(lasts), float(options.epoch_switch_cycles))
+                if options.epoch_fill_cycles and len(lasts):
+                    chains = np.array(longest_chains(self.problem, first, int(lasts[-1])))
+                    more += options.epoch_fill_cycles * chains[lasts - first - 1]
+                self._flat.append((lasts, np.array([b.cost for b in ends.values()]), more / options.microbatch))
         return self._flat
 
     def _keep(self, first: int, last: int, segment: Segment | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tbuda_lab.core.placer.bounds import least_rest
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import SWITCH_CYCLES, epoch_cost
+from tbuda_lab.core.placer.stages import epoch_cost
 
 
 class Surpassed(Exception):
@@ -25,7 +25,7 @@ class Watch:
     def __init__(self, problem: Problem, check: Callable[[float], None], limit: float) -> None:
         self._problem, self._check, self._spent = problem, check, 0.0
         self._limit = limit * len(problem.device.chips)
-        self._rest = least_rest(problem, SWITCH_CYCLES / problem.options.microbatch)
+        self._rest = least_rest(problem, problem.options.epoch_switch_cycles / problem.options.microbatch)
 
     def __call__(self, fraction: float) -> None:
         self._check(fraction)
