@@ -105,6 +105,20 @@ describe('tiles', () => {
     expect(tiles.missing([0, 1], 100, 300, 1e6)).toEqual(first); // no answer came: again
   });
 
+  it('asks ahead for what the next zoom needs, without waiting for it, until somebody does', () => {
+    const tiles = new Tiles(model());
+    const ahead = tiles.next([0], 100, 300, 0);
+    expect(new Set(ahead.map(([level]) => level))).toEqual(new Set([3, 4]));
+    expect(tiles.waiting).toBe(0);
+    expect(tiles.missing([0], 100, 200, 1)).toEqual([]); // on its way
+    const waited = tiles.waiting;
+    expect(waited).toBeGreaterThan(0);
+    tiles.forget();
+    expect(tiles.waiting).toBe(0);
+    expect(tiles.missing([0], 100, 200, 2)).toEqual([]);
+    expect(tiles.waiting).toBe(waited);
+  });
+
   it('takes an exact tile for all its parts, and the finest there is for the others', () => {
     const tiles = new Tiles(model());
     expect(tiles.put(tile(0, 0, 0, [0, 2], [[100, 200, 0], [150, 400, 1]]))).toBe(true);

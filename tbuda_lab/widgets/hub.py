@@ -19,7 +19,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
 from tbuda_lab.widgets.desk import Desk
 from tbuda_lab.widgets.messages import answers
-from tbuda_lab.widgets.packed import Packed
+from tbuda_lab.widgets.packed import CHUNK, Packed
 from tbuda_lab.widgets.running import RunDesk
 from tbuda_lab.widgets.status import StatusBoard
 
@@ -274,11 +274,22 @@ class Hub:
 
     def send_frame(self, view: Listener, frame: Frame) -> None:
         """A frame for one view alone: an answer, which is not kept."""
-        with self._lock:
-            self._rev += 1
-            rev = self._rev
-        for message, buffers in Packed(frame, rev).messages(inflates=False):  # at most 100 KB: not worth the wait
-            view.post(message, buffers)
+        self.send_frames(view, [frame])
+
+    def send_frames(self, view: Listener, frames: Iterable[Frame]) -> None:
+        """The same for several; small ones go together, as far as a message holds them."""
+        ready: list[tuple[dict[str, Any], list[bytes]]] = []
+        for frame in frames:
+            with self._lock:
+                self._rev += 1
+                rev = self._rev
+            for piece in Packed(frame, rev).messages(inflates=False):  # at most 100 KB: not worth the wait
+                if ready and sum(len(b) for _, buffers in (*ready, piece) for b in buffers) > CHUNK:
+                    _post(view, ready)
+                    ready = []
+                ready.append(piece)
+        if ready:
+            _post(view, ready)
 
     def inflates(self, view: Listener, can: bool) -> None:
         """Whether the page of this view takes compressed frames; it doesn't before it says so."""
@@ -318,6 +329,13 @@ def _urgency(key: str) -> int:
     """Small frames first, then what is seen first."""
     order = ("summary", "problems", "edits", "graph:lowered", "ops", "graph:traced", "graph:passed", "netlist")
     return order.index(key) if key in order else len(order)
+
+
+def _post(view: Listener, pieces: list[tuple[dict[str, Any], list[bytes]]]) -> None:
+    if len(pieces) == 1:
+        view.post(*pieces[0])
+    else:
+        view.post({"type": "frames", "frames": [m for m, _ in pieces]}, [b for _, buffers in pieces for b in buffers])
 
 
 @answers("hello", "resync")

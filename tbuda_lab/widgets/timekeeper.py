@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.core.epochsim import EpochTrace
+from tbuda_lab.core.epochsim import EpochTrace, Trace
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.frames import fills_frame, moment_frame, tile_frame, trace_frame
+from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, tile_frame, trace_frame
 from tbuda_lab.widgets.messages import answers
 
 if TYPE_CHECKING:
@@ -125,13 +126,14 @@ def _need_tile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     tiles = content.get("tiles")
     if keeper.found is None or not isinstance(tiles, list):
         return
-    for wanted in tiles[:_TILES]:
-        if isinstance(wanted, list) and len(wanted) == 3 and all(type(v) is int for v in wanted):
-            try:
-                frame = tile_frame(keeper.found.trace, *wanted, rev=keeper.rev)
-            except IndexError:
-                continue
-            hub.send_frame(view, frame)
+    hub.send_frames(view, _tiles(keeper.found.trace, tiles[:_TILES], keeper.rev))
+
+
+def _tiles(trace: Trace, wanted: list[Any], rev: int) -> Iterator[Frame]:
+    for one in wanted:
+        if isinstance(one, list) and len(one) == 3 and all(type(v) is int for v in one):
+            with contextlib.suppress(IndexError):
+                yield tile_frame(trace, *one, rev=rev)
 
 
 @answers("need_moment")

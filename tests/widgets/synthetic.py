@@ -274,7 +274,7 @@ class FakeSession:
         self.events.emit("stage", "run", 1.0)
         return []
 
-    def verify(self) -> list[Comparison]:
+    def verify(self, *, break_below: float | None = None) -> list[Comparison]:
         self.run()
         return [Comparison("output 0", 0.9991, 0.02, 3.0)]
 

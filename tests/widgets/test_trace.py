@@ -159,9 +159,12 @@ def test_a_page_asks_for_the_trace_and_then_for_tiles(session: Session) -> None:
     assert [m["state"] for m, _ in page.messages if m["type"] == "trace_state"] == ["working"]
     page.messages.clear()
     say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0], [3, 99, 0], ["x"], [1, 1, 0]]})
-    tiles = [m for m, _ in page.messages if m["type"] == "frame"]
-    assert [(m["header"]["meta"]["level"], m["header"]["meta"]["index"]) for m in tiles] == [(0, 0), (1, 1)]
-    assert all(len(b[0]) <= 100 * 1024 for _, b in page.messages)
+    (message, tiles), = page.messages  # one message, whatever was asked for
+    assert message["type"] == "frames" and len(message["frames"]) == len(tiles)
+    headers = [m["header"]["meta"] for m in message["frames"]]
+    assert [(h["level"], h["index"]) for h in headers] == [(0, 0), (1, 1)]
+    assert all(len(data) <= 100 * 1024 for data in tiles)
+    page.messages.clear()
     say(hub, page, {"type": "need_moment", "cycle": 30_000.0})
     assert page.frames()["moment"].meta["cycle"] == 30_000
     op = session.timeline(2).levels.names[1]

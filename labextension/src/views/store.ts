@@ -241,6 +241,10 @@ export class Store {
       if (this.seq && seq > this.seq + 1) this.host.send({ type: 'resync', have: Object.fromEntries(this.revisions) });
       this.seq = seq;
     }
+    if (message['type'] === 'frames') {
+      (message['frames'] as Record<string, unknown>[]).forEach((one, i) => this.receive(one, buffers.slice(i, i + 1)));
+      return;
+    }
     let frame: Arrival | null = null;
     if (message['type'] === 'frame') {
       frame = this.assembler.add(message, buffers);

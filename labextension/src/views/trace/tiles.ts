@@ -58,7 +58,8 @@ export function levelFor(cycles: number, width: number): number {
 
 export class Tiles {
   private readonly found = new Map<string, Tile>();
-  private readonly asked = new Map<string, number>();
+  /** What is on its way: since when, and whether somebody waits for it now. */
+  private readonly asked = new Map<string, { since: number; waited: boolean }>();
 
   constructor(private readonly model: TraceModel) {}
 
@@ -79,7 +80,9 @@ export class Tiles {
   }
 
   get waiting(): number {
-    return this.asked.size;
+    let count = 0;
+    for (const { waited } of this.asked.values()) if (waited) count++;
+    return count;
   }
 
   /** The best tiles there are for a block between two cycles, each with the stretch it stands for. */
@@ -99,8 +102,23 @@ export class Tiles {
 
   /** [level, index, block] of the tiles that are wanted for some blocks and neither there nor on their way. */
   missing(blocks: Iterable<number>, low: number, high: number, now: number): [number, number, number][] {
+    return this.absent(blocks, levelFor(this.model.cycles, high - low), low, high, now, true);
+  }
+
+  /** The same for what may be wanted next: the window one level finer, and beside it on both sides. */
+  next(blocks: Iterable<number>, low: number, high: number, now: number): [number, number, number][] {
+    const level = levelFor(this.model.cycles, high - low);
+    const by = (high - low) / 2;
+    return [
+      ...(level < 40 ? this.absent(blocks, level + 1, low, high, now, false) : []),
+      ...this.absent(blocks, level, low - by, high + by, now, false)
+    ];
+  }
+
+  private absent(
+    blocks: Iterable<number>, level: number, low: number, high: number, now: number, waited: boolean
+  ): [number, number, number][] {
     const { cycles, blockFirst, ops, opOfLane, roundsOf } = this.model;
-    const level = levelFor(cycles, high - low);
     const list: [number, number, number][] = [];
     for (const block of blocks) {
       const rounds = roundsOf.get(ops[opOfLane[blockFirst[block]!]!]!.epoch) ?? [];
@@ -110,17 +128,21 @@ export class Tiles {
         const there = this.above(block, level, i);
         if (there && (there.level === level || there.exact)) continue;
         const key = name(level, i, block);
-        if (now - (this.asked.get(key) ?? -Infinity) < PATIENCE) continue;
-        this.asked.set(key, now);
+        const coming = this.asked.get(key);
+        if (coming && now - coming.since < PATIENCE) {
+          coming.waited ||= waited;
+          continue;
+        }
+        this.asked.set(key, { since: now, waited });
         list.push([level, i, block]);
       }
     }
     return list;
   }
 
-  /** What was asked for is no longer wanted. */
+  /** What was asked for is no longer waited for. It comes all the same. */
   forget(): void {
-    this.asked.clear();
+    this.asked.forEach(coming => (coming.waited = false));
   }
 
   private above(block: number, level: number, index: number): Tile | null {

@@ -284,7 +284,10 @@ export class TraceView {
         const row = this.rows[i]!;
         if (row.kind === 'op' || row.kind === 'part') for (let lane = row.lanes[0]; lane < row.lanes[1]; lane++) blocks.add(model.blockOf[lane]!);
       }
-      this.asking.tiles(tiles.missing(blocks, time.start, time.end, performance.now()));
+      const now = performance.now();
+      this.asking.tiles(tiles.missing(blocks, time.start, time.end, now));
+      // Once all of this is there, what the next zoom or step aside will ask for: it is there when somebody goes on.
+      if (tiles.waiting === 0) this.asking.tiles(tiles.next(blocks, time.start, time.end, now));
     }
     const fills = this.store.frames.get('fills') ?? null;
     const selected = this.chosen();
