@@ -15,12 +15,12 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.lowering.hwops import HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.schedule import schedule
 from tbuda_lab.core.placer.stages import Rules, divide, link_cycles, temporal_epochs
-from tests.placer.graphs import Sketch, encoder
+from tests.placer.graphs import Sketch, encoder, linear
 from tests.placer.test_place import check, placed
 
 
@@ -191,6 +191,26 @@ def test_grayskull_chips_share_nothing() -> None:
     forked = placed(encoder(2), device, (Override("chip_break", "l0.add2"),))
     assert forked.ops["l0.up"].chip == forked.ops["l0.add"].chip != forked.ops["l0.add2"].chip
     assert forked.queues["e2e_l0.add_0"].chip == forked.ops["l0.add2"].chip
+
+
+def test_no_grayskull_stage_begins_where_a_batch_does_not_fit_the_window() -> None:
+    """640x4096 values in Float16_b are 2560 tiles, 5.3 MB an input: of 64 and the next 64, 682 MB cross to a chip
+    whose window has 256. One input at a time fits."""
+    s = Sketch()
+    x = s.input("x", 1, 1, 640, 1024)
+    up = linear(s, "up", x, 640, 1024, 4096)
+    g = s.op("gelu", HwUnary("gelu"), (1, 1, 640, 4096), up)
+    graph = s.output(linear(s, "down", g, 640, 4096, 1024))
+    device = load_device("grayskull", chips=2)
+    low, high = device.p2p_window
+    assert 2 * 64 * 2560 * tile_bytes(DataFormat.Float16_b) > high - low > 2 * 2560 * tile_bytes(DataFormat.Float16_b)
+    for batch in (1, 64):
+        p = placed(graph, device, microbatch=batch)
+        crossing = [q for q in p.queues.values() if q.kind == "e2e" and p.ops[q.source].chip != q.chip]
+        assert all(c == 0 and low <= a and a + q.bytes_per_buffer <= high for q in crossing for c, a in q.buffers)
+        assert batch == 1 or not {q.source for q in crossing} & {"up", "gelu"}
+    with pytest.raises(PlacementError, match="find no room"):  # where the user asks for it, that is said
+        placed(graph, device, (Override("chip_break", "down"),), microbatch=64)
 
 
 def test_queues_stay_on_their_chip_where_only_a_channel_is_asked_for_and_on_grayskull_always() -> None:

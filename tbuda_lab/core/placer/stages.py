@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -31,6 +32,7 @@ SWITCH_CYCLES = CompileOptions.epoch_switch_cycles
 
 _PRECISION = 1e-3
 _LINK_SHARE = 0.9
+_WINDOW_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +80,21 @@ def rules(problem: Problem) -> Rules:
 def link_cycles(problem: Problem, order: Sequence[int]) -> tuple[float, ...]:
     """By op: cycles per input that the links are busy with if a stage begins there. All that was made before it and is
     read later crosses, one hop for every stage, over as many links as the narrowest hop between chips that follow each
-    other has. Empty where there are no links (one chip, grayskull)."""
+    other has. Empty where there are no links (one chip).
+
+    Grayskull chips write into a window of each other's DRAM instead: that costs nothing here, but where a batch and the
+    next one do not fit the window no stage may begin (infinite), unless the user breaks there or pins chips.
+    """
     device = problem.device
-    if len(order) < 2 or device.arch == "grayskull" or not device.links:
+    grayskull = device.arch == "grayskull"
+    if len(order) < 2 or not (grayskull or device.links):
         return ()
-    widths = [device.neighbours(a).get(b, 0) for a, b in itertools.pairwise(order)]
-    rate = device.eth_bytes_per_cycle * max(1, min(widths)) * _LINK_SHARE
+    if grayskull and any(pin.chip is not None for pin in problem.pins.values()):
+        return ()
+    rate = 1.0
+    if not grayskull:
+        widths = [device.neighbours(a).get(b, 0) for a, b in itertools.pairwise(order)]
+        rate = device.eth_bytes_per_cycle * max(1, min(widths)) * _LINK_SHARE
     change = np.zeros(len(problem.order) + 1)
     for op, fact in enumerate(problem.facts):
         if fact.readers:
@@ -91,7 +102,13 @@ def link_cycles(problem: Problem, order: Sequence[int]) -> tuple[float, ...]:
             size = _bytes(problem.graph, fact.name, problem.options, device)
             change[op + 1] += size
             change[last + 1] -= size
-    return tuple((np.cumsum(change)[:-1] / rate).tolist())
+    crossing = np.cumsum(change)[:-1]
+    if grayskull:
+        low, high = device.p2p_window
+        full = 2 * problem.options.microbatch * crossing > _WINDOW_SHARE * (high - low)
+        full[[problem.number[n] for n in problem.chip_breaks]] = False
+        return tuple(np.where(full, np.inf, 0.0).tolist()) if full.any() else ()
+    return tuple((crossing / rate).tolist())
 
 
 Costs = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -193,7 +210,8 @@ def divide(costs: Costs, rule: Rules) -> list[tuple[int, int, int]] | None:
     """(first, last, stage) of epochs that make the slowest stage as fast as it can be; None when the rules allow no
     division (or no path leads through the epochs at all)."""
     graph = _Graph(costs, rule)
-    high = float(sum(c.max() for _, c in costs if len(c)) + max(rule.links, default=0.0))
+    open_links = [link for link in rule.links if math.isfinite(link)]
+    high = float(sum(c.max() for _, c in costs if len(c)) + max(open_links, default=0.0))
     best = graph.path(high)
     if best is None:
         return None
