@@ -150,6 +150,26 @@ describe('dragging in the grid', () => {
     expect(view.element.querySelector('[data-tb-answer=refused]')!.textContent).toContain('rows must divide');
   });
 
+  it('keeps the keyboard when it is drawn anew', () => {
+    tile().focus();
+    const before = tile();
+    store.setColour('family');
+    expect(tile()).not.toBe(before);
+    expect(document.activeElement).toBe(tile());
+    plane.focus();
+    store.setColour('load');
+    expect(document.activeElement).toBe(plane);
+  });
+
+  it('sends undo while the last edit is at work: the kernel takes one after the other', () => {
+    const edits = store.frames.get('edits')!;
+    Object.assign(edits.meta, { busy: true });
+    plane.dispatchEvent(new KeyboardEvent('keydown', { key: 'z', ctrlKey: true, bubbles: true }));
+    plane.dispatchEvent(new KeyboardEvent('keydown', { key: 'z', ctrlKey: true, bubbles: true }));
+    expect(host.sent.map(m => m['type'])).toEqual(['undo', 'undo']);
+    Object.assign(edits.meta, { busy: false });
+  });
+
   it('is cancelled by Escape, and starts neither with Shift nor with Ctrl nor without a table', () => {
     answer(Number(take('se')['seq']));
     fire(plane, 'pointermove', ...corner(4, 4));

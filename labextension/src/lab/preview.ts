@@ -31,7 +31,7 @@ export function previewFrames(text: string, name: string): Frame[] {
   const queues = Object.entries(table(root['queues'])).map(([queue, v]) => ({ name: queue, queue: table(v) }));
   const arch = word([table(root['devices'])['arch']].flat()[0]);
   const frames = [
-    summary(name, arch, [[ops.length, 'ops'], [graphs.length, 'graphs'], [queues.length, 'queues']]),
+    summary(name, arch, [[ops.length, 'ops'], [graphs.length, graphs.length === 1 ? 'graph' : 'graphs'], [queues.length, 'queues']]),
     queuesFrame(queues, ops),
     textFrame('programs', section(text, 'programs')),
     linesFrame(text, [...queues.map(q => q.name), ...ops.map(o => o.name)])

@@ -46,6 +46,7 @@ export const style = `
 .tb-bar h3 { font-size: 12.5px; font-weight: 650; white-space: nowrap; }
 .tb-spring { flex: 1 1 0; }
 .tb-tools { display: flex; gap: 8px; margin-left: auto; }
+.tb-grid > .tb-bar > .tb-segmented { margin-left: auto; }
 .tb-graph > .tb-bar .tb-search { flex: 1 1 80px; max-width: 150px; }
 .tb-button { border: 1px solid var(--tb-line) !important; border-radius: 6px; min-width: 26px; height: 26px; padding: 0 8px !important; background: var(--tb-surface) !important; color: var(--tb-text); line-height: 1; }
 .tb-button:hover:enabled { background: var(--tb-hover) !important; border-color: var(--tb-strong) !important; }

@@ -94,7 +94,7 @@ export class GraphView {
     this.legend = h('div', { class: 'tb-legend' });
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
-    this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': 'Graph' },
+    this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': special ? 'Graph of the pass' : 'Graph' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.search, this.found,
         h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
         button('graph-expand', '⊞', 'Open all groups', () => this.openAll()),

@@ -131,9 +131,12 @@ function words(
   group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean, full: boolean,
   most: number
 ): void {
-  let [letter, lines] = [most, linesFor(ops, op, w, hgt, limits, full, most)];
-  for (const less of [(1 + most) / 2, 1]) {
-    if (less < letter && lines.some(([line]) => line.includes('…'))) [letter, lines] = [less, linesFor(ops, op, w, hgt, limits, full, less)];
+  const mid = (1 + most) / 2;
+  const tries: [number, boolean][] = [[most, true], [mid, true], [most, false], [mid, false], [1, false]];
+  let [letter, lines]: [number, [string, string][]] = [1, []];
+  for (const [size, whole] of tries) {
+    [letter, lines] = [size, linesFor(ops, op, w, hgt, limits, full, size, whole)];
+    if (!lines.some(([line]) => line.includes('…'))) break;
   }
   if (letter !== most) group.style.setProperty('--tb-letter', String(letter));
   const step = 13 * letter;
@@ -146,22 +149,18 @@ function words(
     group.append(svg('text', { class: kind, x: x + w / 2, y: top + 10 * letter + k * step, 'text-anchor': 'middle' }, line)));
 }
 
-/** The lines of a tile with their classes, at a size of letters. */
-function linesFor(ops: Ops, op: number, w: number, hgt: number, limits: boolean, full: boolean, letter: number): [string, string][] {
-  const room = Math.floor((w - 6) / (6.9 * letter));
-  const label = fitting(ops.name[op]!, room);
-  const cycles = `${limits ? '▲ ' : ''}${shortTime(ops.get('cycles', op), ops.clock)}`;
-  const lines: [string, string][] = [];
-  if (full) {
-    wrapped(ops.name[op]!, room, Math.max(1, Math.floor((hgt - 22) / (13 * letter)))).forEach(line => lines.push([line, 'tb-name']));
-  } else if (label.length <= room || hgt < 80) {
-    lines.push([elide(label, room), 'tb-name']);
-  } else {
-    const cut = Math.min(room, Math.max(label.lastIndexOf('.', room - 1) + 1, label.lastIndexOf('_', room - 1) + 1) || room);
-    lines.push([label.slice(0, cut), 'tb-name'], [elide(label.slice(cut), room), 'tb-name']);
-  }
+/** The lines of a tile with their classes, at a size of letters; `whole`: the module is said too, fit or not. */
+function linesFor(
+  ops: Ops, op: number, w: number, hgt: number, limits: boolean, full: boolean, letter: number, whole: boolean
+): [string, string][] {
+  const name = ops.name[op]!;
+  const room = Math.floor((w - 6) / (7.1 * letter));
+  const label = full ? name : whole ? shortName(name) : fitting(name, room);
+  const most = full ? Math.max(1, Math.floor((hgt - 22) / (13 * letter))) : hgt < 80 ? 1 : 2;
+  const lines = wrapped(label, room, most).map((line): [string, string] => [line, 'tb-name']);
   if (!full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
-  lines.push([cycles, limits ? 'tb-sub tb-hot' : 'tb-sub']);
+  const cycles = ops.get('cycles', op); // 0 where nobody has worked them out: a file without a kernel
+  if (cycles) lines.push([`${limits ? '▲ ' : ''}${shortTime(cycles, ops.clock)}`, limits ? 'tb-sub tb-hot' : 'tb-sub']);
   return lines;
 }
 

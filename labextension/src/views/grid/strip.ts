@@ -30,7 +30,7 @@ export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch:
       type: 'button', class: 'tb-frame', 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
       onclick: () => choose(epoch)
     }, picture, h('span', { class: 'tb-frame-bar' }, h('i', { style: `width:${(100 * cycles) / most}%` })),
-      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', shortTime(cycles, ops.clock)));
+      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', cycles ? shortTime(cycles, ops.clock) : ''));
   });
 }
 

@@ -86,6 +86,7 @@ export class GridView {
   }
 
   dispose(): void {
+    cancelAnimationFrame(this.scrolling);
     this.stops.forEach(stop => stop());
     [this.bar, this.toast, this.editor, this.suggestions, this.activity].forEach(part => part.dispose());
   }
@@ -102,7 +103,7 @@ export class GridView {
           this.age(false);
           this.tools.hidden = !store.edits;
         }
-        if (key === 'netlist') this.text = new NetlistText(store.frames.get('netlist')!);
+        if (key === 'netlist') this.text = NetlistText.of(store.frames.get('netlist')!);
       }),
       store.on('asked', () => this.age(true)),
       store.on('answer', () => this.age(false)),
@@ -155,8 +156,8 @@ export class GridView {
     this.late = false;
     const frame = this.store.frames.get('ops');
     const netlist = this.store.frames.get('netlist');
-    if (netlist && !this.text) this.text = new NetlistText(netlist);
-    this.ops = frame ? new Ops(frame) : null;
+    if (netlist && !this.text) this.text = NetlistText.of(netlist);
+    this.ops = frame ? Ops.of(frame) : null;
     if (this.ops && this.store.epoch >= this.ops.epochs) this.store.setEpoch(Math.max(0, this.ops.epochs - 1));
     this.render(true);
     this.follow(true);
@@ -192,7 +193,8 @@ export class GridView {
       const current = (frame as HTMLElement).dataset['tbEpoch'] === String(epoch);
       if (current) {
         frame.setAttribute('aria-current', 'true');
-        show(this.strip, frame as HTMLElement);
+        cancelAnimationFrame(this.scrolling); // where it stands is known once the page is laid out, which a frame does anyhow
+        this.scrolling = requestAnimationFrame(() => show(this.strip, frame as HTMLElement));
       } else frame.removeAttribute('aria-current');
     }
     const chips = (ops.frame.meta['chips'] as number[]).length;
@@ -203,7 +205,7 @@ export class GridView {
       h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       h('span', {}, `${ops.ofEpoch('ops', epoch)} ops`),
-      ops.slowest[epoch] ? h('span', {}, longTime(ops.slowest[epoch]!, ops.clock)) : '',
+      ops.slowest[epoch] ? h('span', {}, longTime(ops.slowest[epoch], ops.clock)) : '',
       h('span', { title: 'cores with an op' }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
       ops.slowest[epoch] ? h('span', { title: 'sum of cores × cycles over all cores × epoch cycles' }, `${percent(ops.ofEpoch('busy', epoch))} busy`) : '',
       slowest === undefined ? '' : h('button', {
@@ -213,7 +215,14 @@ export class GridView {
     this.cell = this.room(ops);
     const letter = letterSize(ops, this.cell, this.plane.clientWidth - 12, this.plane.clientHeight - 8);
     const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, letter);
+    const inside = this.plane.contains(document.activeElement) && document.activeElement !== this.plane;
+    const focused = inside ? document.activeElement!.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'] : undefined;
     this.plane.replaceChildren(drawing);
+    if (inside) { // else what is typed next would go to the notebook
+      const tile = [...drawing.querySelectorAll<SVGGElement>('.tb-tile')].find(one => one.dataset['tbOp'] === focused);
+      tile?.classList.add('tb-roving');
+      (tile ?? this.plane).focus({ preventScroll: true });
+    }
     const geometry = new Geometry(ops, this.cell);
     this.keys.moving.stop();
     this.keys.cursor.hide();

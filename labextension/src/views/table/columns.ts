@@ -30,7 +30,7 @@ export const COLUMNS: TableColumn[] = [
   plain('epoch', 'Epoch', 'epoch: ops that are on the grid together', 66),
   {
     id: 'cycles', label: 'Cycles', title: 'cycles per input, one core', width: 84, text: false,
-    value: (o, i) => o.get('cycles', i), show: (o, i) => grouped(o.get('cycles', i))
+    value: (o, i) => o.get('cycles', i), show: (o, i) => (o.get('cycles', i) ? grouped(o.get('cycles', i)) : '')
   },
   {
     id: 'load', label: 'Load', title: 'cycles over those of the slowest op of the epoch', width: 126, text: false,
