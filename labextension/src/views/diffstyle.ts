@@ -21,13 +21,13 @@ export const diffStyle = `
 .tb-diff-summary b { color: var(--tb-text); }
 .tb-diff-summary .tb-note { color: var(--tb-warn); flex-basis: 100%; }
 .tb-diff-body { flex: 1 1 0; min-height: 0; display: flex; flex-direction: column; position: relative; }
-.tb-diff-grids { display: flex; gap: 10px; padding: 2px 10px 8px; min-height: 0; flex: 1 1 45%; }
+.tb-diff-grids { display: flex; gap: 10px; padding: 2px 10px 8px; min-height: 0; min-width: 0; flex: 1 1 45%; }
 .tb-diff-grids:empty { display: none; }
 .tb-diff-grids figure { margin: 0; flex: 1 1 0; min-width: 0; display: flex; flex-direction: column; }
 .tb-diff-grids figcaption { color: var(--tb-muted); font-variant-numeric: tabular-nums; padding: 2px 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .tb-diff-grids svg { flex: 1 1 0; min-height: 0; width: 100%; }
 .tb-diff-none { flex: 1; display: grid; place-items: center; color: var(--tb-muted); border: 1px dashed var(--tb-line); border-radius: 8px; }
-.tb-diff-list { flex: 1 1 40%; }
+.tb-diff-list { flex: 1 1 40%; min-width: 0; }
 @container (min-width: 900px) {
   .tb-diff-body { flex-direction: row; }
   .tb-diff-grids { flex: 1 1 52%; }

@@ -33,8 +33,8 @@ export const ROOMS: Record<Room, Made> = {
   passes: { make: PassStepper, style: passStyle },
   cluster: { make: ClusterView, style: clusterStyle },
   plots: { make: PlotsView, style: plotsStyle },
-  netlistfile: { make: NetlistFile, style: '' },
-  imagefile: { make: ImageFile, style: '' }
+  netlistfile: { make: NetlistFile, style: memoryStyle },
+  imagefile: { make: ImageFile, style: memoryStyle }
 };
 
 export { ExportDialog, WhyPanel };

@@ -89,5 +89,5 @@ export function core(data: MemoryData, name: string): HTMLElement {
       h('tbody', {}, line('reserved', 'reserved', 'firmware, overlay, routing tables', data.reserved, 0),
         ...parts.map(p => line(p.kind, what(p), p.source, p.bytes, p.start)),
         line('free', 'free', '', free, data.size - free))),
-    h('p', { class: 'tb-fix' }, 'Sizes are those of the compile; the backend gives the final addresses.'));
+    h('p', { class: 'tb-fix' }, `Sizes are ${String(data.frame.meta['sizes'] ?? 'those of the compile')}; the backend gives the final addresses.`));
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from tbuda_lab.core.device import DeviceSpec
@@ -18,4 +19,5 @@ def file_memory_frame(n: Netlist, device: DeviceSpec, cycles: Sequence[float] = 
     of a graph without an estimate (0) the load of channels is not known.
     """
     memory = FileMemory(n, device)
-    return frame_of_maps(memory.all_l1(), memory.dram(cycles), device, memory.chips, 0, FILE_KINDS)
+    frame = frame_of_maps(memory.all_l1(), memory.dram(cycles), device, memory.chips, 0, FILE_KINDS)
+    return dataclasses.replace(frame, meta={**frame.meta, "sizes": "the least that the netlist's fields allow"})
