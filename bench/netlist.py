@@ -1,4 +1,4 @@
-"""The bars of netlists: python bench/netlist.py [--rounds N] [--inputs N] [--megabytes N]
+"""The bars of netlists: python bench/netlist.py [--rounds N] [--inputs N] [--megabytes N] [--format FORMAT]
 
 Rounding of float32 on one core; BERT-base's netlist in golden mode against torch eager float32 on one thread, per
 input; device mode over golden mode; load, check and view of a netlist of 1,466 ops on 32 chips. CPU seconds; the runs
@@ -32,17 +32,20 @@ def rounding(megabytes: int) -> list[Row]:
              True) for df, bar in bars.items()]
 
 
-def executor(rounds: int, inputs: int) -> list[Row]:
-    """BERT-base: CPU seconds of golden over torch, and of device over golden; `inputs` microbatches a turn."""
+def executor(rounds: int, inputs: int, form: str) -> list[Row]:
+    """BERT-base in a data format: CPU seconds of golden over torch, and of device over golden; `inputs` microbatches a
+    turn."""
     import torch
     from executor import cpu_seconds
 
+    from tbuda_lab.core.formats import parse_format
+    from tbuda_lab.core.options import CompileOptions
     from tbuda_lab.core.runner import Runner
     from tbuda_lab.core.session import Session
     from tests.models import make
 
     module, sample = make("bert")
-    result = Session(module, sample).compile()
+    result = Session(module, sample, options=CompileOptions(default_df_override=parse_format(form))).compile()
     golden_mode, device_mode = Runner(result, "golden"), Runner(result, "device")
     feeds = [sample] * inputs
     turns: list[tuple[float, float, float]] = []
@@ -59,8 +62,8 @@ def executor(rounds: int, inputs: int) -> list[Row]:
     ops = sum(len(g.ops) for g in result.netlist.graphs.values())
     golden = statistics.median(g / t for t, g, _ in turns)
     device = statistics.median(d / g for _, g, d in turns)
-    return [(f"BERT-base, {ops} ops, golden over torch eager", golden, "x", 2.5, False),
-            ("BERT-base, device over golden", device, "x", 2.0, False)]
+    return [(f"BERT-base, {form}, {ops} ops, golden over torch eager", golden, "x", 2.5, False),
+            (f"BERT-base, {form}, device over golden", device, "x", 2.0, False)]
 
 
 def large(ops: int = 1466, chips: int = 32) -> list[Row]:
@@ -86,12 +89,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--inputs", type=int, default=1, help="inputs per turn")
     parser.add_argument("--megabytes", type=int, default=32)
+    parser.add_argument("--format", default="Float16_b", help="of BERT-base's tensors")
     arguments = parser.parse_args()
     one_thread()
     print(f"## Netlists\n\n{describe()}\n\n| what | measured | bar | |\n|---|---:|---:|---|")
     missed = 0
     for what, value, unit, bar, more in (*rounding(arguments.megabytes), *large(),
-                                         *executor(arguments.rounds, arguments.inputs)):
+                                         *executor(arguments.rounds, arguments.inputs, arguments.format)):
         good = value >= bar if more else value <= bar
         missed += not good
         sign = "at least" if more else "at most"
