@@ -28,10 +28,11 @@ class CompileOptions:
     enable_conv_prestride: bool = True
     enable_auto_fusing: bool = True                 # chains of element-wise ops as one op
     op_names_dont_fuse: tuple[str, ...] = ()
-    enable_conv_splitting: bool = True              # slow pickers and depthwise ops share their kernel positions
+    enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
     enable_auto_transposing_placement: bool = False
+    place_on_one_row: bool = False                  # every op on cores of one row
     enable_single_buffer_fallback: bool = False
     default_dram_parameters: bool | None = None     # None: parameters stay in DRAM when the microbatch is 1
     input_queues_on_host: bool = True

@@ -56,6 +56,7 @@ class CompilerConfig:
     match_subgraph_patterns: int | None = None
     balancer_policy: str = "default"
     scheduler_policy: str = "ModuleInputsBFS"
+    place_on_one_row: bool = False
     enable_t_streaming: bool = True
     manual_t_streaming: bool = False
     enable_consteval: bool = True

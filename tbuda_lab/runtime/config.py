@@ -25,7 +25,6 @@ NO_EFFECT: dict[str, str] = {
     "use_interactive_placer": "the placer works one way",
     "enable_device_tilize": "inputs are tilized on the host",
     "enable_forked_dram_inputs": "every reader has its own DRAM stream",
-    "place_on_one_row": "the balancer chooses grids",
     "enable_recompute": "training is not supported",
     "enable_training": "training is not supported",
     "op_intermediates_to_save": "intermediates are kept by the executor's `keep`",

@@ -74,6 +74,15 @@ def test_readers_of_a_nop_by_predicate() -> None:
         compiled()
 
 
+@pytest.mark.parametrize("policy", ["default", "Ribbon", "NLP"])
+def test_place_on_one_row(policy: str) -> None:
+    pybuda.set_configuration_options(place_on_one_row=True, balancer_policy=policy)
+    placed = compiled().result.placement.ops.values()
+    assert placed and all(op.size[0] == 1 for op in placed)
+    pybuda.set_configuration_options(place_on_one_row=False)
+    assert any(op.size[0] > 1 for op in compiled().result.placement.ops.values()) or policy == "NLP"
+
+
 def test_op_placement() -> None:
     pybuda.config.override_op_placement("mm0", start=(3, 3))
     start = ops_of(compiled())["mm0"].placed_cores.start

@@ -122,6 +122,8 @@ def enumerate_candidates(
     par_r, par_c = parallel_tiles(profile)
     grid_r = np.array([d for d in divisors(par_r) if d <= device.rows], dtype=np.int64)
     grid_c = np.array([d for d in divisors(par_c) if d <= device.cols], dtype=np.int64)
+    if options.place_on_one_row:
+        grid_r = grid_r[:1]  # one row, the least there is
     if choice.grid is not None:
         grid_r = grid_r[grid_r == choice.grid[0]]
         grid_c = grid_c[grid_c == choice.grid[1]]

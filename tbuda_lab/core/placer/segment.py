@@ -363,7 +363,7 @@ def items(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> l
         row = problem.tables[op].rows[rows[op]]
         pin = problem.pins.get(problem.order[op])
         height, width = int(row["grid_r"]), int(row["grid_c"])
-        turn = True
+        turn = not problem.options.place_on_one_row
         if pin is not None and pin.transpose is not None:
             turn = False
             if pin.transpose:

@@ -119,7 +119,8 @@ class OpenEpoch:
 
     def _place(self, op: int) -> bool:
         pin = self.problem.pins.get(self.problem.order[op])
-        turned = self.turn(op, self.rows[op]) if pin is None or pin.transpose is None else pin.transpose
+        free = not self.problem.options.place_on_one_row and self.turn(op, self.rows[op])
+        turned = free if pin is None or pin.transpose is None else pin.transpose
         spot = self._spot(op, turned)
         if spot is None and turned and (pin is None or pin.transpose is None):
             spot = self._spot(op, False)
