@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tbuda_lab.cli.app import main
@@ -122,3 +123,18 @@ def test_params() -> None:
     for wrong in ("p", "p=", "=3", "p=x", "p=1.5"):
         with pytest.raises(InputError, match="NAME=VALUE"):
             _params([wrong])
+
+
+def test_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "n.yaml"
+    netlist.dump(b.unary(), path)
+    np.savez(tmp_path / "in.npz", x=np.zeros((1, 1, 64, 64), np.float32))
+    run = ["netlist", "run", str(path), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]
+    assert main([*run, "--max-steps", "1"]) == 1
+    assert "program 'run', instruction 1: this is the end of the 1 steps" in capsys.readouterr().err
+    assert not (tmp_path / "out.npz").exists()
+    assert main([*run, "--max-steps", "20"]) == 0 and (tmp_path / "out.npz").exists()
+    for wrong in ("0", "-1", "x", "1.5"):
+        with pytest.raises(SystemExit) as stopped:
+            main([*run, "--max-steps", wrong])
+        assert stopped.value.code == 2 and "1 or more" in capsys.readouterr().err
