@@ -9,7 +9,8 @@ from tbuda_lab.core.netlist.schema import EndLoop, Execute, Loop, Param
 from tbuda_lab.sim import Executor, files
 from tbuda_lab.sim.files import run_file
 from tests.sim.build import Net
-from tests.sim.test_programs import ONE, cache, gradient, ones, setting
+from tests.sim.test_programs import ONE, ones, setting
+from tests.sim.test_rams import cache, gradient
 
 
 def write(path, net):
