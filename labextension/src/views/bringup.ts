@@ -16,7 +16,7 @@ import { TableView } from './table/view.js';
 export interface View {
   readonly element: HTMLElement;
   /** Somebody begins to look. */
-  seen?(): void;
+  lookedAt?(): void;
   dispose(): void;
 }
 
@@ -62,7 +62,7 @@ export class Tabs implements View {
       view.element.hidden = key !== id;
       this.buttons.get(key)!.setAttribute('aria-selected', String(key === id));
     }
-    this.panels.get(id)?.seen?.();
+    this.panels.get(id)?.lookedAt?.();
   }
 
   /** Shows or hides a tab; a hidden one that was seen gives way to the first. */

@@ -24,7 +24,7 @@ export class LateView implements View {
   private view: View | null = null;
   private readonly place: HTMLElement;
   private readonly text = h('p', {}, 'Loading …');
-  private readonly again = h('button', { type: 'button', class: 'tb-button', hidden: true, 'data-tb-action': 'load-view', onclick: () => this.seen() }, 'Try again');
+  private readonly again = h('button', { type: 'button', class: 'tb-button', hidden: true, 'data-tb-action': 'load-view', onclick: () => this.lookedAt() }, 'Try again');
   private asked = false;
   private gone = false;
 
@@ -38,15 +38,15 @@ export class LateView implements View {
   }
 
   /** Somebody looks: now the code is wanted. */
-  seen(): void {
+  lookedAt(): void {
     if (came) this.arrived(came);
-    this.view?.seen?.();
+    this.view?.lookedAt?.();
     if (this.view || this.asked) return;
     this.asked = true;
     this.say('waiting', 'Loading …');
     more(this.store, text => this.say('waiting', text)).then(found => {
       this.arrived(found);
-      this.view?.seen?.();
+      this.view?.lookedAt?.();
     }, (error: unknown) => {
       this.asked = false;
       this.say('failed', `This view could not be loaded. ${error instanceof Error ? error.message : String(error)}`);
@@ -84,7 +84,7 @@ export function late(room: Room): new (store: Store) => View {
   return class extends LateView {
     constructor(store: Store) {
       super(store, room);
-      this.seen();
+      this.lookedAt();
     }
   };
 }

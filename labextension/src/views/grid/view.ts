@@ -49,6 +49,7 @@ export class GridView {
   private full = false;
   private text: NetlistText | null = null;
   private cell = 0;
+  private scrolling = 0;
   private readonly pipes: () => Shown;
   private readonly displacement: () => Displacement;
   private readonly threshold: () => number;
