@@ -61,6 +61,24 @@ def test_a_session_comes_back_after_a_restart(bert, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_same_call_again_goes_on_where_the_journal_is(mlp, tmp_path):
+    path = tmp_path / "edits.buda.json"
+    op, other = matmuls(mlp)[:2]
+    first = Session(mlp.model, mlp.sample_inputs, "n150", journal=path)
+    first.apply(ResizeOp(op, (1, 1)), source="drag")
+    first.checkpoint("A")
+    again = Session(mlp.model, mlp.sample_inputs, "n150", journal=path)
+    assert again.overrides == first.overrides and again.checkpoints == ("A",)
+    again.apply(EpochBreak(other))
+    assert [o.kind for o in Session.open(path, mlp.model, mlp.sample_inputs).overrides] == ["op_size", "epoch_break"]
+    again.undo()
+    assert again.undo() and again.overrides == ()
+    path.write_text("not a journal")
+    with pytest.raises(InputError):
+        Session(mlp.model, mlp.sample_inputs, "n150", journal=path)
+    assert path.read_text() == "not a journal"
+
+
 def test_one_command_a_line_with_sorted_keys(mlp, tmp_path):
     path = mlp.save(tmp_path / "a.buda.json")
     lines = [path.read_text().splitlines()]

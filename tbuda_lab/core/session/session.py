@@ -20,7 +20,8 @@ class Session(Running):
 
     model: a torch module (or a PyBuda module); sample_inputs: a tensor or a tuple of them, dim 0 the microbatch.
     keep_epochs: edits are placed into the epochs there are (`optimise` chooses all anew); False places the whole model
-    anew after every edit. journal: a `*.buda.json` file to which every edit is written.
+    anew after every edit. journal: a `*.buda.json` file to which every edit is written; the edits
+    that it holds are taken over, so that a notebook run again after a restart goes on where it was.
 
     `result` is the last good compile. After an edit it stays until the next one is done; `stale` is True meanwhile.
 

@@ -23,7 +23,7 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import living
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import History
-from tbuda_lab.core.session.journal import Header, Journal
+from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.live import LiveRun
 from tbuda_lab.core.session.opchecks import OpCheck, OpWatch
 from tbuda_lab.core.session.quiet import quiet
@@ -90,6 +90,8 @@ class Working:
         self._worker: threading.Thread | None = None
         self._names: tuple[str, ...] = ()
         self._journal = None if journal is None else Journal(Path(journal), self._header())
+        if journal is not None and Path(journal).exists():  # a cell that is run again goes on where it was
+            replay(self._history, read_journal(Path(journal)).actions)
         living.note(self)
 
     def _header(self) -> Header:
