@@ -22,7 +22,8 @@ def metrics_html(frames: Mapping[str, Frame]) -> str:
         moved = ops.meta.get("total_limiter_cycles", total)  # with the way of the data: what the rate follows from
         count, epochs = ops.columns["op_name"].size, ops.columns["epoch_cycles"].size
         words += [
-            f"{count} {'op' if count == 1 else 'ops'}", f"{epochs} {'epoch' if epochs == 1 else 'epochs'}",
+            f"{count} {'op' if count == 1 else 'ops'}",
+            f"{epochs} {'epoch' if epochs == 1 else 'epochs'}",
             f"{short(total)} kernel cycles per input, {short(moved)} with data",
         ]
         if moved:
@@ -97,13 +98,15 @@ def overrides_html(frames: Mapping[str, Frame]) -> str:
         return "<p>no overrides</p>"
     fields = ("target", "field", "requested", "obtained", "state", "because", "python")
     head = "".join(f"<th>{name}</th>" for name in fields)
-    rows = ("".join(f"<td>{escape(str(r[name]))}</td>" for name in fields) for r in records)
+    rows = ("".join(f"<td>{escape(str(r[name])).replace(chr(10), '<br>')}</td>" for name in fields) for r in records)
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def bringup_html(frames: Mapping[str, Frame]) -> str:
     """The workbench at a glance: numbers, the busiest epoch, the slowest ops; the graph where there is room."""
     parts = [metrics_html(frames)]
+    if "ops" not in frames and not any(key.startswith("graph:") for key in frames):
+        return f"{parts[0]}<p>Still at work when this was stored; <code>view.static()</code> shows what there is.</p>"
     if "ops" in frames:
         epoch = int(frames["ops"].columns["epoch_cycles"].argmax()) if frames["ops"].columns["epoch_cycles"].size else 0
         parts.append(f"<p>Epoch {epoch}, the longest:</p>{grid_html(frames, epoch)}")
