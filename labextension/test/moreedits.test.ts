@@ -13,6 +13,7 @@ import { OverridesPanel } from '../src/views/overrides.js';
 import { PREFERENCES_ATTRIBUTE } from '../src/views/preferences.js';
 import { StageBar } from '../src/views/stagebar.js';
 import type { Overridden } from '../src/views/store.js';
+import { TableView } from '../src/views/table/view.js';
 import { frame } from './fixture.js';
 import { editsFrame, legalFrame, live, ops } from './live.js';
 
@@ -290,5 +291,34 @@ describe('pipes', () => {
     host.set('edit', false);
     expect(store.edits).toBeNull();
     grid.dispose();
+  });
+});
+
+describe('what Python tells tables and lists', () => {
+  it('is which columns, in which order, and which rows', () => {
+    const { store, host } = live();
+    host.set('filter', 'matmul');
+    host.set('sort', '-cycles');
+    const table = new TableView(store);
+    const shown = () => [...table.element.querySelectorAll<HTMLElement>('.tb-rows [data-tb-op]')].map(e => e.dataset['tbOp']!);
+    const heads = () => [...table.element.querySelectorAll('[data-tb-action^=sort-]')].map(e => e.getAttribute('data-tb-action'));
+    expect(table.element.querySelector('[aria-sort=descending]')?.getAttribute('data-tb-action')).toBe('sort-cycles');
+    expect(shown().every(name => `${name} ${ops.type[ops.indexOf.get(name)!]!}`.includes('matmul'))).toBe(true);
+    const all = heads().length;
+    host.set('columns', ['cycles', 'name', 'nonsense']);
+    expect(heads()).toEqual(['sort-cycles', 'sort-name']);
+    host.set('columns', []);
+    expect(heads()).toHaveLength(all);
+    table.dispose();
+  });
+
+  it('is the code of the overrides', () => {
+    const { store, host } = live({ overrides: [override({})] });
+    host.set('show_code', 'json');
+    const panel = new OverridesPanel(store);
+    expect([host.sent.at(-1), panel.element.querySelector('[data-tb-code=json]') !== null]).toEqual([{ type: 'code' }, true]);
+    host.set('show_code', '');
+    expect(panel.element.querySelector('[data-tb-override]')).not.toBeNull();
+    panel.dispose();
   });
 });

@@ -82,6 +82,7 @@ def suggestion_data(session: Session, content: Mapping[str, Any]) -> dict[str, A
                 "kind": hint.kind,
                 "epoch": hint.epoch,
                 "ops": ops,
+                "python": "\n".join(c.python() for c in hint.commands),
                 "edits": [message_of(c) for c in hint.commands],
                 "spots": spots,
                 "gain": float(hint.gain),

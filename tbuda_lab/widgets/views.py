@@ -257,10 +257,18 @@ class EpochGrid(GridLooks, View):
 
 
 class OpTable(View):
-    """One row per op."""
+    """One row per op.
+
+    columns: ids of the columns shown, in that order (none: all of them); sort: the id of one, "-cycles" for the largest
+    first; filter: a part of the name or type.
+    """
 
     kind = "table"
     frames_shown = ("ops", "checks")
+
+    columns = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    sort = traitlets.Unicode("").tag(sync=True)
+    filter = traitlets.Unicode("").tag(sync=True)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """All columns of the placement, one dict per op in schedule order. Raises `KeyError` before there is one."""
@@ -303,10 +311,15 @@ class NetlistView(View):
 
 
 class OverridesPanel(View):
-    """Every override: what it asks, what it got and why, the Python line, a way to take it back."""
+    """Every override: what it asks, what it got and why, the Python line, a way to take it back.
+
+    show_code: "" for the list, "python" or "json" for all of them as code.
+    """
 
     kind = "overrides"
     frames_shown = ("edits",)
+
+    show_code = traitlets.Enum(("", "python", "json"), "").tag(sync=True)
 
     def to_python(self) -> str:
         """All overrides as calls of PyBuda's `config` module."""

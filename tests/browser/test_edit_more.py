@@ -86,7 +86,9 @@ def test_the_left_edge_of_a_pinned_op_is_dragged_and_its_place_goes_along(page: 
     now = spot(page, OP)
     assert now["start"] == [4, 3]
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='{now['epoch']}']").click()
-    page.wait_for_selector(f"{GRID} .tb-tile[data-tb-op='{OP}'][aria-label*='row 4']")
+    rows = now["size"][0]
+    place = f"rows 4-{3 + rows}," if rows > 1 else "row 4,"
+    page.wait_for_selector(f"{GRID} .tb-tile[data-tb-op='{OP}'][aria-label*='{place}']")
     legal = json.loads(in_kernel(page, f"print([list(s) for s in session.legal('{OP}').legal])"))
     wanted = next(s for s in legal if s[0] == now["size"][0] and s[1] == now["size"][1] + 1)
     body = tile(page, OP).locator(".tb-body").bounding_box()

@@ -148,6 +148,16 @@ def test_the_grid_is_told_by_traits_and_edits_by_calls(session: Session) -> None
     assert session.compile() is before
 
 
+def test_tables_and_overrides_are_told_by_traits(session: Session) -> None:
+    table, panel = views.OpTable(session), views.OverridesPanel(session)
+    table.columns, table.sort, table.filter, panel.show_code = ["name", "cycles"], "-cycles", "mat", "python"
+    state = table.get_state()
+    assert (state["columns"], state["sort"], state["filter"]) == (["name", "cycles"], "-cycles", "mat")
+    assert panel.get_state()["show_code"] == "python"
+    with pytest.raises(traitlets.TraitError):
+        panel.show_code = "yaml"
+
+
 def test_focus_selects(session: Session) -> None:
     graph, grid = views.GraphView(session), views.EpochGrid(session)
     op = next(iter(session.compile().placement.ops))

@@ -53,7 +53,7 @@ export const overlayStyle = `
 .tb-suggestions .tb-note:empty { display: none; }
 .tb-hints { max-height: 84px; overflow: auto; position: relative; scrollbar-width: thin; }
 .tb-root .tb-hints:focus-visible { outline-offset: -2px; }
-.tb-hint-row { display: grid; grid-template-columns: 20px auto minmax(0, 1fr) auto auto auto; gap: 10px; padding: 3px 12px; cursor: default; font-variant-numeric: tabular-nums; align-items: baseline; }
+.tb-hint-row { display: grid; grid-template-columns: 20px auto minmax(0, 1fr) auto auto auto auto; gap: 10px; padding: 3px 12px; cursor: default; font-variant-numeric: tabular-nums; align-items: baseline; }
 .tb-hint-row > span:first-of-type { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .tb-hint-row > .tb-link { cursor: pointer; }
 .tb-hint-row > span:not(.tb-link) { color: var(--tb-text); }

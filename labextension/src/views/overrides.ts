@@ -38,7 +38,12 @@ export class OverridesPanel {
         this.code = { python: String(message['python']), json: String(message['json']) };
         this.render();
       }));
-    this.render();
+    const show = (code: string): void => {
+      this.shown = code === 'python' || code === 'json' ? code : 'list';
+      if (this.shown !== 'list') this.ask('code');
+      this.render();
+    };
+    show(store.trait('show_code', '', show)());
   }
 
   dispose(): void {

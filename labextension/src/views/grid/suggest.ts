@@ -1,4 +1,5 @@
 /** The best single edits: a list, and ghosts on the grid where they would put the ops. Enter accepts the one in focus. */
+import { copy } from '../dialog.js';
 import { h, percent, short, svg } from '../dom.js';
 import type { Store } from '../store.js';
 import type { Geometry } from './geometry.js';
@@ -6,6 +7,7 @@ import type { Geometry } from './geometry.js';
 interface Hint {
   label: string;
   kind?: string;
+  python?: string;
   epoch: number;
   ops: string[];
   edits: Record<string, unknown>[];
@@ -103,6 +105,12 @@ export class Suggestions {
         onclick: () => this.go(i), ondblclick: () => this.accept(i), onpointerenter: () => this.go(i, false)
       }, h('b', {}, String(i + 1)), h('i', { class: 'tb-hint-kind' }, hint.kind ?? ''), h('span', { title: hint.ops.join(', ') }, hint.label), h('span', {}, `epoch ${hint.epoch}`),
         h('span', { class: 'tb-gain' }, `${short(before)} → ${short(after)}${share}`),
+        h('span', {
+          class: 'tb-link', 'data-tb-action': 'copy-suggestion', 'aria-hidden': 'true', title: hint.python ?? '', onclick: (event: Event) => {
+            event.stopPropagation();
+            copy(hint.python ?? '', (ok, text) => this.store.say(ok, text));
+          }
+        }, hint.python ? 'Copy' : ''),
         // Not a button: inside an option there is nothing to go to by keys, Enter accepts.
         h('span', {
           class: 'tb-link', 'data-tb-action': 'accept-suggestion', 'aria-hidden': 'true', onclick: (event: Event) => {

@@ -22,6 +22,7 @@ export class TableView {
   private shown: number[] = [];
   /** What was in sight when it changed last. */
   private sight: { top: number; height: number } | null = null;
+  private readonly columns: () => string[];
   private sort: { id: string; down: boolean } = { id: '', down: false };
 
   constructor(private readonly store: Store) {
@@ -37,6 +38,16 @@ export class TableView {
     this.element = h('section', { class: 'tb-view tb-ops', 'data-tb-view': 'table', 'aria-label': 'Ops' },
       h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'), this.count),
       this.scroller);
+    this.columns = store.trait<string[]>('columns', [], () => this.arrange());
+    const told = <T>(name: string, plain: T, f: (value: T) => void): void => f(store.trait<T>(name, plain, f)());
+    told('filter', '', text => {
+      this.filter.value = text;
+      this.arrange();
+    });
+    told('sort', '', text => {
+      this.sort = { id: text.replace(/^-/, ''), down: text.startsWith('-') };
+      this.arrange();
+    });
     this.listen();
     this.load();
   }
@@ -121,9 +132,15 @@ export class TableView {
     this.arrange();
   }
 
+  /** The columns that are wanted, in that order; all of them where none are named. */
+  private get chosen(): typeof COLUMNS {
+    const wanted = this.columns().flatMap(id => COLUMNS.filter(c => c.id === id));
+    return wanted.length ? wanted : COLUMNS;
+  }
+
   private arrange(): void {
     const { ops, store } = this;
-    this.head.replaceChildren(...COLUMNS.map(column => {
+    this.head.replaceChildren(...this.chosen.map(column => {
       const active = this.sort.id === column.id;
       return h('button', {
         type: 'button', role: 'columnheader', title: column.title, class: column.text ? 'tb-cell' : 'tb-cell tb-right',
@@ -191,7 +208,7 @@ export class TableView {
       rows.push(h('div', {
         class: `tb-row${state}`, role: 'row', 'data-tb-op': name, 'aria-selected': String(chosen.has(op)), 'aria-rowindex': k + 2,
         style: `top:${k * ROW}px`
-      }, ...COLUMNS.map(column => this.cell(column.id, column, op, dark))));
+      }, ...this.chosen.map(column => this.cell(column.id, column, op, dark))));
     }
     this.body.style.height = `${this.shown.length * ROW}px`;
     this.scroller.setAttribute('aria-rowcount', String(this.shown.length + 1));
