@@ -16,7 +16,7 @@ from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.executor import Executor
 from tbuda_lab.sim.io import QueueIo, ViewIo
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 10_000_000
 """Instructions and inputs that a program of a file may run: minutes even where a step is a single tile."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can hold
