@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--param", action="append", default=[], metavar="NAME=VALUE",
                          help="a parameter of the programs; those not given are 1")
     command.add_argument("--max-steps", type=_steps, metavar="N", default=None,
-                         help="how many instructions and inputs a program may run (default 10000000); a loop that takes "
+                         help="instructions and inputs that a program may run (default 10000000); a loop that takes "
                          "more is refused before it begins")
     command.set_defaults(handler=_run)
 
