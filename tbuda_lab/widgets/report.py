@@ -60,7 +60,8 @@ def report_html(
     frames = session_frames(session.result, session.device, session.problems, session.name, comparisons)
     frames += _timeline(session) if "trace" in wanted else []
     frames += look_frames(session, "passes" in wanted)
-    frames = redacted([_with_pages(f, wanted) for f in frames if _page_of(f.key) in ("", *wanted)], redact)
+    frames = redacted([f for f in frames if _page_of(f.key) in ("", *wanted)], redact)
+    frames = [_with_pages(f, wanted) for f in frames]
     name = session.name if redact in ("nothing", "shapes") else "A model"
     return page_html(f"{name} on {session.device.name}", frames, _status(session), script)
 

@@ -89,6 +89,8 @@ def test_pages_that_are_not_wanted_are_not_in_the_file(session: Session) -> None
     assert {"passes", "passgraph", "graph:lowered", "ops"} <= set(part)
     assert not {"memory", "diff", "trace", "netlist"} & set(part)
     assert part["summary"].meta["pages"] == ["epochs", "passes"] and "pages" not in whole["summary"].meta
+    bare = frames_of(report.report_html(session, pages="summary", redact="both"))
+    assert bare["summary"].meta["pages"] == ["summary"]
     changed = [s.index for s in session.passes().steps if s.changes]
     assert whole["passgraph"].meta["index"] == changed[0]
     assert {f"passgraph:{k}:{side}" for k in changed[:2] for side in ("before", "after")} <= set(whole)
