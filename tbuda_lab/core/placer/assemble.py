@@ -32,15 +32,18 @@ class Part:
 
 
 class Parts:
-    """Parts of epochs by what they are made of, for one graph, device and set of options."""
+    """Parts of epochs by what they are made of, for one device and set of options, and copies of one graph that edits
+    put nops and queues into."""
 
     def __init__(self, limit: int = 4096) -> None:
         self._known: dict[tuple[object, ...], Part] = {}
         self._limit = limit
 
     def of(self, problem: Problem, segment: Segment) -> Part:
-        tables = tuple(problem.tables[op].signature for op in range(segment.first, segment.last))
-        key = (segment.first, segment.rows, tables, problem.order[segment.first : segment.last])
+        first, last = segment.first, segment.last
+        names = problem.order[first:last]
+        about = [(problem.tables[op].signature, problem.places(op, first, last)) for op in range(first, last)]
+        key = (names, segment.rows, tuple(about), tuple(map(problem.pins.get, names)))
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= self._limit:

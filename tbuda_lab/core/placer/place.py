@@ -17,7 +17,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions, Override, broken
 from tbuda_lab.core.placer.asked import bad_pin, chip_breaks, queue_names
-from tbuda_lab.core.placer.assemble import assemble, rectangles
+from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.join import join
 from tbuda_lab.core.placer.mend import mend
 from tbuda_lab.core.placer.policies import policy
@@ -61,12 +61,14 @@ def place(
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """A placement of `graph`: the graph that was asked for, or one with `edits` (nops and queues) where they paid.
-    `problem`: what was asked on the way, with everything that edits of the placement can use again."""
+    `problem`: what was asked on the way, `parts`: what its epochs contribute, with everything that edits of the
+    placement can use again."""
 
     graph: Graph
     placement: Placement
     edits: tuple[Override, ...]
     problem: Problem
+    parts: Parts = dataclasses.field(default_factory=Parts)
 
 
 def place_and_mend(
@@ -123,9 +125,10 @@ def place_and_mend(
         edits, said = (*edits, *mended.edits), [*said, *mended.notes]
     if edits:
         found = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
-    placement = assemble(problem, segments, name, overrides, [*found, *said], check=check)
+    parts = Parts()
+    placement = assemble(problem, segments, name, overrides, [*found, *said], parts=parts, check=check)
     check(1.0, "placed")
-    return Outcome(problem.graph, placement, edits, problem)
+    return Outcome(problem.graph, placement, edits, problem, parts)
 
 
 class _Check:

@@ -140,6 +140,18 @@ class Problem:
         made._kinds = []
         return made
 
+    def regraphed(self, graph: Graph, models: Mapping[str, OpModels], order: Sequence[str]) -> Problem:
+        """An edited copy of the graph in this order, with the same pins and breaks. What is kept by signature is shared
+        as with `twin`."""
+        made = Problem(
+            graph, models, self.device, self.options, order, self.pins, self.breaks, self.chip_breaks
+        )
+        self.legal.update(made.legal)
+        own = {"graph", "models", "order", "pins", "breaks", "chip_breaks", "orders", "read_orders", "number", "facts"}
+        own |= {"tables", "profiles", "refusals", "_kinds"}
+        made.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
+        return made
+
     def with_table(self, op: int, table: OpModels) -> Problem:
         """The same with other candidates for one op."""
         if table.signature == self.tables[op].signature:

@@ -8,12 +8,13 @@ of the order in which edits were made, so that undo, replay and a second session
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer import (
     Before,
@@ -29,6 +30,7 @@ from tbuda_lab.core.placer import (
 )
 from tbuda_lab.core.placer.schedule import constrained
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.session.regraph import regraphed
 from tbuda_lab.core.session.resequence import Carried, carried
 from tbuda_lab.core.session.rework import Rework
 from tbuda_lab.core.session.sharing import share_placement
@@ -150,7 +152,7 @@ class Placing:
         self._whole: Placed | None = None
         self._reworked: dict[Hashable, list[Segment]] = {}
         self._carried: tuple[tuple[str, ...], Carried] | None = None
-        self._parts = Parts()
+        self._parts = outcome.parts
 
     def whole(self) -> Placed:
         """The placement itself."""
@@ -197,41 +199,45 @@ class Placing:
         }
         added = {problem.number[n] for n in problem.breaks - base.breaks}
         removed = {problem.number[n] for n in base.breaks - problem.breaks}
-        outside: dict[int, int] = {}
-        segments: list[Segment] = []
-        chips: list[int] = []
-        moved: set[int] = set()
-        index = 0
-        while index < len(segments_now):
-            if cancel is not None and cancel.is_set():
-                raise Cancelled("placing was cancelled")
-            old = [segments_now[index]]
-            while index + len(old) < len(segments_now) and segments_now[index + len(old)].first in removed:
-                old.append(segments_now[index + len(old)])
-            first, last = old[0].first, old[-1].last
-            span = range(first, last)
-            touched = len(old) > 1 or index in remade
-            touched = touched or any(op in changed or (op in added and op != first) for op in span)
-            if not touched and self._still_legal(problem, old[0], outside, moved):
-                parts = old
-            else:
-                try:
-                    parts = self._rework(problem, old, changed, retabled, outside)
-                except PlacementError:
-                    return None
-            segments += parts
-            chips += [chips_now[index]] * len(parts)
-            before = dict(zip(span, (r for s in old for r in s.rows), strict=True))
-            for part in parts:
-                rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
-                moved |= {op for op, row in rows.items() if op in changed or row != before[op]}
-                outside.update(rows)
-            index += len(old)
+        cut = remade | {
+            i for i, s in enumerate(segments_now) if any(op in added for op in range(s.first + 1, s.last))
+        }
+        again = _Again(problem, changed, retabled, cut, removed, self._reworked)
+        found = again.run(segments_now, chips_now, cancel)
+        if found is None:
+            return None
         limits = self._limits(overrides) if base is whole.problem else None
         return Placed(
-            problem, segments, chips, overrides, whole.policy, parts=self._parts, limits=limits,
+            problem, *found, overrides, whole.policy, parts=self._parts, limits=limits,
             base=whole if base is whole.problem else None,  # another order numbers the ops otherwise
         )
+
+    def regraphed(
+        self,
+        graph: Graph,
+        models: Mapping[str, OpModels],
+        overrides: tuple[Override, ...],
+        cancel: threading.Event | None = None,
+    ) -> Placing | None:
+        """The whole placement of an edited copy of its graph, with these overrides: its own and the edits. None where
+        the whole model has to be placed anew. Raises what `edited` and `Placed.placement` raise."""
+        whole = self.whole()
+        if len(self.device.chips) > 1:
+            return None
+        now = regraphed(whole.problem, whole.segments, graph, models)
+        pins, breaks = pins_and_breaks(graph, models, self.device, overrides, now.problem.order)
+        if constrained(graph, now.problem.order, overrides) != now.problem.order or breaks != whole.problem.breaks:
+            return None
+        problem = now.problem.twin(models, pins, breaks)
+        again = _Again(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
+        found = again.run(now.segments, whole.chips, cancel)
+        if found is None:
+            return None
+        # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
+        same = all(models[name].signature == table.signature for name, table in whole.problem.models.items())
+        limits = self._limits(overrides) if same else None
+        placed = Placed(problem, *found, overrides, whole.policy, parts=self._parts, limits=limits)
+        return Placing(self.device, overrides, Outcome(graph, placed.placement(), self.edits, problem, self._parts))
 
     def _resequenced(self, order: tuple[str, ...]) -> Carried:
         """`resequence.carried` for an order, kept for the edits that follow."""
@@ -247,6 +253,59 @@ class Placing:
         report = self.placement.report
         kept = set(frozen(self.overrides)) <= set(frozen(overrides))
         return report.bounds if report is not None and kept else None
+
+
+class _Again:
+    """Makes epochs again where they have to be. changed: ops whose candidates, pins or neighbours changed; retabled:
+    those with other candidates; remade: epochs (indices) to make again in any case; removed: first ops of epochs that
+    begin no epoch of their own any more; known: what came out before, added to."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        changed: set[int],
+        retabled: set[int],
+        remade: Collection[int],
+        removed: set[int],
+        known: dict[Hashable, list[Segment]],
+    ) -> None:
+        self.problem, self.changed, self.retabled, self.remade = problem, changed, retabled, remade
+        self.removed, self.known = removed, known
+
+    def run(
+        self, before: Sequence[Segment], before_chips: Sequence[int], cancel: threading.Event | None
+    ) -> tuple[list[Segment], list[int]] | None:
+        """(epochs, their chips), or None where an op fits nowhere near."""
+        problem, changed = self.problem, self.changed
+        outside: dict[int, int] = {}
+        segments: list[Segment] = []
+        chips: list[int] = []
+        moved: set[int] = set()
+        index = 0
+        while index < len(before):
+            if cancel is not None and cancel.is_set():
+                raise Cancelled("placing was cancelled")
+            old = [before[index]]
+            while index + len(old) < len(before) and before[index + len(old)].first in self.removed:
+                old.append(before[index + len(old)])
+            span = range(old[0].first, old[-1].last)
+            touched = len(old) > 1 or index in self.remade or any(op in changed for op in span)
+            if not touched and self._still_legal(problem, old[0], outside, moved):
+                parts = old
+            else:
+                try:
+                    parts = self._rework(problem, old, changed, self.retabled, outside)
+                except PlacementError:
+                    return None
+            segments += parts
+            chips += [before_chips[index]] * len(parts)
+            rows_before = dict(zip(span, (r for s in old for r in s.rows), strict=True))
+            for part in parts:
+                rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
+                moved |= {op for op, row in rows.items() if op in changed or row != rows_before[op]}
+                outside.update(rows)
+            index += len(old)
+        return segments, chips
 
     def _still_legal(self, problem: Problem, segment: Segment, outside: Mapping[int, int], moved: set[int]) -> bool:
         """Whether an untouched epoch may read the queues of ops that changed."""
@@ -277,10 +336,10 @@ class Placing:
             tuple(problem.order[op] in problem.breaks for op in span),
             tuple(outside.get(p) for op in span for p in problem.facts[op].producers if 0 <= p < first),
         )
-        found = self._reworked.get(key)
+        found = self.known.get(key)
         if found is None:
             found = Rework(problem, old, changed, retabled, outside).run()
-            self._reworked[key] = found
+            self.known[key] = found
         return found
 
 

@@ -23,10 +23,10 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler import Clock, CompileResult, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory
-from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.edits import edit, edits_of, is_edit
+from tbuda_lab.core.lowering.edits import edit, edits_of
 from tbuda_lab.core.lowering.fuse import addressed
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
@@ -40,7 +40,7 @@ BACK_END = (
     "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
     "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
     "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
-    "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
+    "schedule_swaps", "time_budget", "place_on_one_row", "epoch_switch_cycles", "epoch_fill_cycles",
 )  # fmt: skip
 """Options that neither passes nor lowering read."""
 
@@ -244,23 +244,61 @@ class Stages:
 
         def make() -> tuple[Front, Placed]:
             refuse_impossible(front.lowered, self.device, state.options, state.overrides)
-            anew = not self.keep_epochs or _graph_edits(state.overrides) != _graph_edits(state.base)
-            anew = anew or self.front(graph, state.options, clock, state.base).key != front.key  # other fused ops
-            if anew and state.overrides != state.base:
-                return whole(dataclasses.replace(state, base=state.overrides))
             if state.overrides == state.base:
                 return whole(state)
-            anchor = self.anchor(front, state, clock)
+            kept = self._kept_for(graph, front, state, clock) if self.keep_epochs else None
+            if kept is None:
+                return whole(dataclasses.replace(state, base=state.overrides))
+            near, anchor = kept
+            if frozen(anchor.overrides) == frozen(state.overrides):
+                return near, anchor.whole()
             with clock.stage("balance"):
-                models = self.models(self.mended(front, anchor), state.options, state.overrides)
+                models = self.models(near, state.options, state.overrides)
             with clock.stage("place"):
                 self._count("edit")
                 edited = anchor.edited(models, state.overrides, clock.cancel)
             if edited is None:
                 return whole(dataclasses.replace(state, base=state.overrides))
-            return self.mended(front, anchor), edited
+            return near, edited
 
         return self._placed.get_or(state.key, make)
+
+    def _kept_for(self, graph: Graph, front: Front, state: State, clock: Clock) -> tuple[Front, Placing] | None:
+        """The placement that the overrides of a state are an edit of, with its front: that of the base overrides, for
+        nops, queues and formats beside them carried over to the edited graph. None where there is none: other ops are
+        fused, edits of the base are gone, or an epoch finds no room for what they add."""
+        plain = self.front(graph, state.options, clock, state.base)
+        if (plain.plain or plain).key != (front.plain or front).key:
+            return None
+        anchor = self.anchor(plain, state, clock)
+        near = self.mended(plain, anchor)
+        had, wanted = edits_of(state.base), edits_of(state.overrides)
+        if frozen(had) == frozen(wanted):
+            return near, anchor
+        if frozen(had) != frozen(wanted[: len(had)]):
+            return None
+        added = wanted[len(had) :]
+
+        def make() -> tuple[Front, Placing] | None:
+            try:
+                found = edit(near.lowered, self.device, state.options, added)
+            except OverrideError:  # not beside what the placer inserted
+                return None
+            key = (near.key, "edited", frozen(added))
+            made = Front(key, near.passed, found.graph, (*near.notes, *found.notes), near.plain or near)
+            overrides = (*state.base, *added)
+            with clock.stage("balance"):
+                models = self.models(made, state.options, overrides)
+            with clock.stage("place"):
+                self._count("regraph")
+                placing = anchor.regraphed(found.graph, models, overrides, clock.cancel)
+            return None if placing is None else (made, placing)
+
+        base = dataclasses.replace(state, overrides=state.base).key
+        kept: tuple[Front, Placing] | None = self._anchors.get_or((base, frozen(added)), make)
+        if kept is not None:
+            self._mended.store(front.key, kept[0])
+        return kept
 
     def reached(self, state: State) -> str:
         """The last stage whose work for a state is known: "placed", "balanced", "lowered" or ""."""
@@ -296,9 +334,3 @@ class Stages:
             check,
             self._emitted.get_or((front.key, state.options), EmitMemory),
         )
-
-
-def _graph_edits(overrides: Sequence[Override]) -> Hashable:
-    """What changes the ops: epochs chosen for another graph cannot be kept."""
-    found: Hashable = frozen([o for o in overrides if is_edit(o)])
-    return found

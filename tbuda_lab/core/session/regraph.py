@@ -1,0 +1,120 @@
+"""A placement carried over to its graph with nops, queues or formats of the user's: every op keeps its epoch, its
+candidate and its place until the epochs near the edits are made again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.placer import Problem
+from tbuda_lab.core.placer.segment import Segment
+
+
+@dataclasses.dataclass(frozen=True)
+class Regraphed:
+    """The same epochs with the inserted nops among them.
+
+    changed: ops whose candidates or neighbours differ, and the nops; anew: those of them that have no candidate yet (an
+    arbitrary one stands in `segments`, on an arbitrary place); remade: epochs (indices) with other ops than before.
+    """
+
+    problem: Problem
+    segments: tuple[Segment, ...]
+    changed: frozenset[int]
+    anew: frozenset[int]
+    remade: frozenset[int]
+
+
+def regraphed(
+    problem: Problem, segments: Sequence[Segment], graph: Graph, models: Mapping[str, OpModels]
+) -> Regraphed:
+    """`segments` of a problem carried over to an edited copy of its graph, with the candidates there are now. A nop
+    stands in the epoch of its first reader, right before it; one that only feeds the host behind its source."""
+    before, after = _homes(problem, graph)
+    order: list[str] = []
+    remade: set[int] = set()
+    spans: list[tuple[int, int]] = []
+    for index, segment in enumerate(segments):
+        first = len(order)
+        for name in problem.order[segment.first : segment.last]:
+            order += [*before.get(name, ()), name, *after.get(name, ())]
+        spans.append((first, len(order)))
+        if len(order) - first != segment.last - segment.first:
+            remade.add(index)
+    made = problem.regraphed(graph, models, order)
+    changed, anew = _changed(problem, made)
+    known = {
+        problem.order[op]: (row, spot)
+        for s in segments
+        for op, row, spot in zip(range(s.first, s.last), s.rows, s.spots, strict=True)
+    }
+    found = []
+    for segment, (first, last) in zip(segments, spans, strict=True):
+        rows, spots = [], []
+        for op in range(first, last):
+            row, spot = known.get(made.order[op], (0, (0, 0, False)))
+            if op in changed and op not in anew:
+                same = _same_row(made.tables[op], problem.models[made.order[op]], row)
+                if same is None:
+                    anew.add(op)
+                row = same or 0
+            rows.append(int(made.legal[made.tables[op].signature][0]) if op in anew else row)
+            spots.append(spot)
+        cycles = segment.kernel_cycles, segment.limiter_cycles
+        found.append(Segment(first, last, tuple(rows), tuple(spots), *cycles))
+    return Regraphed(made, tuple(found), frozenset(changed), frozenset(anew), frozenset(remade))
+
+
+def _homes(problem: Problem, graph: Graph) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The nops that are new: by the op they stand before, and by the op they stand behind."""
+    users = graph.users()
+    before: dict[str, list[str]] = {}
+    after: dict[str, list[str]] = {}
+    new = [n.name for n in graph.topological() if n.kind is NodeKind.OP and n.name not in problem.number]
+    homes: dict[str, int] = {}  # number of the first reader, directly or behind other nops
+    for name in reversed(new):
+        readers = [problem.number.get(u, homes.get(u)) for u, _ in users[name]]
+        ahead = [r for r in readers if r is not None]
+        if ahead:
+            homes[name] = min(ahead)
+    for name in new:
+        if name in homes:
+            before.setdefault(problem.order[homes[name]], []).append(name)
+        else:
+            source = graph[name].sources[0]
+            while source not in problem.number:
+                source = graph[source].sources[0]
+            after.setdefault(source, []).append(name)
+    return before, after
+
+
+def _changed(old: Problem, new: Problem) -> tuple[set[int], set[int]]:
+    """(ops whose candidates, operands or readers differ, and the new ones; the new ones)."""
+    changed: set[int] = set()
+    added: set[int] = set()
+    for op, name in enumerate(new.order):
+        at = old.number.get(name)
+        if at is None:
+            added.add(op)
+            continue
+        if old.tables[at].signature != new.tables[op].signature:
+            changed.add(op)
+        a, b = old.graph[name], new.graph[name]
+        if a.sources != b.sources or queued_ports(a) != queued_ports(b):
+            changed.add(op)
+            changed |= {new.number[s] for s in (*a.sources, *b.sources) if s in new.number}
+    return changed | added, added
+
+
+def _same_row(table: OpModels, old: OpModels, row: int) -> int | None:
+    """The row of a table that is `row` of another one; None where there is none, or it is not legal."""
+    if table.signature == old.signature:
+        return row
+    same = table.legal()
+    for field in ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r", "ublock_c",
+                  "m_k", "u_kt", "buf_size_mb", "prologue"):  # fmt: skip
+        same = same[table.rows[field][same] == old.rows[field][row]]
+    return int(same[0]) if len(same) else None
