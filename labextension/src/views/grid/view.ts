@@ -50,6 +50,7 @@ export class GridView {
   private text: NetlistText | null = null;
   private cell = 0;
   private scrolling = 0;
+  private size: [number, number] | null = null;
   private readonly pipes: () => Shown;
   private readonly displacement: () => Displacement;
   private readonly threshold: () => number;
@@ -143,14 +144,21 @@ export class GridView {
     plane.addEventListener('keydown', event => this.keys.handle(event));
     this.tools.hidden = !store.edits;
     const resize = new ResizeObserver(() => {
+      this.size = [plane.clientWidth, plane.clientHeight];
       if (this.ops && Math.abs(this.room(this.ops) - this.cell) > 2) this.render();
     });
     resize.observe(plane);
     this.stops.push(() => resize.disconnect());
   }
 
+  /** Width and height that the drawing may take. Asked of the browser, they'd cost a layout of the whole page. */
+  private free(): [number, number] {
+    const [width, height] = this.size ?? [this.plane.clientWidth, this.plane.clientHeight];
+    return [width - 12, height - 8];
+  }
+
   private room(ops: Ops): number {
-    return cellWidth(ops, this.plane.clientWidth - 12, this.plane.clientHeight - 8);
+    return cellWidth(ops, ...this.free());
   }
 
   private load(): void {
@@ -182,6 +190,7 @@ export class GridView {
       this.activity.redrawn(null, null, null);
       return;
     }
+    if (!this.strip.childElementCount) this.size = null; // the strip will take its part
     if (all || !this.strip.childElementCount) {
       this.strip.replaceChildren(...drawStrip(ops, store.colour, dark, epoch => store.setEpoch(epoch)));
       const cards = drawChips(ops);
@@ -214,7 +223,7 @@ export class GridView {
         onclick: () => store.select([ops.name[slowest]!], 'grid')
       }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
     this.cell = this.room(ops);
-    const letter = letterSize(ops, this.cell, this.plane.clientWidth - 12, this.plane.clientHeight - 8);
+    const letter = letterSize(ops, this.cell, ...this.free());
     const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, letter);
     const inside = this.plane.contains(document.activeElement) && document.activeElement !== this.plane;
     const focused = inside ? document.activeElement!.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'] : undefined;
