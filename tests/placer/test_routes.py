@@ -10,7 +10,7 @@ import torch
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.netlist import dumps
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import CompileOptions, Override
 from tests.placer.router import DRAM_IN, uses
 
 POLICIES = ("Optimal", "Ribbon", "NLP", "CNN", "MinimizeGrid", "MaximizeTMinimizeGrid", "Random", "SingleOpPerEpoch")
@@ -78,3 +78,24 @@ def test_epochs_say_why_the_next_op_did_not_join(policy: str) -> None:
         else:
             assert "->" in cost.blocked or "epoch of its own" in cost.blocked or "goes with" in cost.blocked
     assert len(report.epochs) > 1 or policy == "MinimizeGrid"
+
+
+def test_a_queue_takes_one_of_the_output_streams() -> None:
+    """One core that feeds 16 has no stream left for the queue that a later epoch reads: as asked, exp and sine cannot
+    stand in one epoch when the cosine begins another. Without that break they can."""
+
+    class Fan(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.exp(x)
+            return torch.sin(y) * torch.cos(y)
+
+    sizes = (Override("op_size", "exp", (1, 1)), Override("op_size", "sine", (4, 4)))
+    small = Override("op_size", "cosine", (1, 1))
+    graph = from_torch(Fan().eval(), (torch.randn(1, 128, 128),), name="m")
+    options = CompileOptions(enable_auto_fusing=False, enable_fork_join_buffering=False)
+    for more, together in ((Override("epoch_break", "cosine"), False), (Override("op_size", "multiply", (1, 1)), True)):
+        result = compile_graph(graph, "wormhole_b0", options, (*sizes, small, more))
+        found = uses(dumps(result.netlist))
+        assert {name: use.faults() for name, use in found.items() if use.faults()} == {}
+        epochs = [result.placement.ops[n].epoch for n in ("exp", "sine")]
+        assert (epochs[0] == epochs[1]) == together or (together and found["exp"].fan_out <= 16)

@@ -170,8 +170,17 @@ class EdgeBook:
                 total += self.edge(producer, row, op, port, self.rows[op], queue=True).fan_in
         return total
 
+    def _queues(self, op: int) -> int:
+        """Queues that an op writes, each with a stream of its own: one for readers elsewhere, one for an output."""
+        fact = self.problem.facts[op]
+        elsewhere = any(not self.joined(r, p) for r, p in fact.readers)
+        return int(elsewhere) + int(fact.host_output or fact.dram_output)
+
     def _within(self, op: int, cost: EdgeCost) -> bool:
-        if cost.fan_out > MAX_FAN_OUT_STREAMS:
+        streams = cost.fan_out
+        if streams > MAX_FAN_OUT_STREAMS - 2:  # with fewer there is room for both queues
+            streams += self._queues(op)
+        if streams > MAX_FAN_OUT_STREAMS:
             self.refusal = (op, op, EdgeReason.FAN_OUT)
             return False
         if cost.producer_phases > MAX_PHASES:
