@@ -14,6 +14,7 @@ from tbuda_lab.core.lowering.fuse import addressed, fuse
 from tbuda_lab.core.lowering.grow import grow
 from tbuda_lab.core.lowering.hwops import HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
+from tbuda_lab.core.lowering.split import split_parts
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.options import CompileOptions, Override
 
@@ -41,7 +42,7 @@ def lower(
     Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model.
     """
     _check_canonical(graph)
-    ctx = Context(graph, options.data_format)
+    ctx = Context(graph, options.data_format, split_parts(graph, device) if options.enable_conv_splitting else None)
     for node in graph.topological():
         ctx.begin(node)
         if node.kind is NodeKind.INPUT:

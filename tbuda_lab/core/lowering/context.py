@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul
 from tbuda_lab.core.lowering.tm_rules import simplify
 from tbuda_lab.core.lowering.values import Value, collapse, tiles_of
-from tbuda_lab.core.lowering.weights import arrange, arranged_shape
+from tbuda_lab.core.lowering.weights import Layout, arrange, arranged_shape
 
 MAX_DENSE_SELECTION_TILES = 4096
 """Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
@@ -25,10 +25,11 @@ MAX_DENSE_SELECTION_TILES = 4096
 class Context:
     """One lowering. `source` is the nD graph, `out` the lowered one, `node` the nD node at work."""
 
-    def __init__(self, source: Graph, df: DataFormat) -> None:
+    def __init__(self, source: Graph, df: DataFormat, parts: Mapping[str, int] | None = None) -> None:
         self.source = source
         self.out = Graph(source.name)
         self.df = df
+        self.parts = parts or {}  # of convolutions that become several (see `split`)
         self.users = source.users()
         self.values: dict[str, Value] = {}
         self.node: Node = next(iter(source))
@@ -97,12 +98,12 @@ class Context:
             self.values[name] = stored(name, node.shape)
         return self.values[name]
 
-    def weights(self, name: str, layout: tuple[str, int]) -> Value:
+    def weights(self, name: str, layout: Layout) -> Value:
         """A parameter rearranged for the op that reads it; `layout` names the arrangement (see `weights.py`)."""
         node = self.source[name]
         if node.kind not in (NodeKind.PARAMETER, NodeKind.CONSTANT):
             raise self.fail(f"the weights {name!r} are computed at run time", "weights must be parameters or constants")
-        own = f"{name}.{layout[0]}"
+        own = f"{name}.{layout.suffix(node.shape[2:])}"
         if own not in self.out:
             shape = arranged_shape(layout, node.shape)
             value = None if node.value is None else arrange(layout, node.value).reshape(1, 1, *shape)

@@ -1,7 +1,8 @@
 """Lowering of convolution and max pooling in rows layout: (1, 1, H*W, C), one pixel per row.
 
 A picker gathers, for every kernel position, the pixel each output reads (slice t of its result is kernel position t,
-row-major over the kernel); hstack puts the positions side by side, and one dense matmul applies all the weights.
+row-major over the kernel); hstack puts the positions side by side, and one dense matmul applies all the weights. Where
+one such pair would be too slow (see `split`), several share the kernel positions and their results are added.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import broadcast, hstack
 from tbuda_lab.core.lowering.context import Context, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwDepthwise, HwMatmul
+from tbuda_lab.core.lowering.split import is_depthwise, is_pointwise, shares
 from tbuda_lab.core.lowering.values import Value, tiles_of
+from tbuda_lab.core.lowering.weights import Layout
 
 
 def taps(size: int, out: int, kernel: int, stride: int, before: int, dilation: int) -> np.ndarray:
@@ -60,31 +63,42 @@ def conv2d_rows(ctx: Context, op: ops.ConvRows, operands: list[Value], shape: Sh
     kernel, stride, padding, dilation, groups = op.kernel, op.stride, op.padding, op.dilation, op.groups
     cout, cin_per_group, kh, kw = ctx.source[ctx.node.inputs[1].source].shape
     cin = cin_per_group * groups
-    out_hw = op.out_hw
-    pointwise = (kh, kw) == (1, 1) and tuple(stride) == (1, 1) and not any(padding)
-    positions = kh * kw
-    if pointwise:
-        columns = x
-    else:
-        entries = conv_entries(op.in_hw, out_hw, kernel, stride, padding, dilation)
-        picked = ctx.pick_rows(x, (positions, out_hw[0] * out_hw[1], cin), entries)
-        columns = (
-            picked.through(
-                hstack(positions), shape=(1, 1, out_hw[0] * out_hw[1], positions * tiles_of(cin) * TILE), zero_r=True
-            )
-            if positions > 1
-            else picked.relabel((1, 1, *picked.shape[-2:]))
-        )
-    inputs = [columns]
-    depthwise = groups > 1 and groups == cin == cout and not pointwise
-    inputs.append(ctx.weights(ctx.node.inputs[1].source, ("conv2d_depthwise" if depthwise else "conv2d_dense", groups)))
+    rows, positions = op.out_hw[0] * op.out_hw[1], kh * kw
+    pointwise = is_pointwise(op, (kh, kw))
+    depthwise = is_depthwise(op, cin, cout) and not pointwise
+    layout = "conv2d_depthwise" if depthwise else "conv2d_dense"
     if bias is not None:
         row = ctx.fill(bias.relabel((1, bias.shape[-1])) if len(bias.shape) == 1 else bias, rows=True)
-        inputs.append(row.through(broadcast("r", tiles_of(out_hw[0] * out_hw[1])), shape=(*shape[:-2], *shape[-2:])))
-    zero_r = columns.zero_r and bias is None
-    if depthwise:
-        return ctx.emit(HwDepthwise(positions, bias=bias is not None), inputs, shape, zero_r=zero_r, zero_c=True)
-    return ctx.emit(HwMatmul(bias=bias is not None), inputs, shape, zero_r=zero_r, zero_c=True)
+        bias = row.through(broadcast("r", tiles_of(rows)), shape=(*shape[:-2], *shape[-2:]))
+    entries, parts = None, ctx.parts.get(ctx.node.name, 1)
+    if not pointwise:
+        entries = conv_entries(op.in_hw, op.out_hw, kernel, stride, padding, dilation)
+    sums: list[Value] = []
+    for share in shares(positions, parts):
+        columns = x if entries is None else _columns(ctx, x, entries, share, (rows, cin))
+        weights = ctx.weights(ctx.node.inputs[1].source, Layout(layout, groups, share.start, share.stop))
+        inputs = [columns, weights] if bias is None else [columns, weights, bias]
+        dense = HwDepthwise(len(share), bias=bias is not None) if depthwise else HwMatmul(bias=bias is not None)
+        part = ctx.emit(dense, inputs, shape, zero_r=columns.zero_r and bias is None, zero_c=True)
+        sums.append(part)
+        bias = None  # the first part has it
+    while len(sums) > 1:
+        pair = sums[:2]
+        zero = all(p.zero_r for p in pair)
+        sums = [*sums[2:], ctx.emit(HwBinary("add"), pair, shape, zero_r=zero, zero_c=True)]
+    return sums[0]
+
+
+def _columns(ctx: Context, x: Value, entries: np.ndarray, share: range, size: tuple[int, int]) -> Value:
+    """(1, 1, rows, n * channels) pixels that n of all kernel positions read, side by side. size: (rows, channels)."""
+    rows, cin = size
+    own = entries[(entries[:, 0] >= share.start) & (entries[:, 0] < share.stop)]
+    picked = ctx.pick_rows(x, (len(share), rows, cin), own - np.array([share.start, 0, 0]))
+    if len(share) == 1:
+        return picked.relabel((1, 1, *picked.shape[-2:]))
+    return picked.through(
+        hstack(len(share)), shape=(1, 1, rows, len(share) * tiles_of(cin) * TILE), zero_r=True
+    )
 
 
 @lowers("max_pool2d_rows")

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.lowering.values import tiles_of
 
 
-def arrange(layout: tuple[str, int], weight: np.ndarray) -> np.ndarray:
-    """A parameter (as the nD graph has it) in the arrangement `layout` = (name, groups); float32, two-dimensional."""
-    name, groups = layout
-    if name == "conv2d_dense":
-        return dense_weights(weight, groups)
-    if name == "conv2d_depthwise":
-        return depthwise_weights(weight)
-    raise ValueError(f"unknown weight layout {name!r}; known: conv2d_dense, conv2d_depthwise")
+class Layout(NamedTuple):
+    """An arrangement of a convolution's weights, for kernel positions [first, last)."""
+
+    name: str
+    groups: int
+    first: int
+    last: int
+
+    def suffix(self, kernel: Sequence[int]) -> str:
+        """What tells this arrangement of a parameter from others of it."""
+        whole = (self.first, self.last) == (0, math.prod(kernel))
+        return self.name if whole else f"{self.name}.{self.first}_{self.last}"
 
 
-def arranged_shape(layout: tuple[str, int], shape: Shape) -> Shape:
-    name, groups = layout
+def arrange(layout: Layout, weight: np.ndarray) -> np.ndarray:
+    """A parameter (as the nD graph has it) in the arrangement `layout`; float32, two-dimensional."""
+    if layout.name == "conv2d_dense":
+        table = dense_weights(weight, layout.groups)
+    elif layout.name == "conv2d_depthwise":
+        table = depthwise_weights(weight)
+    else:
+        raise ValueError(f"unknown weight layout {layout.name!r}; known: conv2d_dense, conv2d_depthwise")
+    depth = len(table) // math.prod(weight.shape[2:])
+    return table[layout.first * depth : layout.last * depth]
+
+
+def arranged_shape(layout: Layout, shape: Shape) -> Shape:
     cout, per_group, kh, kw = shape
-    if name == "conv2d_depthwise":
-        return kh * kw * TILE, cout
-    return kh * kw * _depth(per_group * groups, kh * kw), cout
+    depth = TILE if layout.name == "conv2d_depthwise" else _depth(per_group * layout.groups, kh * kw)
+    return (layout.last - layout.first) * depth, cout
 
 
 def _depth(cin: int, positions: int) -> int:
