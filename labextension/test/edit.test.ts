@@ -284,7 +284,7 @@ describe('NodeMenu', () => {
     expect(area.querySelector('[role=menu]')).toBeNull();
     node.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true }));
     area.querySelector<HTMLElement>('[data-tb-action=epoch-break]')!.click();
-    expect(host.sent).toEqual([{ type: 'offers' }, { type: 'edit', do: 'break', op: ops.name[1], on: true }]);
+    expect(host.sent).toEqual([{ type: 'edit', do: 'break', op: ops.name[1], on: true }]);
     expect(area.querySelector('[role=menu]')).toBeNull();
     menu.dispose();
     area.remove();

@@ -16,7 +16,7 @@ from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.picked import picked_by
 from tbuda_lab.core.session.temporal import state_after, stops
 from tbuda_lab.widgets.desk import BUSY, effect_data, refusal
-from tbuda_lab.widgets.edits import message_of, offered
+from tbuda_lab.widgets.edits import message_of
 from tbuda_lab.widgets.messages import answers
 
 if TYPE_CHECKING:
@@ -185,11 +185,6 @@ def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
             gain = None
         gains.append([override.kind, override.target, gain])
     return {"gains": gains}
-
-
-@answers("offers")
-def _offers(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    view.post({"type": "offers", "missing": {k: v for k, v in offered().items() if v}}, [])
 
 
 @answers("break_stops")

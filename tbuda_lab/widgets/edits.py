@@ -22,12 +22,10 @@ from tbuda_lab.core.session import (
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.commands import COMMANDS, Disable, InsertNop, InsertQueue, SetOverride
+from tbuda_lab.core.session.commands import Disable, InsertNop, InsertQueue, SetOverride
 from tbuda_lab.core.session.imports import parse_overrides
 from tbuda_lab.core.session.switches import disabled
 from tbuda_lab.core.session.temporal import into_epoch, shift_break
-
-MISSING = "this version has no such edit"
 
 MANY = 512
 """Edits of one gesture at most."""
@@ -282,9 +280,3 @@ def needless(commands: tuple[Command, ...], session: Session) -> bool:
     for command in commands:
         after = command.apply(after)
     return after.key == state.key
-
-
-def offered() -> dict[str, str]:
-    """Edits of the graph that the program may not have yet: why each is not there, empty where it is."""
-    wanted = {"nop": "insert-nop", "queue": "insert-queue"}
-    return {k: "" if name in COMMANDS else MISSING for k, name in wanted.items()}

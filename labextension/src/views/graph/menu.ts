@@ -20,7 +20,6 @@ interface Item {
 
 export class NodeMenu {
   private menu: HTMLElement | null = null;
-  private missing: Record<string, string> | null = null;
   /** The op whose formats are asked for, and of what. */
   private asked: { op: string; of: 'format' | 'fidelity' } | null = null;
   private readonly stops: (() => void)[];
@@ -37,7 +36,6 @@ export class NodeMenu {
     area.setAttribute('data-jp-suppress-context-menu', '');
     area.addEventListener('contextmenu', event => this.open(event));
     this.stops = [
-      store.listen('offers', message => (this.missing = message['missing'] as Record<string, string>)),
       store.listen('formats', message => this.formats(message))
     ];
   }
@@ -69,10 +67,6 @@ export class NodeMenu {
       items = readers.flatMap(to => this.ofEdge(edge.from, to));
       if (!items.length) return;
     } else return;
-    if (!this.missing) {
-      this.missing = {};
-      this.store.host.send({ type: 'offers' });
-    }
     event.preventDefault();
     event.stopPropagation();
     const at = this.area.getBoundingClientRect();
@@ -160,7 +154,7 @@ export class NodeMenu {
 
   private ofEdge(from: string, to: string): Item[] {
     const edit = (what: 'nop' | 'queue', label: string): Item => ({
-      action: `edge-${what}`, label, more: `${from} → ${to}`, why: this.missing?.[what] ?? '',
+      action: `edge-${what}`, label, more: `${from} → ${to}`,
       run: () => this.store.ask({ type: 'edit', do: what, op: from, to })
     });
     return [edit('nop', 'Insert buffering NOP on this edge'), edit('queue', 'Cut this edge to a queue')];
