@@ -322,6 +322,22 @@ def test_why_names_the_limit_and_the_refusals() -> None:
     assert len({(r, c) for r, c, _, _ in grids.tolist()}) == len(grids)
 
 
+def test_why_tells_what_an_override_leaves_from_what_is_legal() -> None:
+    """The slowest op of one epoch, free and then held to its own grid with everything else that is faster refused."""
+    graph, spec = encoder(1), load_device("wormhole_b0")
+    free = placed(graph, spec)
+    assert free.report is not None
+    for op in dict.fromkeys(e.limiter_op for e in free.report.epochs):
+        assert "override" not in why(free, op, spec.cores).text
+        held = placed(graph, spec, (Override("op_size", op, (1, 1)),))
+        answer = why(held, op, spec.cores)
+        assert answer.grid == (1, 1) and all(grid == (1, 1) for grid, _, _ in answer.faster)
+        assert "that its override leaves" in answer.text and ("only candidate" in answer.text) == (answer.total == 1)
+        assert "no legal candidate" not in answer.text
+        if answer.blocks_epoch and not answer.faster:
+            assert "none of the candidates that its override leaves" in answer.text
+
+
 SCRIPT = """
 from tests.placer.test_place import placed, encoder, convolutions
 from tbuda_lab.core.device import load_device

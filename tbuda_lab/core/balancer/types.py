@@ -79,6 +79,11 @@ class OpModels:
         """Indices of the rows that are legal."""
         return np.flatnonzero(self.rows["reason"] == Reason.LEGAL)
 
+    @property
+    def held(self) -> bool:
+        """Whether the table lacks candidates because an override fixes something of the op."""
+        return self.profile is not None and self.signature != self.profile.signature
+
     def histogram(self) -> dict[Reason, int]:
         """How many rows carry each reason, most frequent first."""
         counts = np.bincount(self.rows["reason"], minlength=len(Reason))

@@ -35,7 +35,8 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
             problem.options.microbatch,
         )[:, 0]
         what = limiter_name(int(here.argmax()), where, output)
-        return f"no legal candidate is faster: it is held by its {what}"
+        none = "none of the candidates that its override leaves" if table.held else "no legal candidate"
+        return f"{none} is faster, its {what} holds it"
     cores = table.rows["cores"][faster].astype(np.int64)
     own = int(table.rows["cores"][rows[op]])
     free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items())

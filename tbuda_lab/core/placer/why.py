@@ -67,16 +67,23 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
     elif report.no_larger and op == report.limiter_op:
         sentences.append(f"It limits the epoch. Why it is not on more cores: {report.no_larger}.")
     elif not faster:
-        sentences.append("It limits the epoch, and no legal candidate is faster.")
+        none = "none of the candidates that its override leaves" if table.held else "no legal candidate"
+        sentences.append(f"It limits the epoch, and {none} has a faster kernel.")
     else:
         grid, cores, cycles = faster[0]
         extra = cores - int(row["cores"])
         sentences.append(
-            f"It limits the epoch; the next faster grid {grid[0]}x{grid[1]} ({cycles:,} cycles) needs {extra} "
-            f"cores more, {free} are free."
+            f"It limits the epoch; the smallest grid with a faster kernel, {grid[0]}x{grid[1]} ({cycles:,} cycles), "
+            f"takes {_more(extra)}; {free} are free."
         )
-    rest = f"; refused: {describe(histogram)}" if refused else ""
-    sentences.append(f"{len(legal):,} of {len(table.rows):,} candidates are legal{rest}.")
+    rest = describe(histogram)
+    left = " that its override leaves" if table.held else ""
+    if len(table.rows) == 1:  # it was chosen, so it is legal
+        sentences.append(f"It is the only candidate{left}.")
+    elif not refused:
+        sentences.append(f"All {len(table.rows):,} candidates{left} are legal.")
+    else:
+        sentences.append(f"{len(legal):,} of {len(table.rows):,} candidates{left} are legal; refused: {rest}.")
     if report.blocked:
         sentences.append(f"The epoch ends because: {report.blocked}.")
     return Why(
@@ -94,6 +101,12 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
         faster,
         " ".join(sentences),
     )
+
+
+def _more(cores: int) -> str:
+    if cores == 0:
+        return "as many cores"
+    return f"{abs(cores)} core{'s' if abs(cores) != 1 else ''} {'more' if cores > 0 else 'less'}"
 
 
 @dataclasses.dataclass(frozen=True)
