@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
 import { BringUp } from '../src/views/bringup.js';
-import { bringBy, late } from '../src/views/late.js';
+import { bringBy, dress, late } from '../src/views/late.js';
 import * as more from '../src/views/more.js';
 import { makeRoot } from '../src/views/root.js';
 import { filled } from './fixture.js';
@@ -61,5 +61,17 @@ describe('A view whose code comes later', () => {
     const view = new (late('memory'))(store);
     expect(view.element.classList.contains('tb-memory')).toBe(true);
     view.dispose();
+  });
+});
+
+describe('style sheets of rooms', () => {
+  it('come behind those of the root, once each', () => {
+    const root = document.createElement('div');
+    root.innerHTML = '<style>.a { flex: 1 }</style><section></section>';
+    dress(root, 'diff', '.a { flex: 2 }');
+    dress(root, 'memory', '.b { flex: 2 }');
+    dress(root, 'diff', '.a { flex: 3 }');
+    expect([...root.children].map(e => [e.tagName, (e as HTMLElement).dataset['tbStyle'] ?? ''])).toEqual(
+      [['STYLE', ''], ['STYLE', 'diff'], ['STYLE', 'memory'], ['SECTION', '']]);
   });
 });

@@ -89,7 +89,11 @@ export function late(room: Room): new (store: Store) => View {
   };
 }
 
-/** Puts the style sheet of a room beside those of the root, once. */
+/** Puts the style sheet of a room behind those of the root, which it goes on from, once. */
 export function dress(root: HTMLElement, room: string, style: string): void {
-  if (style && !root.querySelector(`:scope > style[data-tb-style=${room}]`)) root.prepend(h('style', { 'data-tb-style': room }, style));
+  const sheets = [...root.querySelectorAll<HTMLElement>(':scope > style')];
+  if (!style || sheets.some(sheet => sheet.dataset['tbStyle'] === room)) return;
+  const sheet = h('style', { 'data-tb-style': room }, style);
+  if (sheets.length) sheets.at(-1)!.after(sheet);
+  else root.prepend(sheet);
 }
