@@ -56,7 +56,7 @@ def _judged(override: Override, result: CompileResult) -> OverrideRecord:
     obtained = {name: _obtained(override, name, result) for name in matched}
     said = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
     if not matched:
-        because = "; ".join(f"{d.message}; {d.fix}" for d in said) or "no op or queue of that name"
+        because = "; ".join(f"{d.message}; {d.fix}" for d in said) or _absent(override, result)
         return _record(override, matched, obtained, "unmatched", because)
     asked = broken(override, matched) if override.kind in ("epoch_break", "chip_break") else matched
     wrong = [name for name in asked if not _as_asked(override, obtained[name])]
@@ -67,6 +67,15 @@ def _judged(override: Override, result: CompileResult) -> OverrideRecord:
     else:
         because = "; ".join(d.message for d in said)
     return _record(override, matched, obtained, state, because)
+
+
+def _absent(override: Override, result: CompileResult) -> str:
+    """Why an override addresses nothing, though its name is one that there may be."""
+    name = override.target if isinstance(override.target, str) else ""
+    writer = name.removeprefix("e2e_").rpartition("_")[0]
+    if name.startswith("e2e_") and writer in result.placement.ops:
+        return f"{writer} is read in its own epoch only, so there is no such queue; a break before a reader makes it"
+    return "no op or queue of that name"
 
 
 def vetoed(overrides: tuple[Override, ...], error: TbudaError) -> tuple[OverrideRecord, ...]:
