@@ -317,7 +317,12 @@ describe('gestures of the grid', () => {
       press(letter, more);
       expect(host.sent.at(-1)).toMatchObject(expected);
     };
+    press('c');
+    expect([host.sent, store.answer.text]).toEqual([[], 'The device has one chip.']);
+    const { meta } = view.ops!.frame;
+    meta['chips'] = [0, 1];
     does('c', { do: 'chip_break', on: true });
+    meta['chips'] = [0];
     does('k', { do: 'pin', on: true });
     does('ArrowRight', { do: 'epoch', epoch: 1 }, { altKey: true });
     does('r', { type: 'recompile' });

@@ -69,7 +69,10 @@ export class GraphKeys {
         if (i !== undefined) store.select([...graph.ops!.into(i), ...graph.ops!.outOf(i)].map(n => graph.ops!.name[n]!), 'neighbours');
       },
       break: () => ask({ do: 'break', on: !has('epoch_break') }),
-      'chip-break': () => ask({ do: 'chip_break', on: !has('chip_break') }),
+      'chip-break': () => {
+        if ((graph.ops?.frame.meta['chips'] as unknown[] | undefined ?? []).length < 2) store.say(false, 'The device has one chip.');
+        else ask({ do: 'chip_break', on: !has('chip_break') });
+      },
       pin: () => ask({ do: 'pin', on: !has('op_placement') }),
       'clear-overrides': () => ask({ do: 'clear' }),
       undo: () => step('undo'), redo: () => step('redo'), recompile: () => step('recompile'),

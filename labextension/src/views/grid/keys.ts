@@ -129,7 +129,10 @@ export class GridKeys {
       later: () => edit(i => store.ask({ type: 'edit', do: 'epoch', op: name, epoch: Math.min(ops.epochs - 1, ops.epochOf(i) + 1) })),
       earlier: () => edit(i => store.ask({ type: 'edit', do: 'epoch', op: name, epoch: Math.max(0, ops.epochOf(i) - 1) })),
       break: () => ask({ do: 'break', on: !has('epoch_break') }),
-      'chip-break': () => ask({ do: 'chip_break', on: !has('chip_break') }),
+      'chip-break': () => {
+        if ((ops.frame.meta['chips'] as unknown[] | undefined ?? []).length < 2) store.say(false, 'The device has one chip.');
+        else ask({ do: 'chip_break', on: !has('chip_break') });
+      },
       pin: () => ask({ do: 'pin', on: !has('op_placement') }),
       'clear-overrides': () => ask({ do: 'clear' }),
       undo: () => this.step('undo'),

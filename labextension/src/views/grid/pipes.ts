@@ -17,17 +17,22 @@ export function pipesOf(ops: Ops, epoch: number, shown: Shown, chosen: ReadonlyS
 }
 
 export function drawPipes(ops: Ops, geometry: Geometry, pipes: readonly [number, number, number][]): SVGGElement {
-  const middle = (op: number): [number, number] => {
+  /** Where the way from the middle of an op to that of another leaves its tile. */
+  const edge = (op: number, other: number): [number, number] => {
     const [x, y, w, h] = geometry.box(coresOf(ops, op));
-    return [x + w / 2, y + h / 2];
+    const [u, v, p, q] = geometry.box(coresOf(ops, other));
+    const [dx, dy] = [u + p / 2 - x - w / 2, v + q / 2 - y - h / 2];
+    const part = Math.min(w / 2 / (Math.abs(dx) || 1e-9), h / 2 / (Math.abs(dy) || 1e-9), 0.5);
+    return [x + w / 2 + part * dx, y + h / 2 + part * dy];
   };
   const most = Math.max(...pipes.map(p => p[2]), 1e-9);
   return svg('g', { class: 'tb-pipes', 'pointer-events': 'none' }, ...pipes.map(([from, to, load]) => {
-    const [[x, y], [u, v]] = [middle(from), middle(to)];
+    const [[x, y], [u, v]] = [edge(from, to), edge(to, from)];
     const [dx, dy] = [u - x, v - y];
     const length = Math.hypot(dx, dy) || 1;
     // A bow to the left of the way: there and back are two lines.
-    const [mx, my] = [(x + u) / 2 + (dy / length) * 14, (y + v) / 2 - (dx / length) * 14];
+    const bow = Math.min(14, length / 4);
+    const [mx, my] = [(x + u) / 2 + (dy / length) * bow, (y + v) / 2 - (dx / length) * bow];
     const [ax, ay] = [u - (dx / length) * 7, v - (dy / length) * 7];
     const turn = (Math.atan2(v - my, u - mx) * 180) / Math.PI;
     return svg('g', { class: 'tb-pipe', 'data-tb-pipe': `${ops.name[from]!} → ${ops.name[to]!}` },
