@@ -83,7 +83,7 @@ export class Picture {
     }
     this.shown = under;
     this.exact = factor === 1;
-    return this.ahead(ctx, scene, camera, look, ratio, factor, at, all);
+    return this.ahead(ctx, scene, under, look, ratio, factor, at, all); // whole pixels from the last, so that they agree
   }
 
   /** Nothing is kept. */
