@@ -28,7 +28,7 @@ from tests.placer.graphs import convolutions, encoder
 GAPS = pathlib.Path(__file__).with_name("gaps.json")
 ALLOWED = 1.03
 SKETCHES = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}
-MODELS = (*SKETCHES, "mlp", "unet")
+MODELS = (*SKETCHES, "mlp", "unet", "mobilenet_v2")
 CASES = [(m, d, b) for m in MODELS for d in ("wormhole_b0", "grayskull") for b in (1, 64)]
 
 
