@@ -1,5 +1,5 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
-import { h } from './dom.js';
+import { h, svg } from './dom.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
@@ -49,7 +49,8 @@ export class Tabs implements View {
     const button = h('button', {
       type: 'button', class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'open this view in a tab',
       onclick: () => button.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: this.front === 'ops' ? 'table' : this.front }))
-    }, '⧉');
+    }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
+      svg('path', { d: 'M4 1.5h6.5V8M8 4H1.5v6.5H8z', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
     const offer = () => (button.hidden = !document.body.dataset['tbPreferences']);
     offer();
     this.stops.push(onPreferences(offer));

@@ -21,19 +21,19 @@ export function dress(view: TraceView): void {
     store.host.live && batch > 1 ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Order' },
       choice('trace-whole', 'Pipelined', 'each epoch takes all inputs before the next epoch follows', view.whole, () => view.choose(batch, true)),
       choice('trace-rounds', 'As emitted', 'the program goes round its epochs once for every microbatch', !view.whole, () => view.choose(batch, false))) : '',
-    view.facts, h('span', { class: 'tb-spring' }),
-    button('trace-feeders', 'D', 'Only the selection and what feeds and drains it (D)', () => view.feeders(), view.shown.only !== null),
-    button('trace-unit', view.unit === 'cycles' ? 'cycles' : 'µs',
-      `Show ${view.unit === 'cycles' ? `time at the device's clock, ${short(view.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
-        view.unit = view.unit === 'cycles' ? 'time' : 'cycles';
-        view.dress();
-        view.repaint();
-      }),
-    button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click); two show the difference', () =>
-      view.cursors.add(view.cycle ?? (view.time.start + view.time.end) / 2)),
-    button('trace-play', view.playing ? '❚❚' : '▶', view.playing ? 'Stop' : 'Play (Space)', () => view.play(), view.playing !== 0),
-    button('trace-out', '−', 'Zoom out', () => view.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => view.zoom(1.6)),
-    button('trace-fit', 'Fit', 'Show the whole trace (0)', () => view.show(0, view.time.cycles)));
+    view.facts, h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
+      button('trace-feeders', 'Near', 'Only the selection and what feeds and drains it (D)', () => view.feeders(), view.shown.only !== null),
+      button('trace-unit', view.unit === 'cycles' ? 'cycles' : 'µs',
+        `Show ${view.unit === 'cycles' ? `time at the device's clock, ${short(view.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
+          view.unit = view.unit === 'cycles' ? 'time' : 'cycles';
+          view.dress();
+          view.repaint();
+        }),
+      button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click); two show the difference', () =>
+        view.cursors.add(view.cycle ?? (view.time.start + view.time.end) / 2)),
+      button('trace-play', view.playing ? '❚❚' : '▶', view.playing ? 'Stop' : 'Play (Space)', () => view.play(), view.playing !== 0),
+      button('trace-out', '−', 'Zoom out', () => view.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => view.zoom(1.6)),
+      button('trace-fit', 'Fit', 'Show the whole trace (0)', () => view.show(0, view.time.cycles))));
   view.legend.replaceChildren(
     ...KINDS.map((name, kind) => h('span', { class: 'tb-key' }, swatch(kind, isDark()), name)),
     h('span', { class: 'tb-key' }, '⚠ fork-join stall'),
