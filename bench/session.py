@@ -6,7 +6,7 @@
 depends on; "1000_ops" is the same with 36 layers. Samples are random ops and random legal sizes of them (seeded).
 Times are CPU milliseconds of one thread: p50, p95 and the longest. "drawn" is the kernel's part of it: recompile,
 frames, messages.
-Bars: legal 5, what-if 100, recompile 500, drawn 500 (of 700 in the browser), undo 100, suggest 1000.
+Bars: legal 5, what-if 100, recompile 500 (of 700 in the browser), undo 100, suggest 1000; nops and queues 2000.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from machine import describe, one_thread
 
-BARS = {"legal": 5, "what-if": 100, "recompile": 500, "drawn": 500, "undo": 100, "suggest": 1000, "frames": 150}
+BARS = {"legal": 5, "what-if": 100, "recompile": 500, "drawn": 500, "undo": 100, "suggest": 1000, "nop": 2000}
 
 
 def bert_large(layers: int = 24, sequence: int = 384) -> tuple[Any, tuple[Any, ...]]:
@@ -92,6 +92,7 @@ def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[s
     """(facts about the model, one row per question)."""
     from tbuda_lab.core.errors import TbudaError
     from tbuda_lab.core.session import ResizeOp
+    from tbuda_lab.core.session.commands import InsertNop, InsertQueue
     from tbuda_lab.widgets.hub import hub_of
 
     session = session_of(name, device)
@@ -133,6 +134,17 @@ def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[s
             except TbudaError:
                 refused += 1
             session.undo()
+    session.compile()
+    graph = result.lowered
+    edges = [(s, n.name, p) for n in graph.ops for p, s in enumerate(n.sources) if s in result.placement.ops]
+    for k in range(samples // 4):
+        source, reader, port = rng.choice(edges)
+        session.apply(InsertQueue(source, (reader,), port) if k % 2 else InsertNop(source, (reader,)))
+        try:
+            times.take("nop or queue inserted, drawn", session.compile)
+        except TbudaError:
+            refused += 1
+        session.undo()
     session.compile()
     times.take("suggest", session.suggest)
     times.take("suggest again", session.suggest)

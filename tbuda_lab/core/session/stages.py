@@ -219,7 +219,10 @@ class Stages:
                     cancel=clock.cancel,
                     on_progress=lambda fraction, *_: clock.report("place", fraction),
                 )
-            return Placing(self.device, state.base, found)
+            placing = Placing(self.device, state.base, found)
+            if self.keep_epochs:
+                placing.whole().before()  # what the first edit would wait for
+            return placing
 
         return self._anchors.get_or(dataclasses.replace(state, overrides=state.base).key, make)
 
