@@ -95,7 +95,7 @@ def channel_ranges(device: DeviceSpec, channel: int) -> list[tuple[int, int]]:
     ranges = [(start, end)]
     if channel == 0 and start < high and low < end:
         ranges = [(start, min(low, end)), (max(high, start), end)]
-    half = device.dram_channel_bytes // 2
+    half = device.dram_channel_bytes // 2 // step * step
     if device.dram_subchannels > 1:
         ranges = [piece for a, b in ranges for piece in ((a, min(b, half)), (max(a, half), b)) if piece[0] < piece[1]]
     return ranges
