@@ -93,7 +93,8 @@ DRAG = """async moves => {
 REDRAW = """async times => {
   const found = [];
   for (let k = 0; k < times; k++) {
-    const ready = window.frames_.frames.filter(f => ['ops', 'netlist', 'graph:lowered'].includes(f.header.key)).map(window.unpacked);
+    const keys = ['ops', 'netlist', 'graph:lowered'];
+    const ready = window.frames_.frames.filter(f => keys.includes(f.header.key)).map(window.unpacked);
     const began = performance.now();
     ready.forEach(window.hand);
     document.body.offsetHeight;

@@ -29,6 +29,7 @@ from tbuda_lab.core.frames import Frame, graph_frame, session_frames
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.widgets import BringUp, EpochGrid, GraphView, OpTable
+from tbuda_lab.widgets.packed import Packed
 from tbuda_lab.widgets.views import BUNDLE, View
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.widgets.synthetic import FakeSession, encoder_graph, result
@@ -115,6 +116,12 @@ def size(frame: Frame) -> int:
     return len(json.dumps(header)) + len(buffer)
 
 
+def sent(frame: Frame) -> int:
+    """Bytes on the way to a page that inflates."""
+    pieces = Packed(frame, 1).messages(inflates=True)
+    return sum(len(json.dumps(message)) + sum(map(len, buffers)) for message, buffers in pieces)
+
+
 class Bench:
     def __init__(self, browser: Any) -> None:
         self.browser = browser
@@ -173,7 +180,8 @@ class Bench:
                     for (let k = 0; k < 400 && (new DOMMatrix(s.querySelector('.tb-hooks').style.transform)).a < 9; k++)
                       s.dispatchEvent(new WheelEvent('wheel', { cancelable: true, clientX: r.x + r.width / 2,
                         clientY: r.y + r.height / 2, deltaY: k < 60 ? -60 : 0 })); }""")
-            print(f"{label}, {where}: nothing moves, CPU median {np.median(self.used(page, count // 4, 'rest')):.1f} ms")
+            rest = np.median(self.used(page, count // 4, "rest"))
+            print(f"{label}, {where}: nothing moves, CPU median {rest:.1f} ms")
             for how in ("pan", "zoom"):
                 page.evaluate("() => window.frame()")
                 got = page.evaluate(MOVE, [0, count, count, how])
@@ -226,11 +234,13 @@ def main() -> None:
     began = time.process_time()
     big = encoder_graph(625)
     huge = graph_frame(big, "lowered")
-    print(f"{counted(huge, big)}: frame {size(huge) / 1024:.0f} KB, made in {time.process_time() - began:.1f} s of CPU")
+    print(f"{counted(huge, big)}: frame {size(huge) / 1024:.0f} KB, sent {sent(huge) / 1024:.0f} KB, "
+          f"made in {time.process_time() - began:.1f} s of CPU")
     compiled = result(32)
     bert = session_frames(compiled, compiled.device, compiled.diagnostics, "encoder", [])
     for frame in bert:
-        print(f"1,000 ops, frame {frame.key}: {size(frame) / 1024:.0f} KB")
+        print(f"1,000 ops, frame {frame.key}: {size(frame) / 1024:.0f} KB, sent {sent(frame) / 1024:.0f} KB")
+    print(f"1,000 ops, all frames: sent {sum(map(sent, bert)) / 1024:.0f} KB")
     saved(32)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
