@@ -95,7 +95,7 @@ class SessionsFeed:
             self._sent = time.monotonic()
         if not self._closed:
             listed = [describe_unseen(name, s) for name, s in list(unseen().items())[-MOST_UNSEEN:]]
-            listed += [describe(hub) for hub in hubs()]
+            listed += [describe(hub) for hub in hubs() if isinstance(hub.session, Session)]
             self.comm.send({"type": "sessions", "sessions": listed, "memory": memory()})
 
     def _receive(self, message: Mapping[str, Any]) -> None:
