@@ -141,8 +141,8 @@ def test_a_key_binding_of_the_settings(page: Any) -> None:
 def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> None:
     cycles = in_kernel(page, "print(f'{bring_up.hub.frames[\"ops\"].meta[\"total_cycles\"]:,.0f}')")
     page.wait_for_function(
-        "c => document.querySelector('[data-tb-action=status-session]').textContent === `lab_mlp: ${c} kernel cycles/input`",
-        arg=cycles)
+        "said => document.querySelector('[data-tb-action=status-session]').textContent === said",
+        arg=f"lab_mlp: {cycles} kernel cycles/input")
     page.locator("[data-tb-action=status-session]").click()
     row = page.locator("[data-tb-session-row=lab_mlp]")
     row.wait_for(state="visible")
