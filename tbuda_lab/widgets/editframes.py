@@ -10,7 +10,7 @@ import numpy as np
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import LegalTable, OverrideRecord, Session
-from tbuda_lab.core.session.commands import override_python
+from tbuda_lab.core.session.calls import override_python
 from tbuda_lab.core.session.switches import disabled, sources
 
 _NAMES_SHOWN = 20

@@ -22,7 +22,8 @@ from tbuda_lab.core.session import (
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.commands import Disable, InsertNop, InsertQueue, SetOverride
+from tbuda_lab.core.session.commands import Disable, SetOverride
+from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
 from tbuda_lab.core.session.imports import parse_overrides
 from tbuda_lab.core.session.switches import disabled
 from tbuda_lab.core.session.temporal import into_epoch, shift_break

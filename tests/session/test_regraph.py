@@ -13,7 +13,7 @@ from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.core.session.commands import InsertNop, InsertQueue
+from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
 from tests.session.models import encoder
 
 

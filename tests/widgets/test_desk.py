@@ -16,8 +16,8 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import ClearOp, Constrain, EpochBreak, ResizeOp, Session, SetOverride, SetUkt, StreamOp
-from tbuda_lab.core.session.commands import InsertNop
 from tbuda_lab.core.session.exports import overrides_text
+from tbuda_lab.core.session.graphedits import InsertNop
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.widgets import asking, exporting
 from tbuda_lab.widgets.edits import commands_of, message_of

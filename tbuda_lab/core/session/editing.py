@@ -11,7 +11,9 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import gestures
-from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride, named_python, override_python
+from tbuda_lab.core.session.calls import named_python, override_python
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import SetOptions, SetOverride
 from tbuda_lab.core.session.history import Step
 from tbuda_lab.core.session.imports import read_overrides
 from tbuda_lab.core.session.journal import Journal

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.session.choices import choices_of
-from tbuda_lab.core.session.commands import ClearOp, Command, EpochBreak, InsertNop, SetUkt, StreamOp
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import ClearOp, EpochBreak, SetUkt, StreamOp
+from tbuda_lab.core.session.graphedits import InsertNop
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch, state_after
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tbuda_lab.core.session.commands import Command
+from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.state import State
 
 

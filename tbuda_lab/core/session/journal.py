@@ -22,7 +22,8 @@ from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override
-from tbuda_lab.core.session.commands import COMMANDS, ClearOp, Command, SetOptions, SetOverride
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import COMMANDS, ClearOp, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
 from tbuda_lab.core.wholefile import whole_text
 

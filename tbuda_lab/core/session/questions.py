@@ -11,7 +11,8 @@ from tbuda_lab.core.memory import DramMap, L1Map, dram_map, l1_map
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.session.card import OpCard, card_of
-from tbuda_lab.core.session.commands import Command, SetOverride
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import SetOverride
 from tbuda_lab.core.session.diff import Diff, diff_results
 from tbuda_lab.core.session.editing import Editing
 from tbuda_lab.core.session.legal import LegalTable, legal_table

@@ -10,7 +10,7 @@ from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, is_edit, nops_between
 from tbuda_lab.core.lowering.opformats import FORMAT_KINDS
 from tbuda_lab.core.options import Override, broken
-from tbuda_lab.core.session.commands import named_python, override_python, target_text
+from tbuda_lab.core.session.calls import named_python, override_python, target_text
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.placer.segment import Segment, measure
-from tbuda_lab.core.session.commands import Command, ResizeOp
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.hints import hints, nops
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.whatif import WhatIf
