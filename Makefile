@@ -46,7 +46,7 @@ test: browser front-end  ## everything: lint, types, floors, TypeScript, Python,
 lint: env  ## ruff
 	@echo "== ruff"; $(BIN)/ruff check .
 
-types: env  ## mypy, strict for core and sim
+types: env  ## mypy, strict
 	@echo "== mypy"; $(BIN)/mypy
 
 floors: env  ## import-linter: who may import whom

@@ -1,8 +1,8 @@
 """`pybuda.config`: the global compiler configuration and the overrides."""
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.config import (
-    CompilerConfig,
     _clear_global_compiler_config,
     _get_global_compiler_config,
     _internal_insert_fj_buffering_nop,

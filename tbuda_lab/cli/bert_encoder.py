@@ -27,7 +27,8 @@ class SelfAttention(nn.Module):
         query, key, value = split(self.query(x)), split(self.key(x)), split(self.value(x))
         scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(hidden // self.heads)
         mixed = torch.matmul(torch.softmax(scores, dim=-1), value)
-        return self.dense(mixed.transpose(1, 2).reshape(batch, rows, hidden))
+        out: torch.Tensor = self.dense(mixed.transpose(1, 2).reshape(batch, rows, hidden))
+        return out
 
 
 class Layer(nn.Module):
@@ -40,7 +41,8 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm_1(x + self.attention(x))
-        return self.norm_2(x + self.feed_forward(x))
+        out: torch.Tensor = self.norm_2(x + self.feed_forward(x))
+        return out
 
 
 class Encoder(nn.Module):
@@ -49,7 +51,8 @@ class Encoder(nn.Module):
         self.layers = nn.Sequential(*(Layer(hidden, heads, inner) for _ in range(layers)))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.layers(hidden_states)
+        out: torch.Tensor = self.layers(hidden_states)
+        return out
 
 
 def make_model(seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor]]:

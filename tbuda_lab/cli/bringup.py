@@ -223,8 +223,9 @@ def run_run(arguments: argparse.Namespace) -> int:
         got, passed = run_and_compare(session, sample, arguments.pcc, arguments.mode)
         if file is not None:
             names = [binding.name for binding in session.compile().outputs]
+            arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in zip(names, got, strict=True)}
             with file.open("wb") as stream:
-                np.savez(stream, **{name: tensor.numpy() for name, tensor in zip(names, got, strict=True)})
+                np.savez(stream, **arrays)
     return 0 if passed else 1
 
 
@@ -302,8 +303,9 @@ def write_results(session: Session, request: Request, folder: Path, final: Path,
     }
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     if parameters:
+        arrays: dict[str, Any] = {name: value[None] for name, value in result.parameters.items()}
         with (folder / "parameters.npz").open("wb") as stream:
-            np.savez(stream, **{name: value[None] for name, value in result.parameters.items()})
+            np.savez(stream, **arrays)
 
 
 def read_inputs(path: Path, session: Session) -> tuple[Any, ...]:

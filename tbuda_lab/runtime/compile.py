@@ -8,6 +8,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compare import compare_tensor_to_golden
+from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import TTDevice, as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.results import CompileResults
@@ -17,7 +18,7 @@ def pybuda_compile(
     device: TTDevice,
     graph_name: str,
     *inputs: Any,
-    compiler_cfg: config.CompilerConfig | None = None,
+    compiler_cfg: CompilerConfig | None = None,
     verify_cfg: Any = None,
     **_: Any,
 ) -> CompileResults:

@@ -116,10 +116,10 @@ def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:
     part, data = content.get("part"), content.get("data")
-    good = isinstance(part, (list, tuple)) and len(part) == 2 and all(type(v) is int for v in part)
-    if not good or not isinstance(data, str) or not isinstance(content.get("path"), str):
+    numbers = part if isinstance(part, (list, tuple)) and all(type(v) is int for v in part) else ()
+    if len(numbers) != 2 or not isinstance(data, str) or not isinstance(content.get("path"), str):
         raise InputError("a picture comes in numbered parts")
-    index, count = part
+    index, count = numbers
     if not 0 <= index < count <= 1024:
         raise InputError("a picture comes in numbered parts")
     parts = _parts.setdefault(view, {})

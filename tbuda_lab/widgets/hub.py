@@ -52,16 +52,15 @@ class Hub:
         if session.result is not None:
             self._done_already()
             self._compiled(session.result)
-        self.desk = Desk(self)
-        self.run_desk = RunDesk(self)
+        self.desk: Desk | None = Desk(self)
+        self.run_desk: RunDesk | None = RunDesk(self)
 
     def _prepare(self, board: StatusBoard) -> None:
         self.id = str(next(_NUMBERS))  # of this process: how a page names a session
         self.comparisons: list[Comparison] = []
         self.error: Exception | None = None
         self.board = board
-        self.desk: Desk | None = None
-        self.run_desk: RunDesk | None = None
+        self.desk, self.run_desk = None, None
         self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
         self._frames: dict[str, Frame] = {}
         self._packed: dict[str, Packed] = {}

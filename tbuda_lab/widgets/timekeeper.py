@@ -132,8 +132,9 @@ def _need_tile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 def _tiles(trace: Trace, wanted: list[Any], rev: int) -> Iterator[Frame]:
     for one in wanted:
         if isinstance(one, list) and len(one) == 3 and all(type(v) is int for v in one):
+            level, index, block = one
             with contextlib.suppress(IndexError):
-                yield tile_frame(trace, *one, rev=rev)
+                yield tile_frame(trace, level, index, block, rev=rev)
 
 
 @answers("need_moment")

@@ -65,7 +65,7 @@ class Kind:
     meaning: str
     suffix: str
     call: str
-    write: Callable[..., None]  # (session, path, **settings)
+    write: Callable[..., object]  # (session, path, **settings)
     settings: tuple[Setting, ...] = ()
 
 

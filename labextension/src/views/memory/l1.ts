@@ -67,7 +67,7 @@ function what(part: Part): string {
 export function core(data: MemoryData, name: string): HTMLElement {
   const op = data.indexOf.get(name);
   if (op === undefined) return h('div', { class: 'tb-empty' }, 'Choose an op to see the buffers of its cores.');
-  const parts = data.partsOf(op);
+  const parts = data.partsOf(op), sizes = data.frame.meta['sizes'];
   const share = (value: number) => `${((100 * value) / data.size).toFixed(3)}%`;
   const segment = (kind: string, size: number, title: string) =>
     h('i', { class: `tb-seg tb-seg-${kind}`, style: `width:${share(size)}`, title, 'data-tb-part': kind });
@@ -89,5 +89,5 @@ export function core(data: MemoryData, name: string): HTMLElement {
       h('tbody', {}, line('reserved', 'reserved', 'firmware, overlay, routing tables', data.reserved, 0),
         ...parts.map(p => line(p.kind, what(p), p.source, p.bytes, p.start)),
         line('free', 'free', '', free, data.size - free))),
-    h('p', { class: 'tb-fix' }, `Sizes are ${String(data.frame.meta['sizes'] ?? 'those of the compile')}; the backend gives the final addresses.`));
+    h('p', { class: 'tb-fix' }, `Sizes are ${typeof sizes === 'string' ? sizes : 'those of the compile'}; the backend gives the final addresses.`));
 }
