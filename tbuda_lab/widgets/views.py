@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import anywidget
+import numpy as np
 import traitlets
 
 from tbuda_lab.core import netlist as netlists
@@ -21,6 +22,7 @@ from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp, Session
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import asking, exporting, makers, more, timekeeper, twins
+from tbuda_lab.widgets.graphlooks import GraphLooks, opened, overlay_frame
 from tbuda_lab.widgets.gridlooks import GridLooks
 from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.messages import HANDLERS
@@ -202,19 +204,42 @@ class BringUp(GridLooks, View):
         return twins.bringup_html(frames)
 
 
-class GraphView(View):
-    """The graph of any stage of a session: pan, zoom, search, groups by module path."""
+class GraphView(GraphLooks, View):
+    """The graph of any stage of a session: pan, zoom, search, groups by module path.
+
+    See `GraphLooks` for its traits.
+    """
 
     kind = "graph"
     frames_shown = ("graph", "ops", "edits", "checks")
+    _overlay: Frame | None = None
 
     def focus(self, *names: str) -> None:
         """Select nodes, here and in the other views, and bring them into sight."""
         self.select(*names)
 
+    def overlay(
+        self, values: Mapping[str, float], *, name: str = "value", scale: tuple[float, float] | None = None
+    ) -> None:
+        """Paint nodes by values of your own, in this view alone; without values the usual colours come back.
+
+        values: a finite number by node name; nodes that have none are empty, names that are no node are passed over.
+        name: for the legend. scale: values of the quietest and the hottest colour (default: the least and the largest).
+        Raises `InputError`.
+        """
+        self._overlay = overlay_frame(values, name, scale)
+        self.hub.send_frame(self, self._overlay)
+
+    def _receive(self, widget: object, content: Mapping[str, Any], buffers: object) -> None:
+        super()._receive(widget, content, buffers)
+        # The hub keeps no frame of one view.
+        if content.get("type") in ("hello", "resync") and self._overlay is not None:
+            self.hub.send_frame(self, self._overlay)
+
     def svg(self, stage: str = "lowered") -> str:
-        """The graph of a stage as SVG. Raises `KeyError` before the stage is there."""
-        return graph_svg(self.hub.frames[f"graph:{stage}"])
+        """The graph of a stage as SVG, groups open as the traits say. Raises `KeyError` before the stage is there."""
+        frame = self.hub.frames[f"graph:{stage}"]
+        return graph_svg(frame, opened(frame, self.depth, self.collapsed))
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         return twins.graph_html(frames)
@@ -278,6 +303,19 @@ class OpTable(View):
         columns = [frame.text(c) if c in texts else frame.columns[c].tolist() for c in names]
         keys = [n.removeprefix("op_") for n in names]
         return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def to_frame(self) -> np.ndarray:
+        """The table as a structured NumPy array, one record per op in schedule order, a field per column.
+
+        `pandas.DataFrame(table.to_frame())` makes a data frame of it; no such library is needed here. Raises `KeyError`
+        before there is a placement.
+        """
+        rows = self.to_rows()
+        columns = {key: np.array([row[key] for row in rows]) for key in (rows[0] if rows else ())}
+        made = np.empty(len(rows), dtype=[(key, column.dtype) for key, column in columns.items()])
+        for key, column in columns.items():
+            made[key] = column
+        return made
 
     def to_csv(self) -> str:
         """The table as CSV with a header line."""

@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,9 +15,10 @@ pytest.importorskip("anywidget")
 
 import traitlets
 
-from tbuda_lab.core.errors import OverrideError
+from tbuda_lab.core.errors import InputError, OverrideError
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import views
+from tbuda_lab.widgets.graphlooks import opened
 
 pytestmark = pytest.mark.skipif(not views.BUNDLE.is_file(), reason="the front end is not built: make front-end")
 
@@ -112,11 +114,67 @@ def test_the_table_is_data(session: Session) -> None:
     assert [r["name"] for r in read] == [r["name"] for r in rows]
 
 
+def test_the_table_is_an_array_of_records(session: Session) -> None:
+    table = views.OpTable(session)
+    made, rows = table.to_frame(), table.to_rows()
+    assert made.dtype.names == tuple(rows[0])
+    assert [dict(zip(made.dtype.names, record.tolist(), strict=True)) for record in made] == rows
+    slowest = made[np.argmax(made["cycles"])]["name"]
+    assert slowest == max(rows, key=lambda row: row["cycles"])["name"]
+
+
 def test_before_the_compile_twins_say_so() -> None:
     session = Session(Mlp(), torch.randn(1, 64, 256), "n150", name="mlp")
     assert "no placement yet" in views.EpochGrid(session).static().html
     with pytest.raises(KeyError):
         views.EpochGrid(session).svg(0)
+
+
+def test_the_graph_is_told_by_traits_what_it_searches_and_opens(session: Session) -> None:
+    graph = views.GraphView(session)
+    graph.query, graph.depth, graph.collapsed = "gelu|up", 0, ["up"]
+    state = graph.get_state()
+    assert [state[k] for k in ("query", "depth", "collapsed")] == ["gelu|up", 0, ["up"]]
+    with pytest.raises(traitlets.TraitError):
+        graph.depth = -1
+    frame = graph.hub.frames["graph:lowered"]
+    paths, parents = frame.text("group_path"), frame.columns["group_parent"].tolist()
+    groups = range(1, len(paths))
+    assert len(groups) >= 1
+    assert opened(frame, 0, []) == [0]
+    assert opened(frame, None, []) == sorted({0, *frame.meta["open"]})
+    assert opened(frame, len(paths), []) == [0, *groups]
+    assert opened(frame, 1, []) == [0, *(g for g in groups if parents[g] == 0)]
+    assert opened(frame, len(paths), [paths[1]]) == [0, *(g for g in groups if g != 1)]
+    pictures = []
+    for depth in (0, len(paths)):
+        graph.depth, graph.collapsed = depth, []
+        pictures.append(graph.svg())
+    assert pictures[0] != pictures[1]
+
+
+def test_values_of_ones_own_go_to_the_page_and_to_one_that_comes_later(session: Session, sent: Any) -> None:
+    graph, other = views.GraphView(session), views.OpTable(session)
+    first, second = session.compile().placement.schedule[:2]
+    values = {first: 0.25, second: 4}
+    graph.overlay(values, name="watts")
+    assert [m["key"] for m, _ in sent if m["type"] == "frame"] == ["overlay"]
+    read = graph._overlay
+    assert read is not None and read.meta == {"name": "watts", "low": 0.25, "high": 4.0}
+    assert dict(zip(read.text("overlay_name"), read.columns["overlay_value"].tolist(), strict=True)) == values
+    sent.clear()
+    other._receive(other, {"type": "hello", "have": {}}, [])
+    assert "overlay" not in {m.get("key") for m, _ in sent}
+    graph._receive(graph, {"type": "hello", "have": {}}, [])
+    assert [m.get("key") for m, _ in sent].count("overlay") == 1
+    for wrong in ({first: float("nan")}, {first: "much"}, {first: None}):
+        with pytest.raises(InputError, match=first):
+            graph.overlay(wrong)
+    with pytest.raises(InputError, match="smaller"):
+        graph.overlay(values, scale=(2.0, 1.0))
+    assert graph._overlay is read
+    graph.overlay({})
+    assert len(graph._overlay.columns["overlay_value"]) == 0
 
 
 def test_the_grid_is_told_by_traits_and_edits_by_calls(session: Session) -> None:

@@ -13,6 +13,8 @@ import { placeHooks } from './hooks.js';
 import { GraphKeys } from './keys.js';
 import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
+import { openedBy } from './opening.js';
+import { Overlay } from './overlay.js';
 import { nodePaint, paintLegend, readColours } from './paints.js';
 import { Picture } from './picture.js';
 import { pointer } from './pointer.js';
@@ -63,6 +65,9 @@ export class GraphView {
   private hover = -1;
   ops: Ops | null = null;
   private badges: Badges = () => null;
+  private overlay: Overlay | null = null;
+  private readonly depth: () => number | null;
+  private readonly collapsed: () => string[];
   private painted = 0;
   private readonly picture = new Picture();
   /** What the next frame draws: everything, or else these items where they are. */
@@ -104,6 +109,14 @@ export class GraphView {
         button('graph-fit', 'Fit', 'Fit the graph into the view', () => this.fit()))),
       this.stage, this.legend);
     this.menu = new NodeMenu(store, this.element, event => this.edge(event));
+    this.depth = store.trait<number | null>('depth', null, () => this.reopen());
+    this.collapsed = store.trait<string[]>('collapsed', [], () => this.reopen());
+    const query = store.trait('query', '', text => {
+      if (text === this.search.value) return;
+      this.search.value = text;
+      this.searched();
+    });
+    this.search.value = query();
     this.listen();
   }
 
@@ -142,12 +155,12 @@ export class GraphView {
     const resize = new ResizeObserver(() => this.resized());
     resize.observe(this.stage);
     this.stops.push(() => resize.disconnect());
-    this.search.addEventListener('input', () => this.searched());
+    this.search.addEventListener('input', () => this.typed());
     this.search.addEventListener('keydown', event => {
       if (event.key === 'Enter') this.nextMatch(event.shiftKey ? -1 : 1);
       if (event.key === 'Escape') {
         this.search.value = '';
-        this.searched();
+        this.typed();
         this.stage.focus();
       }
     });
@@ -168,6 +181,11 @@ export class GraphView {
       this.repaint();
       return;
     }
+    if (key === 'overlay') {
+      this.overlay = Overlay.of(this.store.frames.get(key)!);
+      this.repaint();
+      return;
+    }
     if (!key.startsWith('graph:')) return;
     const stage = key.slice(6);
     const before = this.scenes.get(stage);
@@ -179,7 +197,7 @@ export class GraphView {
         if (g === 0 || paths.has(path)) scene.opened.add(g);
       });
       scene.update();
-    }
+    } else if (this.depth() !== null || this.collapsed().length) this.openAs(scene);
     this.scenes.set(stage, scene);
     this.choose();
   }
@@ -333,6 +351,18 @@ export class GraphView {
     this.repaint();
   }
 
+  /** Opens the groups that the traits name, in every stage. */
+  private reopen(): void {
+    this.scenes.forEach(scene => this.openAs(scene));
+    this.fit();
+  }
+
+  private openAs(scene: Scene): void {
+    scene.opened.clear();
+    openedBy(scene, this.depth(), this.collapsed()).forEach(g => scene.opened.add(g));
+    scene.update();
+  }
+
   private openAll(): void {
     this.scene?.openAll();
     this.fit();
@@ -344,6 +374,13 @@ export class GraphView {
   }
 
   // -- search, selection, hover ---------------------------------------------------------------------------------
+  /** Searched by hand: Python hears of it where the view has such a trait. */
+  private typed(): void {
+    const { host } = this.store;
+    if (host.get('query') !== undefined) host.set('query', this.search.value);
+    this.searched();
+  }
+
   private searched(): void {
     this.matchAt = -1;
     this.matches = matching(this.scene, this.search.value.trim());
@@ -412,7 +449,8 @@ export class GraphView {
     this.colours ??= readColours(this.element);
     const dark = isDark();
     const by = this.ops ? this.store.colour : 'family';
-    const paint = (node: number) => this.special?.paint(scene.frame, node, dark) ?? nodePaint(scene, this.ops, by, node, dark);
+    const paint = (node: number) => this.special?.paint(scene.frame, node, dark) ?? this.overlay?.paint(scene.names[node]!, dark) ??
+      nodePaint(scene, this.ops, by, node, dark);
     const look: Look = {
       colours: this.colours,
       paint,
@@ -432,12 +470,15 @@ export class GraphView {
     this.drawn = this.camera;
     if (settled) return; // only boxes were touched
     const { clientWidth, clientHeight } = this.stage;
-    this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, [this.ops, by, dark], clientWidth, clientHeight);
+    this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, [this.ops, by, dark, this.overlay], clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
     clearTimeout(this.hookTimer);
     this.hookTimer = window.setTimeout(() => placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected), RESTED);
-    if (this.special) this.legend.replaceChildren(...this.special.legend(dark));
-    else paintLegend(this.legend, by, this.shown, dark);
+    const own = this.special?.legend(dark) ?? this.overlay?.legend(dark);
+    if (own) {
+      this.legend.replaceChildren(...own);
+      delete this.legend.dataset['key']; // the usual one is written anew
+    } else paintLegend(this.legend, by, this.shown, dark);
     this.breaks.place(scene, this.camera);
     if (this.element.dataset['tbStage'] !== this.shown) this.element.dataset['tbStage'] = this.shown;
   }
