@@ -98,11 +98,41 @@ def _taken(op: Plain, port: int, tiles: np.ndarray) -> np.ndarray:
     return blocks(gr, gc, ur, uc, op["ublock_order"])
 
 
+def _read(op: Plain, port: int, blocks: Plain) -> tuple[np.ndarray, np.ndarray]:
+    """(core of the source, place in its buffer) of the tiles (cores, t, tiles) that the cores of an op take."""
+    core, place = _layout(blocks)
+    tiles = np.arange(core.size).reshape(core.shape)
+    for tm in op.get(f"input_{port}_tms") or []:
+        for key, value in [(tm, None)] if isinstance(tm, str) else tm.items():
+            tiles = _moved(tiles, key, value)
+    taken = _taken(op, port, tiles)
+    return core.reshape(-1)[taken], place.reshape(-1)[taken]
+
+
+def _ops(netlist: Plain) -> Plain:
+    return {n: o for g in netlist["graphs"].values() for n, o in g.items() if isinstance(o, dict)}
+
+
+def prefetched(text: str) -> dict[str, int]:
+    """Buffers of preloaded queues that the busiest core of every op takes from."""
+    netlist = yaml.safe_load(text)
+    steps = [step for one in netlist["programs"] for program in one.values() for step in program]
+    settings = [s["execute"].get("queue_settings", {}) for s in steps if isinstance(s, dict) and "execute" in s]
+    kept = {name for one in settings for name, how in one.items() if how.get("prologue") in (True, "true")}
+    return {
+        name: sum(
+            max(len(np.unique(c)) for c in _read(op, port, netlist["queues"][source])[0])
+            for port, source in enumerate(op["inputs"]) if source in kept
+        )
+        for name, op in _ops(netlist).items()
+    }
+
+
 def uses(text: str) -> dict[str, Use]:
     """What every op of a netlist needs."""
     netlist = yaml.safe_load(text)
     queues: Plain = netlist["queues"]
-    ops: Plain = {n: o for g in netlist["graphs"].values() for n, o in g.items() if isinstance(o, dict)}
+    ops = _ops(netlist)
     found = {name: Use(depth=op["buf_size_mb"]) for name, op in ops.items()}
     for queue in queues.values():
         if queue["input"] in found:
@@ -111,13 +141,7 @@ def uses(text: str) -> dict[str, Use]:
     for name, op in ops.items():
         for port, source in enumerate(op["inputs"]):
             blocks = queues.get(source) or ops[source]
-            core, place = _layout(blocks)
-            tiles = np.arange(core.size).reshape(core.shape)
-            for tm in op.get(f"input_{port}_tms") or []:
-                for key, value in [(tm, None)] if isinstance(tm, str) else tm.items():
-                    tiles = _moved(tiles, key, value)
-            taken = _taken(op, port, tiles)
-            core, place = core.reshape(-1)[taken], place.reshape(-1)[taken]
+            core, place = _read(op, port, blocks)
             if source in queues:
                 found[name].dram_in += max(len(np.unique(c)) for c in core)
                 continue

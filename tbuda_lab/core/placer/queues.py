@@ -23,6 +23,7 @@ from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.addresses import Addresses
 from tbuda_lab.core.placer.dram import align
+from tbuda_lab.core.placer.prefetch import Reader, prefetch_grid
 from tbuda_lab.core.placer.problem import inputs_on_host
 
 _SMALL_INPUT_TILES = 64
@@ -226,18 +227,21 @@ class QueuePlanner:
 
     def _parameter(self, node: Node) -> None:
         """Grid: per dimension the least of the readers', as a divisor; ublock: what the first reader's ublock and the
-        block have in common."""
+        block have in common. Fewer buffers where a core would need more prefetch streams than it has."""
         readers = self._readers(node.name)
         z, rt, ct = tile_shape(node.shape)
         grids = [self._reader_grid(r, p, matmul_columns=True) for r, p in readers] or [(1, 1)]
         grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
+        prologue = bool(readers) and all(self._preloads(r, p) for r, p in readers)
+        if prologue:
+            fewer = prefetch_grid([self._reader(r, p) for r, p in readers], (z, rt, ct), grid)
+            grid, prologue = fewer or grid, fewer is not None
         ublock = (1, 1)
         if readers:
             first, port = readers[0]
             ublock = self._reader_ublock(first, port)
             ublock = (math.gcd(ublock[0], rt // grid[0]), math.gcd(ublock[1], ct // grid[1]))
         parameter = node.kind is NodeKind.PARAMETER
-        prologue = bool(readers) and all(self._preloads(r, p) for r, p in readers)
         self._add(
             node.name,
             "parameter" if parameter else "constant",
@@ -252,6 +256,11 @@ class QueuePlanner:
             chip=self._chip(node.name),
             prologue=prologue,
         )
+
+    def _reader(self, reader: str, port: int) -> Reader:
+        table = self.models[reader]
+        assert table.profile is not None
+        return table.profile, port, table.rows[self.placed[reader].row]
 
     def _preloads(self, reader: str, port: int) -> bool:
         table, at = self.models[reader], self.placed[reader].row
