@@ -161,7 +161,7 @@ def open_and_run(watched: Watched, lab: Lab, name: str, *cells: str) -> Any:
 
 def run_all(page: Any) -> None:
     """Run all cells of the notebook in front, once its kernel is there; returns at once."""
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    page.locator(".jp-Notebook .jp-CodeCell").locator("visible=true").first.wait_for()  # others stand behind it
     page.wait_for_function(
         """() => {
           const session = window.jupyterapp.shell.currentWidget?.context?.sessionContext;
@@ -169,6 +169,24 @@ def run_all(page: Any) -> None:
         }"""
     )
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+
+def box_of(locator: Any) -> dict[str, float]:
+    """Where an element is once it is drawn and has stood still: it may be drawn anew at any time."""
+    before = None
+    for _ in range(600):
+        locator.wait_for()
+        box = locator.bounding_box()
+        if box is not None and box == before:
+            return dict(box)
+        before = box
+        locator.page.wait_for_timeout(50)
+    raise AssertionError(f"{locator} does not come to rest")
+
+
+def centre(locator: Any) -> tuple[float, float]:
+    box = box_of(locator)
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 @pytest.fixture(scope="session")

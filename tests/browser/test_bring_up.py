@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import run_all
+from tests.browser.conftest import box_of, centre, run_all
 
 pytestmark = [
     pytest.mark.browser,
@@ -40,12 +40,6 @@ def in_kernel(page: Any, code: str) -> str:
         }""",
         code,
     ))
-
-
-def centre(locator: Any) -> tuple[float, float]:
-    box = locator.bounding_box()
-    assert box is not None
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 def find_in_graph(page: Any, name: str) -> None:
@@ -145,7 +139,7 @@ def test_groups_open_and_close(page: Any) -> None:
     page.wait_for_timeout(200)
     assert graph.locator("[data-tb-group][aria-expanded=true]").count() == 0
     group = graph.locator("[data-tb-group]").first
-    box = group.bounding_box()
+    box = box_of(group)
     page.mouse.click(box["x"] + 8, box["y"] + box["height"] / 2)
     page.wait_for_timeout(200)
     assert graph.locator("[data-tb-group][aria-expanded=true]").count() == 1

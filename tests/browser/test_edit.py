@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import ROOT, Lab, open_and_run
-from tests.browser.test_bring_up import PATIENCE, centre, command, in_kernel
+from tests.browser.conftest import ROOT, Lab, box_of, centre, open_and_run
+from tests.browser.test_bring_up import PATIENCE, command, in_kernel
 
 pytestmark = [
     pytest.mark.browser,
@@ -66,7 +66,7 @@ def grab(page: Any, handle: str) -> tuple[float, float, float, float]:
     """Hover the op and press one of its handles; returns where that is and the size of one core, in pixels."""
     tile = page.locator(f"{GRID} .tb-tile[data-tb-op='{OP}']")
     rows, cols = json.loads(in_kernel(page, f"print(list(session.result.placement.ops['{OP}'].size))"))
-    box = tile.locator(".tb-body").bounding_box()
+    box = box_of(tile.locator(".tb-body"))
     page.mouse.move(*centre(tile))
     x, y = centre(page.locator(f"{GRID} [data-tb-handles-of='{OP}'] [data-tb-handle={handle}]"))
     page.mouse.move(x, y)
@@ -148,7 +148,7 @@ def test_keys_resize_break_clear_and_undo(page: Any) -> None:
 
 def test_an_op_is_moved_and_an_epoch_broken_from_the_graph(page: Any, shots: Path) -> None:
     tile = page.locator(f"{GRID} .tb-tile[data-tb-op='second.matmul']")
-    box = tile.locator(".tb-body").bounding_box()
+    box = box_of(tile.locator(".tb-body"))
     start = json.loads(in_kernel(page, "print(list(session.result.placement.ops['second.matmul'].start))"))
     page.mouse.move(*centre(tile))
     page.mouse.down()
@@ -249,7 +249,7 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     x, y = centre(bar)
     page.mouse.move(x, y)
     page.mouse.down()
-    box = page.locator(f"[data-tb-view=graph] .tb-hook[data-tb-op='{to}']").first.bounding_box()
+    box = box_of(page.locator(f"[data-tb-view=graph] .tb-hook[data-tb-op='{to}']").first)
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 3, steps=10)
     page.wait_for_selector(f"[data-tb-break][data-tb-stop='{to}'][data-tb-verdict=LEGAL]")
     assert "epochs" in bar.inner_text() and "cycles" in bar.inner_text()
@@ -305,7 +305,7 @@ def test_an_op_is_moved_by_keys_alone(page: Any, shots: Path) -> None:
 
 def test_several_ops_are_moved_together_as_one_step(page: Any, shots: Path) -> None:
     undo_all(page)
-    plane = page.locator(f"{GRID} svg.tb-cores").bounding_box()
+    plane = box_of(page.locator(f"{GRID} svg.tb-cores"))
     page.mouse.move(plane["x"] + plane["width"] - 8, plane["y"] + plane["height"] - 8)
     page.mouse.down()
     page.mouse.move(plane["x"] + 34, plane["y"] + 24, steps=8)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, run_all
-from tests.browser.test_bring_up import PATIENCE, centre, command, in_kernel
+from tests.browser.conftest import Lab, box_of, centre, run_all
+from tests.browser.test_bring_up import PATIENCE, command, in_kernel
 
 pytestmark = [
     pytest.mark.browser,
@@ -92,7 +92,7 @@ def test_the_left_edge_of_a_pinned_op_is_dragged_and_its_place_goes_along(page: 
     legal = json.loads(in_kernel(page, f"print([list(s) for s in session.legal('{OP}').legal])"))
     wanted = next(s for s in legal if s[0] == rows and 0 < s[1] - now["size"][1] <= 3)
     more = wanted[1] - now["size"][1]
-    body = tile(page, OP).locator(".tb-body").bounding_box()
+    body = box_of(tile(page, OP).locator(".tb-body"))
     page.mouse.move(*centre(tile(page, OP)))
     handles = page.locator(f"{GRID} [data-tb-handles-of='{OP}'] [data-tb-handle]")
     names = {h.get_attribute("data-tb-handle") for h in handles.all()}
@@ -213,7 +213,7 @@ def test_a_live_drag_shows_itself_in_every_view(page: Any, shots: Path) -> None:
     page.locator("[data-tb-action=tab-ops]").click()
     here = spot(page, OP)
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='{here['epoch']}']").click()
-    body = tile(page, OP).locator(".tb-body").bounding_box()
+    body = box_of(tile(page, OP).locator(".tb-body"))
     legal = json.loads(in_kernel(page, f"print([list(s) for s in session.legal('{OP}').legal])"))
     wanted = next(s for s in legal if s[0] == here["size"][0] and s[1] > here["size"][1])
     row = page.locator(f"[data-tb-view=table] [data-tb-op='{OP}']")

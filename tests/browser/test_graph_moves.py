@@ -15,6 +15,7 @@ from tbuda_lab.core.frames import graph_frame
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.widgets.views import BUNDLE
+from tests.browser.conftest import box_of
 
 pytestmark = [
     pytest.mark.browser,
@@ -105,7 +106,7 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def middle(page: Any) -> tuple[float, float]:
-    box = page.locator(".tb-stage").bounding_box()
+    box = box_of(page.locator(".tb-stage"))
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 

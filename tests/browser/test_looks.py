@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, open_and_run
-from tests.browser.test_bring_up import PATIENCE, centre, command, in_kernel
+from tests.browser.conftest import Lab, centre, open_and_run
+from tests.browser.test_bring_up import PATIENCE, command, in_kernel
 
 pytestmark = [
     pytest.mark.browser,

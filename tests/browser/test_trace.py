@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, open_and_run
+from tests.browser.conftest import Lab, box_of, open_and_run
 from tests.browser.test_bring_up import PATIENCE, command, in_kernel
 
 pytestmark = [
@@ -57,7 +57,7 @@ def shown(page: Any) -> tuple[int, int]:
 
 
 def canvas(page: Any) -> dict[str, float]:
-    return page.locator(f"{TRACE} canvas").bounding_box()
+    return box_of(page.locator(f"{TRACE} canvas"))
 
 
 def test_the_selection_follows_into_the_timeline_and_out_of_it(page: Any, shots: Path) -> None:
