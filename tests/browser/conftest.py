@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -169,6 +169,15 @@ def run_all(page: Any) -> None:
         }"""
     )
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+
+def until(page: Any, true: Callable[[], bool]) -> None:
+    """Wait for what the kernel hears of the page a moment later."""
+    for _ in range(600):
+        if true():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("it never came true")
 
 
 def box_of(locator: Any) -> dict[str, float]:

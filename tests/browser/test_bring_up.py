@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import box_of, centre, run_all
+from tests.browser.conftest import box_of, centre, run_all, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -82,7 +82,7 @@ def test_a_click_in_the_graph_selects_everywhere(page: Any, shots: Path) -> None
     for where in ("grid", "table"):
         page.wait_for_selector(f"[data-tb-view={where}] .tb-selected[data-tb-op='{OP}']")
     assert page.locator("[data-tb-view=inspector] strong").inner_text() == OP
-    assert in_kernel(page, "print(bring_up.selected)").strip() == f"('{OP}',)"
+    until(page, lambda: in_kernel(page, "print(bring_up.selected)").strip() == f"('{OP}',)")
     epoch = in_kernel(page, f"print(session.result.placement.ops['{OP}'].epoch)").strip()
     assert page.locator("[data-tb-view=grid]").get_attribute("data-tb-epoch") == epoch
     page.mouse.move(5, 5)

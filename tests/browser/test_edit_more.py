@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, box_of, centre, run_all
+from tests.browser.conftest import Lab, box_of, centre, run_all, until
 from tests.browser.test_bring_up import PATIENCE, command, in_kernel
 
 pytestmark = [
@@ -264,7 +264,7 @@ print(next(ops[n.name].epoch for n in g.ops for s in n.sources if s in ops and o
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='{in_kernel(page, code).strip()}']").click()
     page.locator("[data-tb-action=show_pipes]").select_option("all")
     page.wait_for_selector(f"{GRID} [data-tb-pipe]")
-    assert in_kernel(page, "print(bring_up.show_pipes)").strip() == "all"
+    until(page, lambda: in_kernel(page, "print(bring_up.show_pipes)").strip() == "all")
     page.screenshot(path=shots / "pipes_light.png")
     in_kernel(page, "bring_up.show_pipes = 'none'; bring_up.displacement = 'push'")
     page.wait_for_selector(f"{GRID}:not(:has([data-tb-pipe]))")

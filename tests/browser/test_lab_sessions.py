@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import notebook, run_all
+from tests.browser.conftest import notebook, run_all, until
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
 
@@ -162,7 +162,7 @@ def test_a_tab_is_a_view_that_edits(page: Any, shots: Path) -> None:
     tab.locator(f".tb-tile[data-tb-op='{OP}']").wait_for()
     tab.locator(f".tb-tile[data-tb-op='{OP}']").click()
     page.wait_for_selector(f"[data-tb-root=bringup] [data-tb-view=table] .tb-selected[data-tb-op='{OP}']")
-    assert in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)"
+    until(page, lambda: in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)")
     page.mouse.move(3, 3)
     page.wait_for_timeout(500)
     page.screenshot(path=shots / "lab_tab_light.png")
@@ -200,9 +200,9 @@ def test_the_settings_change_the_theme_and_the_device(page: Any, shots: Path) ->
     page.wait_for_timeout(1500)
     page.screenshot(path=shots / "lab_settings_light.png")
     command(page, "tbuda:new-session")
-    made = page.evaluate(
-        "async () => (await window.jupyterapp.serviceManager.contents.get('Untitled.ipynb')).content.cells[1].source")
-    assert 'device="n150"' in "".join(made)
+    page.wait_for_function(  # other notebooks may be called Untitled too
+        """() => [...window.jupyterapp.shell.widgets('main')].some(w => w.context?.path.startsWith('Untitled')
+          && JSON.stringify(w.context.model.toJSON().cells ?? '').includes('device=\\\\"n150'))""")
 
 
 def test_the_dark_theme(page: Any, shots: Path) -> None:
