@@ -10,6 +10,7 @@ from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session.exports import OVERRIDES_FORMAT
 from tbuda_lab.core.session.journal import override_of
+from tbuda_lab.core.smallfile import small_text
 
 MAX_BYTES = 4 << 20
 MOST = 20_000
@@ -18,15 +19,7 @@ MOST = 20_000
 def read_overrides(path: str | Path) -> tuple[Override, ...]:
     """The overrides of a JSON file. Raises `InputError` with the record and what is wrong with it."""
     path = Path(path)
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path.name} has more than {MAX_BYTES >> 20} MiB; it holds no overrides")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is not UTF-8 text") from error
-    return parse_overrides(text, path.name)
+    return parse_overrides(small_text(path, MAX_BYTES, "holds no overrides"), path.name)
 
 
 def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:

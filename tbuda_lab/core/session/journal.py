@@ -25,6 +25,7 @@ from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import COMMANDS, ClearOp, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
+from tbuda_lab.core.smallfile import small_text
 from tbuda_lab.core.wholefile import whole_text
 
 FORMAT = "tbuda-session 1"
@@ -145,15 +146,7 @@ def override_data(override: Override, resolve: Resolve) -> dict[str, Any]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 def read_journal(path: Path) -> JournalFile:
     """Raises `InputError` with file, line and what is wrong."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path.name} has more than {MAX_BYTES >> 20} MiB; it is no session file")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is not UTF-8 text") from error
-    return parse_journal(text, path.name)
+    return parse_journal(small_text(path, MAX_BYTES, "is no session file"), path.name)
 
 
 def parse_journal(text: str, name: str = "session") -> JournalFile:
