@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from tbuda_lab.core.compiler import Clock, CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.memory import DramMap, L1Map, dram_map, l1_map
+from tbuda_lab.core.nocload import LinkMap, link_map, sibling
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.session.card import OpCard, card_of
@@ -111,6 +112,15 @@ class Questions(Editing):
     def dram(self) -> DramMap:
         """Where every queue lies in DRAM or host memory, when it is needed, and what is asked of the channels."""
         return dram_map(self.compile())
+
+    def links(self, epoch: int, chip: int | None = None, noc: str = "both") -> LinkMap:
+        """What the links of the NoCs carry in an epoch, estimated: netlists assign no NoC.
+
+        chip: that chip in the epoch's time, where several run together; noc: "0" or "1" for everything over that one,
+        "both" for each transfer over the one with the shorter way. Raises `InputError`.
+        """
+        result = self.compile()
+        return link_map(result, epoch if chip is None else sibling(result, epoch, chip), noc)
 
     def diff(self, a: str, b: str = "now") -> Diff:
         """What differs between two checkpoints; compiles what is not compiled yet.
