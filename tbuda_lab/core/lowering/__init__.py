@@ -10,7 +10,7 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, Context, stored
 from tbuda_lab.core.lowering.dataformats import assign
-from tbuda_lab.core.lowering.fuse import addressed, fuse
+from tbuda_lab.core.lowering.fuse import addressed, fuse, inner_names
 from tbuda_lab.core.lowering.grow import grow
 from tbuda_lab.core.lowering.hwops import HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
@@ -28,7 +28,7 @@ def lower_for(
 ) -> Graph:
     """`lower`, with the ops that overrides name on their own: what is fused into another op has no name any more."""
     lowered = lower(graph, device, options)
-    named = addressed(lowered, overrides)
+    named = addressed(inner_names(lowered), overrides)
     return lower(graph, device, options, named) if named else lowered
 
 

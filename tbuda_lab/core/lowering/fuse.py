@@ -147,17 +147,21 @@ def _replace(graph: Graph, last: Node, group: Collection[str]) -> None:
 
 
 # -- ops that the user names ---------------------------------------------------------------------------------------
-def addressed(graph: Graph, overrides: Sequence[Override]) -> frozenset[str]:
-    """Ops inside fused ops of `graph` that an override names: they have to stay ops of their own. The name that a fused
-    op goes by means all of it."""
-    inner = [name for node in graph.ops for name in node.attrs.get("fused", ()) if name != node.name]
+def inner_names(graph: Graph) -> tuple[str, ...]:
+    """Ops that stand inside fused ops, without those whose name the fused op goes by; in graph order."""
+    return tuple(name for node in graph.ops for name in node.attrs.get("fused", ()) if name != node.name)
+
+
+def addressed(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[str]:
+    """Ops inside fused ops (`inner_names`) that an override names: they have to stay ops of their own. The name that a
+    fused op goes by means all of it."""
     found: set[str] = set()
     for record in overrides:
         found.update(record.matches(inner))
         value = record.value if isinstance(record.value, Mapping) else {}
         readers = value.get("dest") or ()
         found.update({readers} if isinstance(readers, str) else readers)
-    return frozenset(found & set(inner))
+    return frozenset(found & set(inner)) if found else frozenset()
 
 
 # -- how the machine runs it ---------------------------------------------------------------------------------------

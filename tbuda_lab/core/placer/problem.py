@@ -16,8 +16,9 @@ from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.walked import Walked
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.choices import Choices, Frontier
 
@@ -116,7 +117,10 @@ class Problem:
         self._by_cores: dict[tuple[object, ...], np.ndarray] = {}
         self._shapes: dict[str, np.ndarray] = {}
         self._dram_cores: dict[tuple[object, ...], np.ndarray] = {}
+        self.answers: dict[tuple[object, ...], object] = {}  # what questions about candidates came to
         self._kinds: list[tuple[object, ...]] = []
+        self.walked = Walked()
+        self.flows: dict[tuple[object, ...], object] = {}  # see `flow`
 
     @property
     def late(self) -> bool:
@@ -301,6 +305,7 @@ class Problem:
                     fact.host_output,
                     fact.dram_output,
                     fact.queued,
+                    BETWEEN in self.graph[name].attrs,
                 )
                 for i, (name, fact) in enumerate(zip(self.order, self.facts, strict=True))
             ]

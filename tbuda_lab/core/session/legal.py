@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from enum import IntEnum
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load, dram_divider, limiter_name, limits
+from tbuda_lab.core.balancer.bandwidth import Demands, Load, demands, dram_divider, limiter_name
 from tbuda_lab.core.balancer.edges import EdgeReason, stream_verdict
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.session.epochfacts import EpochFacts
 from tbuda_lab.core.session.placing import Placed
 
 LEGAL = np.dtype(
@@ -95,47 +97,45 @@ def free_starts(busy: np.ndarray) -> np.ndarray:
     rows, cols = busy.shape
     total = np.zeros((rows + 1, cols + 1), dtype=np.int32)
     total[1:, 1:] = busy.cumsum(axis=0).cumsum(axis=1)
+    inside, corners, bits = _corners(rows, cols)
+    used = total.reshape(-1)[corners]
+    free = inside & (used[0] - used[1] == used[2] - used[3])
+    masks: np.ndarray = (free * bits).sum(axis=3, dtype=np.uint32)
+    return masks
+
+
+@functools.lru_cache(maxsize=16)
+def _corners(rows: int, cols: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every (height, width, y, x): whether the rectangle lies on the grid; where its four corners are in a flat
+    table of sums (rows + 1, cols + 1), those that count and then those that are taken off; the bit of x."""
     y, x = np.arange(rows), np.arange(cols)
     height, width = np.arange(1, rows + 1), np.arange(1, cols + 1)
     end_y, end_x = y[None, :] + height[:, None], x[None, :] + width[:, None]  # (height, y), (width, x)
     inside = (end_y <= rows)[:, None, :, None] & (end_x <= cols)[None, :, None, :]
-    low, right = np.minimum(end_y, rows), np.minimum(end_x, cols)
-    first, second = low[:, None, :, None], right[None, :, None, :]
-    top, left = y[None, None, :, None], x[None, None, None, :]
-    used = total[first, second] - total[top, second] - total[first, left] + total[top, left]
-    free = inside & (used == 0)
-    masks: np.ndarray = (free * (np.uint32(1) << x.astype(np.uint32))).sum(axis=3, dtype=np.uint32)
-    return masks
+    low = np.minimum(end_y, rows)[:, None, :, None] * (cols + 1)
+    right = np.minimum(end_x, cols)[None, :, None, :]
+    top, left = y[None, None, :, None] * (cols + 1), x[None, None, None, :]
+    corners = np.stack(np.broadcast_arrays(low + right, top + right, low + left, top + left))
+    return inside, corners, np.uint32(1) << x.astype(np.uint32)
 
 
 def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     """The table of a placed op. table: its candidates without a size override."""
     number = placed.problem.number[op]
     problem = placed.problem.with_table(number, table)
-    index = next(i for i, s in enumerate(placed.segments) if s.first <= number < s.last)
-    segment = placed.segments[index]
-    rows_of = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+    index = placed.epoch_of(number)
+    segment, facts = placed.segments[index], placed.epoch(index)
+    now = placed.problem.tables[number].rows[facts.rows[number]]
     spot = segment.spots[number - segment.first]
-    load, places = placed.epoch(index)
-    now = placed.problem.tables[number].rows[rows_of[number]]
 
-    span = (segment.first, segment.last)
-    shapes = _shapes(problem, number, table, span, load)
-    where, output = places[number]
-    reads = placed.problem.dram_cores(number, where, output)[rows_of[number]]
-    limiters, ops = _epoch(problem, number, rows_of, places, load, int(reads), shapes)
-    edges = _edges(problem, number, rows_of, span, shapes)
-
-    busy = np.zeros((problem.device.rows, problem.device.cols), dtype=bool)
-    for other, (top, left, turned) in zip(rows_of, segment.spots, strict=True):
-        if other != number:
-            data = problem.tables[other].rows[rows_of[other]]
-            height, width = int(data["grid_r"]), int(data["grid_c"])
-            if turned:
-                height, width = width, height
-            busy[top : top + height, left : left + width] = True
+    best = _best(problem, number, table, (segment.first, segment.last), facts)
+    shapes = best.shapes.copy()
+    _pinned(problem, number, shapes)
+    where, output = facts.places[number]
+    reads = placed.problem.dram_cores(number, where, output)[facts.rows[number]]
+    limiters, ops = _epoch(problem, number, facts, best, int(reads), shapes)
+    edges = _edges(problem, number, facts.rows, (segment.first, segment.last), shapes)
     used = sorted({int(v) for v in np.unique(shapes["verdict"]) if v})
-    profile = problem.profiles[number]
     return LegalTable(
         op,
         index,
@@ -143,8 +143,8 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
         (spot[0], spot[1]),
         spot[2],
         shapes,
-        free_starts(busy),
-        {v: _text(v, parallel_tiles(profile)) for v in used},
+        free_starts(facts.free_of(number)),
+        {v: _text(v, parallel_tiles(problem.profiles[number])) for v in used},
         table,
         limiters,
         ops,
@@ -152,47 +152,74 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Best:
+    """The best candidate of every shape, for one load of the epoch. legal: (k,) flat indices of the shapes that have
+    one; demands: of those k candidates; dram_cores: (k,)."""
+
+    shapes: np.ndarray
+    legal: np.ndarray
+    demands: Demands
+    dram_cores: np.ndarray
+
+
+def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], facts: EpochFacts) -> _Best:
+    """`_shapes` and what limits them, kept for ops with the same candidates in the same surroundings."""
+    where, output = problem.places(op, *span)
+    load = facts.load
+    divider = dram_divider(problem.device, load.dram_cores)
+    key = ("shapes", table.signature, where, output, divider, load.host_cores)
+    found = problem.answers.get(key)
+    if found is None:
+        shapes = _shapes(problem, op, table, span, load)
+        rows = shapes["row"].reshape(-1)
+        legal = np.flatnonzero(rows >= 0)
+        picked = rows[legal]
+        found = _Best(
+            shapes,
+            legal,
+            demands(
+                problem.profiles[op], table.rows[picked], problem.device, where, output, load.host_cores,
+                problem.options.microbatch,
+            ),
+            problem.dram_cores(op, where, output)[picked],
+        )  # fmt: skip
+        problem.answers[key] = found
+    assert isinstance(found, _Best)
+    return found
+
+
 def _epoch(
-    problem: Problem,
-    op: int,
-    rows: Mapping[int, int],
-    places: Mapping[int, tuple[tuple[str, ...], str]],
-    load: Load,
-    reads: int,
-    shapes: np.ndarray,
+    problem: Problem, op: int, facts: EpochFacts, best: _Best, reads: int, shapes: np.ndarray
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Fills in the columns that say what limits the op and its epoch; returns what their numbers mean. A shape with
     more cores at DRAM slows down all that use DRAM; `reads`: how many the op has now."""
-    where, output = places[op]
-    flat = shapes.reshape(-1)
-    legal = np.flatnonzero(flat["row"] >= 0)
-    best = flat["row"][legal]
-    cores = load.dram_cores - reads + problem.dram_cores(op, where, output)[best]
-    dividers = np.array([dram_divider(problem.device, int(n)) for n in cores], dtype=np.int64)
-    others = [(o, row, places[o]) for o, row in rows.items() if o != op]
-    work, kernel = 0.0, 0
-    for other, row, _ in others:
-        data = problem.tables[other].rows[row]
-        work += float(data["cycles"]) * float(data["cores"])
-        kernel = max(kernel, int(data["cycles"]))
+    device, first = problem.device, facts.segment.first
+    where, output = facts.places[op]
+    flat, legal = shapes.reshape(-1), best.legal
+    counts, which = np.unique(facts.load.dram_cores - reads + best.dram_cores, return_inverse=True)
+    dividers = np.array([dram_divider(device, int(n)) for n in counts], dtype=np.int64)[which]
+    parts = np.maximum(best.demands.cycles, best.demands.shared / (device.dram_bytes_per_cycle / dividers))
+    own = np.ceil(parts.max(axis=0)) if parts.size else np.zeros(len(legal))
     names = [problem.order[op]]
-    for divider in np.unique(dividers):
+    slowest, by = np.zeros(len(legal)), np.zeros(len(legal), dtype=np.int64)
+    for divider in np.unique(dividers).tolist():
+        others = facts.limits(divider).copy()
+        others[op - first] = -1.0
+        worst = int(others.argmax()) if len(others) > 1 else op - first
+        name = problem.order[first + worst]
+        if name not in names:
+            names.append(name)
         same = dividers == divider
-        there = Load(int(cores[same][0]), load.host_cores)
-        slowest, by = max(
-            ((float(problem.row_limits(o, *p, there)[row]), -o) for o, row, p in others), default=(0.0, -op)
-        )
-        data = problem.tables[op].rows[best[same]]
-        parts = limits(problem.profiles[op], data, problem.device, where, output, there, problem.options.microbatch)
-        own = np.ceil(parts.max(axis=0))
-        at = legal[same]
-        flat["limiter"][at] = parts.argmax(axis=0)
-        flat["limiter_cycles"][at] = own
-        flat["epoch_cycles"][at] = np.ceil(np.maximum(own, slowest))
-        if problem.order[-by] not in names:
-            names.append(problem.order[-by])
-        flat["epoch_op"][at] = np.where(own < np.ceil(slowest), names.index(problem.order[-by]), 0)
-    flat["epoch_kernel_cycles"] = np.where(flat["row"] >= 0, np.maximum(flat["cycles"], kernel), np.nan)
+        slowest[same], by[same] = max(0.0, others[worst]), names.index(name)
+    flat["limiter"][legal] = parts.argmax(axis=0)
+    flat["limiter_cycles"][legal] = own
+    flat["epoch_cycles"][legal] = np.ceil(np.maximum(own, slowest))
+    flat["epoch_op"][legal] = np.where(own < np.ceil(slowest), by, 0)
+    kernel = np.delete(facts.kernel, op - first)
+    work = float((kernel * np.delete(facts.cores, op - first)).sum())
+    known = np.maximum(flat["cycles"], kernel.max(initial=0.0))
+    flat["epoch_kernel_cycles"] = np.where(flat["row"] >= 0, known, np.nan)
     used = flat["cycles"] * flat["cores"]
     flat["balance"] = (work + used) / np.maximum(1.0, flat["epoch_cycles"] * problem.cores)
     return tuple(limiter_name(k, where, output) for k in range(3 + len(where))), tuple(names)
@@ -207,15 +234,23 @@ def _edges(
     fact, table, profile = problem.facts[op], problem.tables[op].rows, problem.profiles[op]
     near = [(p, op, port) for port, p in enumerate(fact.producers) if fact.by_noc(port, *span)]
     near += [(op, r, port) for r, port in fact.readers if r in rows and problem.facts[r].by_noc(port, *span)]
+    others = []  # (producer, reader, operand, row of the neighbour, whether it streams)
+    for producer, reader, port in near:
+        neighbour = reader if producer == op else producer
+        row = table[0] if neighbour == op else problem.tables[neighbour].rows[rows[neighbour]]
+        others.append((producer, reader, port, row, bool(row["stream"])))
+    legal = np.flatnonzero(flat["row"] >= 0)
+    streams = table["stream"][flat["row"][legal]] != ""
+    if not any(other[-1] for other in others):
+        legal = legal[streams]
     found: dict[str, int] = {}
-    for at in np.flatnonzero(flat["row"] >= 0).tolist():
+    for at in legal.tolist():
         mine = table[int(flat["row"][at])]
-        for producer, reader, port in near:
-            first, second = (
-                mine if o == op else problem.tables[o].rows[rows[o]] for o in (producer, reader)
-            )
-            if not (first["stream"] or second["stream"]):
+        streamed = bool(mine["stream"])
+        for producer, reader, port, row, theirs in others:
+            if not (streamed or theirs):
                 continue
+            first, second = (mine, row) if producer == op else (row, mine)
             profiles = profile if producer == op else problem.profiles[producer], problem.profiles[reader]
             reason = stream_verdict(profiles[0], first, profiles[1], port, second)
             if reason is not EdgeReason.LEGAL:
@@ -226,7 +261,8 @@ def _edges(
 
 
 def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: Load) -> np.ndarray:
-    """The columns that depend on the op alone: best candidate of every shape, or the commonest reason against it."""
+    """The columns that depend on the candidates alone: best candidate of every shape, or the commonest reason against
+    it."""
     device = problem.device
     rows = table.rows
     shape = (rows["grid_r"].astype(np.int64) - 1) * device.cols + rows["grid_c"] - 1
@@ -238,15 +274,16 @@ def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], l
     result["row"] = -1
     for field in ("cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles"):
         result[field] = np.nan
-    counts = np.zeros((len(result), len(Reason)), dtype=np.int64)
-    np.add.at(counts, (shape, rows["reason"]), 1)
+    reasons = rows["reason"].astype(np.int64)
+    counts = np.bincount(shape * len(Reason) + reasons, minlength=len(result) * len(Reason))
+    counts = counts.reshape(len(result), len(Reason))
     refused = counts.sum(axis=1) > 0
     counts[:, Reason.LEGAL] = 0
     result["verdict"][refused] = counts[refused].argmax(axis=1)
 
-    legal = np.flatnonzero(rows["reason"] == Reason.LEGAL)
-    order = legal[np.lexsort((legal, rows["t"][legal], np.ceil(cycles[legal]), shape[legal]))]
-    _, first = np.unique(shape[order], return_index=True)
+    legal = problem.legal[table.signature]
+    order = legal[np.lexsort((rows["t"][legal], np.ceil(cycles[legal]), shape[legal]))]  # stable: legal ascends
+    first = np.flatnonzero(np.diff(shape[order], prepend=-1))
     best = order[first]
     at = shape[best]
     result["verdict"][at] = 0
@@ -255,14 +292,18 @@ def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], l
     result["row"][at] = best
     grid = np.indices((device.rows, device.cols)) + 1
     result["cores"] = (grid[0] * grid[1]).reshape(-1)
+    return result.reshape(device.rows, device.cols)
 
+
+def _pinned(problem: Problem, op: int, shapes: np.ndarray) -> None:
+    """Refuses the shapes that reach beyond the grid from where the op is pinned."""
     pin = problem.pins.get(problem.order[op])
     if pin is not None:
+        grid = np.indices(shapes.shape) + 1
         height, width = (grid[1], grid[0]) if pin.transpose else (grid[0], grid[1])
         top, left = pin.start or (0, 0)
-        outside = ((height + top > device.rows) | (width + left > device.cols)).reshape(-1)
-        result["verdict"][outside & (result["verdict"] == 0)] = ShapeReason.PIN
-    return result.reshape(device.rows, device.cols)
+        outside = (height + top > shapes.shape[0]) | (width + left > shapes.shape[1])
+        shapes["verdict"][outside & (shapes["verdict"] == 0)] = ShapeReason.PIN
 
 
 def _divides(problem: Problem, op: int) -> np.ndarray:

@@ -7,10 +7,10 @@ of the order in which edits were made, so that undo, replay and a second session
 
 from __future__ import annotations
 
+import bisect
 import threading
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
-from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
@@ -30,6 +30,7 @@ from tbuda_lab.core.placer import (
 )
 from tbuda_lab.core.placer.schedule import constrained
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.session.epochfacts import EpochFacts
 from tbuda_lab.core.session.regraph import regraphed
 from tbuda_lab.core.session.resequence import Carried, carried
 from tbuda_lab.core.session.rework import Rework
@@ -60,7 +61,8 @@ class Placed:
         self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
         self._before: Before | None = None
         self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
-        self._epochs: dict[int, tuple[Load, dict[int, tuple[tuple[str, ...], str]]]] = {}
+        self._epochs: dict[int, EpochFacts] = {}
+        self._firsts = [s.first for s in self.segments]
 
     @property
     def complete(self) -> bool:
@@ -97,16 +99,16 @@ class Placed:
             self._before = Before(self.segments, placement.ops, placement.epochs, planner.planned(placement.queues))
         return self._before
 
-    def epoch(self, index: int) -> tuple[Load, dict[int, tuple[tuple[str, ...], str]]]:
-        """(load, by op over what its operands and its output move) of an epoch."""
+    def epoch(self, index: int) -> EpochFacts:
+        """What questions ask of an epoch."""
         found = self._epochs.get(index)
         if found is None:
-            segment = self.segments[index]
-            rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-            places = {op: self.problem.places(op, segment.first, segment.last) for op in rows}
-            load = measure(self.problem, segment.first, segment.last, rows)[2]
-            found = self._epochs[index] = (load, places)
+            found = self._epochs[index] = EpochFacts(self.problem, self.segments[index])
         return found
+
+    def epoch_of(self, op: int) -> int:
+        """The epoch of an op, by its number."""
+        return bisect.bisect_right(self._firsts, op) - 1
 
     def queues(self) -> Mapping[str, QueuePlacement]:
         """All queues with their addresses. Raises what `placement` raises."""

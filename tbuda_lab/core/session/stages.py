@@ -27,7 +27,7 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.edits import edit, edits_of
-from tbuda_lab.core.lowering.fuse import addressed
+from tbuda_lab.core.lowering.fuse import addressed, inner_names
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
@@ -85,6 +85,11 @@ class Front:
         """What the host writes once; all results of this graph share the arrays."""
         return self.plain.parameters if self.plain is not None else host_parameters(self.lowered)
 
+    @functools.cached_property
+    def inner(self) -> tuple[str, ...]:
+        """Ops inside fused ops (see `lowering.fuse.addressed`)."""
+        return inner_names(self.lowered)
+
 
 class Stages:
     """Runs the stages for one traced graph and device. Not thread-safe: one compile at a time."""
@@ -138,7 +143,7 @@ class Stages:
         self, front: Front, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
     ) -> Front:
         """Lowered again if overrides name ops that were fused into others: those stay ops of their own."""
-        named = addressed(front.lowered, overrides)
+        named = addressed(front.inner, overrides) if overrides else frozenset()
         if not named:
             return front
 
