@@ -12,8 +12,8 @@ from tbuda_lab.core.balancer.orders import read_order, ublock_orders
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost, op_costs
 from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.walked import Walked
 from tbuda_lab.core.epochsim.walks import (
-    Flow,
     Steps,
     Stripes,
     Walk,
@@ -52,18 +52,19 @@ class Built:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def build(result: Compiled, constants: EpochConstants) -> Built:
-    """Ops with their steps, edges with what they need, free and may hold.
+def build(result: Compiled, constants: EpochConstants, known: Walked | None = None) -> Built:
+    """Ops with their steps, edges with what they need, free and may hold. known: what networks of the same ops with the
+    same constants found out before; what this one finds out is added.
 
     An edge within an epoch holds the producer's output buffer and the reader's input buffer. An edge between chips that
     work at the same time goes through a DRAM queue that holds the whole batch. What an earlier epoch left is there.
     """
-    return _Builder(result, constants).run()
+    return _Builder(result, constants, Walked() if known is None else known).run()
 
 
 class _Builder:
-    def __init__(self, result: Compiled, constants: EpochConstants) -> None:
-        self.result, self.constants = result, constants
+    def __init__(self, result: Compiled, constants: EpochConstants, known: Walked) -> None:
+        self.result, self.constants, self.known = result, constants, known
         self.graph, self.placement = result.lowered, result.placement
         self.orders = dict(self.placement.ublock_order) or ublock_orders(self.graph)
         self.names = tuple(name for epoch in self.placement.epochs for name in epoch.ops)
@@ -71,9 +72,7 @@ class _Builder:
         self.temporal = {name: epoch.temporal for epoch in self.placement.epochs for name in epoch.ops}
         self.factors = self._input_factors()
         self.wanted = dict.fromkeys(self.names, constants.steps)
-        self._steps: dict[tuple[object, ...], Steps] = {}
-        self._walks: dict[tuple[object, ...], Walk] = {}
-        self._flows: dict[tuple[object, ...], list[Flow]] = {}
+        self._read_orders: dict[str, str] = {}
         self.stripes: dict[str, Stripes] = {}
         self.first: dict[str, int] = {}  # number of an op's first part
         self.diagnostics: list[Diagnostic] = []
@@ -84,9 +83,8 @@ class _Builder:
         ops: list[FlowOp] = []
         parts: list[Part] = []
         for index, name in enumerate(self.names):
-            walks = [(self._walk(s, name, port), self._steps_of(s)) for s, port in self._feeds(name)]
             grid = self._grid(name)
-            self.stripes[name] = stripes(walks, grid, self.constants.parts)
+            self.stripes[name] = self._stripes(name, grid)
             self.first[name] = len(ops)
             ops += [self._op(name, costs[name])] * self.stripes[name].count
             parts += [Part(index, self._on_chip(name, r)) for r in self.stripes[name].rectangles(grid)]
@@ -164,12 +162,22 @@ class _Builder:
     def _steps_of(self, name: str) -> Steps:
         table, at, row = self._table(name)
         key = (table.signature, at, self.orders[name], self.wanted[name])
-        if key not in self._steps:
+        if key not in self.known.steps:
             assert table.profile is not None
-            self._steps[key] = op_steps(
+            self.known.steps[key] = op_steps(
                 table.profile, row, self.orders[name], self.wanted[name], self.constants.max_steps
             )
-        return self._steps[key]
+        return self.known.steps[key]
+
+    def _stripes(self, name: str, grid: tuple[int, int]) -> Stripes:
+        """The groups of an op's cores that do not go in step."""
+        feeds = self._feeds(name)
+        key = (grid, *(self._key(source, name, port) for source, port in feeds))
+        found = self.known.stripes.get(key)
+        if found is None:
+            walks = [(self._walk(source, name, port), self._steps_of(source)) for source, port in feeds]
+            found = self.known.stripes[key] = stripes(walks, grid, self.constants.parts)
+        return found
 
     def _op(self, name: str, cost: OpCost) -> FlowOp:
         streamed = any(place != NOC for place in cost.where)
@@ -188,17 +196,24 @@ class _Builder:
             c_at,
             port,
             self.orders[name],
+            self._read_order(name),
             self.wanted[name],
         )
 
+    def _read_order(self, name: str) -> str:
+        found = self._read_orders.get(name)
+        if found is None:
+            found = self._read_orders[name] = read_order(self.graph, self.orders, name)
+        return found
+
     def _walk(self, source: str, name: str, port: int) -> Walk:
         key = self._key(source, name, port)
-        if key not in self._walks:
+        found = self.known.walks.get(key)
+        if found is None:
             p_table, _, p = self._table(source)
             c_table, _, c = self._table(name)
             assert p_table.profile is not None and c_table.profile is not None
-            order = read_order(self.graph, self.orders, name)
-            self._walks[key] = edge_walk(
+            walk = edge_walk(
                 p_table.profile,
                 p,
                 self.orders[source],
@@ -206,10 +221,11 @@ class _Builder:
                 c_table.profile,
                 port,
                 c,
-                order,
+                self._read_order(name),
                 self._steps_of(name),
             )
-        return self._walks[key]
+            found = self.known.keep(key, walk)
+        return found
 
     def _held(self, source: str, name: str, port: int) -> int:
         """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""
@@ -226,14 +242,16 @@ class _Builder:
         walk, steps = self._walk(source, name, port), self._steps_of(source)
         p_stripes, c_stripes = self.stripes[source], self.stripes[name]
         key = (*self._key(source, name, port), p_stripes, c_stripes)
-        if key not in self._flows:
-            self._flows[key] = part_flows(walk, steps, self._grid(source), p_stripes, self._grid(name), c_stripes)
+        parts = self.known.flows.get(key)
+        if parts is None:
+            grids = self._grid(source), self._grid(name)
+            parts = self.known.flows[key] = part_flows(walk, steps, grids[0], p_stripes, grids[1], c_stripes)
         queued = self._queued(source, name, port)
         held = self._held(source, name, port)
         if not queued and walk.within > held:
             self._too_small(source, name, walk.within, held)
-        edges = []
-        for flow in self._flows[key]:
+        edges: list[FlowEdge] = []
+        for flow in parts:
             first, second = self.first[source] + flow.producer, self.first[name] + flow.consumer
             if queued:
                 latency, capacity = 2 * self.constants.dram_latency, None

@@ -8,6 +8,7 @@ slowest op, and the full buffers on the chain of waits say where room would help
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -26,8 +27,10 @@ from tbuda_lab.core.placer.segment import Segment
 _INPUTS = 24
 """Inputs simulated: by the later half the pipeline is full and every input takes as long as the one before."""
 
-Held = tuple[str, str, int]
-"""An edge whose buffer was full: producer, reader, operand."""
+Held = tuple[int, int, int]
+"""An edge whose buffer was full: producer, reader (both counted from the first op of the epoch), operand."""
+
+_CONSTANTS = EpochConstants()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +58,20 @@ class _Trial:
 
 
 def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Flow:
-    """Pace of one epoch with the input buffers that its forks are given (see `forkjoin`)."""
+    """Pace of one epoch with the input buffers that its forks are given (see `forkjoin`). It is simulated once for all
+    epochs of the same structure and candidates."""
+    names = problem.order[segment.first : segment.last]
+    asked = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
+    key = (problem.structure(segment.first, segment.last), segment.rows, names if asked else ())
+    found = problem.flows.get(key)
+    if not isinstance(found, Flow):
+        found = problem.flows[key] = _simulated(problem, segment, overrides)
+    return found
+
+
+def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Flow:
     trial = _trial(problem, segment, overrides)
-    constants = EpochConstants()
-    built = build(trial, constants)
+    built = build(trial, _CONSTANTS, problem.walked)
     inputs = min(_INPUTS, problem.options.microbatch)
     run = run_network(built.network, inputs, [range(len(built.parts))])
     stuck = [d for d in (*built.diagnostics, *run.diagnostics) if d.severity == "error"]
@@ -66,10 +79,11 @@ def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = (
     half = (inputs - 1) // 2
     period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
     cycles = float(done[-1]) + (problem.options.microbatch - inputs) * period
-    return Flow(float("inf") if stuck else cycles, period, _full(built, run))
+    number = {name: at for at, name in enumerate(problem.order[segment.first : segment.last])}
+    return Flow(float("inf") if stuck else cycles, period, _full(built, run, number))
 
 
-def _full(built: Built, run: NetworkRun) -> tuple[Held, ...]:
+def _full(built: Built, run: NetworkRun, number: Mapping[str, int]) -> tuple[Held, ...]:
     """Edges of the chain of waits that decides, and of forks that stall; the most cycles first."""
     network = run.network
     lost: dict[int, float] = {e: 0.0 for chain in run.chains for e in chain.full}
@@ -81,7 +95,7 @@ def _full(built: Built, run: NetworkRun) -> tuple[Held, ...]:
         edge = network.edges[index]
         if edge.capacity is None or max(edge.producer, edge.consumer) >= len(built.parts):
             continue
-        held = network.ops[edge.producer].name, network.ops[edge.consumer].name, edge.port
+        held = number[network.ops[edge.producer].name], number[network.ops[edge.consumer].name], edge.port
         cycles[held] = cycles.get(held, 0.0) + spent
     return tuple(sorted(cycles, key=lambda h: (-cycles[h], h)))
 

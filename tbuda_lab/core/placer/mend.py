@@ -35,7 +35,7 @@ _EDGES = 2
 _NOPS = 2
 _SHARED = (
     "edges", "edge_costs", "legal", "_traffic", "_asked", "_choices", "_limits", "_frontiers", "_by_cores", "_shapes",
-    "_dram_cores",
+    "_dram_cores", "walked", "flows",
 )  # fmt: skip
 
 
@@ -152,8 +152,7 @@ class _Mender:
     def _actions(self, state: _State, now: Flow) -> Iterator[_Action]:
         """What could make room on the edges that held the epoch up."""
         problem, segment = state.problem, state.parts[0]
-        for source, name, port in now.full[:_EDGES]:
-            producer, reader = (problem.number[n] - segment.first for n in (source, name))
+        for producer, reader, port in now.full[:_EDGES]:
             for row in self._doubled(problem, segment, producer):
                 yield _Action("buffer", producer, reader, port, row)
             yield _Action("queue", producer, reader, port)

@@ -19,7 +19,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.walked import Walked
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.choices import Choices, Frontier
 
 
@@ -121,6 +121,8 @@ class Problem:
         self._kinds: list[tuple[object, ...]] = []
         self.walked = Walked()
         self.flows: dict[tuple[object, ...], object] = {}  # see `flow`
+        self.prices: dict[tuple[object, ...], object] = {}  # see `price`
+        self.overrides: tuple[Override, ...] = ()  # what the user asked for, as far as mends have to know
 
     @property
     def late(self) -> bool:

@@ -26,7 +26,9 @@ _ALTERNATIVES = 24
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op."""
+    """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op. charge: cycles per input
+    that its buffers cost beyond the slowest op when it is mended, and that filling it costs (see `price`); 0 until it is
+    priced."""
 
     first: int
     last: int
@@ -34,6 +36,7 @@ class Segment:
     spots: tuple[Spot, ...]
     kernel_cycles: int
     limiter_cycles: int
+    charge: float = 0.0
 
 
 Repair = tuple[dict[int, int], "tuple[int, int, EdgeReason] | None"]
