@@ -10,11 +10,33 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.bindings import InputBinding, OutputBinding
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.sim import Executor
+
+
+class Runnable(Protocol):
+    """What running needs of a compile; see `CompileResult`. An image that was loaded has it too."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def netlist(self) -> Netlist: ...
+    @property
+    def inputs(self) -> tuple[InputBinding, ...]: ...
+    @property
+    def outputs(self) -> tuple[OutputBinding, ...]: ...
+    @property
+    def parameters(self) -> dict[str, np.ndarray]: ...
+    @property
+    def device(self) -> DeviceSpec: ...
+    @property
+    def options(self) -> CompileOptions: ...
 
 
 class Watcher(Protocol):
@@ -39,7 +61,7 @@ class Watcher(Protocol):
 class Runner:
     """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often."""
 
-    def __init__(self, result: CompileResult, mode: str = "golden") -> None:
+    def __init__(self, result: Runnable, mode: str = "golden") -> None:
         self.result = result
         self.mode = mode
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.

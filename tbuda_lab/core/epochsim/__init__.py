@@ -6,7 +6,7 @@ recurrence (`eventgraph`, `solve`), and says what every op did and waited for (`
 
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost, op_costs
-from tbuda_lab.core.epochsim.cycles_csv import cycles_path, write_cycles_csv
+from tbuda_lab.core.epochsim.cycles_csv import cycles_csv, cycles_path, write_cycles_csv
 from tbuda_lab.core.epochsim.fills import Fill
 from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.pyramid import Pyramid, Spans
@@ -34,6 +34,7 @@ __all__ = [
     "TraceEpoch",
     "TraceOp",
     "WaitKind",
+    "cycles_csv",
     "cycles_path",
     "op_costs",
     "run_network",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,20 +21,27 @@ def write_cycles_csv(result: Compiled, path: str | Path) -> None:
     """One line per op in the netlist's order: cycles per input of the kernel, of whatever limits the op (the slowest of
     kernel, operands and output at the compile's microbatch), and what that is: "kernel", "input 1 dram",
     "output noc", ... Raises `OutputError`."""
+    with whole_text(path) as stream:
+        stream.write(cycles_csv(result))
+
+
+def cycles_csv(result: Compiled) -> str:
+    """The text of that file."""
     report = result.placement.report
     known = report.op_limiters if report is not None else {}
     costs = {} if report is not None else op_costs(result)
-    with whole_text(path) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for epoch in result.placement.epochs:
-            graph = graph_name(epoch, result.device)
-            for name in epoch.ops:
-                if name in known:
-                    kernel, limiter, what = known[name]
-                else:
-                    kernel, limiter, what = costs[name].kernel, costs[name].cycles, costs[name].limiter
-                writer.writerow((name, graph, kernel, limiter, what))
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for epoch in result.placement.epochs:
+        graph = graph_name(epoch, result.device)
+        for name in epoch.ops:
+            if name in known:
+                kernel, limiter, what = known[name]
+            else:
+                kernel, limiter, what = costs[name].kernel, costs[name].cycles, costs[name].limiter
+            writer.writerow((name, graph, kernel, limiter, what))
+    return stream.getvalue()
 
 
 def cycles_path(netlist: str | Path) -> Path:

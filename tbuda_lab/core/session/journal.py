@@ -76,7 +76,7 @@ def journal_text(header: Header, log: list[Entry], resolve: Resolve) -> str:
         "format": FORMAT,
         "harvested_rows": None if header.harvested_rows is None else list(header.harvested_rows),
         "name": header.name,
-        "options": _options_data(header.options),
+        "options": options_data(header.options),
         "overrides": [override_data(o, resolve) for o in header.overrides],
     }
     lines = [_line(record) for entry in log for record in _records(entry, resolve)]
@@ -126,7 +126,8 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _options_data(options: CompileOptions) -> dict[str, Any]:
+def options_data(options: CompileOptions) -> dict[str, Any]:
+    """The options that are not at their defaults, as plain data; `option_values` reads it."""
     plain = CompileOptions()
     names = [f.name for f in dataclasses.fields(options)]
     return {n: _plain(getattr(options, n)) for n in names if getattr(options, n) != getattr(plain, n)}
@@ -164,7 +165,7 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
     rows = head.get("harvested_rows")
     if rows is not None and not (isinstance(rows, list) and all(type(r) is int and 0 <= r < 64 for r in rows)):
         reader.fail(1, "harvested_rows is no list of row numbers", "physical rows, from 0")
-    options = reader.guard(1, lambda: CompileOptions(**_option_values(head.get("options", {}))))
+    options = reader.guard(1, lambda: CompileOptions(**option_values(head.get("options", {}))))
     records = head.get("overrides", [])
     if not isinstance(records, list):
         reader.fail(1, "overrides is no list", "a list of kind, target and value")
@@ -217,7 +218,7 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
     if kind is SetOptions:
         if set(fields) != {"set"}:
             raise InputError('options has one field, "set"')
-        return SetOptions(**_option_values(fields["set"]))
+        return SetOptions(**option_values(fields["set"]))
     known = {f.name: f for f in dataclasses.fields(kind)}
     for name in fields:
         if name not in known:
@@ -254,7 +255,7 @@ def override_of(record: Any) -> Override:
     return Override(kind, target if isinstance(target, str) else tuple(target), value, "file")
 
 
-def _option_values(given: Any) -> dict[str, Any]:
+def option_values(given: Any) -> dict[str, Any]:
     """Options from plain data, each checked against the type of its field."""
     if not isinstance(given, dict):
         raise InputError("options are an object of names and values")

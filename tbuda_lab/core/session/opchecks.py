@@ -13,6 +13,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer.streaming import unstream_tms
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import TILE, Node
 from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
@@ -67,6 +68,8 @@ def check_ops(
     Raises what the run raises. Works for a microbatch of one and more (the element is repeated).
     """
     result = runner.result
+    if not isinstance(result, CompileResult):
+        raise InputError("an image holds no lowered graph to compare its ops with; Session.open compiles it again")
     feeds = frontend.feeds(result.graph, sample)
     feed = next(iter(elements(result.graph, feeds)))
     got = _executed(runner, feed, cancel)

@@ -1,0 +1,20 @@
+"""Device images (`*.tti`): a compiled model in one archive, written and read back. Facts: netlist.md 5."""
+
+from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, loaded_of
+from tbuda_lab.core.tti.manifest import VERSION, Facts
+from tbuda_lab.core.tti.read import load_image, ours
+from tbuda_lab.core.tti.tensors import DUMP_FORMATS
+from tbuda_lab.core.tti.write import image_size, write_image
+
+__all__ = [
+    "DUMP_FORMATS",
+    "VERSION",
+    "Facts",
+    "Loaded",
+    "ModuleFacts",
+    "image_size",
+    "load_image",
+    "loaded_of",
+    "ours",
+    "write_image",
+]

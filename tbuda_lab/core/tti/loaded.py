@@ -1,0 +1,139 @@
+"""A compile as a device image holds it: what runs it, and what gives it new weights. Nothing is traced or placed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core import passes
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, input_binding
+from tbuda_lab.core.compiler import CompileResult, host_parameters
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim import cycles_csv
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.text import DIGEST
+from tbuda_lab.core.lowering import lower_for
+from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.tti.weights import absent, signature
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleFacts:
+    """A module of the device: its class in words, and its parameters: own name -> name in the graph."""
+
+    name: str
+    kind: str
+    parameters: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """What `Runner` needs of a compile, and what new weights need.
+
+    graph: the traced model; its parameters have values unless the image was written without weights. parameters: queue
+    name -> (t, R, C), as in `CompileResult`. weighted: the queues among them that hold weights, folded and arranged or
+    as they are. signature: of the graph after the passes, weights aside. cycles: the table of `epochsim.cycles_csv`.
+    manifest: of the archive it was read from.
+    """
+
+    name: str
+    graph: Graph
+    netlist: Netlist
+    inputs: tuple[InputBinding, ...]
+    outputs: tuple[OutputBinding, ...]
+    parameters: dict[str, np.ndarray]
+    device: DeviceSpec
+    options: CompileOptions
+    overrides: tuple[Override, ...]
+    modules: tuple[ModuleFacts, ...]
+    weighted: tuple[str, ...]
+    signature: str
+    cycles: str
+    manifest: dict[str, Any]
+
+    @property
+    def missing(self) -> list[str]:
+        """Parameters whose values are not there: written without weights, and not given since."""
+        return absent(self.graph)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Values of the model's own parameters by their names in the graph, those that are there."""
+        return {n.name: n.value for n in self.graph.of_kind(NodeKind.PARAMETER) if n.value is not None}
+
+    def with_weights(self, values: Mapping[str, np.ndarray]) -> Loaded:
+        """The same compile with other weights, by their names in the graph; those not named keep their values.
+
+        The passes and the lowering are done again, so that folded weights are folded again; every op and queue stays
+        where it is. Raises `InputError` for an unknown name, a wrong shape, weights that are still missing, or weights
+        for which the model would be another one.
+        """
+        graph = given(self.graph, values)
+        still = absent(graph)
+        if still:
+            raise InputError(f"{self.name}: no values for {_listed(still)}: the image was written without weights; set "
+                             "them (modules[-1].set_parameter, or parameters= of Session.open)")
+        passed = passes.run(graph, self.options).graph
+        if signature(passed) != self.signature:
+            raise InputError(f"{self.name}: with these weights, or by this version, the model is simplified in another "
+                             "way than when the image was written; compile it again (Session.open, then compile)")
+        lowered = edit(lower_for(passed, self.device, self.options, self.overrides), self.device, self.options,
+                       self.overrides).graph
+        contents = host_parameters(lowered)
+        wrong = [q for q in self.weighted
+                 if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)]
+        if wrong:
+            raise InputError(f"{self.name}: queue {wrong[0]!r} of the image is filled in another way by this version; "
+                             "compile the model again (Session.open, then compile)")
+        recipes = {node.name: node.recipe for node in lowered.outputs}
+        parameters = {**self.parameters, **{q: contents[q] for q in self.weighted}}
+        return dataclasses.replace(
+            self, graph=graph, parameters=in_order(self.netlist, parameters),
+            inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in self.netlist.queues),
+            outputs=tuple(dataclasses.replace(o, recipe=recipes[o.name]) for o in self.outputs),
+        )
+
+
+def given(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
+    """A copy of a traced graph with these values of parameters. Raises `InputError` listing all that do not fit."""
+    twin = graph.clone()
+    problems = []
+    for name, value in values.items():
+        node = twin.nodes.get(name)
+        if node is None or node.kind is not NodeKind.PARAMETER:
+            known = _listed([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
+            problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {known}"))
+        elif tuple(value.shape) != tuple(node.shape):
+            problems.append(Diagnostic("error", name, "weights", f"has shape {tuple(value.shape)}, the parameter "
+                                       f"{tuple(node.shape)}"))
+        else:
+            node.value = np.ascontiguousarray(value, np.float32)
+            node.attrs.pop(DIGEST, None)
+    if problems:
+        raise InputError("the weights do not fit the model", problems)
+    return twin
+
+
+def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...] = ()) -> Loaded:
+    """A finished compile in the shape of an image that was loaded."""
+    kept = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
+    parameters = in_order(result.netlist, result.parameters)
+    return Loaded(
+        name, result.graph, result.netlist, result.inputs, result.outputs, parameters, result.device,
+        result.options, result.overrides, modules, tuple(q for q in parameters if q in kept),
+        signature(result.passed), cycles_csv(result), {},
+    )
+
+
+def in_order(netlist: Netlist, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Contents of queues in the order of the netlist."""
+    return {queue: parameters[queue] for queue in netlist.queues if queue in parameters}
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,139 @@
+"""`device.json` of a device image: the fields that PyBuda's tools read, and under `tbuda_lab` what runs it here.
+
+Field names and their meaning: netlist.md 5.2. Lists of what inference has none of (gradients, targets) are empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbuda_lab._version import __version__
+from tbuda_lab.core.bindings import InputBinding, OutputBinding
+from tbuda_lab.core.graph import Node
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.session.journal import options_data, override_data
+from tbuda_lab.core.tti.loaded import Loaded
+from tbuda_lab.core.tti.plain import to_plain
+
+VERSION = "1.1.0+tbuda.1"
+"""Of the archive: PyBuda's own, and ours behind the plus."""
+SECTION = "tbuda_lab"
+FOLDER = "unzipped_tti"
+BUILD = "backend_build_binaries"
+TILE_DIM = (32, 32)
+ARCHS = {"grayskull": "Grayskull", "wormhole_b0": "Wormhole_B0", "blackhole": "Blackhole"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a manifest says beside the compile. compiler_cfg, verify_cfg: plain data, for readers."""
+
+    devtype: str = "Golden"
+    fp32_fallback: str = "Float16_b"
+    microbatch_count: int = 1
+    compiler_cfg: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    verify_cfg: Mapping[str, Any] | None = None
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    target_shapes: Sequence[Sequence[int]] = ()
+
+
+def enum(kind: str, member: str) -> dict[str, str]:
+    return {"__enum__": f"{kind}.{member}"}
+
+
+def manifest_of(
+    loaded: Loaded, facts: Facts, netlist: str, tensors: Mapping[str, Any], ours: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The manifest. netlist: its file name; tensors: queue name -> node; ours: what stands under `tbuda_lab` beside
+    device, options and overrides."""
+    device = loaded.device
+    return {
+        "version": VERSION, "device_image_name": loaded.name,
+        "arch": enum("BackendDevice", ARCHS[device.arch]), "devtype": enum("BackendType", facts.devtype),
+        "chip_ids": list(device.chips), "fp32_fallback": enum("DataFormat", facts.fp32_fallback),
+        "optimizer": None, "training": False,
+        "microbatch_size": loaded.options.microbatch, "microbatch_count": facts.microbatch_count,
+        "grid_size": [device.rows, device.cols],
+        "harvested_rows": [device.harvesting_mask(i) for i in range(len(device.chips))],
+        "compiled_graph_state": _state(loaded, facts, netlist, tensors),
+        "verify_cfg": dict(facts.verify_cfg) if facts.verify_cfg is not None else None,
+        "compiler_cfg": dict(facts.compiler_cfg), "loss_module": None,
+        "module_name_to_metadata": {
+            m.name: {"module": SECTION, "class": m.kind, "module_file_path": "", "parameters": m.parameters}
+            for m in loaded.modules
+        },
+        "pybuda_pip_version_id": f"tbuda_lab {__version__}", "pybuda_commit_hash": "", "budabackend_commit_hash": "",
+        SECTION: {
+            "device": to_plain(device), "options": options_data(loaded.options),
+            "overrides": [d for o in loaded.overrides for d in _override(o, loaded)],
+            "signature": loaded.signature, "weighted": list(loaded.weighted), **ours,
+        },
+    }  # fmt: skip
+
+
+def _override(override: Override, loaded: Loaded) -> list[dict[str, Any]]:
+    """An override as records of names; patterns and predicates become what they match."""
+    if isinstance(override.target, str | tuple):
+        return [override_data(override, lambda _: ())]
+    names = dict.fromkeys([*loaded.graph.nodes, *(op.name for _, op in loaded.netlist.ops())])
+    found = override.matches(names)
+    if override.kind in ("epoch_break", "chip_break") and override.value is True:  # a list would mean the first of them
+        return [override_data(dataclasses.replace(override, target=name), lambda _: ()) for name in found]
+    return [override_data(override, lambda _: tuple(found))] if found else []
+
+
+def _state(loaded: Loaded, facts: Facts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    queues = loaded.netlist.queues
+    parameters = list(loaded.weighted)
+    constants = [q for q in loaded.parameters if q not in parameters]
+    inputs, outputs = loaded.graph.inputs, loaded.graph.outputs
+    return {
+        "microbatch": loaded.options.microbatch, "graph_name": loaded.name,
+        "ordered_input_names": [b.queue for b in loaded.inputs],
+        "ordered_output_names": [b.queue for b in loaded.outputs],
+        "ordered_input_gradient_names": [], "ordered_output_gradient_names": [], "ordered_target_names": [],
+        "ordered_constant_node_names": constants, "ordered_parameter_node_names": parameters,
+        "ordered_intermediate_activation_names": [],
+        "ordered_input_subgraph_indices": [0] * len(loaded.inputs),
+        "ordered_output_subgraph_indices": [0] * len(loaded.outputs), "ordered_target_subgraph_indices": [],
+        "ordered_input_tile_broadcast_dims": [[] for _ in loaded.inputs],
+        "ordered_target_tile_broadcast_dims": [], "ordered_bw_input_tile_broadcast_dims": [],
+        "ordered_input_runtime_tensor_transforms": [_transform(b) for b in loaded.inputs],
+        "ordered_output_runtime_tensor_transforms": [_transform(b) for b in loaded.outputs],
+        "input_to_tile_dims": {b.queue: list(queues[b.queue].tile_dim or TILE_DIM) for b in loaded.inputs},
+        "parameter_to_tile_dims": {q: list(queues[q].tile_dim or TILE_DIM) for q in parameters},
+        "constant_to_tile_dims": {q: list(queues[q].tile_dim or TILE_DIM) for q in constants},
+        "ordered_input_requires_grad": [False] * len(loaded.inputs),
+        "ordered_output_requires_grad": [False] * len(loaded.outputs),
+        "ordered_input_shapes": [_shape(n, loaded.options.microbatch) for n in inputs],
+        "ordered_output_shapes": [_shape(n, loaded.options.microbatch) for n in outputs],
+        "ordered_target_shapes": [list(s) for s in facts.target_shapes], "ordered_intermediate_shapes": [],
+        "ordered_output_data_formats": [enum("DataFormat", queues[b.queue].df.name) for b in loaded.outputs],
+        "netlist_filename": f"{FOLDER}/{netlist}",
+        "output_host_tms": {b.queue: [[tm.name, list(tm.args)] for tm in b.tms] for b in loaded.outputs},
+        "consteval_trace": {},
+        "post_const_eval_constants": {q: tensors[q] for q in constants if q in tensors},
+        "post_const_eval_parameters": {q: tensors[q] for q in parameters if q in tensors},
+        "optimizer_param_info": {}, "cpueval_outputs": None, "has_cache_buffers": False,
+    }  # fmt: skip
+
+
+def _shape(node: Node, microbatch: int) -> list[int]:
+    """Of a model's tensor as scripts push it: dim 0 is the microbatch where it was cut to 1."""
+    shape = list(node.shape)
+    return [microbatch, *shape[1:]] if shape and shape[0] == 1 else shape
+
+
+def _transform(binding: InputBinding | OutputBinding) -> dict[str, Any]:
+    """What the host does between the model's tensor and the queue's, in PyBuda's words where it has them."""
+    recipe = binding.recipe
+    if recipe is None:
+        return {"type": "NoTransform"}
+    ops = [node.op.type for node in recipe.ops if node.op is not None]
+    if ops == ["reshape"] and len(recipe.inputs) == 1:
+        ends = recipe.inputs[0].shape, recipe.outputs[0].shape
+        return {"type": "ReinterpretShape", "original_shape": {"dims_": list(ends[0])},
+                "reinterpreted_shape": {"dims_": list(ends[1])}}
+    return {"type": "HostRecipe", "ops": ops}

@@ -1,0 +1,226 @@
+"""Reading a device image that this project wrote. The archive is data: nothing is extracted, unpickled or imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.bindings import InputBinding, OutputBinding
+from tbuda_lab.core.device import ARCHS, DeviceSpec
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
+from tbuda_lab.core.graph.text import DIGEST
+from tbuda_lab.core.graph.verify import problems
+from tbuda_lab.core.netlist.archive import Archive
+from tbuda_lab.core.netlist.image import MAX_TEXT, Image, image_of, manifest_name
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session.journal import option_values, override_of
+from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, in_order
+from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
+from tbuda_lab.core.tti.plain import of_plain
+from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
+
+MAX_GRAPH = 256 << 20  # bytes of the text of a graph
+
+
+def load_image(path: str | Path) -> Loaded:
+    """A device image, ready to run.
+
+    Raises `InputError`: the file is no archive or damaged; it was written by another program or version (its netlist
+    can still be looked at); its manifest, tensors and netlist do not agree.
+    """
+    with Archive(path) as archive:
+        image = image_of(archive)
+        return _Reader(archive, image).loaded()
+
+
+def ours(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest has what it takes to run the image here."""
+    return isinstance(manifest.get(SECTION), dict)
+
+
+class _Reader:
+    def __init__(self, archive: Archive, image: Image) -> None:
+        self.archive, self.path, self.manifest = archive, archive.path, image.manifest
+        self.folder = PurePosixPath(manifest_name(archive)).parent
+        self.section = self._section(image)
+        self.state = self._dict(self.manifest, "compiled_graph_state")
+        self.netlists = image.netlists
+
+    def _section(self, image: Image) -> dict[str, Any]:
+        if not ours(image.manifest):
+            pickles = [m.name for m in image.members if m.name.endswith(".pkl")]
+            why = f" and {len(pickles)} of its files, such as {pickles[0]}, are pickles, which stay closed" if pickles \
+                else ""
+            raise InputError(
+                f"{self.path} was not written by tbuda_lab: it says nothing of the model's graph{why}. What works: "
+                "tbuda_lab.widgets.open_tti shows its manifest and netlist, `tbuda tti netlist` writes the netlist to "
+                "a file, and `tbuda netlist run` runs that on arrays")
+        version = image.manifest.get("version")
+        if version != VERSION:
+            raise InputError(f"{self.path} is an image of version {version!r}, this reads {VERSION!r}; open_tti shows "
+                             "what is in it")
+        return self._dict(image.manifest, SECTION)
+
+    def loaded(self) -> Loaded:
+        section = self.section
+        device = of_plain(DeviceSpec, section.get("device"), "device")
+        if device.arch not in ARCHS:
+            raise self._wrong(f"device.arch is {device.arch!r}, none of {', '.join(ARCHS)}")
+        options, overrides = self._settings()
+        arrays = {str(d): self._tensor(n, f"array {d}") for d, n in self._dict(section, "arrays").items()}
+        graph = self._graph(self._text_field(section, "graph"), arrays)
+        netlist = self._netlist()
+        inputs, outputs = self._bindings(arrays, netlist)
+        parameters = self._parameters(netlist)
+        weighted = self._names(section, "weighted")
+        withheld = section.get("weights") is False
+        empty = [q for q in weighted if q not in parameters]
+        if empty and not withheld:
+            raise self._wrong(f"there is no tensor for queue {empty[0]!r}")
+        self._complete(graph, withheld)
+        cycles = [n for n in self.archive.members if n.endswith("_netlist.cycles.csv")]
+        return Loaded(
+            name=self._text_field(self.manifest, "device_image_name"), graph=graph, netlist=netlist, inputs=inputs,
+            outputs=outputs, parameters=parameters, device=device, options=options, overrides=overrides,
+            modules=self._modules(graph), weighted=weighted, signature=self._text_field(section, "signature"),
+            cycles=self.archive.text(cycles[0], MAX_TEXT) if cycles else "", manifest=self.manifest,
+        )
+
+    # -- the parts ---------------------------------------------------------------------------------------------
+    def _settings(self) -> tuple[CompileOptions, tuple[Any, ...]]:
+        try:
+            options = CompileOptions(**option_values(self._dict(self.section, "options")))
+            overrides = tuple(override_of(record) for record in self._list(self.section, "overrides"))
+        except TbudaError as error:
+            raise self._wrong(str(error)) from error
+        if options.microbatch < 1:
+            raise self._wrong(f"microbatch is {options.microbatch}")
+        return options, overrides
+
+    def _netlist(self) -> Netlist:
+        own = PurePosixPath(str(self.state.get("netlist_filename", ""))).name
+        name = next((n for n in self.netlists if PurePosixPath(n).name == own), None)
+        if name is None:
+            raise self._wrong(f"the netlist {own!r} that it names is not there")
+        return netlists.loads(self.netlists[name], path=own)
+
+    def _graph(self, file: str, arrays: Mapping[str, np.ndarray]) -> Graph:
+        text = self.archive.text(self._member(file), MAX_GRAPH)
+        try:
+            graph = parse_graph(text, arrays)
+            found = problems(graph)
+        except (GraphError, RecursionError, ValueError, TypeError) as error:
+            raise self._wrong(f"{file} is no graph: {error}") from error
+        if found:
+            raise self._wrong(f"{file}: {found[0]}")
+        return graph
+
+    def _complete(self, graph: Graph, withheld: bool) -> None:
+        """Every array is there, but for parameters of an image without weights."""
+        for node in graph:
+            lacks = node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and node.value is None
+            if lacks and not (withheld and node.kind is NodeKind.PARAMETER):
+                raise self._wrong(f"the values of {node.name!r} ({node.attrs.get(DIGEST, 'no digest')}) are not there")
+
+    def _bindings(
+        self, arrays: Mapping[str, np.ndarray], netlist: Netlist
+    ) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:
+        inputs, outputs = [], []
+        for record in self._list(self.section, "inputs"):
+            name, queue, shape, recipe = self._end(record, arrays, netlist)
+            inputs.append(InputBinding(name, queue, shape, self._names(record, "sources"), recipe))
+        for record in self._list(self.section, "outputs"):
+            name, queue, shape, recipe = self._end(record, arrays, netlist)
+            tms = tuple(self._tm(tm) for tm in self._list(record, "tms"))
+            outputs.append(OutputBinding(name, queue, shape, tms, recipe))
+        return tuple(inputs), tuple(outputs)
+
+    def _end(
+        self, record: Any, arrays: Mapping[str, np.ndarray], netlist: Netlist
+    ) -> tuple[str, str, tuple[int, ...], Graph | None]:
+        if not isinstance(record, dict):
+            raise self._wrong("an input or output is no object")
+        name, queue, file = self._text_field(record, "name"), self._text_field(record, "queue"), record.get("recipe")
+        if queue not in netlist.queues:
+            raise self._wrong(f"{name!r} goes by queue {queue!r}, which the netlist does not have")
+        shape = of_plain(tuple[int, ...], record.get("shape"), f"{name}: shape")
+        if min(shape, default=1) < 1:
+            raise self._wrong(f"{name!r} has shape {shape}")
+        return name, queue, shape, None if file is None else self._graph(str(file), arrays)
+
+    def _tm(self, data: Any) -> TM:
+        if isinstance(data, list) and len(data) == 2 and data[0] in ("vstack", "hstack", "vslice", "hslice") \
+                and isinstance(data[1], list) and len(data[1]) == 1 and type(data[1][0]) is int and data[1][0] > 0:
+            return TM(data[0], tuple(data[1]))
+        raise self._wrong(f"{data!r} is nothing that the host does to an output")
+
+    def _parameters(self, netlist: Netlist) -> dict[str, np.ndarray]:
+        found = {}
+        for part in ("post_const_eval_parameters", "post_const_eval_constants"):
+            for queue, node in self._dict(self.state, part).items():
+                if queue not in netlist.queues:
+                    raise self._wrong(f"a tensor is given for queue {queue!r}, which the netlist does not have")
+                spec = netlist.queues[queue]
+                z, rt, ct = spec.blocking.tiles(spec.grid_size)
+                value = self._tensor(node, f"queue {queue}")
+                height, width = spec.tile_dim or TILE_DIM
+                wanted = (z, rt * height, ct * width)
+                if value.shape != wanted:
+                    raise self._wrong(f"queue {queue!r} takes {wanted}, its tensor has shape {value.shape}")
+                found[queue] = value
+        return in_order(netlist, found)
+
+    def _tensor(self, node: Any, where: str) -> np.ndarray:
+        where = f"{self.path}: {where}"
+        file = file_of(node, where)
+        return tensor_of(node, self.archive.read(self._member(file), MAX_TENSOR), where)
+
+    def _modules(self, graph: Graph) -> tuple[ModuleFacts, ...]:
+        found = []
+        for name, record in self._dict(self.manifest, "module_name_to_metadata").items():
+            own = record.get("parameters", {}) if isinstance(record, dict) else None
+            if not isinstance(own, dict) or any(not isinstance(n, str) or n not in graph for n in own.values()):
+                raise self._wrong(f"the parameters of module {name!r} are not those of the graph")
+            found.append(ModuleFacts(str(name), str(record.get("class", "")), {str(k): v for k, v in own.items()}))
+        return tuple(found)
+
+    # -- fields ------------------------------------------------------------------------------------------------
+    def _member(self, file: str) -> str:
+        """A file that the manifest names, in the archive."""
+        pure = PurePosixPath(file.replace("\\", "/"))
+        if pure.is_absolute() or ".." in pure.parts:
+            raise self._wrong(f"it names a file outside itself: {file!r}")
+        for name in (str(self.folder / pure), str(pure)):
+            if name in self.archive.members:
+                return name
+        raise self._wrong(f"the file {file!r} that it names is not there")
+
+    def _dict(self, record: Mapping[str, Any], name: str) -> dict[str, Any]:
+        value = record.get(name)
+        if not isinstance(value, dict):
+            raise self._wrong(f"{name} is no object")
+        return value
+
+    def _list(self, record: Mapping[str, Any], name: str) -> list[Any]:
+        value = record.get(name)
+        if not isinstance(value, list):
+            raise self._wrong(f"{name} is no list")
+        return value
+
+    def _names(self, record: Mapping[str, Any], name: str) -> tuple[str, ...]:
+        return of_plain(tuple[str, ...], record.get(name), f"{self.path}: {name}")
+
+    def _text_field(self, record: Mapping[str, Any], name: str) -> str:
+        value = record.get(name)
+        if not isinstance(value, str) or not value:
+            raise self._wrong(f"{name} is {value!r}, not a name")
+        return value
+
+    def _wrong(self, text: str) -> InputError:
+        return InputError(f"{self.path}: {text}")

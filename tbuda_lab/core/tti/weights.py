@@ -1,0 +1,39 @@
+"""Graphs without their weights: what an image keeps where weights are left out, and what weights may not change."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+from tbuda_lab.core.graph import Graph, Node, NodeKind, print_graph
+from tbuda_lab.core.graph.text import DIGEST, array_digest
+
+ABSENT = "#0"
+
+
+def without_weights(graph: Graph, *, digests: bool = True) -> Graph:
+    """A copy whose parameters, those of recipes too, have no values; `digests`: that tells them apart by digest."""
+    twin = Graph(graph.name)
+    twin.nodes = {node.name: _bare(node, digests) for node in graph}
+    return twin
+
+
+def _bare(node: Node, digests: bool) -> Node:
+    recipe = None if node.recipe is None else without_weights(node.recipe, digests=digests)
+    if node.kind is not NodeKind.PARAMETER or (node.value is None and DIGEST not in node.attrs):
+        return dataclasses.replace(node, attrs=dict(node.attrs), recipe=recipe)
+    mark = ABSENT
+    if digests:
+        mark = f"#{array_digest(node.value)}" if node.value is not None else str(node.attrs[DIGEST]).split()[-1]
+    return dataclasses.replace(node, value=None, attrs={**node.attrs, DIGEST: f"float32 {mark}"}, recipe=recipe)
+
+
+def signature(passed: Graph) -> str:
+    """What of a graph after the passes does not depend on weights: placed once, it holds for all weights."""
+    text = print_graph(without_weights(passed, digests=False), origins=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def absent(graph: Graph) -> list[str]:
+    """Parameters without values."""
+    return [node.name for node in graph.of_kind(NodeKind.PARAMETER) if node.value is None]

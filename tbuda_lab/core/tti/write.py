@@ -1,0 +1,43 @@
+"""Writing a device image: a plain tar whose bytes depend on what is in it and on nothing else."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path, PurePosixPath
+
+from tbuda_lab.core.tti.files import image_files
+from tbuda_lab.core.tti.loaded import Loaded
+from tbuda_lab.core.tti.manifest import Facts
+from tbuda_lab.core.wholefile import whole_file
+
+BLOCK = 512
+
+
+def write_image(
+    path: str | Path, loaded: Loaded, facts: Facts | None = None, *, weights: bool = True, dump_format: str = "default"
+) -> None:
+    """Write `*.tti`; it appears whole or not at all. Raises `InputError` as `image_files` does, `OutputError`."""
+    files = image_files(loaded, facts or Facts(), weights=weights, dump_format=dump_format)
+    folders = {str(parent) for file in files for parent in PurePosixPath(file.name).parents if str(parent) != "."}
+    with whole_file(path) as temporary, tarfile.open(temporary, "w:", format=tarfile.GNU_FORMAT) as tar:
+        for folder in sorted(folders):
+            tar.addfile(_entry(folder, tarfile.DIRTYPE, 0o755))
+        for file in files:
+            data = file.content()
+            entry = _entry(file.name, tarfile.REGTYPE, 0o644)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+
+
+def image_size(loaded: Loaded, *, weights: bool = True, dump_format: str = "default") -> int:
+    """About how many bytes the archive will have; nothing is written."""
+    files = image_files(loaded, Facts(), weights=weights, dump_format=dump_format)
+    return sum(BLOCK + -(-file.size // BLOCK) * BLOCK for file in files) + 8 * BLOCK
+
+
+def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    """A header without owner and time."""
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode, entry.mtime = kind, mode, 0
+    return entry
