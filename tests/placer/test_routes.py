@@ -6,8 +6,10 @@ import math
 
 import pytest
 import torch
+import yaml
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions, Override
@@ -97,3 +99,34 @@ def test_a_queue_takes_one_of_the_output_streams() -> None:
         assert {name: use.faults() for name, use in found.items() if use.faults()} == {}
         assert (result.placement.ops["exp"].epoch == result.placement.ops["sine"].epoch) is together
         assert found["exp"].fan_out == (8 + 1 if together else 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "df", "accumulate"),
+    [
+        ("grayskull", DataFormat.Float16, DataFormat.Float32),
+        ("grayskull", DataFormat.Bfp8, DataFormat.Float16_b),
+        ("grayskull", DataFormat.Float16_b, DataFormat.Float16),
+        ("grayskull", DataFormat.Float32, None),
+        ("wormhole_b0", DataFormat.Float16, DataFormat.Float32),
+    ],
+)
+def test_what_ops_accumulate_in_goes_with_their_operands(
+    device: str, df: DataFormat, accumulate: DataFormat | None
+) -> None:
+    """Whatever is asked for: no wide sums on grayskull, where spills have the exponent of the result, and no wide
+    maximum of 5-bit exponents anywhere (netlist.md 2.2, O14 and O7)."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.Softmax(-1))
+    result = compiled(
+        model, (torch.randn(1, 32, 64),), device, default_df_override=df, default_accumulate_df=accumulate
+    )
+    short = {"Float16", "Bfp8", "Bfp4", "Bfp2"}
+    netlist = yaml.safe_load(dumps(result.netlist))
+    ops = [op for graph in netlist["graphs"].values() for op in graph.values() if isinstance(op, dict)]
+    assert any(op["type"] == "reduce" for op in ops) and any(op["type"] == "matmul" for op in ops)
+    for op in ops:
+        if op["type"] == "reduce" and op["acc_df"] == "Float32":
+            assert not short & set(op["in_df"])
+        if device == "grayskull":
+            assert op["acc_df"] != "Float32"
+            assert (op["intermed_df"] in short) == (op["out_df"] in short)

@@ -39,11 +39,16 @@ def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOpti
     accumulate = options.default_accumulate_df or _accumulate_for(activation, node.df)
     if not device.supports_accumulate(accumulate):
         accumulate = options.fp32_fallback if accumulate is DataFormat.Float32 else DataFormat.Float16_b
+    if isinstance(node.op, HwReduce) and accumulate is DataFormat.Float32 and activation.family == "a":
+        accumulate = DataFormat.Float16  # a wide reduction reads no 5-bit exponents (netlist.md 2.2, O7)
     if isinstance(node.op, HwSparseMatmul) or (isinstance(node.op, HwReduce) and node.op.dim == "z"):
         node.df = activation
         intermed = activation
     else:
         intermed = accumulate
+        if not device.wide_accumulate and "a" in {accumulate.family, node.df.family} != {"a"}:
+            # Where the destination is 16 bit wide, spilled and final results have one exponent (netlist.md 2.2, O14).
+            accumulate = intermed = DataFormat.Float16 if node.df.family == "a" else DataFormat.Float16_b
     node.attrs["acc_df"] = accumulate
     node.attrs["intermed_df"] = intermed
     node.attrs["fidelity"] = options.default_math_fidelity
