@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import feeds, from_any, from_torch
+from tbuda_lab.core.frontend.torch_model.provenance import short_path
 
 X = torch.randn(1, 8)
 
@@ -171,3 +173,18 @@ def test_what_is_no_model() -> None:
         from_any(lambda x: x, (X,))
     with pytest.raises(ModelError, match=r"torch\.nn\.Module"):
         from_torch(lambda x: x, (X,))  # type: ignore[arg-type]
+
+
+def test_code_of_a_cell_is_called_as_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilerop = pytest.importorskip("IPython.core.compilerop")
+    compiler = compilerop.CachingCompiler()
+    file = compiler.cache("def forward(self, x): ...", 3)
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(compile=compiler))
+    assert short_path(file) == "In[3]"
+    assert short_path(__file__).endswith("test_errors.py")
+
+
+def test_refused_inputs_leave_no_traceback_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError):
+        from_torch(nn.Linear(8, 8), (torch.randn(1, 4),))
+    assert capfd.readouterr().err == ""

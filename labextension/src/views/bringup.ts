@@ -1,5 +1,6 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
 import { h, svg } from './dom.js';
+import { Failure } from './failure.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
@@ -93,7 +94,7 @@ export class BringUp implements View {
   private readonly stops: (() => void)[] = [];
 
   constructor(store: Store) {
-    const stages = new StageBar(store);
+    const stages = new StageBar(store, true);
     const metrics = new Metrics(store);
     const graph = new GraphView(store);
     const grid = new GridView(store);
@@ -117,11 +118,18 @@ export class BringUp implements View {
       if (key === 'ops') cluster();
     }));
     const inspector = new Inspector(store);
-    this.views = [stages, metrics, graph, grid, tabs, inspector];
+    const failure = new Failure(store, () => tabs.show('problems'));
+    this.views = [stages, metrics, failure, graph, grid, tabs, inspector];
+    const upper = h('div', { class: 'tb-upper' }, graph.element, grid.element);
+    const lower = h('div', { class: 'tb-lower' }, tabs.element, inspector.element);
+    // A model that could not even be traced leaves nothing to look at: no empty panes below the reason.
+    const fold = () => {
+      upper.hidden = lower.hidden = store.status.failed && ![...store.frames.keys()].some(key => key === 'ops' || key.startsWith('graph:'));
+    };
+    this.stops.push(store.on('status', fold), store.on('frame', fold));
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
-      stages.element, metrics.element,
-      h('div', { class: 'tb-upper' }, graph.element, grid.element),
-      h('div', { class: 'tb-lower' }, tabs.element, inspector.element));
+      stages.element, metrics.element, failure.element, upper, lower);
+    fold();
   }
 
   dispose(): void {

@@ -34,7 +34,7 @@ export class EditBar {
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays in the grid
         onclick: () => store.ask({ type: what })
       }, sign);
-    const state = edits.shown ? 'preview' : edits.busy ? 'working' : edits.stale ? 'stale' : '';
+    const state = edits.shown ? 'preview' : edits.busy ? 'working' : edits.stale && store.frames.has('ops') ? 'stale' : ''; // nothing is older than what never was
     this.element.replaceChildren(
       state ? h('span', {
         class: 'tb-stale-chip', 'data-tb-stale': state,

@@ -19,7 +19,8 @@ export class StageBar {
   private readonly stops: (() => void)[] = [];
   private shown = '';
 
-  constructor(private readonly store: Store) {
+  /** @param tells whether something else says why the work failed. */
+  constructor(private readonly store: Store, private readonly tells = false) {
     this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' },
       this.list, h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons), this.progress);
     this.stops.push(store.on('status', () => this.render()), store.on('frame', key => {
@@ -48,7 +49,7 @@ export class StageBar {
     const op = typeof last === 'string' && last ? `, ${shortName(last)} done` : '';
     const checks = frames.get('checks');
     const failed = paused && checks ? new Checks(checks) : null;
-    const text = paused ? `Paused: ${at}${op}` : going ? `Running ${at}${op}` : status.message;
+    const text = paused ? `Paused: ${at}${op}` : going ? `Running ${at}${op}` : status.failed && this.tells ? '' : status.message;
     if (!failed?.first) this.message.textContent = text;
     else if (this.message.dataset['tbFailed'] !== failed.first) {
       this.message.replaceChildren(`${text}. `, h('button', {

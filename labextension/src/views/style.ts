@@ -91,6 +91,14 @@ export const style = `
 .tb-device { font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--tb-muted); }
 .tb-progress { position: absolute; left: 0; right: 0; bottom: -7px; height: 3px; border-radius: 2px; background: var(--tb-line); overflow: hidden; }
 .tb-progress i { display: block; height: 100%; background: var(--tb-accent); transition: width .2s; }
+.tb-failure { background: var(--tb-surface); border: 1px solid var(--tb-bad); border-left-width: 4px; border-radius: 8px; padding: 9px 14px 10px; min-width: 0; }
+.tb-failure h4 { font-size: 13px; font-weight: 650; color: var(--tb-bad); }
+.tb-failure h4 small { font-size: inherit; font-weight: 400; color: var(--tb-muted); }
+.tb-failure ul { list-style: none; display: grid; gap: 7px; margin-top: 5px; }
+.tb-failure p { margin: 5px 0 0; }
+.tb-failure li, .tb-failure p { overflow-wrap: anywhere; }
+.tb-failure .tb-fix { color: var(--tb-muted); }
+.tb-failure .tb-link { margin-top: 6px; }
 .tb-metrics { display: flex; flex-wrap: wrap; gap: 8px; }
 .tb-metric { background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; padding: 5px 14px 6px; display: flex; align-items: baseline; gap: 7px; }
 .tb-metric b { font-size: 16px; font-weight: 650; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }

@@ -107,6 +107,9 @@ export class GridView {
         }
         if (key === 'netlist') this.text = NetlistText.of(store.frames.get('netlist')!);
       }),
+      store.on('status', () => {
+        if (!this.ops) this.render();
+      }),
       store.on('asked', () => this.age(true)),
       store.on('answer', () => this.age(false)),
       store.on('epoch', () => this.render()),
@@ -184,7 +187,7 @@ export class GridView {
     if (!ops) {
       this.strip.replaceChildren();
       this.head.textContent = '';
-      this.plane.replaceChildren(h('div', { class: 'tb-empty' }, 'Epochs appear here once the model is placed.'));
+      this.plane.replaceChildren(h('div', { class: 'tb-empty' }, store.status.failed ? 'Nothing is placed.' : 'Epochs appear here once the model is placed.'));
       this.editor.redrawn(null, null, null);
       this.suggestions.redrawn(null, null);
       this.activity.redrawn(null, null, null);

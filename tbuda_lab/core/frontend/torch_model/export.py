@@ -41,15 +41,19 @@ def evaluation(module: torch.nn.Module) -> Iterator[None]:
             submodule.training = training
 
 
+_CHATTY = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without torch's own chatter about the trace: our errors say it in fewer words.
 
     What the model itself writes to stderr comes out afterwards, when the trace succeeds.
     """
-    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     said = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(said):
@@ -57,7 +61,8 @@ def quiet() -> Iterator[None]:
             yield
         sys.stderr.write(said.getvalue())
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -20,9 +20,23 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
 
 
-@functools.cache
 def short_path(path: str) -> str:
-    """A path that reads the same on every machine where it can: inside a package or under the working directory."""
+    """A path that reads the same on every machine where it can: inside a package or under the working directory.
+
+    Code of a notebook's cell lies in a temporary file named after the process; it is called "In[3]", as the cell is.
+    """
+    return _cell(path) or _inside(path)
+
+
+def _cell(path: str) -> str:
+    """ "In[3]" for the code of a cell of the running IPython; empty for any other file, and without IPython."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(path)
+    return str(named[1]) if named else ""
+
+
+@functools.cache
+def _inside(path: str) -> str:
     roots = [os.getcwd(), *sys.path, *site.getsitepackages()]
     inside = [os.path.relpath(path, root) for root in roots if root and path.startswith(os.path.abspath(root) + os.sep)]
     return min(inside, key=len) if inside else path
