@@ -7,6 +7,7 @@ import { bytes } from '../memory/data.js';
 import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
+import { Wanted } from '../wanted.js';
 
 const CARD_W = 188;
 const CARD_H = 176;
@@ -24,8 +25,7 @@ export class ClusterView {
   private ops: Ops | null = null;
   private frame: Frame | null = null;
   private temporal = 0;
-  private stale = true;
-  private refused = '';
+  private readonly wanted: Wanted;
   private tag: HTMLElement | null = null;
   private from: { x: number; y: number; op: string; epoch: number; chip: number } | null = null;
   private target = -1;
@@ -35,31 +35,25 @@ export class ClusterView {
     this.element = h('section', {
       class: 'tb-view tb-cluster', 'data-tb-view': 'cluster', 'aria-label': 'Cluster', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, this.plane);
-    const seen = new ResizeObserver(() => {
-      this.ask();
-      this.scale();
+    this.wanted = new Wanted(store, this.element, {
+      keys: ['cluster'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'cluster' }), paint: () => this.render(),
+      sized: () => this.scale()
     });
-    seen.observe(this.plane);
+    const draw = () => this.wanted.draw();
     this.stops.push(
-      () => seen.disconnect(),
+      () => this.wanted.dispose(),
       store.on('frame', key => {
         if (key === 'cluster') this.load();
         else if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
-          this.stale = true;
-          this.ask();
-          this.render();
-        } else if (key === 'edits' && !this.tag) this.render();
-      }),
-      store.listen('refused', message => {
-        if (message['key'] !== 'cluster') return;
-        this.refused = String(message['text']);
-        this.render();
+          this.wanted.outdated();
+          draw();
+        } else if (key === 'edits' && !this.tag) draw();
       }),
       store.on('epoch', () => this.follow()),
-      store.on('colour', () => this.render()),
-      store.on('selection', () => this.render()),
-      onTheme(() => this.render()));
+      store.on('colour', draw),
+      store.on('selection', draw),
+      onTheme(draw));
     this.element.addEventListener('keydown', event => {
       if (event.key === 'Escape' && this.tag) {
         event.stopPropagation();
@@ -70,18 +64,11 @@ export class ClusterView {
     const ops = store.frames.get('ops');
     if (ops) this.ops = Ops.of(ops);
     this.load();
-    this.ask();
+    this.wanted.ask();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-  }
-
-  private ask(): void {
-    if (!this.store.host.live || !this.ops || !this.stale || !this.element.clientWidth) return;
-    this.stale = false;
-    this.refused = '';
-    this.store.host.send({ type: 'want', key: 'cluster' });
   }
 
   private load(): void {
@@ -92,7 +79,7 @@ export class ClusterView {
   /** Shows the temporal epoch of the epoch that the other views show. */
   private follow(): void {
     if (this.ops && this.store.epoch < this.ops.epochs) this.temporal = this.ops.ofEpoch('temporal', this.store.epoch);
-    this.render();
+    this.wanted.draw();
   }
 
   /** Numbers of epochs of a chip; only that of the temporal epoch shown if `now`. */
@@ -104,9 +91,10 @@ export class ClusterView {
 
   private render(): void {
     const { ops, frame } = this;
-    if (!ops || !frame || this.refused) {
+    const { refused } = this.wanted;
+    if (!ops || !frame || refused) {
       this.bar.replaceChildren(h('h3', {}, 'Cluster'));
-      this.plane.replaceChildren(h('div', { class: 'tb-empty' }, this.refused || 'Chips appear here once the model is placed.'));
+      this.plane.replaceChildren(h('div', { class: 'tb-empty' }, refused || 'Chips appear here once the model is placed.'));
       return;
     }
     const chips = Array.from(frame.column('chip_id'));

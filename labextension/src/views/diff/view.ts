@@ -1,7 +1,9 @@
 /** Two placements compared: grids side by side, blinking or by change of cycles; a table of all that differs. */
 import { grouped, h } from '../dom.js';
+import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
+import { Wanted } from '../wanted.js';
 import { type Class, CLASSES, DiffData, GLYPHS, type Side, signed } from './data.js';
 import { drawSide } from './grid.js';
 import { head, queues, ranked, row, type Sorting } from './table.js';
@@ -23,6 +25,8 @@ export class DiffView {
   private readonly grids = h('div', { class: 'tb-diff-grids' });
   private readonly list = h('div', { class: 'tb-scroll tb-diff-list', tabindex: 0 });
   private readonly stops: (() => void)[] = [];
+  private readonly frames: Wanted;
+  private frame: Frame | null = null;
   private data: DiffData | null = null;
   private mode: Mode = 'split';
   private pair = 0;
@@ -31,38 +35,32 @@ export class DiffView {
   private timer = 0;
   private wanted = new Set<Class>(CLASSES);
   private sorting: Sorting = { by: 'delta', down: true };
+  /** Something was selected while nobody looked. */
+  private missed = false;
   private asked: { a?: string; b?: string } = {}; // what is not said is as it was shown last
-  private stale = true;
-  private refused = '';
 
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-diff', 'data-tb-view': 'diff', 'aria-label': 'Comparison' },
       this.bar, this.summary, h('div', { class: 'tb-diff-body' }, this.grids, this.list));
+    this.frames = new Wanted(store, this.element, {
+      keys: ['diff'], ready: () => store.frames.has('ops'), question: () => ({ type: 'want', key: 'diff', ...this.asked }), paint: () => this.render()
+    });
+    const draw = () => this.frames.draw();
     this.stops.push(
+      () => this.frames.dispose(),
       store.on('frame', key => {
-        if (key === 'diff') this.load();
-        if (key === 'ops') {
-          this.stale = true;
-          this.ask();
-        }
-      }),
-      store.listen('refused', message => {
-        if (message['key'] !== 'diff') return;
-        this.refused = String(message['text']);
-        this.render();
+        if (key === 'diff') draw();
+        if (key === 'ops') this.frames.outdated();
       }),
       store.on('selection', source => this.follow(source !== 'diff')),
-      onTheme(() => this.draw()));
-    const seen = new ResizeObserver(() => this.ask());
-    seen.observe(this.element);
-    this.stops.push(() => seen.disconnect());
+      onTheme(draw));
     this.element.addEventListener('click', event => {
       const target = (event.target as Element).closest<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]');
       const name = target?.dataset['tbOp'] ?? target?.dataset['tbQueue'];
       if (name) store.click(name, (event as MouseEvent).ctrlKey || (event as MouseEvent).metaKey, 'diff');
     });
-    this.load();
-    this.ask();
+    draw();
+    this.frames.ask();
   }
 
   dispose(): void {
@@ -70,26 +68,16 @@ export class DiffView {
     this.stops.forEach(stop => stop());
   }
 
-  /** Asks for the comparison while somebody looks and there is something newer to compare. */
-  private ask(again = false): void {
-    if (!this.store.host.live || !this.store.frames.has('ops')) return;
-    if (!again && (!this.stale || !this.element.clientWidth)) return;
-    this.stale = false;
-    this.refused = '';
-    this.store.host.send({ type: 'want', key: 'diff', ...this.asked });
-  }
-
-  private load(): void {
-    const frame = this.store.frames.get('diff');
-    if (frame) {
-      this.data = new DiffData(frame);
-      this.asked = { a: this.data.name('a'), b: this.data.name('b') };
-      this.refused = '';
-      const first = this.data.changed[0];
-      if (this.pair >= this.data.pairs.length || !this.differs(this.pair)) this.pair = first === undefined ? 0 : Math.max(0, this.data.pairOf(first));
-    }
-    this.render();
-    this.follow(true);
+  /** The newest frame, taken apart when somebody looks; true if there is another one. */
+  private take(): boolean {
+    const frame = this.store.frames.get('diff') ?? null;
+    if (!frame || frame === this.frame) return false;
+    this.frame = frame;
+    this.data = new DiffData(frame);
+    this.asked = { a: this.data.name('a'), b: this.data.name('b') };
+    const first = this.data.changed[0];
+    if (this.pair >= this.data.pairs.length || !this.differs(this.pair)) this.pair = first === undefined ? 0 : Math.max(0, this.data.pairOf(first));
+    return true;
   }
 
   private differs(pair: number): boolean {
@@ -98,13 +86,21 @@ export class DiffView {
   }
 
   private render(): void {
+    const fresh = this.take();
+    this.picture();
+    if (fresh || this.missed) this.follow(true);
+    this.missed = false;
+  }
+
+  private picture(): void {
     const { data } = this;
+    const { refused } = this.frames;
     this.element.dataset['tbMode'] = this.mode;
     this.header();
     this.summary.replaceChildren();
-    if (!data || this.refused) {
+    if (!data || refused) {
       this.grids.replaceChildren();
-      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.refused ||
+      this.list.replaceChildren(h('div', { class: 'tb-empty' }, refused ||
         (this.store.host.live ? 'Once the model is placed, edits are compared here with what was there before.' : 'Nothing was compared.')));
       return;
     }
@@ -125,7 +121,7 @@ export class DiffView {
         class: 'tb-select', 'aria-label': label, 'data-tb-action': `diff-${side}`,
         onchange: (event: Event) => {
           this.asked[side] = (event.target as HTMLSelectElement).value;
-          this.ask(true);
+          this.frames.ask(true);
         }
       }, ...known.map(name => h('option', { value: name, selected: name === this.asked[side] }, name)));
       return select;
@@ -180,7 +176,7 @@ export class DiffView {
   private draw(): void {
     const { data } = this;
     clearInterval(this.timer);
-    if (!data || this.refused) return;
+    if (!data || this.frames.refused) return;
     const [a, b] = data.pairs[this.pair] ?? [-1, -1];
     const one = (side: Side, delta = false) => {
       const epoch = side === 'a' ? a : b;
@@ -222,6 +218,11 @@ export class DiffView {
 
   /** Goes to the epoch of what was selected elsewhere. */
   private follow(travel: boolean): void {
+    if (this.frames.hidden) {
+      this.missed ||= travel;
+      this.frames.draw();
+      return;
+    }
     const { data } = this;
     const op = data?.indexOf.get(this.store.selection.names[0] ?? '');
     if (data && op !== undefined) {

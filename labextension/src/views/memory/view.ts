@@ -1,9 +1,11 @@
 /** Memory: the L1 of every core of an epoch, and the queues in the channels of DRAM. */
 import { h } from '../dom.js';
 import { undoKey } from '../editbar.js';
+import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
+import { Wanted } from '../wanted.js';
 import { MemoryData } from './data.js';
 import { QueueDrag } from './drag.js';
 import { lanes, legend, queueCard } from './dram.js';
@@ -17,39 +19,34 @@ export class MemoryView {
   private readonly body = h('div', { class: 'tb-memory-body' });
   private readonly stops: (() => void)[] = [];
   private readonly drag: QueueDrag;
+  private readonly wanted: Wanted;
+  private frame: Frame | null = null;
   private data: MemoryData | null = null;
   private ops: Ops | null = null;
   private mode: Mode = 'l1';
   private chip = 0;
-  private stale = true;
-  private refused = '';
 
   constructor(private readonly store: Store) {
     this.element = h('section', {
       class: 'tb-view tb-memory', 'data-tb-view': 'memory', 'aria-label': 'Memory', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, this.body);
     this.drag = new QueueDrag(this.element, () => this.data, () => store.edits !== null && !store.edits.busy, (queue, channel) => this.put(queue, channel));
+    this.wanted = new Wanted(store, this.element, {
+      keys: ['memory'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'memory' }), paint: () => this.render()
+    });
+    const draw = () => this.wanted.draw();
     this.stops.push(
+      () => this.wanted.dispose(),
       store.on('frame', key => {
-        if (key === 'memory') this.load();
-        else if (key === 'ops') {
+        if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
-          this.stale = true;
-          this.render();
-          this.ask();
-        } else if (key === 'edits' && !this.drag.dragging) this.render();
+          this.wanted.outdated();
+        }
+        if (key === 'memory' || key === 'ops' || (key === 'edits' && !this.drag.dragging)) draw();
       }),
-      store.listen('refused', message => {
-        if (message['key'] !== 'memory') return;
-        this.refused = String(message['text']);
-        this.render();
-      }),
-      store.on('epoch', () => this.render()),
+      store.on('epoch', draw),
       store.on('selection', source => this.follow(source !== 'memory')),
-      onTheme(() => this.render()));
-    const seen = new ResizeObserver(() => this.ask());
-    seen.observe(this.element);
-    this.stops.push(() => seen.disconnect());
+      onTheme(draw));
     this.element.addEventListener('keydown', event => void undoKey(event, store));
     this.element.addEventListener('click', event => {
       const target = (event.target as Element).closest<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]');
@@ -58,31 +55,25 @@ export class MemoryView {
     });
     const ops = store.frames.get('ops');
     if (ops) this.ops = Ops.of(ops);
-    this.load();
-    this.ask();
+    draw();
+    this.wanted.ask();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
   }
 
-  /** Asks for the memory of the newest placement while somebody looks. */
-  private ask(): void {
-    if (!this.store.host.live || !this.ops || !this.stale || !this.element.clientWidth) return;
-    this.stale = false;
-    this.refused = '';
-    this.store.host.send({ type: 'want', key: 'memory' });
-  }
-
   private put(queue: string, channel: number): void {
     this.store.ask({ type: 'edit', do: 'channel', op: queue, channel });
   }
 
-  private load(): void {
-    const frame = this.store.frames.get('memory');
-    if (frame) this.data = new MemoryData(frame);
+  /** The newest frame, taken apart when somebody looks. */
+  private take(): void {
+    const frame = this.store.frames.get('memory') ?? null;
+    if (frame === this.frame) return;
+    this.frame = frame;
+    this.data = frame && new MemoryData(frame);
     if (this.data && !this.data.chips.includes(this.chip)) this.chip = this.data.chips[0] ?? 0;
-    this.render();
   }
 
   private get chosen(): string {
@@ -90,11 +81,13 @@ export class MemoryView {
   }
 
   private render(): void {
+    this.take();
     const { data, ops, store } = this;
+    const { refused } = this.wanted;
     this.element.dataset['tbMode'] = this.mode;
     this.header();
-    if (!data || !ops || this.refused) {
-      this.body.replaceChildren(h('div', { class: 'tb-empty' }, this.refused || 'Memory appears here once the model is placed.'));
+    if (!data || !ops || refused) {
+      this.body.replaceChildren(h('div', { class: 'tb-empty' }, refused || 'Memory appears here once the model is placed.'));
       return;
     }
     const epoch = Math.min(store.epoch, ops.epochs - 1);
@@ -145,8 +138,8 @@ export class MemoryView {
     const op = ops?.indexOf.get(this.chosen);
     const queue = data?.queueOf.get(this.chosen);
     if (travel && data && queue !== undefined) this.chip = data.queues[queue]!.chip;
-    if (travel && ops && op !== undefined && ops.epochOf(op) !== store.epoch) store.setEpoch(ops.epochOf(op));
-    this.render();
+    if (travel && !this.wanted.hidden && ops && op !== undefined && ops.epochOf(op) !== store.epoch) store.setEpoch(ops.epochOf(op));
+    this.wanted.draw();
   }
 
   private mark(): void {

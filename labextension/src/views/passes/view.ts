@@ -5,6 +5,7 @@ import { GraphView } from '../graph/view.js';
 import { StaticHost } from '../host.js';
 import { Store } from '../store.js';
 import { onTheme, type Paint } from '../theme.js';
+import { Wanted } from '../wanted.js';
 
 const CHANGES = ['same', 'added', 'changed', 'removed'] as const;
 const HUES: Record<string, [number, number]> = { added: [145, 52], changed: [36, 78], removed: [4, 68] };
@@ -29,10 +30,11 @@ export class PassStepper {
   private readonly inner = new Store(new StaticHost());
   private readonly graph: GraphView;
   private readonly stops: (() => void)[] = [];
-  private asked = false;
+  private readonly frames: Wanted;
+  /** The graph drawn. */
+  private drawn: Frame | undefined;
   private shown = { index: -1, side: 'after' as Side };
   private idle = false;
-  private refused = '';
 
   constructor(private readonly store: Store) {
     this.graph = new GraphView(this.inner, {
@@ -47,28 +49,26 @@ export class PassStepper {
     this.element = h('section', {
       class: 'tb-view tb-passes', 'data-tb-view': 'passes', 'aria-label': 'Passes', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, h('div', { class: 'tb-passes-body' }, this.list, this.graph.element, this.notes), this.empty);
-    const seen = new ResizeObserver(() => this.ask());
-    seen.observe(this.element);
+    this.frames = new Wanted(store, this.element, {
+      keys: ['passes', 'passgraph'], ready: () => store.frames.has('graph:traced') || store.frames.has('ops'),
+      question: () => ({ type: 'want', key: 'passes' }), paint: () => this.render(), sized: () => this.ask()
+    });
+    const draw = () => this.frames.draw();
     this.stops.push(
-      () => seen.disconnect(),
+      () => this.frames.dispose(),
       store.on('frame', key => {
-        if (key === 'passes') this.render();
+        if (key === 'passes') draw();
         else if (key === 'passgraph') this.arrived();
         else if (key === 'graph:traced') {
-          this.asked = false;
+          this.frames.asked = false;
           this.ask();
         }
       }),
-      store.listen('refused', message => {
-        if (message['key'] !== 'passes' && message['key'] !== 'passgraph') return;
-        this.refused = String(message['text']);
-        this.render();
-      }),
-      store.on('selection', () => this.inner.select(store.selection.names, 'outside')),
+      store.on('selection', draw),
       this.inner.on('selection', source => {
         if (source !== 'outside') store.select(this.inner.selection.names, 'passes');
       }),
-      onTheme(() => this.render()));
+      onTheme(draw));
     this.element.addEventListener('keydown', event => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step || !(event.target as Element).closest('.tb-passes-list')) return;
@@ -78,7 +78,7 @@ export class PassStepper {
       this.list.querySelector<HTMLElement>('[aria-current] button')?.focus();
     });
     this.arrived();
-    this.render();
+    draw();
     this.ask();
   }
 
@@ -90,12 +90,7 @@ export class PassStepper {
 
   /** Asks for the passes once somebody looks: they are run again for it. */
   private ask(): void {
-    const { host, frames } = this.store;
-    if (this.asked || !host.live || !this.element.clientWidth || !(frames.has('graph:traced') || frames.has('ops'))) return;
-    this.asked = true;
-    this.refused = '';
-    host.send({ type: 'want', key: 'passes' });
-    this.render();
+    if (this.frames.ask()) this.frames.draw(); // it says that they run
   }
 
   private get steps(): Frame | undefined {
@@ -125,7 +120,7 @@ export class PassStepper {
     const kept = this.kept(index, side);
     if (kept) this.store.put(kept.as('passgraph'));
     else if (this.store.host.live) this.store.host.send({ type: 'want', key: 'passgraph', index, side });
-    this.render();
+    this.frames.draw();
   }
 
   /** The graph of a pass that a page without a kernel has at hand. */
@@ -141,17 +136,20 @@ export class PassStepper {
     const frame = this.store.frames.get('passgraph');
     if (!frame) return;
     this.shown = { index: Number(frame.meta['index']), side: frame.meta['side'] as Side };
-    this.inner.put(frame.as('graph:pass'));
-    this.inner.select(this.store.selection.names, 'outside');
-    this.render();
+    this.frames.draw();
   }
 
   private render(): void {
     const steps = this.steps;
+    const { refused, asked } = this.frames;
+    const graph = this.store.frames.get('passgraph');
+    if (graph !== this.drawn) this.inner.put(graph!.as('graph:pass'));
+    this.drawn = graph;
+    this.inner.select(this.store.selection.names, 'outside');
     this.element.dataset['tbPass'] = String(this.shown.index);
     this.element.dataset['tbSide'] = this.shown.side;
-    this.empty.hidden = steps !== undefined && !this.refused;
-    this.empty.textContent = this.refused || (this.asked ? 'The passes run again …' : 'The passes appear here once the model is traced.');
+    this.empty.hidden = steps !== undefined && !refused;
+    this.empty.textContent = refused || (asked ? 'The passes run again …' : 'The passes appear here once the model is traced.');
     this.bar.hidden = !steps;
     if (!steps) return;
     const button = (action: string, label: string, title: string, f: () => void) =>

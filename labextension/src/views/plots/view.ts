@@ -3,6 +3,7 @@ import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
+import { Wanted } from '../wanted.js';
 
 const text = (frame: Frame) => new TextDecoder().decode(frame.column('text'));
 
@@ -13,28 +14,26 @@ export class PlotsView {
   private readonly note = h('div', { class: 'tb-empty', role: 'status' });
   private readonly frame = h('iframe', { title: 'Plots of the session', sandbox: 'allow-scripts allow-downloads', hidden: true });
   private readonly stops: (() => void)[] = [];
-  private stale = true;
+  private readonly frames: Wanted;
+  private drawn: Frame | null = null;
 
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-plots', 'data-tb-view': 'plots', 'aria-label': 'Plots' }, this.note, this.frame);
     this.say(store.host.live ? 'Plots appear here once the model is placed.' : 'Plots are drawn by the kernel; there is none here.');
+    this.frames = new Wanted(store, this.element, {
+      keys: ['plots'], ready: () => store.frames.has('ops'), question: () => ({ type: 'plots', dark: isDark(), library: !library }),
+      paint: () => this.draw(), sized: () => this.ask()
+    });
     const renew = () => {
-      this.stale = true;
+      this.frames.asked = false;
       this.ask();
     };
-    const seen = new ResizeObserver(() => this.ask());
-    seen.observe(this.element);
     this.stops.push(
-      () => seen.disconnect(),
+      () => this.frames.dispose(),
       store.on('frame', key => {
         if (key === 'ops') renew();
-        else if (key === 'bokehjs') {
-          library = text(store.frames.get(key)!);
-          this.draw();
-        } else if (key === 'plots') this.draw();
-      }),
-      store.listen('refused', message => {
-        if (message['key'] === 'plots') this.say(String(message['text']));
+        else if (key === 'bokehjs') library = text(store.frames.get(key)!);
+        if (key === 'bokehjs' || key === 'plots') this.frames.draw();
       }),
       onTheme(renew));
   }
@@ -45,17 +44,20 @@ export class PlotsView {
 
   /** Asks for plots of the newest placement while somebody looks. */
   private ask(): void {
-    if (!this.store.host.live || !this.store.frames.has('ops') || !this.stale || !this.element.clientWidth) return;
-    this.stale = false;
+    if (!this.frames.ask()) return;
     if (this.frame.hidden) this.say('Drawing …');
     this.element.dataset['tbState'] = 'working';
-    this.store.host.send({ type: 'plots', dark: isDark(), library: !library });
   }
 
   /** Both have to be there; either may come first. */
   private draw(): void {
+    if (this.frames.refused) {
+      this.say(this.frames.refused);
+      return;
+    }
     const plots = this.store.frames.get('plots');
-    if (!plots || !library) return;
+    if (!plots || !library || plots === this.drawn) return;
+    this.drawn = plots;
     const ground = isDark() ? '#1c222b' : '#fff';
     this.frame.onload = () => (this.element.dataset['tbState'] = 'ready');
     this.frame.srcdoc = `<!DOCTYPE html><meta charset="utf-8"><style>body{margin:8px;background:${ground}}</style><script>${library.replaceAll('</script', '<\\/script')}</script>${text(plots)}`;
