@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,8 @@ def run_cost(arguments: argparse.Namespace) -> int:
         sheet = read_sheet(arguments.file, arguments.op)
         estimate = sheet.estimate(arguments.arch, table)
         _write(sheet, [str(int(value)) for value in estimate], temporary)
+    for note in sheet.notes:
+        print(f"{arguments.file}: {note}", file=sys.stderr)
     print(f"{len(estimate)} runs -> {arguments.out}")
     timed = None if sheet.measured is None else sheet.measured > 0  # NaN: a run without a time
     if sheet.measured is not None and timed is not None and timed.any():

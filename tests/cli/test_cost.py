@@ -75,3 +75,46 @@ def test_calibrate_writes_what_cost_reads(tmp_path: Path, capsys: pytest.Capture
     assert main([*call, "--arch", "wormhole_b0"]) == 1
     assert "coefficients of grayskull" in capsys.readouterr().err
     assert main(["calibrate", str(tmp_path / "nothing"), "--arch", "grayskull"]) == 1
+
+
+def test_every_row_of_an_odd_sheet_is_estimated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Joined sheets, other line ends, quotes, rows cut short, columns of one's own, op types that nobody knows."""
+    plain, target = tmp_path / "plain.csv", tmp_path / "out.csv"
+    plain.write_text(SHEET, encoding="utf-8")
+    assert main(["cost", "--arch", "wormhole_b0", str(plain), "--out", str(target)]) == 0
+    wanted = [row["estimated_cycles"] for row in rows_of(target)]
+    header, first, second, third = SHEET.splitlines()
+    odd = [header, first, "", header, second.removesuffix(","), third.replace("exp", "Exp")]
+    odd.append(third.replace("exp", "softplus"))
+    source = tmp_path / "odd.csv"
+    source.write_bytes(("\ufeff" + "\r\n".join(odd) + "\r\n").encode())
+    capsys.readouterr()
+    assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 0
+    said = capsys.readouterr().err
+    assert "line 4 repeats the header" in said and "line 7: unknown op type 'softplus', priced as nop" in said
+    found = [row["estimated_cycles"] for row in rows_of(target)]
+    assert found[:3] == wanted and len(found) == 4 and 0 < int(found[3]) < int(found[2])
+
+
+def test_a_sheet_says_what_it_is_by_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "input0_df,math_fidelity,mblock_m,mblock_n,ublock_rt,ublock_ct,m_k,u_kt\nFloat16_b,HiFi4,2,2,2,2,4,2\n"
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+    (tmp_path / "matmul.csv").write_text(text, encoding="utf-8")
+    for name in ("a", "matmul"):
+        call = ["cost", "--arch", "wormhole_b0", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / f"{name}.out")]
+        assert main(call) == 0
+        assert ("taken as matmul" in capsys.readouterr().err) == (name == "a")
+    assert (tmp_path / "a.out").read_text() == (tmp_path / "matmul.out").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("2,2,1,8,", "2,two,1,8,"), ("Bfp8_b,1,2,2,1,8", "Bfp9,1,2,2,1,8"), ("8,1100000,", "8,1100000,,more")],
+)
+def test_a_row_that_cannot_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, said: str
+) -> None:
+    source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
+    source.write_text(SHEET.replace(change, said), encoding="utf-8")
+    assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 1
+    assert "runs.csv:3:" in capsys.readouterr().err and not target.exists()

@@ -29,13 +29,13 @@ INPUTS_PER_RUN = 128
 _COLUMNS = {
     "t": ("output_t", "t", "input0_t"),
     "mblock_m": ("output_mb_r", "mblock_m"), "mblock_n": ("output_mb_c", "mblock_n"),
-    "ublock_r": ("output_ub_r", "ublock_rt"), "ublock_c": ("output_ub_c", "ublock_ct"),
+    "ublock_r": ("output_ub_r", "ublock_rt", "ublock_r"), "ublock_c": ("output_ub_c", "ublock_ct", "ublock_c"),
     "m_k": ("mblock_k", "m_k"), "u_kt": ("ublock_kt", "u_kt"), "z": ("z",), "nz_tiles": ("nz_tiles",),
     "nz_ublocks": ("nz_ublocks",), "nz_strips": ("nz_strips",),
 }
-_REQUIRED = ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c")
+_REQUIRED = ("mblock_m", "mblock_n", "ublock_r", "ublock_c")
 _OP = ("Unary-Type", "Binary-Type", "quant_type", "op_type", "type")
-_FORMAT = ("input0_df", "input0", "input_df")
+_FORMAT = ("input0_df", "input0", "input_df", "output_df")
 _VECTOR = ("Vector-Mode", "vector_mode")
 _FIDELITY = ("math_fidelity",)
 _TRUE = ("true", "1", "yes")
@@ -43,7 +43,8 @@ _TRUE = ("true", "1", "yes")
 
 @dataclasses.dataclass(frozen=True)
 class Sheet:
-    """A sheet of n runs: header and cells as read, and per run what decides its cycles."""
+    """A sheet of n runs: header and cells as read, and per run what decides its cycles. notes: what was read in a way
+    that its writer may not have meant. A run of an unknown op type is priced as a nop, and not taken as measured."""
 
     path: Path
     header: list[str]
@@ -53,6 +54,7 @@ class Sheet:
     vectors: list[str]
     counts: dict[str, F64]
     measured: F64 | None  # cycles per input, NaN where a run has none
+    notes: tuple[str, ...] = ()
 
     def block(self, rows: npt.NDArray[np.intp]) -> Block:
         """The blocks of some rows."""
@@ -82,29 +84,20 @@ class Sheet:
 def read_sheet(path: Path, kind: str | None = None) -> Sheet:
     """Reads a sheet; `kind` overrides the op type that columns or file name give.
 
-    Raises `InputError` naming file, line and column of what is missing or not understood.
+    Cells that are missing at the end of a row are empty; lines that repeat the header, as in joined sheets, are left
+    out. Raises `InputError` naming file, line and column of what is missing or not understood.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot read the sheet: {error}") from error
-    if not rows:
-        raise InputError(f"{path}: the sheet is empty")
-    header, cells = [name.strip() for name in rows[0]], rows[1:]
-    for line, row in enumerate(cells, 2):
-        if len(row) != len(header):
-            raise InputError(f"{path}:{line}: {len(row)} cells under {len(header)} columns")
-    reader = _Reader(path, header, cells)
+    reader = _opened(path)
+    header, cells = reader.header, reader.cells
     counts = {name: reader.numbers(names, None if name in _REQUIRED else _default(name))
               for name, names in _COLUMNS.items()}
-    fidelity = reader.texts(_FIDELITY) or ["LoFi"] * len(cells)
+    fidelity = [text or "LoFi" for text in reader.texts(_FIDELITY) or [""] * len(cells)]
     counts["fidelity"] = np.array([reader.parsed(parse_fidelity, text, i).value for i, text in enumerate(fidelity)],
                                   dtype=np.float64)
     texts = reader.texts(_FORMAT)
     if texts is None:
         raise InputError(f"{path}: no column gives the input format; it is called {' or '.join(_FORMAT)}")
-    kinds = _kinds(reader, kind)
+    kinds, unknown = _kinds(reader, kind)
     if "sparse_matmul" in kinds:  # the sparse operand is not what moves
         texts = reader.texts(("input1_df", "output_df")) or texts
     formats = [reader.parsed(parse_format, text, i) for i, text in enumerate(texts)]
@@ -112,18 +105,48 @@ def read_sheet(path: Path, kind: str | None = None) -> Sheet:
     keys = [Key(k, format_class(df), v) for k, df, v in zip(kinds, formats, variants, strict=True)]
     _reductions(counts, kinds, variants)
     vectors = [text or "rc" for text in reader.texts(_VECTOR) or ["rc"] * len(cells)]
-    return Sheet(path, header, cells, keys, formats, vectors, counts, _measured(reader))
+    measured = _measured(reader)
+    if measured is not None and unknown:
+        measured[unknown] = math.nan
+    return Sheet(path, header, cells, keys, formats, vectors, counts, measured, tuple(reader.notes))
+
+
+def _opened(path: Path) -> _Reader:
+    """Header and rows of a file."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            source = csv.reader(file)
+            rows = [(source.line_num, row) for row in source if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot read the sheet: {error}") from error
+    if not rows:
+        raise InputError(f"{path}: the sheet is empty")
+    header = [name.strip() for name in rows[0][1]]
+    reader = _Reader(path, header, [], [], [])
+    for line, row in rows[1:]:
+        if [name.strip() for name in row] == header:
+            reader.notes.append(f"line {line} repeats the header and is left out")
+            continue
+        if any(cell.strip() for cell in row[len(header):]):
+            raise InputError(f"{path}:{line}: {len(row)} cells under {len(header)} columns")
+        reader.cells.append([*row, *[""] * (len(header) - len(row))][:len(header)])
+        reader.lines.append(line)
+    return reader
 
 
 def _default(name: str) -> float:
     return 0.0 if name.startswith("nz_") else 1.0
 
 
+@dataclasses.dataclass
 class _Reader:
-    """Columns of a sheet by name, with errors that say where."""
+    """Columns of a sheet by name, with errors that say where. lines: of the file, of each row of cells."""
 
-    def __init__(self, path: Path, header: list[str], cells: list[list[str]]) -> None:
-        self.path, self.header, self.cells = path, header, cells
+    path: Path
+    header: list[str]
+    cells: list[list[str]]
+    lines: list[int]
+    notes: list[str]
 
     def texts(self, names: tuple[str, ...]) -> list[str] | None:
         """The first of the named columns that there is."""
@@ -139,40 +162,50 @@ class _Reader:
             if default is None:
                 raise InputError(f"{self.path}: no column {' or '.join(names)}")
             return np.full(len(self.cells), default)
-        return np.array([self.parsed(_positive, text, i, names[0]) for i, text in enumerate(found)], np.float64)
+        name = next(name for name in names if name in self.header)
+        return np.array([self.parsed(_positive, text, i, name) for i, text in enumerate(found)], np.float64)
 
     def parsed(self, parse: Any, text: str, row: int, column: str = "") -> Any:
         try:
             return parse(text)
         except (ValueError, TbudaError) as error:
             where = f" column {column}" if column else ""
-            raise InputError(f"{self.path}:{row + 2}:{where} {error}") from error
+            raise InputError(f"{self.path}:{self.lines[row]}:{where} {error}") from error
 
 
 def _positive(text: str) -> float:
+    if not text:
+        raise ValueError("is empty")
     value = float(text)
     if not 0 <= value < 2**31:
         raise ValueError(f"{text!r} is no count")
     return value
 
 
-def _kinds(reader: _Reader, kind: str | None) -> list[str]:
+def _kinds(reader: _Reader, kind: str | None) -> tuple[list[str], list[int]]:
+    """The op type of every row, and the rows of types that nobody knows."""
+    count = len(reader.cells)
     if kind is not None:
         if kind not in KINDS:
             raise InputError(f"unknown op type {kind!r}; one of {', '.join(KINDS)}")
-        return [kind] * len(reader.cells)
+        return [kind] * count, []
     named = reader.texts(_OP)
-    if named is not None:
-        for row, text in enumerate(named):
-            if text not in KINDS:
-                raise InputError(f"{reader.path}:{row + 2}: unknown op type {text!r}; one of {', '.join(KINDS)}")
-        return named
+    if named is not None and (not count or any(named)):
+        kinds = [text.lower().replace("-", "_") for text in named]
+        unknown = [row for row, text in enumerate(kinds) if text not in KINDS]
+        reader.notes += [f"line {reader.lines[row]}: unknown op type {named[row]!r}, priced as nop" for row in unknown]
+        return ["nop" if text not in KINDS else text for text in kinds], unknown
     stem = _stem(reader)
     if "sparse" in stem or {"nz_tiles", "nz_ublocks"} & set(reader.header):
-        return ["sparse_matmul"] * len(reader.cells)
+        return ["sparse_matmul"] * count, []
     in_name = [known for known in KINDS if re.search(rf"(?:^|_){known}(?:_|\d|$)", stem)]
     if in_name:
-        return [max(in_name, key=len)] * len(reader.cells)
+        return [max(in_name, key=len)] * count, []
+    for columns, known in (({"m_k", "u_kt"}, "matmul"), ({"z"}, "reduce")):
+        if columns <= set(reader.header):
+            reader.notes.append(f"neither a column nor the file name gives the op type: taken as {known}, which has "
+                                f"columns {' and '.join(sorted(columns))}")
+            return [known] * count, []
     raise InputError(f"{reader.path}: neither a column ({', '.join(_OP)}) nor the file name gives the op type; "
                      f"name it with --op: {', '.join(KINDS)}")
 
