@@ -10,8 +10,8 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.clusterframe import cluster_frame
 from tbuda_lab.core.session import PlaceOp, Session
+from tbuda_lab.widgets.baseview import View
 from tbuda_lab.widgets.cluster_twin import cluster_twin
-from tbuda_lab.widgets.views import View
 
 
 class ClusterView(View):

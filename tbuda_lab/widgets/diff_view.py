@@ -12,10 +12,10 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.diffframe import diff_frame
 from tbuda_lab.core.session import Session
+from tbuda_lab.widgets.baseview import View
 from tbuda_lab.widgets.diff_frames import session_diff_frame
 from tbuda_lab.widgets.diff_twin import diff_twin
 from tbuda_lab.widgets.netlist_file import FileHub
-from tbuda_lab.widgets.views import View
 
 PathLike = str | os.PathLike[str]
 

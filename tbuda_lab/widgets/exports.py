@@ -9,10 +9,11 @@ from tbuda_lab.core.frames import graph_frame, ops_frame
 from tbuda_lab.core.session import GRAPH_STAGES, Kind, Session, Setting
 from tbuda_lab.core.session.exports import register
 from tbuda_lab.core.wholefile import whole_text
+from tbuda_lab.widgets.gridsvg import epoch_svg
 from tbuda_lab.widgets.plots import write_plots
 from tbuda_lab.widgets.redact import WHAT
 from tbuda_lab.widgets.report import PAGES, chosen_pages, write_report
-from tbuda_lab.widgets.svg import epoch_svg, graph_svg
+from tbuda_lab.widgets.svg import graph_svg
 
 
 def export_report(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import traitlets
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames.coordinates import DIRECTIONS
 from tbuda_lab.core.frames.frame import Strings
 
 
@@ -20,11 +22,31 @@ class GraphLooks(traitlets.HasTraits):
     query: what its search looks for, a regular expression on names and types; the page sets it when somebody types.
     depth: how many levels of groups are open, 0 for none; None: those that a first view opens. collapsed: module paths
     of groups that are closed besides. What somebody opens or closes by hand afterwards stays until one of them changes.
+
+    pass_name: the pass after which the graph is shown, as in `PassTrace.labels`, with what it changed marked; "" for
+    the stages. direction: "TB" from top to bottom, "LR" from left to right. show_tms: tensor manipulations are written
+    on their edges. viewport: the point in the middle of the view and the scale, (x, y, scale) in units of the graph, or
+    () while it fits itself; the page sets it when the picture rests.
     """
 
     query = traitlets.Unicode("").tag(sync=True)
     depth = traitlets.Int(None, allow_none=True, min=0).tag(sync=True)
     collapsed = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    pass_name = traitlets.Unicode("").tag(sync=True)
+    direction = traitlets.Enum(DIRECTIONS, "TB").tag(sync=True)
+    show_tms = traitlets.Bool(False).tag(sync=True)
+    viewport = traitlets.Tuple().tag(sync=True, echo_update=False)
+
+    @traitlets.validate("viewport")
+    def _three_numbers(self, proposal: Any) -> tuple[float, ...]:
+        value = tuple(proposal["value"])
+        if value and (len(value) != 3 or not all(_finite(v) for v in value) or value[2] <= 0):
+            raise traitlets.TraitError(f"a viewport is (x, y, scale) with a scale above 0, or (), not {value}")
+        return tuple(float(v) for v in value)
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def opened(frame: Frame, depth: int | None, collapsed: Iterable[str]) -> list[int]:
@@ -48,7 +70,7 @@ def overlay_frame(values: Mapping[str, float], name: str, scale: tuple[float, fl
 
     Raises `InputError` for a value that is no finite number and for a range that is not ascending.
     """
-    bad = [n for n, v in values.items() if not isinstance(v, numbers.Real) or not math.isfinite(v)]
+    bad = [n for n, v in values.items() if not _finite(v)]
     if bad:
         raise InputError(f"the value of {bad[0]} is {values[bad[0]]!r}; leave out nodes that have no finite value")
     low, high = scale or (min(values.values(), default=0.0), max(values.values(), default=0.0))

@@ -12,8 +12,8 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.netlistfile import netlist_frames
 from tbuda_lab.core.netlist.image import Image, image_facts, read_image
+from tbuda_lab.widgets.baseview import StaticView, View
 from tbuda_lab.widgets.netlist_file import FileHub, twin
-from tbuda_lab.widgets.views import StaticView, View
 
 _FILES_SHOWN = 500
 

@@ -14,9 +14,9 @@ from tbuda_lab.core.frames.memoryframe import memory_frame
 from tbuda_lab.core.frames.netlistfile import netlist_frames
 from tbuda_lab.core.memory import DramMap, FileMemory, L1Map
 from tbuda_lab.core.session import QueueChannel, Session
+from tbuda_lab.widgets.baseview import View
 from tbuda_lab.widgets.memory_twin import memory_twin
 from tbuda_lab.widgets.netlist_file import FileHub, memory_of
-from tbuda_lab.widgets.views import View
 
 
 class MemoryView(View):

@@ -17,10 +17,11 @@ from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.widgets import twins
+from tbuda_lab.widgets.baseview import StaticView, View
+from tbuda_lab.widgets.gridsvg import epoch_svg
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.status import StatusBoard
-from tbuda_lab.widgets.svg import epoch_svg, graph_svg, short
-from tbuda_lab.widgets.views import StaticView, View
+from tbuda_lab.widgets.svg import graph_svg, short
 
 ROWS = 60       # of a table of the static twin
 PICTURES = 24   # grids of the static twin
@@ -160,7 +161,7 @@ def twin(frames: Mapping[str, Frame]) -> str:
             break
         parts.append(picture)
     for title, html in (("Graph", _graph(frames.get("graph:netlist"))), ("Queues", _queues(frames["queues"])),
-                        ("Programs", _text(frames["programs"])), ("Ops", twins.table_html(frames, ROWS)),
+                        ("Programs", _text(frames["programs"])), ("Ops", twins.table_html(frames, rows=ROWS)),
                         ("Text", _text(frames["netlist"]))):
         budget -= len(html)
         if budget > 0:

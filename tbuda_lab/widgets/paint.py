@@ -20,6 +20,7 @@ _FAMILIES = (
     (285, r"reduce|argmax|cumsum|softmax|log_softmax|layernorm|batchnorm|group_norm|max_pool|avg_pool|adaptive"),
     (130, r"io|input|output|queue|embedding"),
 )
+_CHANGES = ((215, 8), (145, 52), (36, 78), (4, 68))  # same, added, changed, removed: hue and strength
 _LOAD = ((236, 239, 243), (249, 233, 207), (247, 205, 142), (240, 154, 80), (203, 66, 18))
 
 
@@ -29,6 +30,13 @@ def family_paint(op_type: str) -> Paint:
         if re.match(pattern, op_type):
             return Paint(f"hsl({hue} 66% 88%)", f"hsl({hue} 48% 46%)", "#17202e")
     return Paint("hsl(220 12% 88%)", "hsl(220 8% 46%)", "#17202e")
+
+
+def change_paint(change: int) -> Paint:
+    """Colour by what a pass did to a node, an index of `passframes.CHANGES`; what it left alone is grey."""
+    hue, strength = _CHANGES[change]
+    fill, edge = (82, 38) if change else (95, 72)
+    return Paint(f"hsl({hue} {strength}% {fill}%)", f"hsl({hue} {strength}% {edge}%)", "#17202e")
 
 
 def load_paint(load: float) -> Paint:

@@ -6,25 +6,27 @@ from collections.abc import Mapping
 from html import escape
 from typing import ClassVar
 
+import traitlets
+
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.passframes import pass_frame, passes_frame
 from tbuda_lab.core.graph.diff import GraphDiff
 from tbuda_lab.core.passes.steps import PassTrace
-from tbuda_lab.core.session import Session
+from tbuda_lab.widgets.baseview import View
 from tbuda_lab.widgets.svg import graph_svg
 from tbuda_lab.widgets.twins import LIMIT
-from tbuda_lab.widgets.views import View
 
 
 class PassStepper(View):
-    """The list of passes with what each did, and the graph before and after each. The passes are run again for it."""
+    """The list of passes with what each did, and the graph before and after each. The passes are run again for it.
+
+    pass_name: the pass shown, as in `PassTrace.labels`; "" before one was chosen.
+    """
 
     kind = "passes"
     frames_shown: ClassVar[tuple[str, ...]] = ("passes", "passgraph")
 
-    def __init__(self, session: Session, *, height: int = 0) -> None:
-        super().__init__(session, height=height)
-        self._index = 0
+    pass_name = traitlets.Unicode("").tag(sync=True)
 
     @property
     def trace(self) -> PassTrace:
@@ -32,17 +34,17 @@ class PassStepper(View):
         return self.session.passes()
 
     def show(self, name: str | int, side: str = "after") -> None:
-        """Show the graph before or after a pass, given by its number or (the first of) its name. Raises `KeyError`."""
-        steps = self.trace.steps
-        found = [s.index for s in steps if name in (s.index, s.name)]
-        if not found:
-            raise KeyError(f"no pass {name!r}; there are {', '.join(dict.fromkeys(s.name for s in steps))}")
-        self._index = found[0]
-        self.hub.publish([passes_frame(self.trace, self.session.rev), pass_frame(self.trace, self._index, side)])
+        """Show the graph before or after a pass, given by its number or name ("name#2" where it runs again). Raises
+        `KeyError`."""
+        trace = self.trace
+        index = trace.find(name)
+        self.pass_name = trace.labels[index]
+        self.hub.publish([passes_frame(trace, self.session.rev), pass_frame(trace, index, side)])
 
     def diff(self) -> GraphDiff:
-        """What the pass shown changed."""
-        return self.trace.steps[self._index].changes
+        """What the pass shown changed; the first one where none was chosen yet. Raises `KeyError` for a name that
+        is no pass."""
+        return self.trace.steps[self.trace.find(self.pass_name or 0)].changes
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         listed, shown = frames.get("passes"), frames.get("passgraph")

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.costs import bound_costs, epoch_costs
+from tbuda_lab.widgets.baseview import View
 from tbuda_lab.widgets.plots import all_plots
-from tbuda_lab.widgets.views import View
 
 ROWS = 100  # epochs of the twin
 

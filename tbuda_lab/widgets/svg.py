@@ -1,11 +1,9 @@
-"""Static twins as SVG: the graph of a stage and the grid of an epoch, as the page draws them, without any script."""
+"""Static twins as SVG: the graph of a stage, as the page draws it, without any script; and what all pictures share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html import escape
-
-import numpy as np
 
 from tbuda_lab.core.frames import Frame, place
 from tbuda_lab.core.frames.coordinates import (
@@ -18,69 +16,29 @@ from tbuda_lab.core.frames.coordinates import (
     LABEL_CHARS,
     Layout,
 )
-from tbuda_lab.widgets.paint import family_paint, load_paint
+from tbuda_lab.widgets.paint import change_paint, family_paint
 
-CELL_W, CELL_H, STRIP, RULER = 74, 46, 18, 24
+WORDS = 24
+"""Letters of what is said on an edge."""
 FONT = "font-family='system-ui,sans-serif'"
 
 
-def graph_svg(frame: Frame, opened: Iterable[int] | None = None) -> str:
-    """A graph frame as SVG, with the given groups open (default: those a first view opens)."""
-    layout = place(frame, set(frame.meta["open"] if opened is None else opened))
-    parts = [*_groups(frame, layout), _edges(frame, layout), *_nodes(frame, layout)]
-    return _svg(layout.size[0], layout.size[1], parts, f"Graph of stage {frame.meta['stage']}")
+def graph_svg(
+    frame: Frame, opened: Iterable[int] | None = None, *, direction: str = "TB", show_tms: bool = False
+) -> str:
+    """A graph frame as SVG, with the given groups open (default: those a first view opens).
+
+    direction: "TB" or "LR"; show_tms: what edges do to the tensors on them is written beside them. Nodes that a pass
+    changed are marked where the frame says so.
+    """
+    layout = place(frame, set(frame.meta["open"] if opened is None else opened), direction, show_tms)
+    edges = list(_segments(frame, layout, direction == "LR"))
+    parts = [*_groups(frame, layout), _edges(frame, layout, edges, direction == "LR"), *_nodes(frame, layout)]
+    parts += _words(frame, edges) if show_tms else []
+    return picture(layout.size[0], layout.size[1], parts, f"Graph of stage {frame.meta['stage']}")
 
 
-def epoch_svg(frame: Frame, epoch: int) -> str:
-    """The core grid of one epoch of a placement frame as SVG."""
-    meta = frame.meta
-    top, strips, height = _rows(meta["physical"], meta["harvested"])
-    width = meta["cols"] * CELL_W
-    parts = [f"<g transform='translate({RULER} {RULER - 6})' {FONT}>"]
-    cells = "".join(
-        f"M{c * CELL_W + 1.5} {top[r] + 1.5}h{CELL_W - 3}v{CELL_H - 3}h{3 - CELL_W}z"
-        for r in range(meta["rows"]) for c in range(meta["cols"])
-    )
-    parts.append(f"<path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>")
-    parts += [
-        f"<text x='{(c + 0.5) * CELL_W}' y='-6' font-size='10' fill='#566376' text-anchor='middle'>{c}</text>"
-        for c in range(meta["cols"])
-    ]
-    parts += [
-        f"<text x='-7' y='{top[r] + CELL_H / 2 + 4}' font-size='10' fill='#566376' text-anchor='end'>{r}</text>"
-        for r in range(meta["rows"])
-    ]
-    for op in np.flatnonzero(frame.columns["op_epoch"] == epoch).tolist():
-        if frame.columns["op_rows"][op]:
-            parts.append(_tile(frame, op, top))
-    parts += _shared(frame, epoch, top)
-    for y, row in strips:
-        parts.append(f"<rect x='0' y='{y + 1}' width='{width}' height='{STRIP - 2}' fill='url(#h)'/>")
-        parts.append(
-            f"<text x='{width / 2}' y='{y + STRIP / 2 + 3}' font-size='9' fill='#566376' text-anchor='middle'>"
-            f"row {row} harvested</text>"
-        )
-    parts.append("</g>")
-    return _svg(width + RULER + 6, height + RULER, parts, f"Core grid of epoch {epoch}")
-
-
-def _shared(frame: Frame, epoch: int, top: dict[int, int]) -> list[str]:
-    """Marks over the cores that several ops of an epoch claim."""
-    c = frame.columns
-    count = np.zeros((frame.meta["rows"], frame.meta["cols"]), int)
-    for op in np.flatnonzero(c["op_epoch"] == epoch).tolist():
-        row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
-        count[row : row + high, col : col + wide] += 1
-    return [
-        f"<g><rect x='{col * CELL_W + 1.5}' y='{top[row] + 1.5}' width='{CELL_W - 3}' height='{CELL_H - 3}' rx='4' "
-        f"fill='#fff' fill-opacity='.82' stroke='#b3261e' stroke-width='2'/><text x='{(col + 0.5) * CELL_W}' "
-        f"y='{top[row] + CELL_H / 2 + 4}' font-size='11' font-weight='700' fill='#b3261e' text-anchor='middle'>"
-        f"{count[row, col]} ops</text></g>"
-        for row, col in np.argwhere(count > 1).tolist()
-    ]
-
-
-def _svg(width: float, height: float, parts: list[str], title: str) -> str:
+def picture(width: float, height: float, parts: list[str], title: str) -> str:
     hatch = (
         "<defs><pattern id='h' width='7' height='7' patternUnits='userSpaceOnUse' patternTransform='rotate(45)'>"
         "<rect width='7' height='7' fill='#eceff3'/><path d='M0 0V7' stroke='#c9ced7' stroke-width='3'/></pattern>"
@@ -91,22 +49,6 @@ def _svg(width: float, height: float, parts: list[str], title: str) -> str:
         f"style='max-width:100%;height:auto;background:#fff' role='img' aria-label='{escape(title, True)}'>"
         f"{hatch}{''.join(parts)}</svg>"
     )
-
-
-def _rows(physical: list[int], harvested: list[int]) -> tuple[dict[int, int], list[tuple[int, int]], int]:
-    """Top of every logical row, (top, physical row) of the harvested strips, height of all."""
-    logical = {p: i for i, p in enumerate(physical)}
-    top: dict[int, int] = {}
-    strips: list[tuple[int, int]] = []
-    y = 0
-    for row in sorted([*physical, *harvested]):
-        if row in logical:
-            top[logical[row]] = y
-            y += CELL_H
-        else:
-            strips.append((y, row))
-            y += STRIP
-    return top, strips, y
 
 
 def short_name(name: str) -> str:
@@ -134,26 +76,6 @@ def elide(text: str, room: int) -> str:
         return ""
     tail = -(-(room - 1) * 6 // 10)
     return f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
-
-
-def _tile(frame: Frame, op: int, top: dict[int, int]) -> str:
-    c = frame.columns
-    row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
-    x, y = col * CELL_W + 1.5, top[row] + 1.5
-    w, h = wide * CELL_W - 3, top[row + high - 1] + CELL_H - top[row] - 3
-    cycles, slowest = float(c["op_cycles"][op]), float(c["epoch_cycles"][int(c["op_epoch"][op])])
-    load = cycles / slowest if slowest else 0.0
-    paint = load_paint(load)
-    name = frame.strings[int(c["op_name"][op])]
-    mark = "▲ " if load >= 1 else ""
-    return (
-        f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the epoch</title>"
-        f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
-        f"<text x='{x + w / 2}' y='{y + h / 2 - 1}' font-size='10.5' font-weight='600' fill='{paint.text}' "
-        f"text-anchor='middle'>{escape(fitting(name, int((w - 6) / 6.6)))}</text>"
-        f"<text x='{x + w / 2}' y='{y + h / 2 + 12}' font-size='10' fill='{paint.text}' text-anchor='middle'>"
-        f"{mark}{short(cycles)}</text></g>"
-    )
 
 
 def short(value: float) -> str:
@@ -197,32 +119,72 @@ def _groups(frame: Frame, layout: Layout) -> list[str]:
     return [*parts, "</g>"]
 
 
-def _edges(frame: Frame, layout: Layout) -> str:
+_Segment = tuple[int, int, float, float, float, float]  # net, item at its end, from x, y to x, y
+
+
+def _segments(frame: Frame, layout: Layout, turned: bool) -> Iterator[_Segment]:
     c = frame.columns
     kind, ref, home = c["item_kind"].tolist(), c["item_ref"].tolist(), c["item_group"].tolist()
     shown = {int(g) for g in c["item_group"][layout.visible]}
     port = {(kind[i], home[i], ref[i]): i for i in range(len(kind)) if kind[i] in (ITEM_ENTRY, ITEM_EXIT)}
     box = layout.boxes
-    d: list[str] = []
     for g, s, t, net in zip(*(c[f"seg_{k}"].tolist() for k in ("group", "source", "target", "net")), strict=True):
         if g not in shown or not layout.visible[s]:
             continue
         tail = port.get((ITEM_EXIT, ref[s], net), s) if kind[s] == ITEM_GROUP and ref[s] in shown else s
         head = port.get((ITEM_ENTRY, ref[t], net), t) if kind[t] == ITEM_GROUP and ref[t] in shown else t
-        x0, y0 = box[tail][0] + box[tail][2] / 2, box[tail][1] + (0 if kind[tail] == ITEM_ENTRY else box[tail][3])
-        x1, y1 = box[head][0] + box[head][2] / 2, box[t][1]
-        bend = max(8.0, abs(y1 - y0) / 2)
-        d.append(f"M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1:.1f}")
-    for i, k in enumerate(kind):
-        if k == ITEM_LANE and layout.visible[i] and box[i][3]:
-            d.append(f"M{box[i][0] + box[i][2] / 2:.1f} {box[i][1]:.1f}v{box[i][3]:.1f}")
+        away = 0 if kind[tail] == ITEM_ENTRY else 1
+        if turned:
+            yield (net, t, box[tail][0] + away * box[tail][2], box[tail][1] + box[tail][3] / 2, box[t][0],
+                   box[head][1] + box[head][3] / 2)
+        else:
+            yield (net, t, box[tail][0] + box[tail][2] / 2, box[tail][1] + away * box[tail][3],
+                   box[head][0] + box[head][2] / 2, box[t][1])
+
+
+def _edges(frame: Frame, layout: Layout, edges: list[_Segment], turned: bool) -> str:
+    d: list[str] = []
+    for _, _, x0, y0, x1, y1 in edges:
+        if turned:
+            bend = max(8.0, abs(x1 - x0) / 2)
+            d.append(f"M{x0:.1f} {y0:.1f}C{x0 + bend:.1f} {y0:.1f} {x1 - bend:.1f} {y1:.1f} {x1:.1f} {y1:.1f}")
+        else:
+            bend = max(8.0, abs(y1 - y0) / 2)
+            d.append(f"M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1:.1f}")
+    box, length = layout.boxes, 2 if turned else 3
+    for i, k in enumerate(frame.columns["item_kind"].tolist()):
+        if k == ITEM_LANE and layout.visible[i] and box[i][length]:
+            x, y, w, h = box[i]
+            d.append(f"M{x:.1f} {y + h / 2:.1f}h{w:.1f}" if turned else f"M{x + w / 2:.1f} {y:.1f}v{h:.1f}")
     return f"<path d='{''.join(d)}' fill='none' stroke='#9aa8ba'/>"
+
+
+def _words(frame: Frame, edges: list[_Segment]) -> list[str]:
+    """The TMs of edges, on the middle of the piece that arrives at the consumer."""
+    c = frame.columns
+    kind, ref = c["item_kind"].tolist(), c["item_ref"].tolist()
+    said = dict(zip(zip(c["edge_source"].tolist(), c["edge_target"].tolist(), strict=True), frame.text("edge_tms"),
+                    strict=True))
+    parts = [f"<g {FONT} font-size='8.5' text-anchor='middle' fill='#3d4a5c'>"]
+    for net, item, x0, y0, x1, y1 in edges:
+        text = said.get((net, ref[item])) if kind[item] == ITEM_NODE else None
+        if text:
+            line = elide(text.replace("\n", " | "), WORDS)
+            x, y = (x0 + x1) / 2, (y0 + y1) / 2
+            wide = 4.7 * len(line) + 6
+            parts.append(
+                f"<g><title>{escape(text)}</title><rect x='{x - wide / 2:.1f}' y='{y - 6:.1f}' width='{wide:.1f}' "
+                f"height='12' rx='3' fill='#fff' fill-opacity='.88'/><text x='{x:.1f}' y='{y + 3:.1f}'>{escape(line)}"
+                "</text></g>"
+            )
+    return [*parts, "</g>"]
 
 
 def _nodes(frame: Frame, layout: Layout) -> list[str]:
     names, labels = frame.text("node_name"), frame.text("node_label")
     types, shapes = frame.text("node_type"), frame.text("node_shape")
     op_kind = list(frame.meta["kinds"]).index("op")
+    change = frame.columns["node_change"].tolist() if "node_change" in frame.columns else None
     parts = [f"<g {FONT} text-anchor='middle'>"]
     kinds, refs = frame.columns["item_kind"].tolist(), frame.columns["item_ref"].tolist()
     for i in range(len(kinds)):
@@ -231,7 +193,7 @@ def _nodes(frame: Frame, layout: Layout) -> list[str]:
         n = refs[i]
         x, y, w, h = layout.boxes[i]
         is_op = int(frame.columns["node_kind"][n]) == op_kind
-        paint = family_paint(types[n] if is_op else "io")
+        paint = family_paint(types[n] if is_op else "io") if change is None else change_paint(change[n])
         parts.append(
             f"<g><title>{escape(names[n])}</title><rect x='{x:.1f}' y='{y:.1f}' width='{w:.1f}' height='{h:.1f}' "
             f"rx='{5 if is_op else h / 2:.0f}' fill='{paint.fill}' stroke='{paint.edge}'/>"

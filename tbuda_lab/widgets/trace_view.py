@@ -10,9 +10,9 @@ from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
+from tbuda_lab.widgets.baseview import View
 from tbuda_lab.widgets.timekeeper import BATCHES, MOST
 from tbuda_lab.widgets.tracesvg import trace_html
-from tbuda_lab.widgets.views import View
 
 
 class RunTrace(View):

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from html import escape
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.widgets.svg import epoch_svg, graph_svg, short
+from tbuda_lab.widgets.gridsvg import epoch_svg
+from tbuda_lab.widgets.svg import graph_svg, short
+from tbuda_lab.widgets.table_twin import table_html
+
+__all__ = [
+    "LIMIT", "bringup_html", "graph_html", "grid_html", "metrics_html", "netlist_html", "overrides_html",
+    "problems_html", "table_html",
+]
 
 LIMIT = 190_000  # characters of a fragment: a notebook must stay small
-ROWS = 60
 
 
 def metrics_html(frames: Mapping[str, Frame]) -> str:
@@ -44,24 +50,6 @@ def graph_html(frames: Mapping[str, Frame], stage: str = "") -> str:
 def grid_html(frames: Mapping[str, Frame], epoch: int = 0) -> str:
     """The core grid of an epoch."""
     return epoch_svg(frames["ops"], epoch) if "ops" in frames else "<p>no placement yet</p>"
-
-
-def table_html(frames: Mapping[str, Frame], rows: int = ROWS) -> str:
-    """The slowest ops."""
-    if "ops" not in frames:
-        return "<p>no placement yet</p>"
-    frame = frames["ops"]
-    c = frame.columns
-    order = c["op_cycles"].argsort(kind="stable")[::-1][:rows].tolist()
-    head = "".join(f"<th>{h}</th>" for h in ("op", "type", "epoch", "cycles", "grid", "at"))
-    names, types = frame.text("op_name"), frame.text("op_type")
-    body = "".join(
-        f"<tr><td>{escape(names[i])}</td><td>{escape(types[i])}</td><td>{c['op_epoch'][i]}</td>"
-        f"<td>{c['op_cycles'][i]:,.0f}</td><td>{c['op_rows'][i]}×{c['op_cols'][i]}</td>"
-        f"<td>{c['op_row'][i]},{c['op_col'][i]}</td></tr>"
-        for i in order
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def problems_html(frames: Mapping[str, Frame]) -> str:
@@ -113,7 +101,7 @@ def bringup_html(frames: Mapping[str, Frame]) -> str:
     picture = graph_html(frames)
     if sum(map(len, parts)) + len(picture) < LIMIT:
         parts.append(f"<details><summary>Graph</summary>{picture}</details>")
-    table = table_html(frames, 20)
+    table = table_html(frames, rows=20)
     if sum(map(len, parts)) + len(table) < LIMIT:
         parts.append(f"<details><summary>Slowest ops</summary>{table}</details>")
     return "".join(parts)

@@ -287,10 +287,15 @@ def fixture() -> dict[str, Any]:
     lowered = next(f for f in frames if f.key == "graph:lowered")
     groups = range(len(lowered.text("group_path")))
     layouts = []
-    for opened in ([], lowered.meta["open"], [g for g in groups if g % 3 != 2], list(groups)):
-        layout = place(lowered, set(opened))
+    some = [g for g in groups if g % 3 != 2]
+    plain = [(opened, "TB", False) for opened in ([], lowered.meta["open"], some, list(groups))]
+    for opened, direction, words in (*plain, (some, "LR", False), (list(groups), "LR", True), (some, "TB", True)):
+        layout = place(lowered, set(opened), direction, words)
         boxes = [[i, *(round(float(v), 9) for v in layout.boxes[i])] for i in np.flatnonzero(layout.visible).tolist()]
-        layouts.append({"open": list(opened), "size": [round(s, 9) for s in layout.size], "boxes": boxes})
+        layouts.append({
+            "open": list(opened), "direction": direction, "words": words, "size": [round(s, 9) for s in layout.size],
+            "boxes": boxes,
+        })
     packed = []
     for frame in frames:
         if frame.key in ("graph:traced", "graph:passed"):

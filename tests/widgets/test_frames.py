@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, place, problems_frame, total_cycles
-from tbuda_lab.core.frames.coordinates import GAP_X, ITEM_GROUP, ITEM_NODE, _separate
+from tbuda_lab.core.frames.coordinates import GAP_ACROSS, ITEM_GROUP, ITEM_NODE, _separate
 from tbuda_lab.core.frames.frame import COLUMN_DTYPES
 from tbuda_lab.core.frames.hierarchy import hierarchy
 from tbuda_lab.core.frames.layered import EXIT, LANE, Net, arrange
@@ -146,7 +146,7 @@ def test_a_cycle_between_groups_is_drawn_against_the_order() -> None:
 @given(st.lists(st.tuples(st.floats(-500, 500), st.floats(0.1, 10), st.floats(1, 200)), min_size=1, max_size=12))
 def test_separate_is_isotonic_regression(boxes: list[tuple[float, float, float]]) -> None:
     wish, weight, width = (list(c) for c in zip(*boxes, strict=True))
-    steps = [(a + b) / 2 + GAP_X for a, b in itertools.pairwise(width)]
+    steps = [(a + b) / 2 + GAP_ACROSS for a, b in itertools.pairwise(width)]
     offsets = np.concatenate([[0.0], np.cumsum(steps)])
     expected = isotonic_regression(np.array(wish) - offsets, weights=np.array(weight)).x + offsets
     np.testing.assert_allclose(_separate(wish, weight, width), expected, atol=1e-6)

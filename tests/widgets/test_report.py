@@ -17,7 +17,8 @@ from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame, graph_frame, ops_frame
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
-from tbuda_lab.widgets.svg import epoch_svg, graph_svg
+from tbuda_lab.widgets.gridsvg import epoch_svg
+from tbuda_lab.widgets.svg import graph_svg
 from tests.widgets import synthetic
 
 built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")

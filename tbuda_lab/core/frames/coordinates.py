@@ -1,7 +1,8 @@
-"""From order to positions: sizes of what is open, then x within ranks by least squares, y by rank.
+"""From order to positions: sizes of what is open, then places within ranks by least squares, ranks one by one.
 
-The page does the same in `labextension/src/views/graph/layout.ts` when a group is opened or closed; a fixture in
-`tests/widgets` holds the two together. Units are CSS pixels; y grows downwards; (x, y) is the top left corner.
+Ranks go from top to bottom ("TB") or from left to right ("LR"); below, *across* is along a rank and *along* from rank
+to rank. The page does the same in `labextension/src/views/graph/layout.ts` when a group is opened or closed; a fixture
+in `tests/widgets` holds the two together. Units are CSS pixels; y grows downwards; (x, y) is the top left corner.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ GROUP_HEIGHT = 40.0
 GROUP_EXTRA = 12.0   # room for the mark that opens a closed group
 HEADER = 22.0
 PADDING = 12.0
-GAP_X = 16.0
-GAP_Y = 22.0
+GAP_ACROSS = 16.0
+GAP_ALONG = {("TB", False): 22.0, ("TB", True): 34.0, ("LR", False): 44.0, ("LR", True): 128.0}
+"""Between ranks, by direction and whether the edges carry words."""
 LANE_WIDTH = 6.0
 LANE_WEIGHT = 8.0
 PASSES = 6
@@ -42,9 +44,15 @@ def label_width(characters: int) -> float:
     return max(64.0, CHAR * min(characters, LABEL_CHARS) + 26.0)
 
 
-def place(frame: Frame, opened: set[int]) -> Layout:
-    """Positions of a graph frame with the groups of `opened` (indices; the root is always open) expanded."""
-    scene = _Scene(frame, opened)
+DIRECTIONS = ("TB", "LR")
+
+
+def place(frame: Frame, opened: set[int], direction: str = "TB", words: bool = False) -> Layout:
+    """Positions of a graph frame with the groups of `opened` (indices; the root is always open) expanded.
+
+    direction: one of `DIRECTIONS`. words: edges carry some, so ranks stand further apart.
+    """
+    scene = _Scene(frame, opened, direction, words)
     width, height = scene.measure(0)
     boxes = np.zeros((scene.count, 4))
     visible = np.zeros(scene.count, dtype=bool)
@@ -61,8 +69,10 @@ def place(frame: Frame, opened: set[int]) -> Layout:
 
 
 class _Scene:
-    def __init__(self, frame: Frame, opened: set[int]) -> None:
+    def __init__(self, frame: Frame, opened: set[int], direction: str, words: bool) -> None:
         columns = frame.columns
+        self.turned = direction == "LR"
+        self.gap = GAP_ALONG[direction, words]
         self.opened = opened | {0}
         self.kind = columns["item_kind"].tolist()
         self.ref = columns["item_ref"].tolist()
@@ -92,30 +102,34 @@ class _Scene:
         ranks = sorted(rows)
         for r in ranks:
             rows[r].sort(key=lambda i: self.order[i])
-        x = self._columns([rows[r] for r in ranks], sizes, self.segments[group])
-        left = min((x[i] - sizes[i][0] / 2 for i in members), default=0.0)
-        right = max((x[i] + sizes[i][0] / 2 for i in members), default=0.0)
-        header = HEADER if group else 0.0
-        wide = max(right - left, label_width(self.label_chars[group]) if group else 0.0)
-        shift = PADDING - left + (wide - (right - left)) / 2
-        y = header + PADDING
+        a, b = (1, 0) if self.turned else (0, 1)  # which side of a box lies across and which along
+        at = self._columns([rows[r] for r in ranks], {i: s[a] for i, s in sizes.items()}, self.segments[group])
+        low = min((at[i] - sizes[i][a] / 2 for i in members), default=0.0)
+        high = max((at[i] + sizes[i][a] / 2 for i in members), default=0.0)
+        header, label = (HEADER, label_width(self.label_chars[group])) if group else (0.0, 0.0)
+        wide = high - low if self.turned else max(high - low, label)
+        shift = PADDING - low + (wide - (high - low)) / 2 + (header if self.turned else 0.0)
+        run = PADDING if self.turned else header + PADDING
         for k, r in enumerate(ranks):
-            tall = max(sizes[i][1] for i in rows[r])
-            ports = tall == 0.0
+            deep = max(sizes[i][b] for i in rows[r])
+            ports = deep == 0.0
             if k and not ports:
-                y += GAP_Y
+                run += self.gap
             for i in rows[r]:
-                w, h = sizes[i]
-                top = y + (tall - h) / 2
+                size = sizes[i]
+                begin, length = run + (deep - size[b]) / 2, size[b]
                 if self.kind[i] == ITEM_ENTRY:
-                    top = 0.0 if group else header
+                    begin = 0.0 if group else header
                 elif self.kind[i] == ITEM_EXIT:
-                    top = y + PADDING
+                    begin = run + PADDING
                 elif self.kind[i] == ITEM_LANE:
-                    top, h = y, tall
-                self.local[i] = (x[i] - w / 2 + shift, top, w, h)
-            y += tall
-        return wide + 2 * PADDING, y + PADDING
+                    begin, length = run, deep
+                across = at[i] - size[a] / 2 + shift
+                self.local[i] = (begin, across, length, size[a]) if self.turned else (across, begin, size[a], length)
+            run += deep
+        if self.turned:
+            return max(run + PADDING, label + 2 * PADDING), header + wide + 2 * PADDING
+        return wide + 2 * PADDING, run + PADDING
 
     def _size(self, i: int) -> tuple[float, float]:
         kind, ref = self.kind[i], self.ref[i]
@@ -125,10 +139,11 @@ class _Scene:
             if ref in self.opened:
                 return self.measure(ref)
             return label_width(self.group_chars[ref]) + GROUP_EXTRA, GROUP_HEIGHT
-        return LANE_WIDTH, 0.0
+        return (0.0, LANE_WIDTH) if self.turned else (LANE_WIDTH, 0.0)
 
-    def _columns(self, rows: list[list[int]], sizes: dict[int, tuple[float, float]],
-                 segments: list[tuple[int, int]]) -> dict[int, float]:
+    def _columns(
+        self, rows: list[list[int]], sizes: dict[int, float], segments: list[tuple[int, int]]
+    ) -> dict[int, float]:
         """Centres: alternate passes pull every item towards its neighbours of the rank before or after."""
         above: dict[int, list[int]] = {i: [] for row in rows for i in row}
         below: dict[int, list[int]] = {i: [] for row in rows for i in row}
@@ -140,9 +155,9 @@ class _Scene:
         for row in rows:
             cursor = 0.0
             for i in row:
-                x[i] = cursor + sizes[i][0] / 2
-                cursor += sizes[i][0] + GAP_X
-            middle = (cursor - GAP_X) / 2
+                x[i] = cursor + sizes[i] / 2
+                cursor += sizes[i] + GAP_ACROSS
+            middle = (cursor - GAP_ACROSS) / 2
             for i in row:
                 x[i] -= middle
         for turn in range(PASSES):
@@ -150,7 +165,7 @@ class _Scene:
             for row in sequence:
                 wish = [sum(x[n] for n in near[i]) / len(near[i]) if near[i] else x[i] for i in row]
                 weight = [LANE_WEIGHT if self.kind[i] >= ITEM_LANE else 1.0 if near[i] else 0.1 for i in row]
-                width = [sizes[i][0] for i in row]
+                width = [sizes[i] for i in row]
                 for i, value in zip(row, _separate(wish, weight, width), strict=True):
                     x[i] = value
         return x
@@ -160,7 +175,7 @@ def _separate(wish: list[float], weight: list[float], width: list[float]) -> lis
     """Centres nearest to `wish` (weighted squares) that keep the order and do not overlap: pool adjacent violators."""
     offsets = [0.0]
     for k in range(1, len(wish)):
-        offsets.append(offsets[-1] + (width[k - 1] + width[k]) / 2 + GAP_X)
+        offsets.append(offsets[-1] + (width[k - 1] + width[k]) / 2 + GAP_ACROSS)
     pools: list[list[float]] = []  # [mean, weight, members]
     for k in range(len(wish)):
         mean, heavy, members = wish[k] - offsets[k], weight[k], 1.0

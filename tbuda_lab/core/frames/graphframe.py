@@ -22,13 +22,15 @@ def graph_frame(graph: Graph, stage: str) -> Frame:
     Groups (`group_*`, 0 is the root), nodes (`node_*`, topological order, parameters and constants left out: they are
     counted and listed with their readers), items of each container with rank and order (`item_*`; kinds 0 node,
     1 group, 2 lane, 3 entry, 4 exit; ref is the node, the group, or the node whose value the lane carries), segments
-    between items (`seg_*`). `meta["open"]` are the groups a first view opens.
+    between items (`seg_*`). `edge_*`: the edges with TMs: nodes at both ends, and the TMs as words, one line for each
+    time the consumer reads. `meta["open"]` are the groups a first view opens.
     """
     tree = hierarchy(graph)
     strings = Strings()
     columns = _group_columns(tree, strings)
     columns |= _node_columns(graph, tree, strings)
     columns |= _layout_columns(tree)
+    columns |= _edge_columns(tree, strings)
     meta: dict[str, Any] = {
         "stage": stage,
         "name": graph.name,
@@ -147,6 +149,21 @@ def _attributes(node: Node) -> str:
         return ""
     shown = {k: v for k, v in node.op.attributes().items() if v is not None and not isinstance(v, Payload)}
     return "\n".join(f"{k}: {v}" for k, v in shown.items())
+
+
+def _edge_columns(tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
+    position = {n.name: i for i, n in enumerate(tree.nodes)}
+    words: dict[tuple[int, int], list[str]] = {}
+    for target, node in enumerate(tree.nodes):
+        for edge in node.inputs:
+            source = position.get(edge.source)
+            if source is not None and edge.tms:
+                words.setdefault((source, target), []).append(" → ".join(map(str, edge.tms)))
+    return {
+        "edge_source": np.array([s for s, _ in words], dtype="<u4"),
+        "edge_target": np.array([t for _, t in words], dtype="<u4"),
+        "edge_tms": strings.column("\n".join(dict.fromkeys(lines)) for lines in words.values()),
+    }
 
 
 def _layout_columns(tree: Hierarchy) -> dict[str, np.ndarray]:

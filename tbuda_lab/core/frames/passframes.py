@@ -16,11 +16,13 @@ SIDES = ("before", "after")
 
 
 def passes_frame(trace: PassTrace, rev: int = 0) -> Frame:
-    """One row per pass: name, doc, nodes before and after, rewrites, seconds, nodes added, removed, changed."""
+    """One row per pass: name, label (a name of its own), doc, nodes before and after, rewrites, seconds, nodes added,
+    removed, changed."""
     strings = Strings()
     steps = trace.steps
     columns = {
         "step_name": strings.column(s.name for s in steps),
+        "step_label": strings.column(trace.labels),
         "step_doc": strings.column(s.doc for s in steps),
         "step_before": np.array([s.before for s in steps], dtype="<u4"),
         "step_after": np.array([s.after for s in steps], dtype="<u4"),
@@ -60,7 +62,7 @@ def pass_frame(trace: PassTrace, index: int, side: str = "after") -> Frame:
     }
     meta = {
         **plain.meta, "open": _opened(plain, change), "index": index, "side": side, "pass": step.name, "doc": step.doc,
-        "changes": len(rows),
+        "label": trace.labels[index], "changes": len(rows),
     }  # fmt: skip
     return dataclasses.replace(plain, key="passgraph", meta=meta, columns=columns, strings=strings.table)
 
