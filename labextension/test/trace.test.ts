@@ -14,6 +14,7 @@ import { StageBar } from '../src/views/stagebar.js';
 import { GridView } from '../src/views/grid/view.js';
 import { TableView } from '../src/views/table/view.js';
 import { filled, frames } from './fixture.js';
+import { editsFrame } from './live.js';
 
 type Columns = Record<string, ['u1' | 'u2' | 'u4' | 'i4' | 'f8', number[]] | string[]>;
 
@@ -194,6 +195,30 @@ describe('TraceView', () => {
     view.dispose();
   });
 
+  it('asks for the trace of another placement once that is compiled, and not while nobody looks', () => {
+    const { store, sent } = live();
+    const edits = (busy: boolean) => store.put(editsFrame({ busy }));
+    const asked = () => sent.filter(m => m['type'] === 'need_trace').length;
+    const ops = frames().find(f => f.key === 'ops')!;
+    const view = new TraceView(store);
+    edits(false);
+    store.put(ops);
+    expect(asked()).toBe(0);
+    view.size = { width: 500, height: 200, ratio: 1 }; // it is seen
+    edits(false);
+    expect(asked()).toBe(1);
+    edits(true);
+    store.put(ops);
+    expect(asked()).toBe(1);
+    edits(false);
+    expect(asked()).toBe(2);
+    view.size = { width: 0, height: 0, ratio: 1 };
+    store.put(ops);
+    edits(false);
+    expect(asked()).toBe(2);
+    view.dispose();
+  });
+
   it('tells the grid what happens at the playhead, without a kernel from its tiles', () => {
     const store = new Store(new StaticHost());
     const whole = tile(-1, 0, 0, [0, 2], [[100, 200, 0], [150, 400, 1]]);
@@ -202,11 +227,11 @@ describe('TraceView', () => {
     store.put(new Frame({ key: 'tracetile:0', meta: whole.meta, strings: [''], columns: [] }, new ArrayBuffer(0)));
     store.frames.set('tracetile:0', whole);
     const view = new TraceView(store);
-    view.seek(160, false);
+    view.player.seek(160, false);
     const { moment } = playheadOf(store);
     expect(moment).toMatchObject({ cycle: 160, epoch: 0 });
     expect(moment!.doing.map(d => [d.op, d.kind])).toEqual([['a', 0], ['b', 1]]);
-    view.seek(450, false);
+    view.player.seek(450, false);
     expect(playheadOf(store).moment!.doing).toEqual([]);
     expect(view.element.querySelector('[data-tb-action=insert-nop]')).toBeNull(); // nobody could do it
     view.dispose();

@@ -1,4 +1,7 @@
-"""Traces for pages: simulated in a thread when a view asks for one; then the view asks for the tiles it shows."""
+"""Traces for pages: simulated in a thread when a view asks for one; then the view asks for the tiles it shows.
+
+A view that sees another placement asks again when somebody looks at it: nothing is simulated for hidden timelines.
+"""
 
 from __future__ import annotations
 
@@ -85,13 +88,9 @@ class Timekeeper:
             hub.send_frame(view, frame)
 
     def _outdated(self) -> None:
-        """Another placement: views that show a trace get the new one."""
+        """Another placement: there are no tiles of it yet."""
         with self._lock:
-            views = list(self._views)
-        if views and self.found is not None:
             self.found = None
-            for view in views:
-                self.ask(view, *self._asked)
 
 
 def _say(views: list[Listener], state: str, text: str) -> None:

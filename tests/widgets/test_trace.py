@@ -195,7 +195,7 @@ def test_tiles_without_a_trace_are_no_answer(session: Session) -> None:
     assert page.messages == []
 
 
-def test_after_an_edit_the_page_gets_the_new_trace() -> None:
+def test_after_an_edit_there_is_no_old_tile_and_the_page_gets_the_new_trace_when_it_asks() -> None:
     from tests.session.models import perceptron
 
     session = Session(*perceptron(), "n150")
@@ -208,6 +208,11 @@ def test_after_an_edit_the_page_gets_the_new_trace() -> None:
     shape = next(s for s in session.legal(op).legal if s != session.result.placement.ops[op].size)
     session.apply(ResizeOp(op, shape))
     session.compile()
+    assert keeper_of(hub).found is None, "nobody asked: nothing is simulated"
+    count = len(page.messages)
+    say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0]]})
+    assert len(page.messages) == count
+    say(hub, page, {"type": "need_trace", "batch": 8})
     keeper_of(hub).wait(60)
     second = page.frames()["trace"]
     assert second.meta["rev"] > first.meta["rev"]
@@ -229,6 +234,7 @@ def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
     say(hub, page, {"type": "edit", "do": "nop", "op": source, "to": target})
     assert hub.desk is not None
     hub.desk.wait(120)
+    say(hub, page, {"type": "need_trace", "batch": 8})
     keeper_of(hub).wait(60)
     answer = [m for m, _ in page.messages if m["type"] == "edited"][-1]
     assert answer["ok"], answer["text"]

@@ -30,8 +30,8 @@ export function dress(view: TraceView): void {
           view.repaint();
         }),
       button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click); two show the difference', () =>
-        view.cursors.add(view.cycle ?? (view.time.start + view.time.end) / 2)),
-      button('trace-play', view.playing ? '❚❚' : '▶', view.playing ? 'Stop' : 'Play (Space)', () => view.play(), view.playing !== 0),
+        view.cursors.add(view.player.cycle ?? (view.time.start + view.time.end) / 2)),
+      button('trace-play', view.player.playing ? '❚❚' : '▶', view.player.playing ? 'Stop' : 'Play (Space)', () => view.player.play(), view.player.playing !== 0),
       button('trace-out', '−', 'Zoom out', () => view.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => view.zoom(1.6)),
       button('trace-fit', 'Fit', 'Show the whole trace (0)', () => view.show(0, view.time.cycles))));
   view.legend.replaceChildren(

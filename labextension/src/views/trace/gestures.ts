@@ -42,7 +42,7 @@ export function press(view: TraceView, event: PointerEvent): void {
       const middle = whole(e.clientX - box.left);
       view.time.show(middle - (end - start) / 2, middle + (end - start) / 2);
       view.moved();
-    } else if (mode === 'seek') view.seek(view.toCycle(e.clientX - box.left), false);
+    } else if (mode === 'seek') view.player.seek(view.toCycle(e.clientX - box.left), false);
     else if (far) {
       const by = (dx / Math.max(1, view.size.width)) * (end - start);
       view.time.show(start - by, end - by);
@@ -59,7 +59,7 @@ export function press(view: TraceView, event: PointerEvent): void {
     else if (row) view.store.click(model.ops[row.op]!.name, e.ctrlKey || e.metaKey, 'trace');
     else view.store.select([], 'trace');
     const cycle = view.toCycle(x);
-    if (!row || model.roundsOf.get(row.epoch)?.some(r => r.start <= cycle && cycle < r.end)) view.seek(cycle, false);
+    if (!row || model.roundsOf.get(row.epoch)?.some(r => r.start <= cycle && cycle < r.end)) view.player.seek(cycle, false);
   };
   window.addEventListener('pointermove', move);
   window.addEventListener('pointerup', up);
@@ -75,13 +75,13 @@ export function key(view: TraceView, event: KeyboardEvent): void {
     '+': () => view.zoom(1.6), '=': () => view.zoom(1.6), '-': () => view.zoom(1 / 1.6), '0': () => view.show(0, model.cycles),
     ArrowLeft: () => pan(view, -0.15), ArrowRight: () => pan(view, 0.15),
     ArrowUp: () => (view.scroller.scrollTop -= 40), ArrowDown: () => (view.scroller.scrollTop += 40),
-    f: () => view.fitEpoch(), ' ': () => view.play(), c: () => view.cursors.add(view.cycle ?? (view.time.start + view.time.end) / 2),
+    f: () => view.fitEpoch(), ' ': () => view.player.play(), c: () => view.cursors.add(view.player.cycle ?? (view.time.start + view.time.end) / 2),
     x: () => view.cursors.clear(), d: () => view.feeders(),
     n: () => nextEpoch(view, 1), p: () => nextEpoch(view, -1),
     Escape: () => {
       view.shown = { ...view.shown, only: null };
       view.store.select([], 'trace');
-      view.lift();
+      view.player.lift();
       view.layout();
     }
   };

@@ -1,26 +1,22 @@
 /** The timeline: what every op does when, what it waits for, how full buffers are. Its cursor drives the core grid. */
 import { grouped, h, short } from '../dom.js';
 import { Ops } from '../ops.js';
-import { preferences } from '../preferences.js';
+import { Sight } from '../sight.js';
 import type { Store } from '../store.js';
-import { isDark, onTheme } from '../theme.js';
+import { onTheme } from '../theme.js';
 import { Asking } from './asking.js';
 import { dress } from './bar.js';
 import { Cursors } from './cursors.js';
-import { draw, HEAD, type Colours } from './draw.js';
+import { HEAD } from './draw.js';
 import { key, press, rowAt, wheel } from './gestures.js';
-import { label } from './labels.js';
-import { inSight, rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
-import { brushes, type Brushes } from './paint.js';
-import { fromTiles } from './scrub.js';
-import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
+import { rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
+import { LABELS, TracePicture } from './picture.js';
+import { Player } from './player.js';
 import { stallList } from './stalls.js';
 import { length, type Unit } from './time.js';
 import { Tiles } from './tiles.js';
 import { Window } from './window.js';
 
-const LABELS = 210;
-const PLAY = 12; // seconds in which a window goes by
 const MANY = 40; // rows up to which all epochs are open at first
 
 export class TraceView {
@@ -30,17 +26,19 @@ export class TraceView {
   readonly stage: HTMLElement;
   readonly canvas = h('canvas', { class: 'tb-trace-canvas', 'aria-hidden': 'true' });
   readonly scroller = h('div', { class: 'tb-trace-scroll', tabindex: -1 });
-  private readonly labels = h('div', { class: 'tb-trace-labels', role: 'group', 'aria-label': 'Rows' });
-  private readonly head = h('div', { class: 'tb-playhead', hidden: true, 'data-tb-playhead': '' });
+  readonly labels = h('div', { class: 'tb-trace-labels', role: 'group', 'aria-label': 'Rows' });
+  readonly head = h('div', { class: 'tb-playhead', hidden: true, 'data-tb-playhead': '' });
   private readonly empty = h('div', { class: 'tb-empty' }, 'The timeline appears here once the model is placed.');
   readonly legend = h('div', { class: 'tb-legend' });
   private readonly stalls = h('div', { class: 'tb-stall-box' });
   readonly cursors: Cursors;
-  private readonly asking: Asking;
-  private readonly playhead: Playhead;
+  readonly asking: Asking;
+  readonly player: Player;
+  private readonly picture: TracePicture;
+  private readonly sight: Sight;
   private readonly stops: (() => void)[] = [];
   model: TraceModel | null = null;
-  private tiles: Tiles | null = null;
+  tiles: Tiles | null = null;
   time = new Window(1);
   rows: Row[] = [];
   shown: Shown = { epochs: new Set(), parts: new Set(), only: null, levels: -1, fills: 0 };
@@ -48,22 +46,17 @@ export class TraceView {
   unit: Unit = 'cycles';
   batch = 8;
   whole = true;
-  cycle: number | null = null;
-  playing = 0;
   private painted = 0;
-  private colours: Colours | null = null;
-  private brushes: Brushes | null = null;
   size = { width: 0, height: 0, ratio: 1 };
   private began = 0;
   private asked = false;
   private stalledOps = new Set<string>();
   private layouts = 0;
-  private labelled = '';
 
   constructor(readonly store: Store) {
     this.asking = new Asking(store);
-    this.playhead = playheadOf(store);
-    this.playhead.driven = true;
+    this.player = new Player(this);
+    this.picture = new TracePicture(this);
     this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c));
     this.scroller.append(this.labels);
     this.stage = h('div', {
@@ -73,16 +66,18 @@ export class TraceView {
     }, this.scroller, this.canvas, this.cursors.element, this.head, this.empty);
     this.element = h('section', { class: 'tb-view tb-trace', 'data-tb-view': 'trace', 'aria-label': 'Timeline' },
       this.bar, this.stage, this.stalls, this.legend);
+    this.sight = new Sight(this.element, () => this.load());
     this.listen();
     this.dress();
-    this.load();
+    this.sight.draw();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    this.sight.dispose();
     this.asking.dispose();
+    this.player.dispose();
     cancelAnimationFrame(this.painted);
-    cancelAnimationFrame(this.playing);
   }
 
   // -- what comes in ---------------------------------------------------------------------------------------------
@@ -94,9 +89,9 @@ export class TraceView {
       store.on('hover', () => this.repaint()),
       store.on('epoch', () => this.repaint()),
       store.listen('trace_state', m => this.say(String(m['state']), String(m['text']))),
-      store.listen('trace_show', m => this.seek(Number(m['cycle']), true)),
+      store.listen('trace_show', m => this.player.seek(Number(m['cycle']), true)),
       onTheme(() => {
-        this.colours = this.brushes = null;
+        this.picture.forget();
         this.dress();
         this.repaint();
       })
@@ -117,20 +112,24 @@ export class TraceView {
   }
 
   private arrived(key: string): void {
-    if (key === 'ops') this.ops = Ops.of(this.store.frames.get('ops')!);
-    if (key === 'ops' && !this.asked) this.want();
-    if (key === 'trace') this.load();
+    if (key === 'ops') {
+      this.ops = Ops.of(this.store.frames.get('ops')!);
+      this.asked = false; // the trace is of another placement
+    }
+    if (key === 'ops' || key === 'edits') this.want();
+    if (key === 'trace') this.sight.draw();
     if (key === 'tracetile' && this.tiles?.put(this.store.frames.get(key)!)) this.repaint();
     if (key === 'fills') this.layout();
-    if (key === 'moment') this.momentCame();
+    if (key === 'moment') this.player.came();
   }
 
-  /** Asks for the trace once the view can be seen. */
+  /** Asks for the trace of the newest placement while somebody looks; what is being compiled is not the newest yet. */
   private want(): void {
-    if (!this.store.host.live || this.asked || !this.size.width || !this.store.frames.has('ops')) return;
+    const { store } = this;
+    if (!store.host.live || this.asked || !this.size.width || !store.frames.has('ops') || store.edits?.busy) return;
     this.asked = true;
     this.began = performance.now();
-    this.asking.trace(null, this.whole);
+    this.asking.trace(this.model ? this.batch : null, this.whole);
   }
 
   choose(batch: number, whole: boolean): void {
@@ -171,12 +170,13 @@ export class TraceView {
     this.dress();
     this.follow(true);
     this.layout();
-    if (this.cycle !== null) this.seek(Math.min(this.cycle, model.cycles - 1), false);
+    const { cycle } = this.player;
+    if (cycle !== null) this.player.seek(Math.min(cycle, model.cycles - 1), false);
   }
 
   private follow(travel: boolean): void {
     const { model } = this;
-    if (!model) return;
+    if (!model || this.sight.hidden) return; // brought into sight when it is seen
     const chosen = this.chosen();
     const one = chosen.size === 1 ? [...chosen][0]! : -1;
     this.shown = { ...this.shown, levels: this.store.host.live ? one : -1, fills: 0 };
@@ -253,7 +253,7 @@ export class TraceView {
     this.repaint();
   }
 
-  private toX(cycle: number): number {
+  toX(cycle: number): number {
     return ((cycle - this.time.start) / this.time.width) * this.size.width;
   }
 
@@ -268,68 +268,11 @@ export class TraceView {
   repaint(): void {
     if (!this.painted) this.painted = requestAnimationFrame(() => {
       this.painted = 0;
-      this.paint();
-    });
-  }
-
-  private paint(): void {
-    const { model, tiles, size, time } = this;
-    if (!model || !tiles || !size.width) return;
-    const ctx = this.canvas.getContext('2d');
-    const scroll = this.scroller.scrollTop;
-    const [first, last] = inSight(this.rows, scroll, scroll + size.height - HEAD);
-    if (this.store.host.live) {
-      const blocks = new Set<number>();
-      for (let i = first; i < last; i++) {
-        const row = this.rows[i]!;
-        if (row.kind === 'op' || row.kind === 'part') for (let lane = row.lanes[0]; lane < row.lanes[1]; lane++) blocks.add(model.blockOf[lane]!);
-      }
-      const now = performance.now();
-      this.asking.tiles(tiles.missing(blocks, time.start, time.end, now));
-      // Once all of this is there, what the next zoom or step aside will ask for: it is there when somebody goes on.
-      if (tiles.waiting === 0) this.asking.tiles(tiles.next(blocks, time.start, time.end, now));
-    }
-    const fills = this.store.frames.get('fills') ?? null;
-    const selected = this.chosen();
-    const related = selected.size <= 8 ? this.related() : new Set<number>();
-    // the same elements while they say the same: a press is not lost to a frame of the animation
-    const labelled = `${this.layouts}/${first}/${last}`;
-    if (labelled !== this.labelled) this.labels.replaceChildren(...this.rows.slice(first, last).map(row => label(model, row, fills, {
-      selected, related, stalled: this.stalledOps,
-      open: r => (r.kind === 'epoch' ? this.shown.only !== null || this.shown.epochs.has(r.epoch) : this.shown.parts.has(model.ops[r.op]!.name)),
-      toggle: r => this.toggle(r), pick: (op, toggle) => {
-        this.store.click(op, toggle, 'trace');
-        this.stage.focus({ preventScroll: true }); // the pressed element is made anew
-      }, hover: op => this.store.setHover(op)
-    })));
-    this.labelled = labelled;
-    if (ctx) {
-      this.brushes ??= brushes(ctx, isDark(), size.ratio);
-      this.colours ??= this.readColours();
-      draw(ctx, {
-        model, tiles, rows: this.rows, first, last, scroll, start: time.start, end: time.end, width: size.width, height: size.height,
-        selected, related, hover: model.opAt.get(this.store.hover) ?? -1, brushes: this.brushes, colours: this.colours,
-        unit: this.unit, fills, epoch: this.store.epoch
-      }, size.ratio);
-    }
-    this.cursors.render();
-    this.head.hidden = this.cycle === null || this.toX(this.cycle) < -1 || this.toX(this.cycle) > size.width + 1;
-    if (this.cycle !== null) this.head.style.left = `${LABELS + this.toX(this.cycle)}px`;
-    this.element.dataset['tbWindow'] = `${Math.round(time.start)}-${Math.round(time.end)}`;
-    this.element.toggleAttribute('data-tb-waiting', tiles.waiting > 0);
-    if (this.began && tiles.waiting === 0) {
+      this.picture.paint(this.stalledOps, this.layouts);
+      if (!this.began || this.tiles?.waiting !== 0) return;
       this.element.dataset['tbShownMs'] = (performance.now() - this.began).toFixed(0);
       this.began = 0;
-    }
-  }
-
-  private readColours(): Colours {
-    const style = getComputedStyle(this.element);
-    const read = (name: string) => style.getPropertyValue(`--tb-${name}`).trim() || '#888';
-    return {
-      text: read('text'), muted: read('muted'), line: read('line'), faint: read('faint'), surface: read('surface'),
-      accent: read('accent'), soft: read('accent-soft'), bad: read('bad'), font: style.fontFamily || 'sans-serif'
-    };
+    });
   }
 
   // -- moving about ----------------------------------------------------------------------------------------------
@@ -340,7 +283,7 @@ export class TraceView {
     this.repaint();
   }
 
-  zoom(factor: number, about = this.cycle ?? (this.time.start + this.time.end) / 2): void {
+  zoom(factor: number, about = this.player.cycle ?? (this.time.start + this.time.end) / 2): void {
     this.time.zoom(factor, Math.max(this.time.start, Math.min(this.time.end, about)));
     this.moved();
   }
@@ -366,7 +309,7 @@ export class TraceView {
     this.show(round.start - room, round.end + room);
   }
 
-  private toggle(row: Row): void {
+  toggle(row: Row): void {
     const flip = <T>(set: ReadonlySet<T>, item: T) => new Set(set.has(item) ? [...set].filter(i => i !== item) : [...set, item]);
     if (row.kind === 'epoch') this.shown = { ...this.shown, epochs: flip(this.shown.epochs, row.epoch) };
     else this.shown = { ...this.shown, parts: flip(this.shown.parts, this.model!.ops[row.op]!.name) };
@@ -395,70 +338,6 @@ export class TraceView {
   private showStall(stall: Stall): void {
     this.store.select([stall.fork, stall.join], 'trace');
     this.follow(true);
-  }
-
-  // -- the playhead ----------------------------------------------------------------------------------------------
-  /** Puts the playhead on a cycle; the grid shows that moment. travel: bring it into sight. */
-  seek(cycle: number, travel: boolean): void {
-    const { model } = this;
-    if (!model || !Number.isFinite(cycle)) return;
-    this.cycle = Math.max(0, Math.min(model.cycles - 1, cycle));
-    if (travel && (this.cycle < this.time.start || this.cycle > this.time.end)) {
-      this.time.show(this.cycle - this.time.width / 2, this.cycle + this.time.width / 2);
-      this.moved();
-    }
-    if (this.store.host.live) this.asking.moment(this.cycle);
-    else if (this.tiles) this.tell({ cycle: this.cycle, epoch: model.epochAt(this.cycle, this.store.epoch), doing: fromTiles(model, this.tiles, this.cycle) });
-    this.repaint();
-  }
-
-  /** Takes the playhead away; the grid is as before. */
-  lift(): void {
-    this.cycle = null;
-    this.playhead.set(null);
-    delete this.element.dataset['tbCycle'];
-    this.repaint();
-  }
-
-  private momentCame(): void {
-    const { model } = this;
-    const frame = this.store.frames.get('moment');
-    if (!model || !frame || this.cycle === null || Number(frame.meta['rev']) !== model.rev) return;
-    this.tell(momentOf(frame, this.store.epoch));
-  }
-
-  private tell(moment: Moment): void {
-    if (moment.epoch !== null) this.store.setEpoch(moment.epoch);
-    this.playhead.set(moment);
-    this.element.dataset['tbCycle'] = String(Math.round(moment.cycle));
-  }
-
-  play(): void {
-    if (this.playing) {
-      cancelAnimationFrame(this.playing);
-      this.playing = 0;
-      this.dress();
-      return;
-    }
-    let before = performance.now();
-    this.cycle ??= this.time.start;
-    const step = (now: number) => {
-      if (now - before < 1000 / preferences().fps - 4) { // half a tick of the display early is in time
-        this.playing = requestAnimationFrame(step);
-        return;
-      }
-      const next = (this.cycle ?? 0) + ((now - before) / 1000 / PLAY) * this.time.width;
-      before = now;
-      if (!this.model || next >= this.model.cycles - 1) {
-        this.playing = 0;
-        this.dress();
-        return;
-      }
-      this.seek(next, true);
-      this.playing = requestAnimationFrame(step);
-    };
-    this.playing = requestAnimationFrame(step);
-    this.dress();
   }
 
   dress(): void {

@@ -1,0 +1,85 @@
+/** What is seen of the timeline now: bars on the canvas, elements for the rows in sight, cursors and the playhead. */
+import { isDark } from '../theme.js';
+import { draw, HEAD, type Colours } from './draw.js';
+import { label } from './labels.js';
+import { inSight, type Row } from './model.js';
+import { brushes, type Brushes } from './paint.js';
+import type { TraceView } from './view.js';
+
+export const LABELS = 210; // px left of the canvas
+
+export class TracePicture {
+  private colours: Colours | null = null;
+  private brushes: Brushes | null = null;
+  private labelled = '';
+
+  constructor(private readonly view: TraceView) {}
+
+  /** The theme is another one. */
+  forget(): void {
+    this.colours = this.brushes = null;
+  }
+
+  /** stalled: names of ops whose stalls are critical. layouts: counts how often the rows were made anew. */
+  paint(stalled: Set<string>, layouts: number): void {
+    const { view } = this;
+    const { model, tiles, size, time, store } = view;
+    if (!model || !tiles || !size.width) return;
+    const ctx = view.canvas.getContext('2d');
+    const scroll = view.scroller.scrollTop;
+    const [first, last] = inSight(view.rows, scroll, scroll + size.height - HEAD);
+    if (store.host.live) this.ask(first, last);
+    const fills = store.frames.get('fills') ?? null;
+    const selected = view.chosen();
+    const related = selected.size <= 8 ? view.related() : new Set<number>();
+    // the same elements while they say the same: a press is not lost to a frame of the animation
+    const labelled = `${layouts}/${first}/${last}`;
+    if (labelled !== this.labelled) view.labels.replaceChildren(...view.rows.slice(first, last).map(row => label(model, row, fills, {
+      selected, related, stalled,
+      open: r => (r.kind === 'epoch' ? view.shown.only !== null || view.shown.epochs.has(r.epoch) : view.shown.parts.has(model.ops[r.op]!.name)),
+      toggle: (r: Row) => view.toggle(r), pick: (op, toggle) => {
+        store.click(op, toggle, 'trace');
+        view.stage.focus({ preventScroll: true }); // the pressed element is made anew
+      }, hover: op => store.setHover(op)
+    })));
+    this.labelled = labelled;
+    if (ctx) {
+      this.brushes ??= brushes(ctx, isDark(), size.ratio);
+      this.colours ??= this.readColours();
+      draw(ctx, {
+        model, tiles, rows: view.rows, first, last, scroll, start: time.start, end: time.end, width: size.width, height: size.height,
+        selected, related, hover: model.opAt.get(store.hover) ?? -1, brushes: this.brushes, colours: this.colours,
+        unit: view.unit, fills, epoch: store.epoch
+      }, size.ratio);
+    }
+    view.cursors.render();
+    const { cycle } = view.player;
+    view.head.hidden = cycle === null || view.toX(cycle) < -1 || view.toX(cycle) > size.width + 1;
+    if (cycle !== null) view.head.style.left = `${LABELS + view.toX(cycle)}px`;
+    view.element.dataset['tbWindow'] = `${Math.round(time.start)}-${Math.round(time.end)}`;
+    view.element.toggleAttribute('data-tb-waiting', tiles.waiting > 0);
+  }
+
+  /** Asks for the tiles of the rows in sight. */
+  private ask(first: number, last: number): void {
+    const { model, tiles, time, rows, asking } = this.view;
+    const blocks = new Set<number>();
+    for (let i = first; i < last; i++) {
+      const row = rows[i]!;
+      if (row.kind === 'op' || row.kind === 'part') for (let lane = row.lanes[0]; lane < row.lanes[1]; lane++) blocks.add(model!.blockOf[lane]!);
+    }
+    const now = performance.now();
+    asking.tiles(tiles!.missing(blocks, time.start, time.end, now));
+    // Once all of this is there, what the next zoom or step aside will ask for: it is there when somebody goes on.
+    if (tiles!.waiting === 0) asking.tiles(tiles!.next(blocks, time.start, time.end, now));
+  }
+
+  private readColours(): Colours {
+    const style = getComputedStyle(this.view.element);
+    const read = (name: string) => style.getPropertyValue(`--tb-${name}`).trim() || '#888';
+    return {
+      text: read('text'), muted: read('muted'), line: read('line'), faint: read('faint'), surface: read('surface'),
+      accent: read('accent'), soft: read('accent-soft'), bad: read('bad'), font: style.fontFamily || 'sans-serif'
+    };
+  }
+}
