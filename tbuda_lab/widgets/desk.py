@@ -204,7 +204,7 @@ class Desk:
             answer(view, False, refusal(error))
         else:
             before, after = effect.total_cycles
-            answer(view, True, f"{label}: {before:,} → {after:,} cycles over all epochs")
+            answer(view, True, f"{label}: {before:,} → {after:,} cycles per input")
             if content.get("echo") is True:  # the page's user wants each edit in the notebook's log
                 print(*(c.python() for c in commands), sep="\n", flush=True)
         finally:

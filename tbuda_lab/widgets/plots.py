@@ -155,7 +155,7 @@ def history(session: Session) -> Figure:
     from bokeh.models import ColumnDataSource, DataRange1d, FixedTicker
 
     rows = cost_history(session)
-    made = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input, sum over epochs",
+    made = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input",
                    y_range=DataRange1d(start=0))
     steps = list(range(len(rows)))
     source = ColumnDataSource({

@@ -200,7 +200,7 @@ def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Pat
     after = int(in_kernel(page, code + "print(e.total_cycles[1])"))
     x, y, w, _ = grab(page, "e")
     page.mouse.move(x + (cols - now[1]) * w, y, steps=6)
-    line = page.locator(f"{GRID} .tb-tag span", has_text="all epochs")
+    line = page.locator(f"{GRID} .tb-tag span", has_text="cycles / input")
     line.wait_for(state="visible")
     said = line.inner_text().split("→")[1].split("(")[0].strip()
     assert said == (
@@ -220,7 +220,7 @@ def test_an_op_dropped_on_another_epoch_goes_there(page: Any, shots: Path) -> No
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='0']").click()
     drop(page, order[-2], *centre(page.locator(f"{GRID} .tb-frame[data-tb-epoch='1']")))
     assert "to epoch 1" in page.locator(f"{GRID} .tb-tag").inner_text()
-    page.locator(f"{GRID} .tb-tag span", has_text="all epochs").wait_for(state="visible")
+    page.locator(f"{GRID} .tb-tag span", has_text="cycles / input").wait_for(state="visible")
     page.screenshot(path=shots / "drop_light.png")
     page.mouse.up()
     answer(page)

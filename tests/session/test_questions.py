@@ -12,11 +12,14 @@ from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
+from tbuda_lab.core.frames import total_cycles
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.segment import EdgeBook
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
+from tbuda_lab.core.session.costs import cost_history
 from tbuda_lab.core.session.legal import _edges, free_starts
 from tests.placer.test_mend import model
+from tests.session.models import encoder
 from tests.session.test_edits import check_placement, matmuls
 
 
@@ -132,6 +135,30 @@ def test_free_starts_against_every_rectangle():
                 for x in range(7):
                     fits = y + h <= 5 and x + w <= 7 and not busy[y : y + h, x : x + w].any()
                     assert bool(masks[h - 1, w - 1, y] >> x & 1) == fits
+
+
+def shown_cycles(session):
+    """Cycles per input as the views show them: with data, and of the kernels alone."""
+    placement = session.result.placement
+    temporal = np.array([e.temporal for e in placement.epochs])
+    limits = np.array([e.limiter_cycles for e in placement.report.epochs])
+    return total_cycles(temporal, limits), total_cycles(temporal, np.array(placement.epoch_cycles))
+
+
+def test_chips_that_run_together_count_once():
+    session = Session(*encoder(), "n300", name="two_chips")
+    session.compile()
+    assert len({e.temporal for e in session.result.placement.epochs}) < len(session.result.placement.epochs)
+    op = matmuls(session)[0]
+    here = session.result.placement.ops[op].size
+    size = next(s for s in session.legal(op).legal if s != here)
+    said = session.whatif(ResizeOp(op, size))
+    first = shown_cycles(session)
+    session.apply(ResizeOp(op, size))
+    session.compile()
+    assert (said.total_cycles[0], said.kernel_cycles[0]) == first
+    assert (said.total_cycles[1], said.kernel_cycles[1]) == shown_cycles(session)
+    assert [(step.limiter, step.kernel) for step in cost_history(session)] == [first, shown_cycles(session)]
 
 
 def test_whatif_is_what_happens_and_changes_nothing(bert):

@@ -60,7 +60,7 @@ class OpCost:
 
 @dataclasses.dataclass(frozen=True)
 class StepCost:
-    """A state of the session's history: cycles per input over all epochs, by kernels alone and by what limits them.
+    """A state of the session's history: cycles per input of the whole model, by kernels alone and by what limits them.
     `label`: the edit that led to it."""
 
     label: str
@@ -126,5 +126,6 @@ def cost_history(session: Session) -> list[StepCost]:
             placed = session.placed(state)
         except TbudaError:
             continue
-        rows.append(StepCost(label, sum(placed.kernel_cycles), sum(placed.limiter_cycles), len(placed.limiter_cycles)))
+        kernels, limits = placed.kernel_cycles, placed.limiter_cycles
+        rows.append(StepCost(label, placed.per_input(kernels), placed.per_input(limits), len(limits)))
     return rows

@@ -30,6 +30,7 @@ from tbuda_lab.core.placer import (
 )
 from tbuda_lab.core.placer.schedule import constrained
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.placer.stages import temporal_epochs
 from tbuda_lab.core.session.epochfacts import EpochFacts
 from tbuda_lab.core.session.regraph import regraphed
 from tbuda_lab.core.session.resequence import Carried, carried
@@ -77,6 +78,14 @@ class Placed:
     def limiter_cycles(self) -> tuple[int, ...]:
         """Slowest op of each epoch, its kernel or its traffic, cycles per input."""
         return tuple(s.limiter_cycles for s in self.segments)
+
+    def per_input(self, cycles: Sequence[int]) -> int:
+        """Cycles per input of the whole model from those of its epochs: chips of one temporal epoch run together, so
+        the slowest of them counts."""
+        slowest: dict[int, int] = {}
+        for temporal, own in zip(temporal_epochs(self.chips, self.problem.device.arch), cycles, strict=True):
+            slowest[temporal] = max(slowest.get(temporal, 0), own)
+        return sum(slowest.values())
 
     def ops(self) -> dict[str, OpPlacement]:
         """Where every op lies."""

@@ -25,10 +25,11 @@ class Displaced:
 class WhatIf:
     """Each pair is (before, after), in cycles per input.
 
-    epoch_cycles: limiter cycles of the epochs that differ; total_cycles: of all epochs; kernel_cycles: the sum over all
-    epochs of the slowest kernel. displaced: ops with another place, size or epoch; an op whose epoch is only counted
-    differently is not among them. epochs: how many there are. queues: how many there are, dram_bytes: what all of them
-    take of DRAM, dram_full: part of its fullest channel that is taken; None where queues were not asked for.
+    epoch_cycles: limiter cycles of the epochs that differ; total_cycles: of the whole model, where chips that run
+    together count once; kernel_cycles: the same of the slowest kernels. displaced: ops with another place, size or
+    epoch; an op whose epoch is only counted differently is not among them. epochs: how many there are. queues: how many
+    there are, dram_bytes: what all of them take of DRAM, dram_full: part of its fullest channel that is taken; None
+    where queues were not asked for.
     """
 
     epoch_cycles: tuple[int, int]
@@ -47,7 +48,7 @@ class WhatIf:
 
     @property
     def gain(self) -> float:
-        """Cycles per input saved over all epochs, with what switching epochs costs."""
+        """Cycles per input saved, with what switching epochs costs."""
         saved = self.total_cycles[0] - self.total_cycles[1]
         return saved - self.epochs_delta * self.switch_cycles
 
@@ -62,8 +63,8 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
     differ_new = sum(cost for key, cost in new.items() if key not in same)
     return WhatIf(
         (differ_old, differ_new),
-        (sum(before.limiter_cycles), sum(after.limiter_cycles)),
-        (sum(before.kernel_cycles), sum(after.kernel_cycles)),
+        (before.per_input(before.limiter_cycles), after.per_input(after.limiter_cycles)),
+        (before.per_input(before.kernel_cycles), after.per_input(after.kernel_cycles)),
         _displaced(before, after),
         (len(before.segments), len(after.segments)),
         before.problem.options.epoch_switch_cycles / before.problem.options.microbatch,

@@ -84,7 +84,7 @@ export class Exact {
     const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${percent(Math.abs(after - before) / before)})` : '';
     const more = effect.epochs[1] - effect.epochs[0];
     return [
-      ['all epochs', after === before ? short(before) : `${short(before)} → ${short(after)}${change}`],
+      ['cycles / input', after === before ? short(before) : `${short(before)} → ${short(after)}${change}`],
       ['epochs', more ? `${effect.epochs[1]} (${more > 0 ? '+' : '−'}${Math.abs(more)})` : String(effect.epochs[1])],
       ...(effect.moved > 1 ? [['displaced', `${grouped(effect.moved)} ops`] as [string, string]] : [])
     ];
