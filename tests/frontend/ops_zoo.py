@@ -41,6 +41,7 @@ def ids(high: int, *shape: int) -> torch.Tensor:
 
 
 KNOWN: dict[tuple[int, ...], torch.Tensor] = {}
+ROWS = r(20, 16)
 X = (r(1, 6, 8),)
 XY = (r(1, 6, 8), p(1, 6, 8))
 IMG = (r(1, 4, 9, 11),)
@@ -130,6 +131,7 @@ CASES: list[Case] = [
     ("zero pad", nn.ZeroPad2d(2), IMG),
     ("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), IMG),
     ("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 3), (r(1, 2, 9, 12),)),
+    ("windows", lambda x: x.view(1, 4, 4, 4, 4, 8).transpose(2, 3).reshape(16, 16, 8), (r(1, 256, 8),)),
     ("channel shuffle", nn.ChannelShuffle(2), IMG),
     ("index known", lambda x: x[:, torch.tensor([3, 0, 0, 5])], X),
     ("index slice", lambda x: x[:, torch.tensor([1, 3, 5])], X),
@@ -140,6 +142,15 @@ CASES: list[Case] = [
     ("index_select by input", lambda x, i: x.index_select(2, i), (X[0], ids(8, 5))),
     ("embedding", nn.Embedding(20, 16), (ids(20, 1, 7),)),
     ("embedding known", lambda x: x + F.embedding(torch.tensor([2, 4, 4, 1, 0, 5]), k(6, 8)), X),
+    ("embedding bag", nn.EmbeddingBag(20, 16), (ids(20, 1, 7),)),
+    ("embedding bag sum", nn.EmbeddingBag(20, 16, mode="sum", padding_idx=2), (ids(20, 1, 7),)),
+    ("embedding bag max", nn.EmbeddingBag(20, 16, mode="max"), (ids(20, 1, 7),)),
+    ("embedding bag weights",
+     lambda i, w: F.embedding_bag(i, ROWS, mode="sum", per_sample_weights=w), (ids(20, 1, 7), p(1, 7))),
+    ("embedding bag offsets",
+     lambda i: F.embedding_bag(i[0], ROWS, torch.tensor([0, 2, 2, 7, 9]), include_last_offset=True, mode="mean"),
+     (ids(20, 1, 9),)),
+    ("hashed ids", lambda i: F.embedding(i % 7 + i // 10, ROWS), (ids(100, 1, 7),)),
     ("gather line", lambda i: torch.arange(40.0)[None].gather(1, i), (ids(40, 1, 7),)),
     ("tril", lambda x: x.tril(-1) + x.triu(2), X),
     ("slice assignment", lambda x: _assign(x), X),

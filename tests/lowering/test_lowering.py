@@ -164,6 +164,11 @@ def test_maximum_of_negative_numbers_ignores_the_padding(dim):
         ((2, 3, 5, 7), (0, 3)),
         ((1, 64, 12, 64), (1, 2)),
         ((2, 3, 5, 7), (0, 1)),
+        ((3, 3, 5, 7), (0, 1)),  # squares: dims of one size swap as well
+        ((2, 5, 5, 7), (1, 2)),
+        ((32, 32, 32), (0, 1)),
+        ((4, 4, 4, 4, 8), (-4, -3)),
+        ((3, 1, 3, 7), (0, 2)),
     ],
 )
 def test_transpose(shape, dims):

@@ -81,13 +81,35 @@ def test_canonical_forms_compute_the_same(case: Case) -> None:
 
 def test_every_op_has_a_case() -> None:
     nd = {name for name, cls in REGISTRY.items() if issubclass(cls, NdOp)}
-    assert nd - {case.op.type for case in CASES} <= {"embedding", "erf"}
+    assert nd - {case.op.type for case in CASES} <= {
+        "embedding", "embedding_bag", "remainder", "floor_divide", "erf",  # not on the device
+    }
 
 
 def test_embedding_takes_indices_of_any_shape() -> None:
     table, indices = torch.randn(10, 4), torch.tensor([[1, 2], [9, 0]])
     assert ops.Embedding().infer((10, 4), (2, 2)) == (2, 2, 4)
     assert torch.equal(ops.Embedding().evaluate(table, indices), table[indices])
+
+
+def test_an_embedding_bag_is_the_sum_the_mean_or_the_largest_of_its_rows() -> None:
+    table, indices = torch.randn(10, 4), torch.tensor([1, 2, 9, 0, 3])
+    bags = [indices[:3], indices[3:3], indices[3:]]
+    wanted = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
+    for mode, reduce in wanted.items():
+        rows = [reduce(table[bag], 0) if len(bag) else torch.zeros(4) for bag in bags]
+        bag = ops.EmbeddingBag((0, 3, 3), mode)
+        assert bag.infer((10, 4), (5,)) == (3, 4)
+        torch.testing.assert_close(bag.evaluate(table, indices), torch.stack(rows))
+    padded = ops.EmbeddingBag((0, 3), "mean", padding=9).evaluate(table, indices)
+    torch.testing.assert_close(padded, torch.stack([table[[1, 2]].mean(0), table[[0, 3]].mean(0)]))
+
+
+def test_remainders_and_quotients_of_integers_are_those_of_python() -> None:
+    a, b = torch.arange(-7, 8), torch.tensor([[3], [-4]])
+    wanted = [[x % y for x in a.tolist()] for y in (3, -4)]
+    assert ops.Remainder().evaluate(a, b).tolist() == wanted
+    assert ops.FloorDivide().evaluate(a, b).tolist() == [[x // y for x in a.tolist()] for y in (3, -4)]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ def _swap_above_columns(ctx: Context, x: Value, i: int, j: int) -> Value:
     order = list(range(len(x.shape) - 1))
     order[i], order[j] = order[j], order[i]
     shape = (*(x.shape[k] for k in order), x.shape[-1])
-    if [x.shape[k] for k in order if x.shape[k] > 1] == [n for n in x.shape[:-1] if n > 1]:
+    moving = [k for k in order if x.shape[k] > 1]
+    if moving == sorted(moving):  # the dims themselves, not their sizes: those of a square swap and look the same
         return _regroup_rows(ctx, x, shape)
     source = np.arange(math.prod(x.shape[:-1])).reshape(x.shape[:-1]).transpose(order).reshape(-1)
     return rows_from(ctx, x, shape, source)

@@ -20,8 +20,9 @@ from tbuda_lab.core.ops.binary import (
     Where,
 )
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
-from tbuda_lab.core.ops.embedding import Embedding
+from tbuda_lab.core.ops.embedding import Embedding, EmbeddingBag
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
+from tbuda_lab.core.ops.integer import FloorDivide, Remainder
 from tbuda_lab.core.ops.matmul import Matmul
 from tbuda_lab.core.ops.norm import Batchnorm, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
@@ -64,12 +65,12 @@ from tbuda_lab.core.ops.unary import (
 
 __all__ = [
     "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BroadcastTo", "Buffer", "Cast", "Clip",
-    "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding", "Equal", "Erf",
-    "Exp", "FromRows", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside",
-    "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
-    "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual",
-    "Pad", "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu",
-    "Repeat",
-    "Reshape", "Resize2d", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh",
-    "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
+    "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding", "EmbeddingBag",
+    "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "Greater", "GreaterEqual", "GroupNorm",
+    "HSlice", "HStack", "Heaviside", "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log",
+    "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply",
+    "NdOp", "Nop", "NotEqual", "Pad", "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg",
+    "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape", "Resize2d", "Select", "Sigmoid", "Sine",
+    "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack",
+    "Where",
 ]

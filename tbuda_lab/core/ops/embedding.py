@@ -1,4 +1,4 @@
-"""Table look-up."""
+"""Table look-ups."""
 
 from __future__ import annotations
 
@@ -28,6 +28,38 @@ class Embedding(NdOp):
 
     def evaluate(self, table: Tensor, indices: Tensor) -> Tensor:
         return torch.nn.functional.embedding(indices.to(torch.int64), table)
+
+    def canonicalise(self, b: Builder, node: Node, table: str, indices: str) -> str:
+        raise not_on_device(node, "its indices are computed on the device; only look-ups by model inputs are supported")
+
+
+@op("embedding_bag")
+class EmbeddingBag(NdOp):
+    """Rows of table (entries, width), those of each bag made one: (bags, width).
+
+    Operands: table, integer indices of any shape. `starts`: where each bag begins among the flattened indices; the last
+    one ends with them. mode: "sum" | "mean" | "max". Indices equal to `padding` (-1: none) do not count. An empty bag
+    is zero.
+    """
+
+    starts: tuple[int, ...]
+    mode: str = "mean"
+    padding: int = -1
+
+    host = True
+
+    def infer(self, table: Shape, indices: Shape) -> Shape:
+        need_rank(table, 2, "embedding_bag's table")
+        return (len(self.starts), table[1])
+
+    def evaluate(self, table: Tensor, indices: Tensor) -> Tensor:
+        return torch.nn.functional.embedding_bag(
+            indices.to(torch.int64).flatten(),
+            table,
+            torch.tensor(self.starts),
+            mode=self.mode,
+            padding_idx=None if self.padding < 0 else self.padding,
+        )
 
     def canonicalise(self, b: Builder, node: Node, table: str, indices: str) -> str:
         raise not_on_device(node, "its indices are computed on the device; only look-ups by model inputs are supported")

@@ -18,6 +18,7 @@ from tbuda_lab.core.ops import (
     Equal,
     Erf,
     Exp,
+    FloorDivide,
     Gelu,
     Greater,
     GreaterEqual,
@@ -35,6 +36,7 @@ from tbuda_lab.core.ops import (
     Power,
     Reciprocal,
     Relu,
+    Remainder,
     Sigmoid,
     Sine,
     Sqrt,
@@ -114,13 +116,31 @@ def add_or_subtract(c: Call) -> str:
 
 @maps("aten.div", "aten.true_divide")
 def divide(c: Call) -> str:
-    if c.get("rounding_mode") is not None:
-        raise CannotMap("division with a rounding_mode has no device form; divide without rounding")
+    rounding = c.get("rounding_mode")
+    if rounding == "floor" and not c.out.dtype.is_floating_point:
+        return c.op(FloorDivide(), c.x(), _integer(c, "other"))
+    if rounding is not None:
+        raise CannotMap("division with a rounding_mode has no device form; divide without rounding, or integers")
     known = c.folded("other")
     number = known.item() if known is not None and known.numel() == 1 else c.arguments["other"]
     if isinstance(number, int | float) and number != 0:
         return scaled(c, c.x(), 1.0 / number)
     return c.op(Divide(), c.x(), c.x("other"))
+
+
+@maps("aten.remainder", "aten.floor_divide")
+def of_integers(c: Call) -> str:
+    """What the host does with integers; numbers of the device are never rounded to whole ones."""
+    if c.out.dtype.is_floating_point:
+        raise CannotMap("the device rounds no numbers to whole ones; only integers have this")
+    op = Remainder() if c.target._schema.name == "aten::remainder" else FloorDivide()
+    return c.op(op, c.x(), _integer(c, "other"))
+
+
+def _integer(c: Call, name: str) -> str:
+    """An integer operand; a number becomes a constant that stays one."""
+    value = c.arguments[name]
+    return c.constant(torch.tensor(value)) if isinstance(value, int) else c.x(name)
 
 
 @maps("aten.neg")

@@ -14,11 +14,13 @@ from tbuda_lab.core.ops import (
     BroadcastTo,
     Concatenate,
     Embedding,
+    EmbeddingBag,
     GatherRows,
     Index,
     Multiply,
     Pad,
     PixelShuffle,
+    ReduceSum,
     Repeat,
     Stack,
     Transpose,
@@ -274,6 +276,26 @@ def embedding(c: Call) -> str:
     if known is None:
         return looked_up(c, table, c.x("indices"))
     return c.reshape(taken(c, table, 0, known.reshape(-1).numpy()), c.out_shape)
+
+
+@maps("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
+def embedding_bag(c: Call) -> Result:
+    offsets = c.folded("offsets")
+    if offsets is None:
+        raise CannotMap("where its bags begin depends on an input; give the indices as (batch, bag), without offsets")
+    starts = tuple(int(n) for n in offsets.tolist())
+    if c.get("include_last_offset"):
+        starts = starts[:-1]
+    mode, padding = ("sum", "mean", "max")[c.get("mode", 0)], int(c.get("padding_idx", -1))
+    if not c.has("per_sample_weights"):
+        return c.op(EmbeddingBag(starts, mode, padding), c.x("weight"), c.x("indices")), None, None, None
+    (count,), bags, width = c.shape(c.x("indices")), len(starts), c.shape(c.x("weight"))[1]
+    if padding >= 0 or starts != tuple(range(0, count, count // bags)):
+        raise CannotMap("weights of bags of several lengths, or with padding; give (batch, bag) without padding_idx")
+    rows = c.reshape(looked_up(c, c.x("weight"), c.x("indices")), (bags, count // bags, width))
+    weights = c.reshape(c.x("per_sample_weights"), (bags, count // bags, 1))
+    total = c.op(ReduceSum(-2), c.op(Multiply(), rows, weights))
+    return c.reshape(total, (bags, width)), None, None, None
 
 
 @maps("aten.index_select")
