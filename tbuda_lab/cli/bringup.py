@@ -10,9 +10,11 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tbuda_lab.cli import tti
 from tbuda_lab.cli.output import output_folder
 from tbuda_lab.cli.tables import epoch_table, summary
 from tbuda_lab.cli.target import load_target, split_target
@@ -38,8 +40,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                                "`tbuda netlist run` takes them")
     compile_.set_defaults(handler=run_compile)
 
-    run = subparsers.add_parser("run", help="compile a model (or take a compiled folder), run it, compare with torch")
+    run = subparsers.add_parser("run", help="compile a model (or take a compiled folder or image), run it, compare "
+                                            "with torch")
     target_arguments(run)
+    tti.run_arguments(run)
     run.add_argument("--inputs", type=Path, metavar="FILE.npz",
                      help="inputs by name of the forward argument; default: the sample inputs")
     run.add_argument("--outputs", type=Path, metavar="FILE.npz", help="write the outputs here")
@@ -60,8 +64,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def target_arguments(parser: argparse.ArgumentParser) -> None:
     """A model's file or a compiled folder, and how it is to be compiled."""
     parser.add_argument("target", metavar="FILE.py:FUNCTION",
-                        help="a function that returns (module, tuple of sample inputs), or a folder that "
-                             "`tbuda compile` wrote")
+                        help="a function that returns (module, tuple of sample inputs), a folder that "
+                             "`tbuda compile` wrote, or a device image (FILE.tti)")
     parser.add_argument("--device", default=None, metavar="NAME",
                         help="arch, board or device file: wormhole_b0 (default), grayskull, blackhole, e150, e300, "
                              "n150, n300, path.yaml")
@@ -97,6 +101,8 @@ class Request:
         from tbuda_lab.core.options import CompileOptions, Override
         from tbuda_lab.core.session import Session
 
+        if tti.is_image(self.target):
+            return Session.open(self.target)
         options = CompileOptions()
         if self.df is not None:
             options = dataclasses.replace(options, default_df_override=_named(parse_format, self.df, "--df"))
@@ -135,6 +141,9 @@ class Request:
 def read_request(arguments: argparse.Namespace) -> Request:
     """The request of a command line; of a compiled folder, the one that made it. Raises `TbudaError`s."""
     rows = _rows(arguments.harvested_rows)
+    if tti.is_image(arguments.target):
+        refuse_flags(arguments, "an image says for which device it was compiled, and how")
+        return Request(arguments.target)
     said = {
         "device": arguments.device, "harvested_rows": rows, "df": arguments.df,
         "accumulate_df": arguments.accumulate_df, "fidelity": arguments.fidelity,
@@ -155,6 +164,15 @@ def read_request(arguments: argparse.Namespace) -> Request:
         if isinstance(asked.get(key), list):
             asked[key] = tuple(asked[key])
     return Request(f"{os.path.normpath(folder / path)}:{function}", **asked)
+
+
+def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
+    """Raise `ModelError` for flags that say how to compile what is compiled already."""
+    names = ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break", "seed")
+    said = [name for name in names if getattr(arguments, name) not in (None, [])]
+    if said:
+        flags = ", ".join("--" + name.replace("_", "-") for name in said)
+        raise ModelError(f"{arguments.target}: {why}; leave {flags} out, or compile FILE.py:FUNCTION")
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
@@ -198,6 +216,9 @@ def _op_size(text: str) -> tuple[str, tuple[int, int]]:
 # -- the commands -----------------------------------------------------------------------------------------------------
 def run_compile(arguments: argparse.Namespace) -> int:
     """Write netlist, graphs of every stage and `compile.json`; print the table of epochs."""
+    if tti.is_image(arguments.target):
+        raise ModelError(f"{arguments.target} is compiled: `tbuda run` runs it, `tbuda export` and `tbuda report` take it "
+                         "as their model")
     request = read_request(arguments)
     with output_folder(arguments.out) as folder:
         session = compile_session(request)
@@ -214,6 +235,10 @@ def run_run(arguments: argparse.Namespace) -> int:
 
     import numpy as np
 
+    if tti.is_image(arguments.target):
+        return tti.run_image(arguments)
+    if arguments.weights:
+        raise ModelError("--weights goes with a device image; a model brings its own")
     request = read_request(arguments)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(whole_file(arguments.outputs)) if arguments.outputs else None
@@ -347,21 +372,29 @@ def run_and_compare(
 
     Returns the outputs and whether the lowest correlation reaches the bar.
     """
-    import torch
-
     from tbuda_lab.core import frontend
-    from tbuda_lab.core.verification import compare
 
     got = session.run([sample], mode)[0]
-    wanted = frontend.reference(session.model, sample)
+    names = [binding.name for binding in session.compile().outputs]
+    return got, compare_outputs(names, got, frontend.reference(session.model, sample), bar)
+
+
+def compare_outputs(
+    names: Sequence[str], got: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], bar: float
+) -> bool:
+    """Print one line per output; whether the lowest correlation reaches the bar."""
+    import torch
+
+    from tbuda_lab.core.verification import compare
+
     print(f"{'output':24s} {'shape':>16s} {'PCC':>9s} {'max error':>10s} {'largest':>10s}  allclose")
     lowest = 1.0
-    for binding, ours, theirs in zip(session.compile().outputs, got, wanted, strict=True):
-        row = compare(binding.name, theirs.detach().float().numpy(), ours.detach().float().numpy())
+    for name, ours, theirs in zip(names, got, wanted, strict=True):
+        row = compare(name, theirs.detach().float().numpy(), ours.detach().float().numpy())
         close = "yes" if torch.allclose(ours.float(), theirs.float(), rtol=1e-2, atol=1e-2) else "no"
         shape = "x".join(map(str, ours.shape))
         print(f"{row.name:24s} {shape:>16s} {row.pcc:9.6f} {row.max_abs:10.3g} {row.scale:10.3g}  {close}")
         lowest = min(lowest, row.pcc)
     print(f"{'pass' if lowest >= bar else 'FAIL'}: lowest PCC against torch float32 is {lowest:.6f}, the bar is {bar} "
           f"(PCC decides; allclose at 1 % is for information)")
-    return got, lowest >= bar
+    return lowest >= bar

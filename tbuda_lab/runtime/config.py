@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -87,7 +88,7 @@ def set_configuration_options(
     op_intermediates_to_save: list[str] | None = None,
     enable_enumerate_u_kt: bool | None = None,
     enable_device_tilize: bool | None = None,
-    dram_placement_algorithm: DRAMPlacementAlgorithm | None = None,
+    dram_placement_algorithm: DRAMPlacementAlgorithm | str | None = None,
     chip_placement_policy: str | None = None,
     enable_forked_dram_inputs: bool | None = None,
     device_config: str | None = None,
@@ -106,6 +107,12 @@ def set_configuration_options(
                 f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"
             )
         config.backend_device_descriptor_path = DEVICE_CONFIGS[name]
+    algorithm = given.get("dram_placement_algorithm")
+    if isinstance(algorithm, str):
+        if algorithm not in DRAMPlacementAlgorithm.__members__:
+            known = ", ".join(DRAMPlacementAlgorithm.__members__)
+            raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {known}")
+        given["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
     if "harvested_rows" in given:
         rows = [r for row in given.pop("harvested_rows") for r in (row if isinstance(row, list) else [row])]
         config.harvesting_mask = sum(1 << r for r in set(rows))
@@ -127,9 +134,17 @@ def set_chip_break(op_names: OpNames) -> None:
     _get_global_compiler_config().add("chip_break", op_names)
 
 
+def _two(op_name: str, call: str, value: Any) -> tuple[int, int]:
+    try:
+        rows, columns = (operator.index(part) for part in value)
+    except (TypeError, ValueError):
+        raise PipelineError(f"{call} of {op_name!r} takes (rows, columns), not {value!r}") from None
+    return rows, columns
+
+
 def override_op_size(op_name: str, grid_size: tuple[int, int]) -> None:
     """Give an op a grid of (rows, columns) cores."""
-    _get_global_compiler_config().add("op_size", op_name, (int(grid_size[0]), int(grid_size[1])))
+    _get_global_compiler_config().add("op_size", op_name, _two(op_name, "override_op_size", grid_size))
 
 
 def override_t_stream_dir(op_name: str, direction: str | None) -> None:
@@ -142,7 +157,7 @@ def override_t_stream_dir(op_name: str, direction: str | None) -> None:
 
 def override_t_stream_shape(op_name: str, shape: tuple[int, int]) -> None:
     """Into how many (row, column) pieces an op streams its output."""
-    _get_global_compiler_config().add("t_stream_shape", op_name, (int(shape[0]), int(shape[1])))
+    _get_global_compiler_config().add("t_stream_shape", op_name, _two(op_name, "override_t_stream_shape", shape))
 
 
 def override_u_kt(op_name: str, u_kt: int) -> None:
@@ -168,6 +183,8 @@ def override_dram_parameters(op_name: str, force_dram_parameters: bool) -> None:
 def override_dram_queue_placement(queue_name: str, *, chip_id: int | None = None, channel: int | None = None) -> None:
     """Put a queue on a chip and in a DRAM channel."""
     value = {k: v for k, v in (("chip", chip_id), ("channel", channel)) if v is not None}
+    if not value:
+        raise PipelineError(f"override_dram_queue_placement of {queue_name!r}: give chip_id, channel, or both")
     _get_global_compiler_config().add("queue_channel", queue_name, value)
 
 

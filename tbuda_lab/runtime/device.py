@@ -238,6 +238,7 @@ class TTDevice(Device):
         self._microbatch = 0
         self._result: CompileResult | None = None
         self._runner: Runner | None = None
+        self.imaged = False  # compiled to an image, and not meant to run itself
         if self.devtype is BackendType.Silicon and not CONTEXT.warned_of_silicon:
             CONTEXT.warned_of_silicon = True
             warnings.warn(
@@ -275,6 +276,9 @@ class TTDevice(Device):
             graph, self.spec, settings.options(microbatch, self.fp32_fallback), settings.resolved(graph)
         )
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
+        for said in self._result.diagnostics:
+            if said.rule == "override-unmatched":
+                warnings.warn(f"{said.where}: {said.message}; {said.fix}", UserWarning, stacklevel=2)
         return self._result
 
     def _state(self) -> tuple[Any, ...]:
@@ -345,12 +349,70 @@ class TTDevice(Device):
     def get_active_subgraph(self) -> int:
         return 0
 
-    def compile_to_image(self, *_: Any, **__: Any) -> Any:
-        raise not_supported("compile_to_image", "keep the netlist: get_compiled_results().netlist_filename")
+    # -- images ----------------------------------------------------------------------------------------------
+    @property
+    def result(self) -> CompileResult | None:
+        """The last compile; None before it."""
+        return self._result
+
+    @property
+    def _compiled_graph_state(self) -> Any:
+        from tbuda_lab.runtime.image import TTDeviceImage
+
+        return TTDeviceImage.create_image_from_device(self).compiled_graph_state
+
+    def compile_to_image(
+        self,
+        img_path: str | os.PathLike[str] | None = None,
+        training: bool = False,
+        sample_inputs: Any = (),
+        sample_targets: Any = (),
+        microbatch_count: int = 1,
+        verify_cfg: Any = None,
+        cpueval_outputs: Any = None,
+    ) -> Any:
+        """Compile for inputs like `sample_inputs` (or the first one pushed) and write a device image (`*.tti`), which
+        `load_image` runs without the model. Works for any devtype; nothing runs.
+
+        img_path: see `TTDeviceImage.save_to_disk`. Returns the `TTDeviceImage`. Raises `NotSupported` for training,
+        the errors of compiling, and `OutputError`.
+        """
+        from tbuda_lab.runtime.image import TTDeviceImage
+
+        if training:
+            raise training_is_not_supported("compile_to_image(training=True)")
+        given = sample_inputs is not None and (isinstance(sample_inputs, torch.Tensor) or len(sample_inputs) > 0)
+        self.compile_for_inputs(as_inputs((sample_inputs,)) if given else self.get_first_inputs(peek=True))
+        image = TTDeviceImage.create_image_from_device(
+            self, training, microbatch_count, verify_cfg, sample_targets=sample_targets
+        )
+        image.save_to_disk(img_path)
+        self.imaged = True
+        return image
 
     @staticmethod
-    def load_image(*_: Any, **__: Any) -> Any:
-        raise not_supported("load_image", "compile the model again")
+    def load_image(
+        img: Any = None,
+        img_path: str | os.PathLike[str] | None = None,
+        device_id_overrides: Sequence[int] | None = None,
+    ) -> TTDevice:
+        """A device that runs an image (`img`, or the file at `img_path`): without the model, without compiling.
+
+        Devices that were only compiled to images leave the pipeline. Raises `InputError` as
+        `TTDeviceImage.load_from_disk` does.
+        """
+        from tbuda_lab.runtime.image import TTDeviceImage
+        from tbuda_lab.runtime.loadeddevice import LoadedDevice
+
+        if (img is None) == (img_path is None):
+            raise PipelineError("load_image takes an image (img=) or the path of one (img_path=)")
+        if img is None:
+            img = TTDeviceImage.load_from_disk(img_path, device_id_overrides)
+        elif not isinstance(img, TTDeviceImage):
+            raise PipelineError(f"img is a TTDeviceImage, not a {type(img).__name__}; a path goes in img_path=")
+        elif device_id_overrides is not None:
+            img = img.on_chips(device_id_overrides)
+        return LoadedDevice(img)
 
     def get_optimizer_params(self, is_buda: bool) -> Any:
         raise training_is_not_supported("get_optimizer_params")

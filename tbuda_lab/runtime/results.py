@@ -74,12 +74,17 @@ class CompileResults:
     def netlist_filename(self) -> str:
         """Path of the netlist; it is written on the first read, into `backend_output_dir` or ./tbuda_build, and what
         its ops cost beside it (NAME.cycles.csv)."""
-        folder = Path(config._get_global_compiler_config().backend_output_dir or "tbuda_build")
-        path = folder / f"{self.name}_netlist.yaml"
-        os.makedirs(folder, exist_ok=True)
+        path = netlist_folder() / f"{self.name}_netlist.yaml"
         netlist.dump(self.result.netlist, path)
         write_cycles_csv(self.result, cycles_path(path))
         return str(path)
+
+
+def netlist_folder() -> Path:
+    """Where netlists go that scripts ask for: `backend_output_dir` or ./tbuda_build; made if it is not there."""
+    folder = Path(config._get_global_compiler_config().backend_output_dir or "tbuda_build")
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 class PlacerSolution:

@@ -8,17 +8,16 @@ from tbuda_lab.core.device.spec import Core, DeviceSpec
 
 
 def device_text(spec: DeviceSpec) -> str:
-    """The device descriptor of the first chip (YAML): the grid, its cores, memories. Rows and columns are physical."""
-    rows = [row for row in spec.worker_rows if row not in spec.harvested_rows][: spec.rows]
-    working = [(x, y) for y in rows for x in spec.worker_cols]
-    off = [(x, y) for y in spec.worker_rows if y not in rows for x in spec.worker_cols]
+    """The device descriptor (YAML): the grid of the die, its cores, memories. Rows and columns are physical; which rows
+    of which chip are off stands in the cluster descriptor."""
+    working = [(x, y) for y in spec.worker_rows for x in spec.worker_cols]
     dram = ",\n   ".join(_cores(channel) for channel in spec.dram_cores)
     return "\n".join([
         f"arch_name: {spec.arch}",
         "grid:", f"  x_size: {spec.noc_size[0]}", f"  y_size: {spec.noc_size[1]}",
         "dram:", f"  [{dram}]",
         "functional_workers:", f"  {_cores(working)}",
-        "harvested_workers:", f"  {_cores(off)}",
+        "harvested_workers: []",
         f"worker_l1_size: {spec.l1_size}",
         f"dram_bank_size: {spec.dram_channel_bytes}",
         "features:", "  math:", f"    dst_size_alignment: {spec.dst_bytes}",

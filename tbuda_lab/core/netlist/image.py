@@ -84,6 +84,8 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
     m = image.manifest
     found = m.get("compiled_graph_state")
     state: dict[str, Any] = found if isinstance(found, dict) else {}
+    section = m.get("tbuda_lab")
+    ours: dict[str, Any] = section if isinstance(section, dict) else {}
     size = sum(member.size for member in image.members)
     facts = [
         ("name", _text(m.get("device_image_name"))), ("version", _text(m.get("version"))),
@@ -93,6 +95,8 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
         ("training", _text(m.get("training"))), ("inputs", _text(state.get("ordered_input_names"))),
         ("input shapes", _text(state.get("ordered_input_shapes"))),
         ("outputs", _text(state.get("ordered_output_names"))),
+        ("output shapes", _text(state.get("ordered_output_shapes"))),
+        ("weights", "" if "weights" not in ours else "included" if ours["weights"] is True else "not included"),
         ("made by", _text(m.get("pybuda_pip_version_id"))),
         ("files", f"{len(image.members):,}, {size:,} bytes"
          + (f"; {image.pickles} of them pickles, which are not opened" if image.pickles else "")),

@@ -67,6 +67,7 @@ class Kind:
     call: str
     write: Callable[..., object]  # (session, path, **settings)
     settings: tuple[Setting, ...] = ()
+    preview: Callable[..., str] | None = None  # (session, **settings): what will come of it, in words
 
 
 EXPORTS: dict[str, Kind] = {}
@@ -120,6 +121,11 @@ class Export:
         if EDITS in words:
             parts.append(f"the edits are in no file yet: session.save({EDITS!r}) writes them")
         return "; ".join(parts)
+
+    @property
+    def preview(self) -> str:
+        """What will come of it, where the kind can say so before it is written: a size, a device. Quick."""
+        return "" if self.kind.preview is None else self.kind.preview(self.session, **self.settings)
 
     def write(self) -> Path:
         """Write the file; returns its path. Raises `OutputError`, or what compiling raises."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.session import exports
+from tbuda_lab.core.session import exports, images
 from tbuda_lab.core.session.journal import Journal, read_journal, replay
 from tbuda_lab.core.session.running import Running
 from tbuda_lab.core.session.working import EVENTS, GRAPH_STAGES, as_sample
@@ -35,9 +37,19 @@ class Session(Running):
     def open(cls, path: str | Path, model: Any = None, sample_inputs: Any = (), **settings: Any) -> Session:
         """A session with the edits of a `*.buda.json` file, which goes on to be its journal. Nothing is compiled.
 
-        settings: `keep_epochs`, `device` (instead of the file's). Raises `InputError` naming file, line and fault. A
-        netlist has no model to compile: `widgets.open_netlist` shows one, `tbuda netlist run` runs one.
+        A `*.tti` image needs no model: the session works on the graph in it, and its inputs are made up
+        (`sample_inputs` instead of them). settings: `keep_epochs`, `device` (instead of the file's); for an image also
+        `parameters`, by name, where it was written without weights. Raises `InputError` naming file, line and fault. A
+        netlist has no model to compile: `widgets.open_netlist` shows one, `tbuda netlist run` runs one. An image of
+        another program has none either: `widgets.open_tti` shows it.
         """
+        if Path(path).suffix.lower() == ".tti":
+            if model is not None:
+                raise InputError(f"{path} holds its model; leave the other one out, or open its edits with it")
+            session = images.open_image(cls, Path(path), **settings)
+            if isinstance(sample_inputs, torch.Tensor) or len(sample_inputs):
+                session.sample_inputs = as_sample(sample_inputs)
+            return session
         if Path(path).suffix in (".yaml", ".yml"):
             raise InputError(
                 f"{path} is a netlist, and a session compiles a model; tbuda_lab.widgets.open_netlist shows it, "
@@ -72,6 +84,10 @@ class Session(Running):
     def export_table(self, path: str | Path) -> Path:
         """Write one line per op as CSV; see `exports.export_table`. Returns the path."""
         return self.export("table", path).write()
+
+    def export_tti(self, path: str | Path, **settings: Any) -> Path:
+        """Write a device image (`weights`, `dump_format`, `name`); see `images.export_tti`. Returns the path."""
+        return self.export("tti", path, **settings).write()
 
     def export_trace(self, path: str | Path, batch: int = 8) -> Path:
         """Write what happens over `batch` inputs as Chrome trace JSON. Returns the path."""

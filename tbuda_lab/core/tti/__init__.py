@@ -2,6 +2,7 @@
 
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, loaded_of
 from tbuda_lab.core.tti.manifest import VERSION, Facts
+from tbuda_lab.core.tti.modules import model_facts, module_facts
 from tbuda_lab.core.tti.read import load_image, ours
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS
 from tbuda_lab.core.tti.write import image_size, write_image
@@ -15,6 +16,8 @@ __all__ = [
     "image_size",
     "load_image",
     "loaded_of",
+    "model_facts",
+    "module_facts",
     "ours",
     "write_image",
 ]

@@ -69,7 +69,7 @@ def safe(name: str) -> str:
 
 
 def _json(data: Any) -> str:
-    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def _text_file(name: str, text: str) -> File:

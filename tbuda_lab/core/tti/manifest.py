@@ -19,6 +19,7 @@ from tbuda_lab.core.tti.plain import to_plain
 
 VERSION = "1.1.0+tbuda.1"
 """Of the archive: PyBuda's own, and ours behind the plus."""
+RELEASE = f"tbuda_lab {__version__}"
 SECTION = "tbuda_lab"
 FOLDER = "unzipped_tti"
 BUILD = "backend_build_binaries"
@@ -64,7 +65,7 @@ def manifest_of(
             m.name: {"module": SECTION, "class": m.kind, "module_file_path": "", "parameters": m.parameters}
             for m in loaded.modules
         },
-        "pybuda_pip_version_id": f"tbuda_lab {__version__}", "pybuda_commit_hash": "", "budabackend_commit_hash": "",
+        "pybuda_pip_version_id": RELEASE, "pybuda_commit_hash": "", "budabackend_commit_hash": "",
         SECTION: {
             "device": to_plain(device), "options": options_data(loaded.options),
             "overrides": [d for o in loaded.overrides for d in _override(o, loaded)],

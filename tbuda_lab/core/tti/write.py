@@ -6,12 +6,17 @@ import io
 import tarfile
 from pathlib import Path, PurePosixPath
 
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.tti.files import image_files
 from tbuda_lab.core.tti.loaded import Loaded
 from tbuda_lab.core.tti.manifest import Facts
 from tbuda_lab.core.wholefile import whole_file
 
 BLOCK = 512
+OF_A_NODE, OF_THE_REST = 400, 24 << 10  # bytes of text: a node of the graph or a queue, and everything else
 
 
 def write_image(
@@ -30,10 +35,18 @@ def write_image(
             tar.addfile(entry, io.BytesIO(data))
 
 
-def image_size(loaded: Loaded, *, weights: bool = True, dump_format: str = "default") -> int:
-    """About how many bytes the archive will have; nothing is written."""
-    files = image_files(loaded, Facts(), weights=weights, dump_format=dump_format)
-    return sum(BLOCK + -(-file.size // BLOCK) * BLOCK for file in files) + 8 * BLOCK
+def image_size(result: CompileResult, *, weights: bool = True) -> int:
+    """About how many bytes the archive of a compile would have, without making it."""
+    queues = result.netlist.queues
+    kept = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
+    size = len(netlists.dumps(result.netlist)) + OF_A_NODE * (len(result.graph.nodes) + len(queues))
+    for name, value in result.parameters.items():
+        if weights or name not in kept:
+            size += BLOCK + value.size * (2 if queues[name].df is DataFormat.Float16_b else value.itemsize)
+    for node in result.graph:
+        if node.value is not None and (weights or node.kind is not NodeKind.PARAMETER):
+            size += BLOCK + node.value.nbytes
+    return size + OF_THE_REST
 
 
 def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:

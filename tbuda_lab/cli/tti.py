@@ -1,0 +1,100 @@
+"""`tbuda tti`: what is in a device image, and its netlist as a file. `tbuda run` runs one, `tbuda export tti` writes one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.netlist.image import image_facts, read_image
+from tbuda_lab.core.wholefile import whole_file, whole_text
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Registers `tti` and its sub-commands."""
+    parser = subparsers.add_parser("tti", help="look into device images (*.tti)")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    command = commands.add_parser("info", help="what it was made by and for, inputs, outputs, files; can it run here?")
+    command.add_argument("file", type=Path)
+    command.add_argument("--files", action="store_true", help="also list every file in it")
+    command.set_defaults(handler=_info)
+
+    command = commands.add_parser("netlist", help="write its netlist to a file")
+    command.add_argument("file", type=Path)
+    command.add_argument("--out", type=Path, required=True, metavar="FILE.yaml")
+    command.set_defaults(handler=_netlist)
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `tbuda run` takes for images alone."""
+    parser.add_argument("--weights", type=Path, metavar="FILE.npz",
+                        help="of a device image: weights by name, instead of those in it or where it has none")
+
+
+def is_image(target: str) -> bool:
+    return target.lower().endswith(".tti")
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from tbuda_lab.core.tti import load_image
+
+    image = read_image(arguments.file)
+    facts = image_facts(image)
+    try:
+        loaded = load_image(arguments.file)
+        missing = loaded.missing
+        runs = "yes" if not missing else f"with weights: {len(missing)} are not in it (--weights FILE.npz)"
+    except TbudaError as error:
+        runs = f"no: {error}"
+    width = max(len(what) for what, _ in facts)
+    for what, value in [*facts, ("runs here", runs)]:
+        print(f"{what:{width}s}  {value}")
+    if arguments.files:
+        for member in image.members:
+            print(f"{member.size:14,d}  {member.name}")
+    return 0
+
+
+def _netlist(arguments: argparse.Namespace) -> int:
+    image = read_image(arguments.file)
+    if not image.netlists:
+        raise InputError(f"{arguments.file} has no netlist")
+    with whole_text(arguments.out) as stream:
+        stream.write(next(iter(image.netlists.values())))
+    print(f"wrote {arguments.out}")
+    return 0
+
+
+def run_image(arguments: argparse.Namespace) -> int:
+    """Run the netlist of an image as it is, and compare it with its graph in torch; 1 below the bar."""
+    import contextlib
+
+    import numpy as np
+    import torch
+
+    from tbuda_lab.cli.bringup import compare_outputs, refuse_flags
+    from tbuda_lab.core import frontend
+    from tbuda_lab.core.runner import Runner
+    from tbuda_lab.core.tti import load_image
+    from tbuda_lab.core.tti.sample import sample_of
+    from tbuda_lab.sim.files import read_archive, write_archive
+
+    refuse_flags(arguments, "an image says for which device it was compiled, and how")
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(whole_file(arguments.outputs)) if arguments.outputs else None
+        loaded = load_image(Path(arguments.target))
+        if arguments.weights or loaded.missing:
+            loaded = loaded.with_weights(read_archive(arguments.weights) if arguments.weights else {})
+        given: Any = sample_of(loaded.graph, loaded.options.microbatch)
+        if arguments.inputs:
+            arrays = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in read_archive(arguments.inputs).items()}
+            given = frontend.feeds(loaded.graph, arrays)
+        sample = tuple(given.values()) if isinstance(given, dict) else given
+        got = Runner(loaded, arguments.mode).run([sample])[0]
+        names = [binding.name for binding in loaded.outputs]
+        passed = compare_outputs(names, got, frontend.reference(loaded.graph, sample), arguments.pcc)
+        if file is not None:
+            write_archive(file, {name: tensor.numpy() for name, tensor in zip(names, got, strict=True)})
+    return 0 if passed else 1

@@ -1,0 +1,203 @@
+"""A device made of an image: it runs what was compiled before, without the model, without tracing or placing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frontend import feeds, reference
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.tti import Loaded, ModuleFacts
+from tbuda_lab.core.wholefile import whole_text
+from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs
+from tbuda_lab.runtime.enums import BackendType, DeviceMode
+from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.graphstate import CompiledGraphState
+from tbuda_lab.runtime.image import TTDeviceImage
+
+
+class LoadedModule(Module):
+    """A module of an image: its name and its weights. Its code stayed where it was compiled."""
+
+    def __init__(self, facts: ModuleFacts, device: LoadedDevice) -> None:
+        super().__init__(facts.name)
+        self.facts = facts
+        self.__dict__["device"] = device
+
+    def _node(self, name: str) -> str:
+        """The node of a parameter by its own name, with or without the module's before it."""
+        own = self.facts.parameters
+        for key in (name, f"{self.get_name()}.{name}", name.removeprefix(f"{self.get_name()}.")):
+            if key in own:
+                return own[key]
+        raise PipelineError(f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has "
+                            f"{', '.join(own) or 'none'}")
+
+    def set_parameter(self, name: str, data: SomeTensor) -> None:
+        """Give a weight another value; the device takes it up with the next input. Raises `InputError` for a wrong
+        shape."""
+        self.get_device().set_weight(self._node(name), to_torch(data))
+
+    def set_parameters(self, **kwargs: SomeTensor) -> None:
+        self.load_parameter_dict(kwargs)
+
+    def load_parameter_dict(self, data: dict[str, SomeTensor]) -> None:
+        for name, value in data.items():
+            self.set_parameter(name, value)
+
+    def get_parameter(self, name: str) -> Parameter:
+        """The weight as it is now. Raises `InputError` where the image was written without it and none was set."""
+        node = self._node(name)
+        value = self.get_device().weights().get(node)
+        if value is None:
+            raise InputError(f"parameter {name!r} has no value: the image was written without weights")
+        return Parameter(torch.from_numpy(np.array(value)), name=name)
+
+    def get_parameters(self, submodules: bool = True) -> list[Parameter]:
+        known = self.get_device().weights()
+        return [self.get_parameter(own) for own, node in self.facts.parameters.items() if node in known]
+
+    def forward(self, *args: Any) -> Any:
+        """The module's graph evaluated on the host in float32; for devices of one module."""
+        device = self.get_device()
+        if len(device.modules) != 1:
+            raise not_supported("forward of one of several modules of an image", "run the device: its graph is one")
+        return tuple(reference(device.loaded.graph, as_inputs(args)))
+
+    def __call__(self, *args: Any) -> Any:
+        return self.forward(*args)
+
+
+class LoadedDevice(TTDevice):
+    """A TTDevice that holds an image. See `TTDevice.load_image`."""
+
+    def __init__(self, image: TTDeviceImage) -> None:
+        self.image = image
+        self.loaded: Loaded = image.loaded
+        self._set: dict[str, np.ndarray] = {}
+        CONTEXT.devices[:] = [d for d in CONTEXT.devices if not (isinstance(d, TTDevice) and d.imaged and not d.inputs)]
+        super().__init__(
+            image.device_image_name, chip_ids=image.chip_ids, arch=image.arch, devtype=image.devtype,
+            device_mode=DeviceMode.RunOnly, fp32_fallback=image.fp32_fallback,
+        )
+        self.modules = [LoadedModule(facts, self) for facts in self.loaded.modules]
+
+    # -- weights -----------------------------------------------------------------------------------------------
+    def weights(self) -> dict[str, np.ndarray]:
+        """Current values of the model's parameters by their names in the graph."""
+        return {**self.loaded.weights(), **self._set}
+
+    def set_weight(self, node: str, value: torch.Tensor) -> None:
+        shape = tuple(self.loaded.graph[node].shape)
+        if tuple(value.shape) != shape:
+            raise InputError(f"parameter {node!r} has shape {shape}; got a value of {tuple(value.shape)}")
+        self._set[node] = value.detach().to(torch.float32).numpy().copy()
+
+    def update_device_parameters(self, parameters: Sequence[Any]) -> None:
+        for name, value in ((n, v) for part in parameters for n, v in part.items()):
+            for module in self.modules:
+                assert isinstance(module, LoadedModule)
+                if name in module.facts.parameters:
+                    module.set_parameter(name, value)
+                    break
+            else:
+                raise PipelineError(f"device {self.name!r} has no parameter {name!r}")
+
+    def _fold(self) -> None:
+        """Take up the weights that were set. Raises `InputError` for those still missing."""
+        if self._set or self.loaded.missing:
+            self.loaded = self.loaded.with_weights(self._set)
+            self._set = {}
+            self._runner = None
+
+    # -- what a compile would say --------------------------------------------------------------------------------
+    @property
+    def spec(self) -> DeviceSpec:
+        return self.loaded.device
+
+    def _accepts(self, module: Module) -> None:
+        raise not_supported(f"placing {module.get_name()!r} on a device that was loaded from an image",
+                            "place it on a TTDevice of its own")
+
+    def remove_modules(self) -> None:
+        raise not_supported("removing the modules of an image", "call shutdown() and make another device")
+
+    def trace(self, sample: Inputs) -> Graph:
+        return self.loaded.graph.clone()
+
+    def compile_for_inputs(self, sample: Inputs) -> Any:
+        raise not_supported("compiling a device that was loaded from an image", "Session.open(path) does; compile() "
+                            "then gives graphs and placement")
+
+    def get_compiled_results(self) -> LoadedResults:
+        return LoadedResults(self)
+
+    @property
+    def _compiled_graph_state(self) -> CompiledGraphState:
+        return self.image.compiled_graph_state
+
+    # -- running -----------------------------------------------------------------------------------------------
+    def prepare(self, sample: Inputs) -> Outputs:
+        """Checks that inputs like `sample` fit; nothing is compiled."""
+        size = self.loaded.options.microbatch
+        feeds(self.loaded.graph, sample)
+        return tuple(torch.zeros((size, *n.shape[1:])) if n.shape else torch.zeros(()) for n in
+                     self.loaded.graph.outputs)
+
+    def run_forward(self, inputs: Inputs) -> Outputs:
+        if self.devtype is BackendType.NoBackend:
+            raise PipelineError(f"the image {self.name!r} was made for NoBackend, which compiles only")
+        self._fold()
+        self._microbatch = self.loaded.options.microbatch
+        self._check_batch(inputs)
+        if self._runner is None:
+            self._runner = Runner(self.loaded)
+        return tuple(self._runner.run([inputs])[0])
+
+    def compile_to_image(self, img_path: Any = None, *_: Any, **__: Any) -> TTDeviceImage:
+        """The image again, with the weights as they are now; written where `img_path` says."""
+        self._fold()
+        image = TTDeviceImage(self.loaded, self.image.facts)
+        image.save_to_disk(img_path)
+        return image
+
+
+class LoadedResults:
+    """What an image holds of a compile. Graphs after the first and the placement are not in it."""
+
+    def __init__(self, device: LoadedDevice) -> None:
+        self._device = device
+        self.outputs: list[Tensor] = []
+        self.golden_outputs: list[Tensor] = []
+
+    @property
+    def initial_graph(self) -> Graph:
+        return self._device.loaded.graph
+
+    @property
+    def netlist_filename(self) -> str:
+        """Path of the netlist; it is written on the first read, as after a compile."""
+        from tbuda_lab.runtime.results import netlist_folder
+
+        path = netlist_folder() / f"{self._device.name}_netlist.yaml"
+        with whole_text(path) as stream:
+            stream.write(netlists.dumps(self._device.loaded.netlist))
+        return str(path)
+
+    @property
+    def lowered_graph(self) -> Graph:
+        raise not_supported("lowered_graph of a device that was loaded from an image", "Session.open(path).compile()")
+
+    @property
+    def pass_specific_output_kwargs(self) -> dict[str, Any]:
+        raise not_supported("the placement of a device that was loaded from an image", "Session.open(path).compile()")
+

@@ -1,0 +1,270 @@
+"""Archives that lie, climb, swell or run code: a typed error each, nothing written, nothing executed."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import pickle
+import random
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.netlist.archive import Archive
+from tbuda_lab.core.netlist.image import read_image
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.tti import load_image
+from tests.tti.models import files_of, session, write_tar
+
+DEVICE, TOP = "unzipped_tti/device.json", "unzipped_tti/"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a good image."""
+    return files_of(session("pair").export_tti(tmp_path_factory.mktemp("good") / "good.tti", dump_format="backend"))
+
+
+class Trap:
+    """A pickle that makes a folder when it is read."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.where),)
+
+
+def changed(files: dict[str, bytes], edit: Callable[[dict[str, Any]], None]) -> dict[str, bytes]:
+    manifest = json.loads(files[DEVICE])
+    edit(manifest)
+    return {**files, DEVICE: json.dumps(manifest).encode()}
+
+
+def test_the_good_one_is_read(files: dict[str, bytes], tmp_path: Path) -> None:
+    assert load_image(write_tar(tmp_path / "x.tti", files)).name == "pair"
+    with zipfile.ZipFile(tmp_path / "zip.tti", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    assert load_image(tmp_path / "zip.tti").name == "pair"
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "version": lambda m: m.update(version="1.0.0"),
+    "no section": lambda m: m.pop("tbuda_lab"),
+    "no state": lambda m: m.pop("compiled_graph_state"),
+    "a tensor outside": lambda m: next(iter(m["tbuda_lab"]["arrays"].values())).update(bin="../../etc/passwd"),
+    "an absolute tensor": lambda m: next(iter(m["tbuda_lab"]["arrays"].values())).update(bin="/etc/passwd"),
+    "a huge shape": lambda m: next(iter(m["tbuda_lab"]["arrays"].values())).update(shape=[1 << 40, 1, 1, 1]),
+    "a negative shape": lambda m: next(iter(m["tbuda_lab"]["arrays"].values())).update(shape=[-1, 1, 1, 1]),
+    "an odd format": lambda m: next(iter(m["tbuda_lab"]["arrays"].values())).update(format="object"),
+    "other strides": lambda m: next(iter(m["tbuda_lab"]["arrays"].values())).update(strides=[1, 2, 3, 4]),
+    "no arrays": lambda m: m["tbuda_lab"].update(arrays={}),
+    "a queue that is not": lambda m: m["tbuda_lab"]["inputs"][0].update(queue="nobody"),
+    "a wrong shape": lambda m: m["tbuda_lab"]["inputs"][0].update(shape=[0, -3]),
+    "a graph that is not there": lambda m: m["tbuda_lab"].update(graph="module_files/other.graph"),
+    "a graph outside": lambda m: m["tbuda_lab"].update(graph="../x.graph"),
+    "a device that is none": lambda m: m["tbuda_lab"]["device"].update(rows="ten"),
+    "a device with more": lambda m: m["tbuda_lab"]["device"].update(colour="red"),
+    "an arch that is none": lambda m: m["tbuda_lab"]["device"].update(arch="../data"),
+    "an unknown option": lambda m: m["tbuda_lab"].update(options={"backdoor": True}),
+    "an unknown override": lambda m: m["tbuda_lab"].update(overrides=[{"kind": "x", "target": "y", "value": 1}]),
+    "no netlist": lambda m: m["compiled_graph_state"].update(netlist_filename="unzipped_tti/none.yaml"),
+    "a TM that is none": lambda m: m["tbuda_lab"]["outputs"][0].update(tms=[["system", ["ls"]]]),
+    "parameters elsewhere": lambda m: m["module_name_to_metadata"]["pair"].update(parameters={"w": "nobody"}),
+    "weights withheld and there": lambda m: m["compiled_graph_state"].update(post_const_eval_parameters={}),
+    "no number of microbatches": lambda m: m["tbuda_lab"].update(options={"microbatch": 0}),
+    "a section that is a list": lambda m: m.update(tbuda_lab=[1]),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_manifest_that_lies_is_refused(files: dict[str, bytes], tmp_path: Path, what: str) -> None:
+    path = write_tar(tmp_path / "x.tti", changed(files, EDITS[what]))
+    with pytest.raises(InputError):
+        load_image(path)
+    with pytest.raises(InputError):
+        Session.open(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.tti"]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}",
+                                  b"\xff\xfe\x00"])
+def test_a_manifest_that_is_none_is_refused(files: dict[str, bytes], tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(InputError):
+        load_image(write_tar(tmp_path / "x.tti", {**files, DEVICE: data}))
+
+
+def test_an_image_of_another_program_shows_its_netlist_and_no_pickle_is_opened(
+    files: dict[str, bytes], tmp_path: Path
+) -> None:
+    """As PyBuda writes them: pickled tensors and modules."""
+    def theirs(manifest: dict[str, Any]) -> None:
+        manifest.pop("tbuda_lab")
+        manifest["version"] = "1.1.0"
+        state = manifest["compiled_graph_state"]
+        state["post_const_eval_parameters"] = dict.fromkeys(state["post_const_eval_parameters"],
+                                                            "tensors/torch.Tensor.w.pkl")
+
+    trap = pickle.dumps(Trap(tmp_path / "trapped"))
+    kept = {n: d for n, d in changed(files, theirs).items() if "/tensors/" not in n and "/module_files/" not in n}
+    path = write_tar(tmp_path / "x.tti", {**kept, TOP + "tensors/torch.Tensor.w.pkl": trap, TOP + "m.module.pkl": trap})
+    with pytest.raises(InputError, match=r"not written by tbuda_lab.*m\.module\.pkl.*pickles.*open_tti") as caught:
+        load_image(path)
+    assert "tbuda netlist run" in str(caught.value)
+    image = read_image(path)
+    assert image.pickles == 2 and "ops" not in image.netlists
+    assert next(iter(image.netlists.values())).startswith("# ") or "devices" in next(iter(image.netlists.values()))
+    from tbuda_lab.widgets import open_tti
+
+    assert "<svg" in open_tti(path).static().html
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_a_pickle_in_place_of_a_tensor_is_refused_by_name(files: dict[str, bytes], tmp_path: Path) -> None:
+    trap = pickle.dumps(Trap(tmp_path / "trapped"))
+
+    def swapped(manifest: dict[str, Any]) -> None:
+        arrays = manifest["tbuda_lab"]["arrays"]
+        arrays[next(iter(arrays))] = "tensors/torch.Tensor.w.pkl"
+
+    path = write_tar(tmp_path / "x.tti", {**changed(files, swapped), TOP + "tensors/torch.Tensor.w.pkl": trap})
+    with pytest.raises(InputError, match=r"torch\.Tensor\.w\.pkl.*pickle"):
+        load_image(path)
+
+    stream = io.BytesIO()
+    np.save(stream, np.array([Trap(tmp_path / "trapped")], object), allow_pickle=True)
+
+    def objects(manifest: dict[str, Any]) -> None:
+        node = next(iter(manifest["tbuda_lab"]["arrays"].values()))
+        node["npy"] = node.pop("bin")
+
+    bad = changed(files, objects)
+    name = next(iter(json.loads(bad[DEVICE])["tbuda_lab"]["arrays"].values()))["npy"]
+    with pytest.raises(InputError, match="no .npy of plain numbers"):
+        load_image(write_tar(tmp_path / "x.tti", {**bad, TOP + name: stream.getvalue()}))
+    assert not (tmp_path / "trapped").exists()
+
+
+def link(kind: bytes, name: str) -> Callable[[tarfile.TarInfo], None]:
+    def change(info: tarfile.TarInfo) -> None:
+        if info.name == name:
+            info.type, info.linkname, info.size = kind, "/etc/passwd", 0
+
+    return change
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_no_files(files: dict[str, bytes], tmp_path: Path, kind: bytes) -> None:
+    tensor = next(n for n in files if n.startswith(TOP + "tensors/"))
+    with pytest.raises(InputError, match="is not there"):
+        load_image(write_tar(tmp_path / "x.tti", files, link(kind, tensor)))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "..\\x", "unzipped_tti/./../../x"])
+def test_names_that_climb_are_refused(files: dict[str, bytes], tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="outside itself"):
+        load_image(write_tar(tmp_path / "x.tti", {**files, name: b""}))
+
+
+def test_what_stands_twice_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "x.tti", files)
+    with tarfile.open(path, "a", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo(DEVICE)
+        info.size = 2
+        tar.addfile(info, io.BytesIO(b"{}"))
+    with pytest.raises(InputError, match="two files"):
+        load_image(path)
+
+
+def test_a_zip_that_swells_is_refused_before_it_is_unpacked(files: dict[str, bytes], tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.tti", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+        archive.writestr(TOP + "tensors/bomb.bin", bytes(64 << 20))
+    assert (tmp_path / "bomb.tti").stat().st_size < 1 << 20
+    with pytest.raises(InputError, match="would unpack"):
+        load_image(tmp_path / "bomb.tti")
+
+
+def test_a_sparse_file_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "x.tti", files)
+    info = tarfile.TarInfo(TOP + "tensors/holes.bin")
+    info.type = tarfile.GNUTYPE_SPARSE
+    head = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    head[386:410] = b"00000000000\x0000000000000\x00"[:24]
+    head[483:495] = b"77777777777\x00"  # eight gigabytes of nothing
+    head[148:156] = b" " * 8
+    head[148:156] = f"{sum(head):06o}\0 ".encode()
+    raw = path.read_bytes().rstrip(b"\0")
+    path.write_bytes(raw + bytes(-len(raw) % 512) + bytes(head) + bytes(1024))
+    with pytest.raises(InputError, match="sparse"):
+        load_image(path)
+
+
+def test_a_file_that_ends_early_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    whole = write_tar(tmp_path / "x.tti", files).read_bytes()
+    for part in (0, 100, 512, 5_000, len(whole) // 2, len(whole) - 12_000):
+        (tmp_path / "cut.tti").write_bytes(whole[:part])
+        with pytest.raises(InputError):
+            load_image(tmp_path / "cut.tti")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_image(tmp_path / "none.tti")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_image(tmp_path)
+
+
+def test_an_image_with_noise_in_it_is_read_or_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    """Any bytes: an image or a typed error, never anything else."""
+    rng = random.Random(11)
+    whole = write_tar(tmp_path / "x.tti", {n: d for n, d in files.items() if "/tensors/" not in n or len(d) < 9000})
+    raw = whole.read_bytes()
+    for _ in range(120):
+        noisy = bytearray(raw)
+        for _ in range(rng.choice((1, 3, 20))):
+            noisy[rng.randrange(len(noisy))] = rng.randrange(256)
+        (tmp_path / "noise.tti").write_bytes(noisy)
+        try:
+            load_image(tmp_path / "noise.tti")
+        except TbudaError:
+            pass
+
+
+def test_a_manifest_of_any_shape_is_read_or_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    """Every value of the manifest in turn replaced by what does not belong there."""
+    manifest = json.loads(files[DEVICE])
+
+    def places(value: Any, path: tuple[Any, ...] = ()) -> Any:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in items:
+            yield (*path, key)
+            yield from places(inner, (*path, key))
+
+    rng = random.Random(4)
+    every = [p for p in places(manifest) if p[0] in ("tbuda_lab", "compiled_graph_state", "module_name_to_metadata")]
+    for place in rng.sample(every, min(150, len(every))):
+        twin = copy.deepcopy(manifest)
+        at = twin
+        for key in place[:-1]:
+            at = at[key]
+        at[place[-1]] = rng.choice((None, -1, 1e300, "../x", [], {}, [[1]], True))
+        path = write_tar(tmp_path / "x.tti", {**files, DEVICE: json.dumps(twin).encode()})
+        try:
+            load_image(path)
+        except TbudaError:
+            pass
+
+
+def test_an_archive_is_closed_whatever_happens(files: dict[str, bytes], tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "x.tti", files)
+    with Archive(path) as archive, pytest.raises(InputError, match="more than 3"):
+        archive.read(DEVICE, 3)
+    (tmp_path / "x.tti").unlink()
