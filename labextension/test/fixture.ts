@@ -8,7 +8,7 @@ import { Store } from '../src/views/store.js';
 
 export interface Fixture {
   frames: { header: FrameHeader; data: string }[];
-  layouts: { open: number[]; size: [number, number]; boxes: [number, number, number, number, number][] }[];
+  layouts: { open: number[]; direction: 'TB' | 'LR'; words: boolean; size: [number, number]; boxes: [number, number, number, number, number][] }[];
 }
 
 const path = resolve(import.meta.dirname, '../../tests/widgets/fixture.json');

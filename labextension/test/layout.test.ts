@@ -27,8 +27,8 @@ describe('place', () => {
   const structure = new Structure(frame('graph:lowered'));
 
   it('puts everything where the kernel puts it', () => {
-    for (const { open, size, boxes } of fixture.layouts) {
-      const layout = place(structure, new Set([0, ...open]));
+    for (const { open, direction, words, size, boxes } of fixture.layouts) {
+      const layout = place(structure, new Set([0, ...open]), direction, words);
       expect(layout.width).toBeCloseTo(size[0], 6);
       expect(layout.height).toBeCloseTo(size[1], 6);
       expect(layout.visible.reduce((n, v) => n + v, 0)).toBe(boxes.length);
@@ -39,8 +39,9 @@ describe('place', () => {
   });
 
   it('never lets two boxes of one container overlap, open or closed', () => {
-    for (const opened of [new Set([0]), new Set(structure.labelChars.map((_, g) => g))]) {
-      const { boxes, visible } = place(structure, opened);
+    const ways = [new Set([0]), new Set(structure.labelChars.map((_, g) => g))].flatMap(opened => (['TB', 'LR'] as const).map(way => [opened, way] as const));
+    for (const [opened, way] of ways) {
+      const { boxes, visible } = place(structure, opened, way);
       for (const members of structure.members) {
         const shown = members.filter(i => visible[i] && (structure.kind[i] === NODE || structure.kind[i] === GROUP));
         for (const [k, a] of shown.entries()) {
@@ -90,6 +91,31 @@ describe('Scene', () => {
       expect(earlier.x1).toBeCloseTo(later.x0, 3);
       expect(later.y0).toBeGreaterThanOrEqual(earlier.y1 - 1e-6);
     }
+  });
+
+  it('lies from left to right: an edge goes from a right side to a left one, and is hit where it is drawn', () => {
+    const scene = new Scene(frame('graph:lowered'));
+    scene.openAll();
+    expect([scene.lie('LR', false), scene.lie('LR', false)]).toEqual([true, false]);
+    const node = scene.indexOf.get('layer.1.output.dense.matmul')!;
+    const [x, y, , h] = scene.box(scene.itemOfNode[node]!);
+    const last = scene.segments.get(scene.incoming(node)[0]!)!;
+    expect([last.x1, last.y1]).toEqual([x, y + h / 2]);
+    for (const [k, later] of scene.incoming(node).map(s => scene.segments.get(s)!).entries()) {
+      const earlier = scene.incoming(node).map(s => scene.segments.get(s)!)[k + 1];
+      if (earlier?.net === later.net) expect([earlier.x1 <= later.x0 + 1e-6, Math.abs(earlier.y1 - later.y0) < 1e-3]).toEqual([true, true]);
+    }
+    const [mx, my] = scene.middle(last);
+    expect(scene.edgeAt(mx, my, 3)).toEqual({ source: last.net, target: node });
+  });
+
+  it('knows what an edge does to its tensor, on the piece that arrives', () => {
+    const scene = new Scene(frame('graph:lowered'));
+    scene.openAll();
+    const node = scene.indexOf.get('layer.0.attention.self.matmul_0')!;
+    const said = scene.incoming(node).map(s => scene.wordsOn(s)).filter(Boolean);
+    expect(new Set(said)).toEqual(new Set(['hslice(12)', 'hslice(12) → transpose']));
+    expect(scene.outgoing(node).map(s => scene.wordsOn(s)).filter(text => text.includes('slice'))).toEqual([]);
   });
 
   it('stands a closed group in for the nodes inside', () => {

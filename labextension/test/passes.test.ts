@@ -1,7 +1,8 @@
 import { afterEach, describe, expect, it } from 'vitest';
 
 import type { Host } from '../src/views/host.js';
-import { changePaint, PassStepper } from '../src/views/passes/view.js';
+import { changePaint } from '../src/views/graph/changes.js';
+import { PassStepper } from '../src/views/passes/view.js';
 import { Frame } from '../src/views/frame.js';
 import { Store } from '../src/views/store.js';
 import { fixture, frame } from './fixture.js';

@@ -43,6 +43,10 @@ export class Frame {
     return new Frame({ ...this.header, key }, this.buffer);
   }
 
+  has(name: string): boolean {
+    return this.columns.has(name);
+  }
+
   column(name: string): Column {
     const column = this.columns.get(name);
     if (!column) throw new Error(`frame ${this.key} has no column ${name}`);

@@ -98,6 +98,9 @@ export const overlayStyle = `
 .tb-break::before { content: ''; position: absolute; left: 0; right: 0; top: 5px; height: 4px; background: var(--tb-break); opacity: .85; }
 .tb-break:hover::before, .tb-break:focus-visible::before, .tb-break.tb-moving::before { top: 4px; height: 6px; opacity: 1; }
 .tb-root .tb-break:focus-visible { outline-offset: -3px; }
+.tb-break.tb-upright { left: auto; right: auto; top: 0; bottom: 0; width: 14px; height: auto; margin: 0 0 0 -7px; cursor: ew-resize; }
+.tb-break.tb-upright::before, .tb-break.tb-upright:hover::before, .tb-break.tb-upright.tb-moving::before { left: 5px; right: auto; top: 0; bottom: 0; width: 4px; height: auto; }
+.tb-break.tb-upright .tb-break-tag { max-width: 260px; width: max-content; }
 .tb-break-tag { position: absolute; left: 8px; top: 8px; max-width: calc(100% - 20px); background: var(--tb-raised); border: 1px solid var(--tb-break); border-radius: 5px; padding: 1px 7px; font-size: 11px; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; font-variant-numeric: tabular-nums; }
 .tb-break.tb-moving .tb-break-tag { font-weight: 600; border-width: 2px; }
 .tb-break-epoch { --tb-break: var(--tb-accent); }

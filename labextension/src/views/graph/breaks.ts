@@ -135,7 +135,9 @@ export class Breaks {
       const box = place(scene, op);
       if (!box) continue;
       // Ops side by side: the one under the pointer. Rows count more than columns.
-      const off = Math.abs(box[1] - GAP - y) * 4 + Math.max(0, Math.abs(box[0] + box[2] / 2 - x) - box[2] / 2);
+      const off = scene.turned
+        ? Math.abs(box[0] - GAP - x) * 4 + Math.max(0, Math.abs(box[1] + box[3] / 2 - y) - box[3] / 2)
+        : Math.abs(box[1] - GAP - y) * 4 + Math.max(0, Math.abs(box[0] + box[2] / 2 - x) - box[2] / 2);
       if (off < least) [least, drag.to] = [off, op];
     }
     this.label();
@@ -225,7 +227,12 @@ export class Breaks {
     for (const bar of this.bars) {
       const box = place(scene, this.drag?.bar === bar ? this.drag.to : bar.op);
       bar.element.hidden = box === null;
-      if (box) bar.element.style.top = `${(box[1] - GAP) * camera.scale + camera.y}px`;
+      if (!box) continue;
+      const [at, side] = scene.turned ? [(box[0] - GAP) * camera.scale + camera.x, 'left' as const] : [(box[1] - GAP) * camera.scale + camera.y, 'top' as const];
+      bar.element.style.left = bar.element.style.top = '';
+      bar.element.style[side] = `${at}px`;
+      bar.element.classList.toggle('tb-upright', scene.turned);
+      bar.element.setAttribute('aria-orientation', scene.turned ? 'horizontal' : 'vertical');
     }
   }
 }

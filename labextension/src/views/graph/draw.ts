@@ -36,6 +36,7 @@ export interface Look {
 
 const HAIRLINE = 0.6; // below this scale an edge is one pixel wide, which is drawn several times as fast as 1.1
 const BENT = 2; // pixels from side to side below which an edge is a straight line
+const WORDS = 24; // letters of what is said on an edge
 const PATH = 64; // edges in one path, and boxes in one step
 const SMALL = 7; // pixels of height below which a box is a plain rectangle
 const NODE_KIND_OP = 3; // index of "op" in the frame's kinds
@@ -78,6 +79,7 @@ export function* drawing(
   yield;
   yield* edges(ctx, scene, look, camera, seen, hair);
   if (camera.scale * 11 > 4.5) heads(ctx, scene, look, seen);
+  if (scene.words && camera.scale * 9 > 4.5) words(ctx, scene, look, seen);
   yield;
   yield* boxes(ctx, scene, look, camera, seen, hair);
   ctx.restore();
@@ -139,6 +141,29 @@ function heads(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: Se
   }
 }
 
+/** The TMs of edges, on the middle of the piece that arrives at the consumer. */
+function words(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: Seen): void {
+  const { colours } = look;
+  ctx.font = `400 9px ${colours.font}`;
+  ctx.textAlign = 'center';
+  ctx.textBaseline = 'middle';
+  for (const [s, segment] of scene.segments) {
+    const text = scene.wordsOn(s);
+    if (!text) continue;
+    const [x, y] = scene.middle(segment);
+    if (!seen(x - 60, y - 7, 120, 14)) continue;
+    const line = elide(text.replaceAll('\n', ' | '), WORDS);
+    const wide = ctx.measureText(line).width + 8;
+    ctx.fillStyle = colours.surface;
+    ctx.globalAlpha = 0.9;
+    rounded(ctx, x - wide / 2, y - 6.5, wide, 13, 4);
+    ctx.fill();
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = colours.muted;
+    ctx.fillText(line, x, y + 0.5);
+  }
+}
+
 function* edges(
   ctx: CanvasRenderingContext2D, scene: Scene, look: Look, camera: Camera, seen: Seen, hair: number
 ): Generator<void> {
@@ -168,20 +193,23 @@ function* edges(
       ctx.beginPath();
       return true;
     };
-    for (const [s, { x0, y0, x1, y1 }] of scene.segments) {
-      const bend = Math.max(8, Math.abs(y1 - y0) * 0.5);
-      if (!seen(Math.min(x0, x1), Math.min(y0, y1 - bend), Math.abs(x1 - x0), Math.abs(y1 - y0) + 2 * bend)) continue;
+    const { turned } = scene;
+    for (const [s, segment] of scene.segments) {
+      const { x0, y0, x1, y1 } = segment;
+      const bend = scene.bend(segment);
+      const [aside, on] = turned ? [bend, 0] : [0, bend];
+      if (!seen(Math.min(x0, x1 - aside), Math.min(y0, y1 - on), Math.abs(x1 - x0) + 2 * aside, Math.abs(y1 - y0) + 2 * on)) continue;
       if (!wanted(s)) continue;
       ctx.moveTo(x0, y0);
-      if (Math.abs(x0 - x1) < straight) ctx.lineTo(x1, y1);
-      else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
+      if (Math.abs(turned ? y0 - y1 : x0 - x1) < straight) ctx.lineTo(x1, y1);
+      else ctx.bezierCurveTo(x0 + aside, y0 + on, x1 - aside, y1 - on, x1, y1);
       if (full()) yield;
     }
     for (const item of scene.lanes) {
       const [x, y, w, h] = scene.box(item);
       if (!seen(x, y, w, h) || !laneWanted(scene, item, wanted)) continue;
-      ctx.moveTo(x + w / 2, y);
-      ctx.lineTo(x + w / 2, y + h);
+      ctx.moveTo(turned ? x : x + w / 2, turned ? y + h / 2 : y);
+      ctx.lineTo(turned ? x + w : x + w / 2, turned ? y + h / 2 : y + h);
       if (full()) yield;
     }
     ctx.stroke();
@@ -189,10 +217,10 @@ function* edges(
     if (camera.scale < 0.35) continue;
     ctx.beginPath();
     for (const [s, { arrow, x1, y1 }] of scene.segments) {
-      if (!arrow || !seen(x1 - 4, y1 - 6, 8, 6) || !wanted(s)) continue;
+      if (!arrow || !seen(x1 - 6, y1 - 6, 12, 12) || !wanted(s)) continue;
       ctx.moveTo(x1, y1);
-      ctx.lineTo(x1 - 3.2, y1 - 6);
-      ctx.lineTo(x1 + 3.2, y1 - 6);
+      ctx.lineTo(turned ? x1 - 6 : x1 - 3.2, turned ? y1 - 3.2 : y1 - 6);
+      ctx.lineTo(turned ? x1 - 6 : x1 + 3.2, turned ? y1 + 3.2 : y1 - 6);
     }
     ctx.fill();
   }

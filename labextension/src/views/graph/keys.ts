@@ -15,6 +15,8 @@ export interface Keyed {
   pan(dx: number, dy: number): void;
   zoom(factor: number): void;
   fit(): void;
+  turn(): void;
+  stepPass(by: number): void;
 }
 
 export class GraphKeys {
@@ -54,6 +56,7 @@ export class GraphKeys {
     const actions: Record<string, () => void> = {
       left: () => graph.pan(STEP, 0), right: () => graph.pan(-STEP, 0), up: () => graph.pan(0, STEP), down: () => graph.pan(0, -STEP),
       'zoom-in': () => graph.zoom(1.25), 'zoom-out': () => graph.zoom(1 / 1.25), fit: () => graph.fit(),
+      'next-pass': () => graph.stepPass(1), 'previous-pass': () => graph.stepPass(-1), direction: () => graph.turn(),
       search: () => undefined,
       clear: () => store.select([], 'graph'),
       'next-epoch': () => go(1), 'previous-epoch': () => go(-1),

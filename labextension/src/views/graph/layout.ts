@@ -17,11 +17,20 @@ const GROUP_HEIGHT = 40;
 const GROUP_EXTRA = 12;
 export const HEADER = 22;
 const PADDING = 12;
-const GAP_X = 16;
-const GAP_Y = 22;
+const GAP_ACROSS = 16;
+/** Between ranks: from top to bottom and from left to right, without and with words on the edges. */
+const GAP_ALONG = { TB: [22, 34], LR: [44, 128] } as const;
 const LANE_WIDTH = 6;
 const LANE_WEIGHT = 8;
 const PASSES = 6;
+
+export type Direction = 'TB' | 'LR';
+
+/** How the graph lies: ranks below each other, or beside each other; and how far apart. */
+interface Lie {
+  turned: boolean;
+  gap: number;
+}
 
 export interface Layout {
   /** x, y, w, h per item, absolute; meaningful where `visible`. */
@@ -67,11 +76,13 @@ export class Structure {
   }
 }
 
-export function place(structure: Structure, opened: ReadonlySet<number>): Layout {
+/** @param words edges carry some, so ranks stand further apart. */
+export function place(structure: Structure, opened: ReadonlySet<number>, direction: Direction = 'TB', words = false): Layout {
+  const lie = { turned: direction === 'LR', gap: GAP_ALONG[direction][words ? 1 : 0] };
   const local = new Float64Array(4 * structure.count);
   const boxes = new Float64Array(4 * structure.count);
   const visible = new Uint8Array(structure.count);
-  const [width, height] = measure(structure, opened, local, 0);
+  const [width, height] = measure(structure, opened, local, lie, 0);
   const stack: [number, number, number][] = [[0, 0, 0]];
   for (let top = stack.pop(); top; top = stack.pop()) {
     const [group, left, y] = top;
@@ -92,62 +103,68 @@ function measure(
   structure: Structure,
   opened: ReadonlySet<number>,
   local: Float64Array,
+  lie: Lie,
   group: number
 ): [number, number] {
   const members = structure.members[group]!;
   const sizes = new Map<number, [number, number]>();
   const rows = new Map<number, number[]>();
   for (const i of members) {
-    sizes.set(i, size(structure, opened, local, i));
+    sizes.set(i, size(structure, opened, local, lie, i));
     const rank = structure.rank[i]!;
     const row = rows.get(rank);
     if (row) row.push(i);
     else rows.set(rank, [i]);
   }
+  const { turned } = lie;
+  const across = (i: number): number => sizes.get(i)![turned ? 1 : 0];
+  const along = (i: number): number => sizes.get(i)![turned ? 0 : 1];
   const ranks = [...rows.keys()].sort((a, b) => a - b);
   const ordered = ranks.map(r => rows.get(r)!.sort((a, b) => structure.order[a]! - structure.order[b]!));
-  const x = columns(structure, ordered, sizes, structure.segments[group]!);
-  let left = Infinity;
-  let right = -Infinity;
+  const at = columns(structure, ordered, across, structure.segments[group]!);
+  let low = Infinity;
+  let high = -Infinity;
   for (const i of members) {
-    left = Math.min(left, x.get(i)! - sizes.get(i)![0] / 2);
-    right = Math.max(right, x.get(i)! + sizes.get(i)![0] / 2);
+    low = Math.min(low, at.get(i)! - across(i) / 2);
+    high = Math.max(high, at.get(i)! + across(i) / 2);
   }
-  if (!members.length) left = right = 0;
+  if (!members.length) low = high = 0;
   const header = group ? HEADER : 0;
-  const wide = Math.max(right - left, group ? labelWidth(structure.labelChars[group]!) : 0);
-  const shift = PADDING - left + (wide - (right - left)) / 2;
-  let y = header + PADDING;
+  const label = group ? labelWidth(structure.labelChars[group]!) : 0;
+  const wide = turned ? high - low : Math.max(high - low, label);
+  const shift = PADDING - low + (wide - (high - low)) / 2 + (turned ? header : 0);
+  let run = turned ? PADDING : header + PADDING;
   ordered.forEach((row, k) => {
-    const tall = Math.max(...row.map(i => sizes.get(i)![1]));
-    if (k && tall !== 0) y += GAP_Y;
+    const deep = Math.max(...row.map(along));
+    if (k && deep !== 0) run += lie.gap;
     for (const i of row) {
-      const [w, h0] = sizes.get(i)!;
-      let h = h0;
-      let top = y + (tall - h) / 2;
-      if (structure.kind[i] === ENTRY) top = group ? 0 : header;
-      else if (structure.kind[i] === EXIT) top = y + PADDING;
+      let length = along(i);
+      let begin = run + (deep - length) / 2;
+      if (structure.kind[i] === ENTRY) begin = group ? 0 : header;
+      else if (structure.kind[i] === EXIT) begin = run + PADDING;
       else if (structure.kind[i] === LANE) {
-        top = y;
-        h = tall;
+        begin = run;
+        length = deep;
       }
-      local.set([x.get(i)! - w / 2 + shift, top, w, h], 4 * i);
+      const beside = at.get(i)! - across(i) / 2 + shift;
+      local.set(turned ? [begin, beside, length, across(i)] : [beside, begin, across(i), length], 4 * i);
     }
-    y += tall;
+    run += deep;
   });
-  return [wide + 2 * PADDING, y + PADDING];
+  if (turned) return [Math.max(run + PADDING, label + 2 * PADDING), header + wide + 2 * PADDING];
+  return [wide + 2 * PADDING, run + PADDING];
 }
 
-function size(structure: Structure, opened: ReadonlySet<number>, local: Float64Array, i: number): [number, number] {
+function size(structure: Structure, opened: ReadonlySet<number>, local: Float64Array, lie: Lie, i: number): [number, number] {
   const ref = structure.ref[i]!;
   switch (structure.kind[i]) {
     case NODE:
       return [labelWidth(structure.nodeChars[ref]!), NODE_HEIGHT];
     case GROUP:
-      if (opened.has(ref)) return measure(structure, opened, local, ref);
+      if (opened.has(ref)) return measure(structure, opened, local, lie, ref);
       return [labelWidth(structure.groupChars[ref]!) + GROUP_EXTRA, GROUP_HEIGHT];
     default:
-      return [LANE_WIDTH, 0];
+      return lie.turned ? [0, LANE_WIDTH] : [LANE_WIDTH, 0];
   }
 }
 
@@ -155,7 +172,7 @@ function size(structure: Structure, opened: ReadonlySet<number>, local: Float64A
 function columns(
   structure: Structure,
   rows: number[][],
-  sizes: Map<number, [number, number]>,
+  across: (item: number) => number,
   segments: [number, number][]
 ): Map<number, number> {
   const above = new Map<number, number[]>();
@@ -176,11 +193,11 @@ function columns(
   for (const row of rows) {
     let cursor = 0;
     for (const i of row) {
-      const w = sizes.get(i)![0];
+      const w = across(i);
       x.set(i, cursor + w / 2);
-      cursor += w + GAP_X;
+      cursor += w + GAP_ACROSS;
     }
-    const middle = (cursor - GAP_X) / 2;
+    const middle = (cursor - GAP_ACROSS) / 2;
     for (const i of row) x.set(i, x.get(i)! - middle);
   }
   const backwards = [...rows].reverse();
@@ -192,7 +209,7 @@ function columns(
         return others.length ? others.reduce((sum, n) => sum + x.get(n)!, 0) / others.length : x.get(i)!;
       });
       const weight = row.map(i => (structure.kind[i]! >= LANE ? LANE_WEIGHT : near.get(i)!.length ? 1 : 0.1));
-      const width = row.map(i => sizes.get(i)![0]);
+      const width = row.map(across);
       separate(wish, weight, width).forEach((value, k) => x.set(row[k]!, value));
     }
   }
@@ -202,7 +219,7 @@ function columns(
 /** Centres nearest to `wish` (weighted squares) that keep the order and do not overlap: pool adjacent violators. */
 export function separate(wish: number[], weight: number[], width: number[]): number[] {
   const offsets = [0];
-  for (let k = 1; k < wish.length; k++) offsets.push(offsets[k - 1]! + (width[k - 1]! + width[k]!) / 2 + GAP_X);
+  for (let k = 1; k < wish.length; k++) offsets.push(offsets[k - 1]! + (width[k - 1]! + width[k]!) / 2 + GAP_ACROSS);
   const pools: { mean: number; weight: number; members: number }[] = [];
   for (let k = 0; k < wish.length; k++) {
     const pool = { mean: wish[k]! - offsets[k]!, weight: weight[k]!, members: 1 };

@@ -1,6 +1,6 @@
 /** A graph frame with what is open: positions, edge geometry, hit testing, paths of values. No drawing here. */
 import type { Frame } from '../frame.js';
-import { ENTRY, EXIT, GROUP, LANE, NODE, place, Structure, type Layout } from './layout.js';
+import { type Direction, ENTRY, EXIT, GROUP, LANE, NODE, place, Structure, type Layout } from './layout.js';
 
 export interface Segment {
   net: number;
@@ -28,6 +28,10 @@ export class Scene {
   readonly indexOf = new Map<string, number>();
   readonly opened: Set<number>;
   layout!: Layout;
+  /** Which way it lies, and whether TMs are written on its edges: `lie` sets both. */
+  direction: Direction = 'TB';
+  words = false;
+  private readonly tms = new Map<string, string>();
   /** Segments of open groups, in frame order; the key is the segment's number. */
   segments = new Map<number, Segment>();
   /** Lanes of open groups: the vertical lines of values that pass a rank by. */
@@ -80,13 +84,15 @@ export class Scene {
       if (list) list.push(s);
       else this.arrivalsAt.set(target, [s]);
     }
+    const [source, target, tms] = frame.has('edge_tms') ? [frame.column('edge_source'), frame.column('edge_target'), frame.text('edge_tms')] : [[], [], []];
+    tms.forEach((text, k) => this.tms.set(`${source[k]!},${target[k]!}`, text));
     this.opened = new Set([0, ...((frame.meta['open'] as number[] | undefined) ?? [])]);
     this.update();
   }
 
   /** Works positions and edges out again after a change of `opened`. */
   update(): void {
-    this.layout = place(this.structure, this.opened);
+    this.layout = place(this.structure, this.opened, this.direction, this.words);
     this.segments = new Map();
     this.lanes = [...this.laneFrom.keys()].filter(lane => this.layout.visible[lane]);
     for (let s = 0; s < this.segGroup.length; s++) {
@@ -104,6 +110,34 @@ export class Scene {
         y1: to[1]
       });
     }
+  }
+
+  /** Lays the graph out another way. Returns whether that changed anything. */
+  lie(direction: Direction, words: boolean): boolean {
+    if (direction === this.direction && words === this.words) return false;
+    [this.direction, this.words] = [direction, words];
+    this.update();
+    return true;
+  }
+
+  get turned(): boolean {
+    return this.direction === 'LR';
+  }
+
+  /** What is done to a tensor on the last piece of an edge, where it arrives at a node; a line for each time it is read. */
+  wordsOn(s: number): string {
+    const target = this.segTarget[s]!;
+    return this.structure.kind[target] === NODE ? (this.tms.get(`${this.segNet[s]!},${this.structure.ref[target]!}`) ?? '') : '';
+  }
+
+  /** The middle of the curve of a segment. */
+  middle({ x0, y0, x1, y1 }: Segment): [number, number] {
+    return [(x0 + x1) / 2, (y0 + y1) / 2];
+  }
+
+  /** How far the curve of a segment goes straight on from its ends. */
+  bend({ x0, y0, x1, y1 }: Segment): number {
+    return Math.max(8, Math.abs(this.turned ? x1 - x0 : y1 - y0) * 0.5);
   }
 
   /** Whether the inside of a group is on screen: it and all around it are open. */
@@ -197,15 +231,17 @@ export class Scene {
   edgeAt(x: number, y: number, reach: number): { source: number; target: number } | null {
     let best: { source: number; target: number } | null = null;
     let least = reach * reach;
-    for (const [s, { net, x0, y0, x1, y1 }] of this.segments) {
-      const bend = Math.max(8, Math.abs(y1 - y0) * 0.5);
-      if (x < Math.min(x0, x1) - reach || x > Math.max(x0, x1) + reach) continue;
-      if (y < Math.min(y0, y1) - bend - reach || y > Math.max(y0, y1) + bend + reach) continue;
+    for (const [s, segment] of this.segments) {
+      const { net, x0, y0, x1, y1 } = segment;
+      const bend = this.bend(segment);
+      const [aside, on] = this.turned ? [bend, 0] : [0, bend];
+      if (x < Math.min(x0, x1) - aside - reach || x > Math.max(x0, x1) + aside + reach) continue;
+      if (y < Math.min(y0, y1) - on - reach || y > Math.max(y0, y1) + on + reach) continue;
       for (let k = 0; k <= 16; k++) {
         const t = k / 16;
         const [a, b, c, d] = [(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t ** 3];
-        const px = (a + b) * x0 + (c + d) * x1;
-        const py = a * y0 + b * (y0 + bend) + c * (y1 - bend) + d * y1;
+        const px = a * x0 + b * (x0 + aside) + c * (x1 - aside) + d * x1;
+        const py = a * y0 + b * (y0 + on) + c * (y1 - on) + d * y1;
         const off = (px - x) ** 2 + (py - y) ** 2;
         if (off < least) {
           least = off;
@@ -261,20 +297,15 @@ export class Scene {
   private head(item: number, net: number): [number, number] {
     const kind = this.structure.kind[item];
     const ref = this.structure.ref[item]!;
-    if (kind === GROUP && this.opened.has(ref)) {
-      const port = this.ports.get(`${ENTRY},${ref},${net}`);
-      if (port !== undefined) {
-        const [x, , w] = this.box(port);
-        return [x + w / 2, this.box(item)[1]];
-      }
-    }
-    const [x, y, w] = this.box(item);
-    return [x + w / 2, y];
+    const [x, y, w, h] = this.box(item);
+    const port = kind === GROUP && this.opened.has(ref) ? this.ports.get(`${ENTRY},${ref},${net}`) : undefined;
+    const [px, py, pw, ph] = port === undefined ? [x, y, w, h] : this.box(port);
+    return this.turned ? [x, py + ph / 2] : [px + pw / 2, y];
   }
 
   private bottom(item: number): [number, number] {
     const [x, y, w, h] = this.box(item);
-    const kind = this.structure.kind[item];
-    return [x + w / 2, kind === ENTRY ? y : y + h];
+    const entry = this.structure.kind[item] === ENTRY;
+    return this.turned ? [entry ? x : x + w, y + h / 2] : [x + w / 2, entry ? y : y + h];
   }
 }

@@ -8,14 +8,17 @@ import { badgesOf, type Badges } from '../trace/checks.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme, type Paint } from '../theme.js';
 import { Breaks } from './breaks.js';
+import { changeLegend, changePaint } from './changes.js';
 import type { Camera, Colours, Look } from './draw.js';
 import { placeHooks } from './hooks.js';
 import { GraphKeys } from './keys.js';
+import type { Direction } from './layout.js';
 import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
 import { openedBy } from './opening.js';
 import { Overlay } from './overlay.js';
 import { nodePaint, paintLegend, readColours } from './paints.js';
+import { Passes } from './passes.js';
 import { Picture } from './picture.js';
 import { pointer } from './pointer.js';
 import { Scene } from './scene.js';
@@ -26,6 +29,7 @@ const STAGES: [string, string, string][] = [
   ['passed', 'Passes', 'after the passes on nD ops'],
   ['lowered', 'Lowered', 'hardware ops, as placed']
 ];
+const EACH: [string, string, string] = ['pass', 'Each pass', 'the graph after any pass, with what the pass changed'];
 const FILE: [string, string, string][] = [['netlist', 'Ops and queues', 'the netlist of a file']];
 const MARGIN = 24;
 const RESTED = 150; // ms without a new picture until the elements over the nodes are put in place: they take a frame or two
@@ -68,6 +72,14 @@ export class GraphView {
   private overlay: Overlay | null = null;
   private readonly depth: () => number | null;
   private readonly collapsed: () => string[];
+  private readonly passes: Passes | null;
+  private readonly viewport: () => number[];
+  private direction: Direction = 'TB';
+  private words = false;
+  private readonly turner: HTMLButtonElement;
+  private readonly worder: HTMLButtonElement;
+  /** Somebody moved the camera: where it looks is told to Python. */
+  private moved = false;
   private painted = 0;
   private readonly picture = new Picture();
   /** What the next frame draws: everything, or else these items where they are. */
@@ -99,15 +111,20 @@ export class GraphView {
     this.legend = h('div', { class: 'tb-legend' });
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
+    this.turner = button('graph-direction', '⇄', '', () => this.turn());
+    this.worder = button('graph-tms', 'TM', 'Write what edges do to their tensors', () => this.say(!this.words));
     this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': special ? 'Graph of the pass' : 'Graph' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.search, this.found,
         h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
+        this.turner, this.worder,
         button('graph-expand', '⊞', 'Open all groups', () => this.openAll()),
         button('graph-collapse', '⊟', 'Close all groups', () => this.closeAll()),
         button('graph-out', '−', 'Zoom out', () => this.zoom(1 / 1.3)),
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
         button('graph-fit', 'Fit', 'Fit the graph into the view', () => this.fit()))),
       this.stage, this.legend);
+    this.passes = special ? null : new Passes(store, frame => this.passCame(frame));
+    if (this.passes) this.stage.before(this.passes.element);
     this.menu = new NodeMenu(store, this.element, event => this.edge(event));
     this.depth = store.trait<number | null>('depth', null, () => this.reopen());
     this.collapsed = store.trait<string[]>('collapsed', [], () => this.reopen());
@@ -117,12 +134,17 @@ export class GraphView {
       this.searched();
     });
     this.search.value = query();
+    this.direction = store.trait<Direction>('direction', 'TB', direction => this.lie(direction, this.words))();
+    this.words = store.trait('show_tms', false, words => this.lie(this.direction, words))();
+    this.viewport = store.trait<number[]>('viewport', [], at => this.lookAt(at));
+    this.dressed();
     this.listen();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
     this.breaks.dispose();
+    this.passes?.dispose();
     this.menu.dispose();
     cancelAnimationFrame(this.painted);
     clearTimeout(this.hookTimer);
@@ -187,6 +209,7 @@ export class GraphView {
       return;
     }
     if (!key.startsWith('graph:')) return;
+    if (key === 'graph:pass' && this.passes) return; // it comes through the passes
     const stage = key.slice(6);
     const before = this.scenes.get(stage);
     const scene = new Scene(this.store.frames.get(key)!);
@@ -198,20 +221,80 @@ export class GraphView {
       });
       scene.update();
     } else if (this.depth() !== null || this.collapsed().length) this.openAs(scene);
+    scene.lie(this.direction, this.words);
     this.scenes.set(stage, scene);
     this.choose();
+  }
+
+  /** The graph after a pass came, with the groups open that hold a change; null: the stages are wanted again. */
+  private passCame(frame: Frame | null): void {
+    if (frame) {
+      const scene = new Scene(frame);
+      scene.lie(this.direction, this.words);
+      this.scenes.set('pass', scene);
+      this.cameras.delete('pass');
+      if (this.shown === 'pass') this.shown = ''; // it is fitted anew
+      this.show('pass');
+    } else if (this.pinned === 'pass') this.show('');
+  }
+
+  stepPass(by: number): void {
+    if (this.shown === 'pass') this.passes?.step(by);
+    else if (this.passes?.there) this.passes.open();
+  }
+
+  // -- how it lies -----------------------------------------------------------------------------------------------
+  turn(): void {
+    const { host } = this.store;
+    const next = this.direction === 'TB' ? 'LR' : 'TB';
+    this.lie(next, this.words);
+    if (host.get('direction') !== undefined) host.set('direction', next);
+  }
+
+  private say(words: boolean): void {
+    const { host } = this.store;
+    this.lie(this.direction, words);
+    if (host.get('show_tms') !== undefined) host.set('show_tms', words);
+  }
+
+  private lie(direction: Direction, words: boolean): void {
+    if (direction === this.direction && words === this.words) return;
+    [this.direction, this.words] = [direction, words];
+    this.scenes.forEach(scene => scene.lie(direction, words));
+    this.cameras.clear();
+    this.dressed();
+    this.fitted = false;
+    this.fit();
+  }
+
+  private dressed(): void {
+    const turned = this.direction === 'LR';
+    this.turner.textContent = turned ? '⇅' : '⇄';
+    this.turner.title = turned ? 'From top to bottom (L)' : 'From left to right (L)';
+    this.turner.setAttribute('aria-label', this.turner.title);
+    this.worder.setAttribute('aria-pressed', String(this.words));
+    this.element.dataset['tbDirection'] = this.direction;
   }
 
   /** The stage asked for, else the furthest one there is. */
   private choose(): void {
     const stages = this.special ? [this.special.stage] : this.scenes.has('netlist') ? FILE : STAGES;
     const there = stages.map(([name]) => name).filter(name => this.scenes.has(name));
-    const next = there.includes(this.pinned) ? this.pinned : (there.at(-1) ?? '');
-    this.tabs.replaceChildren(...stages.map(([name, label, title]) =>
+    const pass = this.passes?.there === true;
+    const next = pass && this.pinned === 'pass' && this.scenes.has('pass') ? 'pass' : there.includes(this.pinned) ? this.pinned : (there.at(-1) ?? '');
+    const buttons = stages.map(([name, label, title]) =>
       h('button', {
         type: 'button', title, 'data-tb-action': `graph-stage-${name}`, 'aria-pressed': String(name === next),
         disabled: !there.includes(name), onclick: () => this.show(name)
-      }, label)));
+      }, label));
+    if (pass) {
+      const [, label, title] = EACH;
+      buttons.push(h('button', {
+        type: 'button', title, 'data-tb-action': 'graph-stage-pass', 'aria-pressed': String(next === 'pass'), onclick: () => this.passes!.open()
+      }, label));
+    }
+    this.tabs.replaceChildren(...buttons);
+    if (this.shown === 'pass' && next !== 'pass') this.passes?.close();
     this.empty.hidden = there.length > 0;
     if (this.shown) this.cameras.set(this.shown, this.camera);
     const changed = next !== this.shown;
@@ -249,13 +332,16 @@ export class GraphView {
     const { width, height } = scene.layout;
     const whole = Math.min((w - MARGIN) / width, (hgt - MARGIN) / height);
     const first = !this.fitted;
-    const scale = Math.min(1.15, first ? Math.max(whole, Math.min(0.8, (w - MARGIN) / width)) : whole);
+    const readable = Math.min(0.8, scene.turned ? (hgt - MARGIN) / height : (w - MARGIN) / width);
+    const scale = Math.min(1.15, first ? Math.max(whole, readable) : whole);
     this.camera = {
       scale,
-      x: (w - width * scale) / 2,
+      x: width * scale > w ? MARGIN / 2 : (w - width * scale) / 2,
       y: height * scale > hgt ? MARGIN / 2 : (hgt - height * scale) / 2
     };
     this.fitted = true;
+    this.moved = false;
+    if (first) this.lookAt(this.viewport());
     this.repaint();
   }
 
@@ -263,12 +349,41 @@ export class GraphView {
     const scale = Math.max(0.02, Math.min(4, this.camera.scale * factor));
     const real = scale / this.camera.scale;
     this.camera = { scale, x: cx - (cx - this.camera.x) * real, y: cy - (cy - this.camera.y) * real };
+    this.moved = true;
     this.schedule();
   }
 
   pan(dx: number, dy: number): void {
     this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
+    this.moved = true;
     this.schedule();
+  }
+
+  /** Looks at a point of the graph at a scale, as Python says it; without one all of it is fitted. */
+  private lookAt(at: readonly number[]): void {
+    if (at.length === 3) {
+      const { clientWidth, clientHeight } = this.stage;
+      if (!this.scene || !clientWidth || this.sight().every((v, k) => Math.abs(v - at[k]!) < 0.01)) return;
+      const [x, y, scale] = at as [number, number, number];
+      this.camera = { scale, x: clientWidth / 2 - x * scale, y: clientHeight / 2 - y * scale };
+      this.moved = true;
+      this.repaint();
+    } else if (this.moved) this.fit();
+  }
+
+  /** The point of the graph in the middle, and the scale. */
+  private sight(): [number, number, number] {
+    const { x, y, scale } = this.camera;
+    const round = (v: number) => Math.round(v * 1000) / 1000;
+    return [round((this.stage.clientWidth / 2 - x) / scale), round((this.stage.clientHeight / 2 - y) / scale), round(scale)];
+  }
+
+  /** Tells Python where it looks, once the picture rests. */
+  private tellSight(): void {
+    const { host } = this.store;
+    const was = host.get('viewport') as number[] | undefined;
+    const now = this.moved ? this.sight() : [];
+    if (was && (was.length !== now.length || now.some((v, k) => Math.abs(v - was[k]!) >= 0.01))) host.set('viewport', now);
   }
 
   /** Where the graph lies on the stage. */
@@ -449,7 +564,8 @@ export class GraphView {
     this.colours ??= readColours(this.element);
     const dark = isDark();
     const by = this.ops ? this.store.colour : 'family';
-    const paint = (node: number) => this.special?.paint(scene.frame, node, dark) ?? this.overlay?.paint(scene.names[node]!, dark) ??
+    const changed = this.shown === 'pass' && !this.special ? scene.frame.column('node_change') : null;
+    const paint = (node: number) => this.special?.paint(scene.frame, node, dark) ?? (changed && changePaint(changed[node]!, dark)) ?? this.overlay?.paint(scene.names[node]!, dark) ??
       nodePaint(scene, this.ops, by, node, dark);
     const look: Look = {
       colours: this.colours,
@@ -473,8 +589,11 @@ export class GraphView {
     this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, [this.ops, by, dark, this.overlay], clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
     clearTimeout(this.hookTimer);
-    this.hookTimer = window.setTimeout(() => placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected), RESTED);
-    const own = this.special?.legend(dark) ?? this.overlay?.legend(dark);
+    this.hookTimer = window.setTimeout(() => {
+      placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected);
+      this.tellSight();
+    }, RESTED);
+    const own = this.special?.legend(dark) ?? (changed ? changeLegend([1, 2, 0], dark) : this.overlay?.legend(dark));
     if (own) {
       this.legend.replaceChildren(...own);
       delete this.legend.dataset['key']; // the usual one is written anew

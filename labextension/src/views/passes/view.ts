@@ -1,23 +1,14 @@
 /** The passes one by one: what each changed, and the graph before and after it. */
 import { h, seconds } from '../dom.js';
 import type { Frame } from '../frame.js';
+import { changeLegend, changePaint, CHANGES } from '../graph/changes.js';
 import { GraphView } from '../graph/view.js';
 import { StaticHost } from '../host.js';
 import { Store } from '../store.js';
-import { onTheme, type Paint } from '../theme.js';
+import { onTheme } from '../theme.js';
 import { Wanted } from '../wanted.js';
 
-const CHANGES = ['same', 'added', 'changed', 'removed'] as const;
-const HUES: Record<string, [number, number]> = { added: [145, 52], changed: [36, 78], removed: [4, 68] };
 const GLYPHS: Record<string, string> = { added: '+', changed: '~', removed: '−' };
-
-/** Colours of a node by what a pass did to it; those left alone are grey. */
-export function changePaint(change: number, dark: boolean): Paint {
-  const [hue, strength] = HUES[CHANGES[change] ?? 'same'] ?? [215, 8];
-  return dark
-    ? { fill: `hsl(${hue} ${strength}% ${change ? 30 : 18}%)`, edge: `hsl(${hue} ${strength}% ${change ? 60 : 38}%)`, text: '#f3f5f8' }
-    : { fill: `hsl(${hue} ${strength}% ${change ? 82 : 95}%)`, edge: `hsl(${hue} ${strength}% ${change ? 38 : 72}%)`, text: '#17202e' };
-}
 
 type Side = 'before' | 'after';
 
@@ -40,10 +31,7 @@ export class PassStepper {
     this.graph = new GraphView(this.inner, {
       stage: ['pass', 'Pass', 'the graph of the pass shown'],
       paint: (frame, node, dark) => changePaint(frame.column('node_change')[node]!, dark),
-      legend: dark => [1, 2, 3, 0].map(k => {
-        const paint = changePaint(k, dark);
-        return h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }), CHANGES[k]);
-      })
+      legend: dark => changeLegend([1, 2, 3, 0], dark)
     });
     this.graph.element.dataset['tbView'] = 'passgraph'; // `graph` is the one of the session
     this.element = h('section', {
