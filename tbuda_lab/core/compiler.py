@@ -25,7 +25,7 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place_and_mend, refuse_impossible
+from tbuda_lab.core.placer import place_and_mend, refuse_impossible, refuse_unknown
 
 STAGES = ("passes", "lower", "balance", "place", "emit", "check")
 """What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
@@ -95,6 +95,7 @@ def compile_graph(
     spec = device if isinstance(device, DeviceSpec) else load_device(device)
     options = options or CompileOptions()
     clock = Clock(on_stage, cancel)
+    refuse_unknown(options)
 
     with clock.stage("passes"):
         passed = passes.run(graph, options)

@@ -7,7 +7,7 @@ import pytest
 from tbuda_lab.core import compiler
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import OverrideError
+from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import refuse_impossible
 from tests.placer.graphs import encoder
@@ -21,6 +21,7 @@ WRONG = (
     Override("op_placement", "l0.k", {"start": (8, 0)}),
     Override("op_placement", "l0.v", {"chip": 2}),
     Override("op_placement", "l0.up", {"transpose": 1}),
+    Override("output_buffer_multiplier", "l0.q", 40_000),
     Override("queue_channel", "l0.q.w", {"channel": 6}),
     Override("queue_channel", "e2e_l0.q_0", {"chip": 9}),
     Override("schedule_constraint", ("l0.ctx", "l0.q")),
@@ -31,7 +32,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(OverrideError) as caught:
         refuse_impossible(encoder(1), DEVICE, CompileOptions(), WRONG)
     assert [d.where for d in caught.value.diagnostics] == [
-        "l0.q", "l0.q", "l0.q", "l0.k", "l0.v", "l0.up", "l0.q.w", "e2e_l0.q_0", "l0.ctx",
+        "l0.q", "l0.q", "l0.q", "l0.q", "l0.k", "l0.v", "l0.up", "l0.q.w", "e2e_l0.q_0", "l0.ctx",
     ]
     assert all(d.fix for d in caught.value.diagnostics)
 
@@ -61,3 +62,15 @@ def test_a_compile_stops_before_candidates_are_made(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compiler, "op_models", never)
     with pytest.raises(OverrideError, match="no DRAM channel"):
         compile_graph(traced()[2], DEVICE, CompileOptions(), [Override("queue_channel", "up.weight", {"channel": 40})])
+
+
+def test_names_of_policies_are_looked_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every wrong name is told, before the graph is looked at."""
+    monkeypatch.setattr(compiler.passes, "run", lambda *_: pytest.fail("passes ran"))
+    options = CompileOptions(
+        balancer_policy="Ribbn", scheduler_policy="DFS", chip_placement_policy="SNAIL", dram_placement_algorithm="ANY"
+    )
+    with pytest.raises(PlacementError) as caught:
+        compile_graph(traced(), DEVICE, options)
+    assert [d.where for d in caught.value.diagnostics] == ["Ribbn", "DFS", "SNAIL", "ANY"]
+    assert "SingleOpPerEpoch" in caught.value.diagnostics[0].fix and "CLOSEST" in caught.value.diagnostics[3].fix

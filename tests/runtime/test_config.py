@@ -91,8 +91,29 @@ def test_op_placement() -> None:
 
 def test_an_override_of_an_op_that_is_not_there_is_a_warning() -> None:
     pybuda.override_op_size("no_such_op", (1, 1))
-    diagnostics = compiled().result.diagnostics
+    with pytest.warns(UserWarning, match="no_such_op: op_size addresses no op"):
+        diagnostics = compiled().result.diagnostics
     assert any("no_such_op" in str(d) and d.severity == "warning" for d in diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: pybuda.override_op_size("mm0", "ab"), "rows, columns"),
+        (lambda: pybuda.override_op_size("mm0", (1.5, 2)), "rows, columns"),
+        (lambda: config.override_t_stream_shape("mm0", 4), "rows, columns"),
+        (lambda: config.override_dram_queue_placement("e2e_mm0_0"), "chip_id, channel"),
+        (lambda: pybuda.set_configuration_options(dram_placement_algorithm="NEAREST"), "CLOSEST"),
+    ],
+)
+def test_calls_that_make_no_sense_are_refused_at_once(call, said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        call()
+
+
+def test_a_dram_algorithm_by_name() -> None:
+    pybuda.set_configuration_options(dram_placement_algorithm="CLOSEST")
+    assert config._get_global_compiler_config().options().dram_placement_algorithm == "CLOSEST"
 
 
 def test_reset_forgets_overrides() -> None:

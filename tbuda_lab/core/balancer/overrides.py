@@ -31,6 +31,7 @@ _FIELD = {
     "output_buffer_multiplier": "output_multiplier",
     "dram_parameters": "dram_parameters",
 }
+_LEAST_TILE = 352  # bytes of the smallest tile, of Bfp2
 
 
 def unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagnostic]:
@@ -140,8 +141,11 @@ def _check(record: Override, name: str, profile: OpProfile, device: DeviceSpec) 
                 f"{value!r} is not a map of operand index to factor",
                 f"operands 0 to {len(profile.operands) - 1}, factors from 1",
             )
-    elif record.kind == "output_buffer_multiplier" and not (isinstance(value, int) and value >= 1):
-        return error(f"{value!r} is not a number of macro blocks", "a whole number from 1")
+    elif record.kind == "output_buffer_multiplier":
+        most = device.l1_usable // _LEAST_TILE
+        if not (isinstance(value, int) and 1 <= value <= most):
+            said = f"{value!r} is not a number of macro blocks"
+            return error(said, f"a whole number from 1 to {most}, which is how many tiles L1 holds")
     return None
 
 

@@ -3,6 +3,7 @@
 from tbuda_lab.core.placer.asked import refuse_impossible
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
 from tbuda_lab.core.placer.interactive import InteractivePlacer
+from tbuda_lab.core.placer.names import refuse_unknown
 from tbuda_lab.core.placer.place import (
     Outcome,
     balance_and_place,
@@ -18,5 +19,5 @@ from tbuda_lab.core.placer.why import Why, WhyNot, legal_grids, why, why_not
 __all__ = [
     "POLICIES", "Before", "InteractivePlacer", "Outcome", "Parts", "Problem", "Why", "WhyNot", "assemble",
     "balance_and_place", "legal_grids", "pins_and_breaks", "place", "place_and_mend", "place_queues", "plan_queues",
-    "rectangles", "refuse_impossible", "unmatched_targets", "why", "why_not",
+    "rectangles", "refuse_impossible", "refuse_unknown", "unmatched_targets", "why", "why_not",
 ]

@@ -31,7 +31,7 @@ from tbuda_lab.core.lowering.fuse import addressed, inner_names
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place_and_mend, refuse_impossible
+from tbuda_lab.core.placer import place_and_mend, refuse_impossible, refuse_unknown
 from tbuda_lab.core.session.placing import Placed, Placing
 from tbuda_lab.core.session.sharing import share_netlist
 from tbuda_lab.core.session.state import State, frozen
@@ -244,6 +244,7 @@ class Stages:
 
     def placed(self, graph: Graph, state: State, clock: Clock) -> tuple[Front, Placed]:
         """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
+        refuse_unknown(state.options)
         front = self.front(graph, state.options, clock, state.overrides)
 
         def whole(state: State) -> tuple[Front, Placed]:
