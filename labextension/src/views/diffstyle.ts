@@ -34,7 +34,6 @@ export const diffStyle = `
   .tb-diff-list { flex: 1 1 48%; border-left: 1px solid var(--tb-line); }
   .tb-tabbed .tb-diff-grids { flex: 1 1 44%; }
 }
-.tb-diff-strip { fill: var(--tb-hatch-ground); stroke: var(--tb-hatch); stroke-width: .5; }
 .tb-diff-tile { --tile-text: var(--tb-text); }
 .tb-diff-tile .tb-body { fill: color-mix(in srgb, var(--tb-d) 20%, var(--tb-surface)); stroke: var(--tb-d); stroke-width: 2; }
 .tb-diff-tile.tb-d-same { --tile-text: var(--tb-muted); }

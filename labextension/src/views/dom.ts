@@ -45,6 +45,19 @@ export function short(value: number): string {
   return Number.isInteger(value) ? String(value) : value.toFixed(1);
 }
 
+/** Bytes as people read them: "934 KiB". */
+export function bytes(value: number): string {
+  for (const [size, unit] of [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']] as const) {
+    if (value >= size) return `${(value / size).toFixed(value / size >= 100 ? 0 : value / size >= 10 ? 1 : 2)} ${unit}`;
+  }
+  return `${value} B`;
+}
+
+/** "1 op", "2 ops" */
+export function counted(count: number, word: string): string {
+  return `${grouped(count)} ${word}${count === 1 ? '' : 's'}`;
+}
+
 /** 123456.7 -> "123,457" */
 export function grouped(value: number): string {
   return Math.round(value).toLocaleString('en-US');

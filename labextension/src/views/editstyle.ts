@@ -30,7 +30,10 @@ export const editStyle = `
 .tb-tag { position: absolute; z-index: 30; pointer-events: none; width: max-content; max-width: 320px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-left: 3px solid var(--tb-accent); border-radius: 6px; box-shadow: var(--tb-shadow); padding: 7px 11px; display: grid; gap: 1px; font-size: 11.5px; font-variant-numeric: tabular-nums; }
 .tb-tag.tb-refused { border-left-color: var(--tb-bad); }
 .tb-tag b { font-size: 12.5px; margin-bottom: 2px; }
-.tb-tag i { display: inline-block; min-width: 108px; padding-right: 8px; font-style: normal; color: var(--tb-muted); white-space: nowrap; }
+.tb-tag span { overflow-wrap: anywhere; }
+.tb-tag span:has(i) { display: grid; grid-template-columns: 118px minmax(0, 1fr); gap: 8px; }
+.tb-tag i { font-style: normal; color: var(--tb-muted); }
+.tb-tag u { text-decoration: none; }
 .tb-tag em { font-style: normal; color: var(--tb-muted); margin-top: 3px; }
 .tb-tag.tb-refused em { color: var(--tb-text); margin: 0; }
 .tb-plane.tb-old .tb-tiles { filter: grayscale(1); }

@@ -1,11 +1,13 @@
 /** What is said about one op, for the hover card and the inspector alike. */
-import { grouped, h, percent, short } from './dom.js';
+import { bytes, counted, grouped, h, percent, short } from './dom.js';
+import { type Formula, FORMULAS } from './formulas.js';
+import { slowText } from './grid/legal.js';
 import type { NetlistText } from './netlist.js';
 import type { Ops } from './ops.js';
 
 /** What the netlist entry does not say: place in time and space, cost. */
 export function essentials(ops: Ops, op: number): [string, string][] {
-  const wanted = new Set(['epoch', 'place', 'cycles', 'L1', 'candidates']);
+  const wanted = new Set(['epoch', 'place', 'cycles', 'with data', 'L1', 'candidates']);
   return numbers(ops, op).filter(([term]) => wanted.has(term));
 }
 
@@ -15,21 +17,35 @@ export function numbers(ops: Ops, op: number): [string, string][] {
   const list: [string, string][] = [
     ['epoch', `${epoch}, chip ${ops.get('chip', op)}`],
     ['place', `${ops.where(op)}${ops.get('transposed', op) ? ', transposed' : ''}`],
-    ['grid', `${ops.get('rows', op)} × ${ops.get('cols', op)}, ${ops.get('cores', op)} core${ops.get('cores', op) > 1 ? 's' : ''}`],
-    ['cycles', `${grouped(ops.get('cycles', op))}, ${percent(ops.load(op))} of the epoch`],
+    ['grid', `${ops.get('rows', op)} × ${ops.get('cols', op)}, ${counted(ops.get('cores', op), 'core')}`],
+    ['cycles', `${grouped(ops.get('cycles', op))}, ${percent(ops.load(op))} of the slowest kernel`],
+    ...withData(ops, op),
     ['mblock', `${ops.get('mblock_m', op)} × ${ops.get('mblock_n', op)}`],
     ['ublock', `${ops.get('ublock_r', op)} × ${ops.get('ublock_c', op)}`],
     ['t', `${t}${ops.stream[op] ? `, streams ${ops.stream[op]}` : ''}`]
   ];
   if (ops.get('m_k', op) > 0) list.push(['m_k / u_kt', `${ops.get('m_k', op)} / ${ops.get('u_kt', op)}`]);
-  list.push(['L1', `${short(ops.get('l1_total', op))}B, ${percent(ops.get('l1_total', op) / ops.l1)}`]);
+  list.push(['L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`]);
   list.push(['format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', ')]);
   if (ops.get('candidates', op) > 0) list.push(['candidates', `${grouped(ops.get('legal', op))} legal of ${grouped(ops.get('candidates', op))}, fastest ${short(ops.get('fastest', op))} cycles`]);
   return list;
 }
 
+/** Where the way of the data takes longer than the kernel: how long, and what it is. A netlist file says nothing of it. */
+function withData(ops: Ops, op: number): [string, string][] {
+  if (!ops.frame.has('op_limiter_cycles')) return [];
+  const [cycles, what] = [ops.get('limiter_cycles', op), ops.frame.text('op_limiter')[op]!];
+  return cycles > 0 ? [['with data', what === 'kernel' ? `${grouped(cycles)}, the kernel is slowest` : `${grouped(cycles)}, ${slowText(what)}`]] : [];
+}
+
+const MEANT: Record<string, Formula> = {
+  place: 'place', grid: 'grid', cycles: 'cycles', 'with data': 'data', mblock: 'mblock', ublock: 'ublock', t: 't', 'm_k / u_kt': 'inner', L1: 'l1',
+  format: 'format', candidates: 'candidates', PCC: 'pcc'
+};
+
 export function definition(list: [string, string][], name: string): HTMLElement {
-  return h('dl', { class: name }, ...list.flatMap(([term, text]) => [h('dt', {}, term), h('dd', {}, text)]));
+  return h('dl', { class: name }, ...list.flatMap(([term, text]) => [
+    h('dt', { title: MEANT[term] && FORMULAS[MEANT[term]] }, term), h('dd', {}, text)]));
 }
 
 const LONG = 20; // letters beyond which a field takes a line of its own

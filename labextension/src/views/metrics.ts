@@ -1,6 +1,7 @@
 /** The few numbers that say how good a placement is. */
 import { grouped, h, percent, short } from './dom.js';
 import { Ops } from './ops.js';
+import { FORMULAS } from './formulas.js';
 import { onPreferences } from './preferences.js';
 import type { Store } from './store.js';
 import { clockText, inMicroseconds, longTime, shortTime } from './units.js';
@@ -30,21 +31,21 @@ export class Metrics {
       const ops = Ops.of(frame);
       const busy = frame.column('epoch_busy');
       const mean = ops.slowest.reduce((n, c, e) => n + c * busy[e]!, 0) / Math.max(1, ops.slowest.reduce((n, c) => n + c, 0));
-      add('ops', grouped(ops.count), ops.count === 1 ? 'op' : 'ops', 'ops on the grid');
-      add('epochs', String(ops.epochs), ops.epochs === 1 ? 'epoch' : 'epochs', 'netlist graphs, one after the other on a chip');
+      add('ops', grouped(ops.count), ops.count === 1 ? 'op' : 'ops', FORMULAS.ops);
+      add('epochs', String(ops.epochs), ops.epochs === 1 ? 'epoch' : 'epochs', FORMULAS.epochs);
       const moved = Number(frame.meta['total_limiter_cycles'] ?? ops.total);
       add('cycles', shortTime(ops.total, ops.clock), inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'kernel cycles / input',
-        `${longTime(ops.total, ops.clock)} per input: the slowest kernel of every epoch, estimated`);
-      add('limiter', shortTime(moved, ops.clock), 'with data', `${longTime(moved, ops.clock)} per input with the way of the data through NoC, DRAM and links, estimated`);
+        `${longTime(ops.total, ops.clock)} per input. ${FORMULAS.kernels}`);
+      add('limiter', shortTime(moved, ops.clock), 'with data', `${longTime(moved, ops.clock)} per input. ${FORMULAS.limiter}`);
       if (moved > 0) {
-        add('rate', short(ops.clock / moved), 'inputs / s', `at ${short(ops.clock)}Hz, with the way of the data, estimated`);
+        add('rate', short(ops.clock / moved), 'inputs / s', `At ${clockText(ops.clock)}. ${FORMULAS.rate}`);
       }
-      add('busy', percent(mean), 'busy', 'core cycles in use over core cycles there are, estimated');
+      add('busy', percent(mean), 'busy', FORMULAS.busy);
     }
     const pcc = summary['pcc'];
     if (typeof pcc === 'number') {
       const wanted = Number(summary['pcc_wanted'] ?? 0.99);
-      add('pcc', pcc.toFixed(pcc > 0.9999 ? 6 : 5), 'PCC', `correlation of the executor's outputs with torch; ${wanted} is asked`, pcc >= wanted ? 'tb-good' : 'tb-bad');
+      add('pcc', pcc.toFixed(pcc > 0.9999 ? 6 : 5), 'PCC', `At least ${wanted} is asked. ${FORMULAS.pcc}`, pcc >= wanted ? 'tb-good' : 'tb-bad');
     }
     this.element.replaceChildren(...made);
     this.element.hidden = made.length === 0;

@@ -78,6 +78,11 @@ function split(body: string): [string, string][] {
   return fields;
 }
 
+/** Continued lines stand far to the right in the file; here just right of the line they go on with. */
+export function shallow(line: string): string {
+  return line.replace(/^ {9,}/, ' '.repeat(8)).replace(/(\S) {6,}/g, '$1   ');
+}
+
 const LINE = 18;
 
 /** The text with only the lines in sight as elements. */
@@ -180,7 +185,7 @@ export class NetlistView {
     for (let i = first; i < last; i++) {
       const mark = this.marked.has(i) ? ' tb-marked' : '';
       made.push(h('div', { class: `tb-line${mark}`, style: `top:${i * LINE}px` },
-        h('span', { class: 'tb-number' }, String(i + 1)), lines[i]!.replace(/ {6,}/g, '   ')));
+        h('span', { class: 'tb-number' }, String(i + 1)), shallow(lines[i]!)));
     }
     this.body.replaceChildren(...made);
   }

@@ -120,6 +120,7 @@ export const style = `
 .tb-strip { display: flex; gap: 6px; padding: 7px 10px; overflow-x: auto; flex: none; border-bottom: 1px solid var(--tb-line); scrollbar-width: thin; position: relative; }
 .tb-strip:empty { display: none; }
 .tb-root .tb-frame { flex: none; width: 62px; padding: 4px; border-radius: 6px; border: 1px solid transparent; display: grid; gap: 3px; }
+.tb-root .tb-frame.tb-wide { width: 82px; }
 .tb-root .tb-frame:hover { background: var(--tb-hover); }
 .tb-root .tb-frame[aria-current] { border-color: var(--tb-accent); background: var(--tb-accent-soft); }
 .tb-frame.tb-touched .tb-frame-text b::after { content: ' ●'; color: var(--tb-accent); font-size: 9px; vertical-align: 1px; }
@@ -127,7 +128,7 @@ export const style = `
 .tb-mini-ground { fill: var(--tb-lattice); stroke: var(--tb-lattice-edge); stroke-width: .6; }
 .tb-frame-bar { height: 3px; border-radius: 2px; background: var(--tb-line); overflow: hidden; }
 .tb-frame-bar i { display: block; height: 100%; background: var(--tb-muted); }
-.tb-frame-text { display: flex; justify-content: space-between; font-size: 10.5px; line-height: 1; color: var(--tb-muted); font-variant-numeric: tabular-nums; }
+.tb-frame-text { display: flex; gap: 4px; white-space: nowrap; justify-content: space-between; font-size: 10.5px; line-height: 1; color: var(--tb-muted); font-variant-numeric: tabular-nums; }
 .tb-frame-text b { color: var(--tb-text); }
 .tb-plane { flex: 1 1 0; min-height: 0; padding: 4px 6px; position: relative; }
 .tb-cores { width: 100%; height: 100%; display: block; }
@@ -141,7 +142,8 @@ export const style = `
 .tb-sub { font-size: calc(10px * var(--tb-letter, 1)); opacity: .82; font-variant-numeric: tabular-nums; }
 .tb-hot { font-weight: 700; opacity: 1; }
 .tb-limits .tb-body { stroke-width: 2; }
-.tb-has-selection .tb-tile:not(.tb-selected, .tb-feeds, .tb-fed, .tb-hovered) { opacity: .6; }
+.tb-has-selection .tb-tile:not(.tb-selected, .tb-feeds, .tb-fed, .tb-hovered) :is(.tb-body, .tb-seams) { opacity: .45; }
+.tb-has-selection .tb-tile:not(.tb-selected, .tb-feeds, .tb-fed, .tb-hovered) text { fill: var(--tb-text); opacity: .78; }
 .tb-hovered .tb-body { stroke: var(--tb-accent); stroke-width: 2.5; }
 .tb-feeds .tb-body { stroke: var(--tb-incoming); stroke-width: 3.2; }
 .tb-fed .tb-body { stroke: var(--tb-outgoing); stroke-width: 3.2; stroke-dasharray: 7 3; }
@@ -156,6 +158,10 @@ export const style = `
 .tb-card header span { color: var(--tb-muted); }
 .tb-root dl.tb-facts { display: grid; overflow: visible; width: auto; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 12px; font-variant-numeric: tabular-nums; }
 .tb-facts dt { color: var(--tb-muted); }
+.tb-facts dt[title], .tb-metric[title], .tb-epoch-head span[title], .tb-headrow button[title] { cursor: help; }
+.tb-headrow button[title] { cursor: pointer; }
+.tb-inspector dl.tb-facts { grid-template-columns: minmax(68px, max-content) minmax(0, 1fr); }
+.tb-diff-strip { fill: var(--tb-hatch-ground); stroke: var(--tb-hatch); stroke-width: .5; }
 .tb-facts dd { overflow-wrap: anywhere; white-space: pre-line; }
 .tb-card h4, .tb-inspector h4 { font-size: 11px; font-weight: 650; color: var(--tb-muted); margin: 9px 0 3px; }
 .tb-root dl.tb-entry { overflow: visible; width: auto; font: 10.8px/1.5 var(--tb-code); background: var(--tb-faint); border-radius: 5px; padding: 5px 8px; display: grid; grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); gap: 0 12px; }
@@ -165,7 +171,7 @@ export const style = `
 .tb-entry dd { overflow-wrap: anywhere; }
 
 .tb-tabbed { position: relative; display: flex; flex-direction: column; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; min-width: 0; overflow: hidden; }
-.tb-tabs { display: flex; border-bottom: 1px solid var(--tb-line); padding: 0 6px; flex: none; }
+.tb-tabs { display: flex; overflow-x: auto; scrollbar-width: none; padding-right: 34px !important; border-bottom: 1px solid var(--tb-line); padding: 0 6px; flex: none; }
 .tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); }
 .tb-tabs button { padding: 7px 12px; color: var(--tb-muted); border-bottom: 2px solid transparent; }
 .tb-tabs button[aria-selected=true] { color: var(--tb-text); font-weight: 600; border-bottom-color: var(--tb-accent); }
@@ -186,7 +192,8 @@ export const style = `
 .tb-root button.tb-cell:hover { color: var(--tb-text); }
 .tb-right, .tb-root button.tb-right { text-align: right; }
 .tb-arrow { font-style: normal; font-size: 8px; margin-left: 4px; vertical-align: 1px; }
-.tb-load { display: inline-block; width: 34px; height: 7px; border-radius: 3px; background: var(--tb-faint); margin-right: 7px; overflow: hidden; vertical-align: 1px; }
+.tb-loaded { display: flex; align-items: center; justify-content: space-between; gap: 7px; }
+.tb-load { display: block; flex: none; width: 42px; height: 7px; border-radius: 3px; background: var(--tb-faint); overflow: hidden; }
 .tb-load b { display: block; height: 100%; border: 1px solid; border-radius: 3px; }
 .tb-code { flex: 1 1 0; min-height: 0; overflow: auto; font: 11.5px/18px var(--tb-code); }
 .tb-code-body { position: relative; min-width: 100%; min-height: 100%; }

@@ -79,7 +79,7 @@ export class Exact {
   get lines(): [string, string][] {
     const { effect } = this;
     if (!effect) return this.late ? [['', 'estimate only']] : [];
-    if (!effect.ok) return [['exactly', effect.text ?? 'refused']];
+    if (!effect.ok) return [['', effect.text ?? 'refused']];
     const [before, after] = effect.total_cycles;
     const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${percent(Math.abs(after - before) / before)})` : '';
     const more = effect.epochs[1] - effect.epochs[0];

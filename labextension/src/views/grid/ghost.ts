@@ -95,7 +95,7 @@ export class Ghost {
     this.tag.classList.toggle('tb-refused', !good && !picture.lands);
     this.tag.replaceChildren(
       h('b', {}, picture.title),
-      ...[...picture.lines, ...exactly.lines].map(([term, text]) => h('span', {}, h('i', {}, term), text)),
+      ...[...picture.lines, ...exactly.lines].map(([term, text]) => h('span', {}, term ? h('i', {}, term) : '', h('u', {}, text))),
       picture.note ? h('em', {}, picture.note) : '');
     const [tw, th] = [this.tag.offsetWidth, this.tag.offsetHeight];
     const left = at[0] + 18 + tw <= room[0] ? at[0] + 18 : Math.max(0, at[0] - 18 - tw);

@@ -1,6 +1,8 @@
 /** The memory frame, unpacked once. */
 import type { Frame } from '../frame.js';
 
+export { bytes } from '../dom.js';
+
 export interface Part {
   kind: string;
   operand: number;
@@ -155,14 +157,6 @@ export class MemoryData {
       return sum + (q.chip === chip && q.host === lane.host && b.channel === lane.channel ? q.bytes : 0);
     }, 0);
   }
-}
-
-/** 1234567 -> "1.18 MiB" */
-export function bytes(value: number): string {
-  for (const [size, unit] of [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']] as const) {
-    if (value >= size) return `${(value / size).toFixed(value / size >= 100 ? 0 : value / size >= 10 ? 1 : 2)} ${unit}`;
-  }
-  return `${value} B`;
 }
 
 export function hex(value: number): string {

@@ -1,5 +1,7 @@
 /** The columns of the op table: how a value is read, sorted and written. */
 import { elide, grouped, percent, short } from '../dom.js';
+import { FORMULAS } from '../formulas.js';
+import { slowText } from '../grid/legal.js';
 import type { Ops } from '../ops.js';
 
 export interface TableColumn {
@@ -27,40 +29,53 @@ const pair = (id: string, label: string, title: string, a: string, b: string, wi
 export const COLUMNS: TableColumn[] = [
   { id: 'name', label: 'Op', title: 'name of the op', width: 310, text: true, value: (o, i) => o.name[i]!, show: (o, i) => elide(o.name[i]!, 44) },
   { id: 'type', label: 'Type', title: 'netlist type', width: 92, text: true, value: (o, i) => o.type[i]!, show: (o, i) => o.type[i]! },
-  plain('epoch', 'Epoch', 'epoch: ops that are on the grid together', 66),
+  plain('epoch', 'Epoch', FORMULAS.epochs, 66),
   {
-    id: 'cycles', label: 'Cycles', title: 'cycles per input, one core', width: 84, text: false,
+    id: 'cycles', label: 'Cycles', title: FORMULAS.cycles, width: 84, text: false,
     value: (o, i) => o.get('cycles', i), show: (o, i) => (o.get('cycles', i) ? grouped(o.get('cycles', i)) : '')
   },
   {
-    id: 'load', label: 'Load', title: 'cycles over those of the slowest op of the epoch', width: 126, text: false,
+    id: 'load', label: 'Load', title: FORMULAS.load, width: 126, text: false,
     value: (o, i) => o.load(i), show: (o, i) => percent(o.load(i))
   },
   {
-    id: 'pcc', label: 'PCC', title: 'correlation of the output with torch, once ops were checked', width: 106, text: false,
+    id: 'data', label: 'With data', title: FORMULAS.data, width: 196, text: false,
+    value: (o, i) => limiter(o, i), show: (o, i) => (limiter(o, i) ? `${grouped(limiter(o, i))} ${dataText(o, i)}`.trim() : '')
+  },
+  {
+    id: 'pcc', label: 'PCC', title: `Once ops were checked. ${FORMULAS.pcc}`, width: 106, text: false,
     value: (o, i) => o.checks?.of(o.name[i]!)?.pcc ?? 2, show: (o, i) => pccText(o, i)
   },
-  pair('grid', 'Grid', 'rows × columns of cores', 'rows', 'cols', 60),
+  pair('grid', 'Grid', FORMULAS.grid, 'rows', 'cols', 60),
   {
-    id: 'at', label: 'At', title: 'row, column of the top left core', width: 50, text: false,
+    id: 'at', label: 'At', title: FORMULAS.place, width: 50, text: false,
     value: (o, i) => o.get('row', i) * 64 + o.get('col', i), show: (o, i) => `${o.get('row', i)},${o.get('col', i)}`
   },
-  plain('t', 't', 'tiles of macro blocks in time', 46),
-  pair('mblock', 'mblock', 'macro block: rows × columns of ublocks', 'mblock_m', 'mblock_n', 78),
-  pair('ublock', 'ublock', 'micro block: rows × columns of tiles', 'ublock_r', 'ublock_c', 76),
+  plain('t', 't', FORMULAS.t, 46),
+  pair('mblock', 'mblock', FORMULAS.mblock, 'mblock_m', 'mblock_n', 78),
+  pair('ublock', 'ublock', FORMULAS.ublock, 'ublock_r', 'ublock_c', 76),
   {
-    id: 'inner', label: 'm_k/u_kt', title: 'inner blocks of a matmul: count / tiles each', width: 88, text: false,
+    id: 'inner', label: 'm_k/u_kt', title: FORMULAS.inner, width: 88, text: false,
     value: (o, i) => o.get('m_k', i) * 1000 + o.get('u_kt', i),
     show: (o, i) => (o.get('m_k', i) ? `${o.get('m_k', i)}/${o.get('u_kt', i)}` : '')
   },
   {
-    id: 'l1', label: 'L1', title: 'bytes of L1 per core', width: 108, text: false,
+    id: 'l1', label: 'L1', title: FORMULAS.l1, width: 108, text: false,
     value: (o, i) => o.get('l1_total', i), show: (o, i) => `${short(o.get('l1_total', i))} ${percent(o.get('l1_total', i) / o.l1)}`
   },
-  { id: 'df', label: 'Format', title: 'data format of the output', width: 84, text: true, value: (o, i) => o.df[i]!, show: (o, i) => o.df[i]! },
+  { id: 'df', label: 'Format', title: FORMULAS.format, width: 84, text: true, value: (o, i) => o.df[i]!, show: (o, i) => o.df[i]! },
   { id: 'stream', label: 't-stream', title: 'direction of t-streaming', width: 84, text: true, value: (o, i) => o.stream[i]!, show: (o, i) => o.stream[i]! },
   plain('chip', 'Chip', 'chip', 60)
 ];
+
+function limiter(ops: Ops, op: number): number {
+  return ops.frame.has('op_limiter_cycles') ? ops.get('limiter_cycles', op) : 0;
+}
+
+function dataText(ops: Ops, op: number): string {
+  const what = ops.frame.text('op_limiter')[op]!;
+  return what === 'kernel' ? '' : slowText(what);
+}
 
 function pccText(ops: Ops, op: number): string {
   const check = ops.checks?.of(ops.name[op]!);

@@ -1,5 +1,5 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
-import { h } from '../dom.js';
+import { counted, h } from '../dom.js';
 import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
@@ -135,7 +135,7 @@ export class TableView {
   /** The columns that are wanted, in that order; all of them where none are named. */
   private get chosen(): typeof COLUMNS {
     const wanted = this.columns().flatMap(id => COLUMNS.filter(c => c.id === id));
-    return wanted.length ? wanted : COLUMNS;
+    return wanted.length ? wanted : COLUMNS.filter(c => this.ops?.checks || c.id !== 'pcc');
   }
 
   private arrange(): void {
@@ -167,7 +167,7 @@ export class TableView {
         return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
       });
     }
-    this.count.textContent = this.shown.length === ops.count ? `${ops.count} ops` : `${this.shown.length} of ${ops.count} ops`;
+    this.count.textContent = this.shown.length === ops.count ? counted(ops.count, 'op') : `${this.shown.length} of ${counted(ops.count, 'op')}`;
     this.render();
   }
 
@@ -226,7 +226,8 @@ export class TableView {
       const load = ops.load(op);
       const paint = loadPaint(load, dark);
       cell.append(h('i', { class: 'tb-load' }, h('b', { style: `width:${100 * load}%;background:${paint.fill};border-color:${paint.edge}` })),
-        ops.isBottleneck(op) ? `▲ ${shown}` : shown);
+        h('span', {}, ops.isBottleneck(op) ? `▲ ${shown}` : shown));
+      cell.classList.add('tb-loaded');
     } else cell.append(shown);
     if (id === 'pcc' && shown) cell.classList.add(shown.startsWith('✓') ? 'tb-pass' : 'tb-fail');
     return cell;

@@ -20,7 +20,7 @@ function entry(store: Store, stall: Stall, batch: number, show: (stall: Stall) =
     h('span', { class: 'tb-glyph', role: 'img', 'aria-label': stall.critical ? 'slows the epoch down' : 'harmless' }, stall.critical ? '!' : 'i'),
     h('div', {},
       h('button', { type: 'button', class: 'tb-link', 'data-tb-action': 'trace-stall', title: stall.fork, onclick: () => show(stall) },
-        `${shortName(stall.fork)} ⑂ ${shortName(stall.join)}`),
+        `${shortName(stall.fork)} → ${shortName(stall.join)}`),
       ` epoch ${stall.epoch}: waits ${grouped(stall.cycles / batch)} cycles per input for space; ${way(stall.short)} is short, ${way(stall.long)} is slower `,
       store.host.live ? h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'insert-nop',

@@ -1,5 +1,6 @@
 /** The timeline: what every op does when, what it waits for, how full buffers are. Its cursor drives the core grid. */
 import { grouped, h, short } from '../dom.js';
+import { FORMULAS } from '../formulas.js';
 import { Ops } from '../ops.js';
 import { Sight } from '../sight.js';
 import type { Store } from '../store.js';
@@ -165,6 +166,7 @@ export class TraceView {
     this.empty.hidden = true;
     this.element.dataset['tbState'] = 'ready';
     this.element.dataset['tbEvents'] = String(model.events);
+    this.facts.title = FORMULAS.trace;
     this.facts.textContent = `${short(model.cycles)} cycles, ${short(model.cycles / model.batch)} per input · ${grouped(model.events)} events`;
     this.stalls.replaceChildren(stallList(this.store, model.stalls, model.batch, stall => this.showStall(stall)));
     this.dress();

@@ -1,0 +1,27 @@
+/** What every number means, by which formula, and where that stands. docs/numbers.md has the same table; a test holds
+ *  the two together. */
+export const FORMULAS = {
+  ops: 'Ops on the grid, those included that the compiler inserted (nops).',
+  epochs: 'Netlist graphs that a chip loads one after the other. Ops of an epoch are on the grid together.',
+  cycles: 'Estimated cycles of one core of the op for one input: the slowest of the units that work side by side, each a sum of weight × amount of work, fitted to runs on silicon. Source: docs/cost-model.md.',
+  load: 'Kernel cycles of the op ÷ those of the slowest op of its epoch. In the steady state all ops of an epoch go at the pace of the slowest.',
+  data: 'Kernel cycles or the way of the data, whichever takes longer. An operand or output takes its bytes per core ÷ bytes per cycle: half the peak of a NoC link, the core’s share of DRAM, or its share of the host link. Source: core/balancer/bandwidth.py.',
+  kernels: 'Per epoch the cycles of the slowest kernel, added up; of epochs that run together on several chips the slowest counts. Estimated, without the way of the data. Source: docs/cost-model.md.',
+  limiter: 'Per epoch the slowest op with its data (NoC, DRAM, host), added up; of epochs that run together on several chips the slowest counts. Estimated. Source: core/balancer/bandwidth.py.',
+  rate: 'Clock of the device ÷ cycles per input with data. Filling the pipeline and switching epochs are not in it; the timeline has both. Estimated.',
+  busy: 'Sum of cores × kernel cycles ÷ (all cores of the chip × cycles of the slowest kernel); over several epochs the mean, weighted by their cycles. Estimated.',
+  used: 'Cores that have an op ÷ cores of the grid, without harvested rows.',
+  pcc: 'Pearson correlation of the executor’s output with torch in float32. Blind to scale and offset; the largest difference stands beside it. Source: core/runner.py.',
+  grid: 'Rows × columns of cores that the op has.',
+  place: 'Row and column of its upper left core, counted without harvested rows.',
+  t: 'Macro blocks that pass one after the other: z × the stream factor.',
+  mblock: 'Macro block of a core: rows × columns of ublocks. It is the unit of buffering.',
+  ublock: 'Micro block: rows × columns of tiles that the math unit handles at once. Half of the destination register has to hold it.',
+  inner: 'Inner dimension of a matmul: m_k steps of u_kt tiles each.',
+  l1: 'Buffers of one core (inputs, parameters, intermediates, output) and their share of the L1 that firmware leaves. Source: core/balancer/buffers.py.',
+  format: 'Data format of the output, and how many passes the matrix unit spends on the mantissa.',
+  candidates: 'Grids × blocks × stream factors that were looked at, those of them that fit, and the least kernel cycles among these. Source: core/balancer/enumerate.py.',
+  trace: 'Simulated cycles of the whole batch through all epochs, and the same ÷ inputs: with loading epochs, filling them, and waits for full buffers. Source: core/epochsim.'
+} as const;
+
+export type Formula = keyof typeof FORMULAS;
