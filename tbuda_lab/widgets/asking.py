@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
-from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
-from tbuda_lab.core.session import ClearOp, Constrain, Session
+from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
 from tbuda_lab.core.session.choices import choices_of
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.picked import picked_by
@@ -51,16 +53,55 @@ def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -
 
 @answers("suggest")
 def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    _asked(hub, view, content, suggestion_data)
+    """The best edits, told as they are found (`done` is false until all are) until something else is asked."""
+    desk = hub.desk
+    if desk is None or hub.busy:
+        _asked(hub, view, content, suggestion_data)
+        return
+    head = {"type": "suggest", **({"ask": content["ask"]} if "ask" in content else {})}
+
+    def work() -> None:
+        session, stop = hub.session, threading.Event()
+        best: list[Suggestion] = []
+        told, known = time.monotonic(), 0
+
+        def progress(found: list[Suggestion], fraction: float) -> None:
+            nonlocal best, told, known
+            best = found
+            if desk.waited_for:
+                stop.set()
+            elif len(found) > known and time.monotonic() - told >= _TOLD:
+                said = {"list": suggestion_list(session, found), "fraction": fraction}
+                view.post({**head, "ok": True, "rev": session.rev, "done": False, **said}, [])
+                told, known = time.monotonic(), len(found)
+
+        try:
+            with contextlib.suppress(Cancelled):
+                best = session.suggest(_count(content), progress, stop)
+            said = {"list": suggestion_list(session, best), "done": True}
+            view.post({**head, "ok": True, "rev": session.rev, **said}, [])
+        except TbudaError as error:
+            view.post({**head, "ok": False, "text": refusal(error)}, [])
+
+    desk.submit(work)
+
+
+def _count(content: Mapping[str, Any]) -> int:
+    count = content.get("n")
+    return count if isinstance(count, int) and 0 < count <= 50 else 10
 
 
 def suggestion_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
     """The best single edits: what each does, what it gains, and where the ops would stand."""
-    count = content.get("n")
+    return {"list": suggestion_list(session, session.suggest(_count(content)))}
+
+
+def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list[dict[str, Any]]:
+    """Suggestions as views show them."""
     found: list[dict[str, Any]] = []
     before = session.placed().ops()
     epochs = {n: p.epoch for n, p in before.items()}
-    for hint in session.suggest(count if isinstance(count, int) and 0 < count <= 50 else 10):
+    for hint in suggestions:
         after = session.placed(state_after(session, *hint.commands)).ops()
         same = same_epochs(epochs, {n: p.epoch for n, p in after.items()})
         ops = [op for c in hint.commands if isinstance(op := getattr(c, "op", None), str) and op in before]
@@ -90,7 +131,7 @@ def suggestion_data(session: Session, content: Mapping[str, Any]) -> dict[str, A
                 "total_cycles": list(hint.cycles),
             }
         )
-    return {"list": found}
+    return found
 
 
 @answers("why")

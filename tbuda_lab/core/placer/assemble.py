@@ -167,15 +167,15 @@ def assemble(
         problem.orders,
         summary,
         tuple(said),
-        _input_buffers(problem, segments, overrides, found),
+        input_buffers(problem, segments, overrides, found),
     )
 
 
-def _input_buffers(
+def input_buffers(
     problem: Problem, segments: Sequence[Segment], overrides: Sequence[Override], parts: Sequence[Part]
 ) -> dict[str, tuple[int, ...]]:
     """Least tiles per core of input buffers, by op and operand (0: the backend chooses): what forks ask for, and what
-    the user does with a multiplier."""
+    the user does with a multiplier. segments: some or all epochs; parts: what `Parts.of` says of them."""
     tiles = {op: sizes for part in parts for op, sizes in part.buffering.input_tiles.items()}
     asked: dict[str, dict[int, int]] = {}
     for record in overrides:
@@ -185,6 +185,8 @@ def _input_buffers(
     rows = {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
     for name, factors in asked.items():
         op = problem.number[name]
+        if op not in rows:
+            continue
         profile, row = problem.profiles[op], problem.tables[op].rows[rows[op] : rows[op] + 1]
         sizes = list(tiles.get(name, (0,) * len(profile.operands)))
         for port in factors:

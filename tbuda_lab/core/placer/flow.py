@@ -48,7 +48,7 @@ class Flow:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Trial:
+class Trial:
     """As much of a compile as the simulator reads."""
 
     lowered: Graph
@@ -70,8 +70,8 @@ def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = (
 
 
 def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Flow:
-    trial = _trial(problem, segment, overrides)
-    built = build(trial, _CONSTANTS, problem.walked)
+    made = trial(problem, segment, overrides)
+    built = build(made, _CONSTANTS, problem.walked)
     inputs = min(_INPUTS, problem.options.microbatch)
     run = run_network(built.network, inputs, [range(len(built.parts))])
     stuck = [d for d in (*built.diagnostics, *run.diagnostics) if d.severity == "error"]
@@ -100,7 +100,8 @@ def _full(built: Built, run: NetworkRun, number: Mapping[str, int]) -> tuple[Hel
     return tuple(sorted(cycles, key=lambda h: (-cycles[h], h)))
 
 
-def _trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> _Trial:
+def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Trial:
+    """One epoch as the simulator reads it, with the input buffers that its forks are given."""
     span = range(segment.first, segment.last)
     placed: dict[str, OpPlacement] = {}
     for op, row, (top, left, turned) in zip(span, segment.rows, segment.spots, strict=True):
@@ -124,7 +125,7 @@ def _trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) 
         problem.orders,
         input_buffers=buffer(problem, segment, 0).input_tiles,
     )
-    return _Trial(problem.graph, placement, problem.device, overrides)
+    return Trial(problem.graph, placement, problem.device, overrides)
 
 
 def _on_host(problem: Problem) -> dict[str, QueuePlacement]:

@@ -12,6 +12,7 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import Override
 
 if TYPE_CHECKING:
+    from tbuda_lab.core.session.placing import Placed
     from tbuda_lab.core.session.session import Session
 
 FACTORS = (1, 2, 3, 4, 6, 8)
@@ -43,24 +44,8 @@ class Choices:
 
 def choices_of(session: Session, op: str) -> Choices:
     """What an op could be told at the shape it has. Raises `InputError` for a name that is not placed."""
-    placed = session.placed()
-    if op not in placed.problem.number:
-        raise InputError(f"{op!r} is not an op of the placed graph")
-    spot = placed.ops()[op]
-    row = placed.problem.models[op].rows[spot.row]
+    placed, row = _now(session, op)
     grid = (int(row["grid_r"]), int(row["grid_c"]))
-
-    steps = _at(_table(session, op, ("op_size", "u_kt")), grid)
-    u_kt = _best(steps["u_kt"], steps["cycles"]) if int(row["u_kt"]) else ()
-    flows = _at(_table(session, op, ("op_size", "t_stream_dir", "t_stream_shape")), grid)
-    streams: dict[tuple[str, int, int], int] = {}
-    for way, r, c, cycles in zip(
-        flows["stream"].tolist(), flows["stream_r"].tolist(), flows["stream_c"].tolist(), flows["cycles"].tolist(),
-        strict=True,
-    ):  # fmt: skip
-        key = (way or "n", r, c)
-        streams[key] = min(cycles, streams.get(key, cycles))
-
     profile = placed.problem.profiles[placed.problem.number[op]]
     buffers = []
     for operand in range(len(profile.operands)):
@@ -77,8 +62,8 @@ def choices_of(session: Session, op: str) -> Choices:
     asked = {o.kind: o.value for o in session.overrides if o.matches([op])}
     return Choices(
         op,
-        u_kt,
-        tuple(sorted(streams.items(), key=lambda s: (s[0][1] * s[0][2], s[0]))),
+        inner_steps(session, op),
+        streams_of(session, op),
         tuple(buffers),
         {
             "u_kt": int(row["u_kt"]),
@@ -86,6 +71,40 @@ def choices_of(session: Session, op: str) -> Choices:
             "buffers": dict(asked.get("input_buffer_multiplier", {})),
         },
     )
+
+
+def inner_steps(session: Session, op: str) -> tuple[tuple[int, int], ...]:
+    """`Choices.u_kt` of a placed op."""
+    row = _now(session, op)[1]
+    if not int(row["u_kt"]):
+        return ()
+    steps = _at(_table(session, op, ("op_size", "u_kt")), (int(row["grid_r"]), int(row["grid_c"])))
+    return _best(steps["u_kt"], steps["cycles"])
+
+
+def streams_of(session: Session, op: str) -> tuple[tuple[tuple[str, int, int], int], ...]:
+    """`Choices.streams` of a placed op."""
+    row = _now(session, op)[1]
+    kinds = ("op_size", "t_stream_dir", "t_stream_shape")
+    flows = _at(_table(session, op, kinds), (int(row["grid_r"]), int(row["grid_c"])))
+    streams: dict[tuple[str, int, int], int] = {}
+    for way, r, c, cycles in zip(
+        flows["stream"].tolist(), flows["stream_r"].tolist(), flows["stream_c"].tolist(), flows["cycles"].tolist(),
+        strict=True,
+    ):  # fmt: skip
+        key = (way or "n", r, c)
+        streams[key] = min(cycles, streams.get(key, cycles))
+    return tuple(sorted(streams.items(), key=lambda s: (s[0][1] * s[0][2], s[0])))
+
+
+def _now(session: Session, op: str) -> tuple[Placed, np.void]:
+    """The placement and the op's candidate in it."""
+    placed = session.placed()
+    if op not in placed.problem.number:
+        raise InputError(f"{op!r} is not an op of the placed graph")
+    number = placed.problem.number[op]
+    row: np.void = placed.problem.tables[number].rows[placed.epoch(placed.epoch_of(number)).rows[number]]
+    return placed, row
 
 
 def _table(session: Session, op: str, kinds: tuple[str, ...], *extra: Override) -> OpModels:

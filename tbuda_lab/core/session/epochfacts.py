@@ -42,6 +42,10 @@ class EpochFacts:
         busy: np.ndarray = taken > 0
         return busy
 
+    def now(self) -> np.ndarray:
+        """(ops,) limiter cycles as it is."""
+        return self.limits(dram_divider(self.problem.device, self.load.dram_cores))
+
     def limits(self, divider: int) -> np.ndarray:
         """(ops,) limiter cycles if so many shared DRAM that it is divided by that."""
         found = self._limits.get(divider)

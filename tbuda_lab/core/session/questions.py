@@ -21,7 +21,7 @@ from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.quiet import quiet
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
 from tbuda_lab.core.session.state import State
-from tbuda_lab.core.session.suggest import Suggestion, suggestions
+from tbuda_lab.core.session.suggest import Suggestion, Told, suggestions
 from tbuda_lab.core.session.whatif import WhatIf, compare_placed
 from tbuda_lab.core.session.why import Reasons, reasons_of
 
@@ -76,9 +76,20 @@ class Questions(Editing):
         return compare_placed(before, self.placed(state, cancel), queues=queues)
 
     @quiet()
-    def suggest(self, n: int = 10) -> list[Suggestion]:
-        """The best single edits there are, by cycles saved over all epochs, each one checked by `whatif`."""
-        return suggestions(cast("Session", self), n)
+    def suggest(
+        self,
+        n: int = 10,
+        progress: Told | None = None,
+        cancel: threading.Event | None = None,
+        seconds: float | None = None,
+    ) -> list[Suggestion]:
+        """The best single edits there are, by cycles saved over all epochs, each one checked by `whatif`.
+
+        progress: is told the best so far and the fraction of the search that is done. cancel: once it is set,
+        `Cancelled` is raised. seconds: after that time the best so far are returned; without it the same placement
+        gives the same.
+        """
+        return suggestions(cast("Session", self), n, progress, cancel, seconds)
 
     @quiet()
     def why(self, op: str) -> Reasons:

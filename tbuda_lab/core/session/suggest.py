@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import heapq
+import threading
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.placer.segment import Segment, measure
+from tbuda_lab.core.errors import Cancelled, TbudaError
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import ResizeOp
-from tbuda_lab.core.session.hints import hints, nops
+from tbuda_lab.core.session.hints import Hint, alike, hints, nops
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.whatif import WhatIf
 
@@ -60,78 +62,148 @@ class Suggestion:
         return f"{self.label}: {before} -> {after} cycles"
 
 
-def suggestions(session: Session, n: int) -> list[Suggestion]:
-    """The best `n` of at most `2 n + 8` resizes, most promising first, and of the other kinds for the slowest epochs.
-    No more resizes are tried once `n` are known that save what the next one promises."""
-    placed = session.placed()
-    tried = [*_resizes(session, placed, n), *_others(session, placed)]
-    tried.sort(key=lambda s: (-s.gain, s.epoch, s.label))
-    first: list[Suggestion] = []
-    rest: list[Suggestion] = []
-    for one in tried:
-        alike = sum(s.kind == one.kind and s.epoch == one.epoch for s in first)
-        (first if alike < _OF_A_KIND else rest).append(one)
-    chosen = (first + rest)[:n]
-    return sorted(chosen, key=lambda s: (-s.gain, s.epoch, s.label))
+Told = Callable[[list[Suggestion], float], None]
+"""Is told the best suggestions so far and the fraction of the search that is done."""
 
 
-def _others(session: Session, placed: Placed) -> Iterator[Suggestion]:
-    for hint in hints(session, placed, lambda index: _op_cycles(placed, placed.segments[index])):
+class Search:
+    """One search for the best `n` edits of the current placement.
+
+    Epochs that are alike (equal layers) are looked at once: what the first of them gains, the others are expected to,
+    and are tried only if they come into the list with that. An edit is tried if its bound, from the tables alone, is
+    more than the n-th best gain known.
+    """
+
+    def __init__(
+        self, session: Session, n: int, progress: Told | None, cancel: threading.Event | None, seconds: float | None
+    ) -> None:
+        self.session, self.n, self.progress, self.cancel = session, n, progress, cancel
+        self.end = None if seconds is None else time.monotonic() + seconds
+        self.found: list[Suggestion] = []
+        self.placed = session.placed()
+
+    def run(self) -> list[Suggestion]:
+        """The best edits; those known when the time is over. Raises `Cancelled`."""
+        kinds = alike(self.placed)
+        for fraction, step in ((0.05, self._resizes), (0.5, self._others), (0.85, self._nops)):
+            if self._late(fraction):
+                break
+            step(kinds)
+        return self.best()
+
+    def best(self) -> list[Suggestion]:
+        """The best `n` so far, at first a few of each kind and epoch."""
+        first: list[Suggestion] = []
+        rest: list[Suggestion] = []
+        for one in sorted(self.found, key=_order):
+            same = sum(s.kind == one.kind and s.epoch == one.epoch for s in first)
+            (first if same < _OF_A_KIND else rest).append(one)
+        return sorted((first + rest)[: self.n], key=_order)
+
+    def _late(self, fraction: float) -> bool:
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled("looking for edits was cancelled")
+        if self.progress is not None:
+            self.progress(self.best(), fraction)
+        return self.end is not None and time.monotonic() >= self.end
+
+    def _worth(self, bound: float, found: Sequence[Suggestion]) -> bool:
+        return len(found) < self.n or sorted(s.gain for s in found)[-self.n] < bound
+
+    def _tried(self, hint: Hint) -> Suggestion | None:
+        """What an edit does, None if it gains nothing or is not legal."""
         try:
-            effect = session.whatif(*hint.commands, queues=False)
+            effect = self.session.whatif(*hint.commands, queues=False, cancel=self.cancel)
+        except Cancelled:
+            raise
         except TbudaError:
-            continue
-        if effect.gain > 0:
-            yield Suggestion(hint.commands, hint.epoch, int(effect.gain), effect.gain, effect, hint.kind)
-    for hint, before, after in nops(session):
-        if after < before:
-            effect = session.whatif(*hint.commands, queues=False)
+            return None
+        if effect.gain <= 0:
+            return None
+        promised = effect.gain if hint.bound == np.inf else hint.bound
+        return Suggestion(hint.commands, hint.epoch, int(promised), effect.gain, effect, hint.kind)
+
+    def _resizes(self, kinds: Sequence[Sequence[int]]) -> None:
+        """Resizes of what limits its epoch, most promising first; at most `2 n + 8` are tried."""
+        queue: list[tuple[float, int, int, int]] = []  # -bound, epoch, of its resizes, kind
+        made: dict[int, list[Hint]] = {}
+        for kind, epochs in enumerate(kinds):
+            made[kind] = resizes(self.session, self.placed, epochs[0])
+            queue += [(-hint.bound, epochs[0], at, kind) for at, hint in enumerate(made[kind])]
+        heapq.heapify(queue)
+        found: list[Suggestion] = []
+        tried, most = 0, 2 * self.n + 8
+        while queue and tried < most:
+            bound, epoch, at, kind = heapq.heappop(queue)
+            if not self._worth(-bound, found) or self._late(0.1 + 0.4 * tried / most):
+                break
+            first = kinds[kind][0]
+            hint = made[kind][at]
+            one = self._tried(hint if epoch == first else hint.shifted(self.placed, first, epoch))
+            tried += 1
+            if one is not None:
+                found.append(one)
+                self.found.append(one)
+                if epoch == first:
+                    for other in kinds[kind][1:]:
+                        heapq.heappush(queue, (-one.gain, other, at, kind))
+
+    def _others(self, kinds: Sequence[Sequence[int]]) -> None:
+        every = list(hints(self.session, self.placed, kinds, self.cancel))
+        every.sort(key=lambda hint: -hint.bound)
+        for count, hint in enumerate(every):
+            if not self._worth(hint.bound, self.found) and hint.bound < np.inf:
+                continue
+            if self._late(0.5 + 0.35 * count / len(every)):
+                return
+            one = self._tried(hint)
+            if one is not None:
+                self.found.append(one)
+
+    def _nops(self, kinds: Sequence[Sequence[int]]) -> None:
+        for hint, before, after in nops(self.session, self.placed, kinds, self.cancel):
+            effect = self.session.whatif(*hint.commands, queues=False, cancel=self.cancel)
             gain = before - after
-            yield Suggestion(hint.commands, hint.epoch, gain, float(gain), effect, hint.kind, (before, after))
+            if gain > 0:
+                simulated = before, after
+                self.found.append(Suggestion(hint.commands, hint.epoch, gain, float(gain), effect, "nop", simulated))
+            if self._late(0.9):
+                return
 
 
-def _resizes(session: Session, placed: Placed, n: int) -> list[Suggestion]:
-    """Only what limits its epoch is worth resizing."""
-    promising: list[tuple[float, int, tuple[ResizeOp, ...]]] = []
-    found: list[Suggestion] = []
-    for index, segment in enumerate(placed.segments):
-        cycles = _op_cycles(placed, segment)
-        slowest = max(cycles, key=lambda op: (cycles[op], -op))
-        tables = placed.problem.tables
-        tied = [
-            op
-            for op, took in cycles.items()
-            if took >= _TIED * cycles[slowest] and tables[op].signature == tables[slowest].signature
-        ]
-        others = max((took for op, took in cycles.items() if op not in tied), default=0.0)
-        shapes = session.legal(placed.problem.order[slowest]).shapes
-        after = np.maximum(shapes["limiter_cycles"], others)
-        good = (shapes["verdict"] == 0) & (after < segment.limiter_cycles)
-        where, gains = np.argwhere(good), segment.limiter_cycles - after[good]
-        # equal gains: fewer cores first, they displace less
-        for i in np.lexsort((shapes["cores"][good], -gains))[:_PER_EPOCH].tolist():
-            size = (int(where[i, 0]) + 1, int(where[i, 1]) + 1)
-            commands = tuple(ResizeOp(placed.problem.order[op], size) for op in tied)
-            promising.append((float(gains[i]), index, commands))
-    promising.sort(key=lambda p: (-p[0], p[1], p[2][0].size))
-    for gain, index, commands in promising[: 2 * n + 8]:
-        if len(found) >= n and sorted(s.gain for s in found)[-n] >= gain:
-            break
-        try:
-            effect = session.whatif(*commands, queues=False)
-        except TbudaError:
-            continue
-        if effect.gain > 0:
-            found.append(Suggestion(commands, index, int(gain), effect.gain, effect))
+def _order(one: Suggestion) -> tuple[float, int, str]:
+    return -one.gain, one.epoch, one.label
+
+
+def suggestions(
+    session: Session,
+    n: int,
+    progress: Told | None = None,
+    cancel: threading.Event | None = None,
+    seconds: float | None = None,
+) -> list[Suggestion]:
+    """The best `n` edits: see `Search`, `Session.suggest`."""
+    return Search(session, n, progress, cancel, seconds).run()
+
+
+def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
+    """Resizes of the op that limits an epoch, and of those that take as long; the best few by what the tables say."""
+    segment, facts = placed.segments[index], placed.epoch(index)
+    took = facts.now()
+    order, tables = placed.problem.order, placed.problem.tables
+    worst = int(took.argmax())
+    slowest = segment.first + worst
+    same = np.array([tables[op].signature == tables[slowest].signature for op in facts.rows])
+    tied = same & (took >= _TIED * took[worst])
+    others = took[~tied].max(initial=0.0)
+    shapes = session.legal(order[slowest]).shapes
+    after = np.maximum(shapes["limiter_cycles"], others)
+    good = (shapes["verdict"] == 0) & (after < segment.limiter_cycles)
+    where, gains = np.argwhere(good), segment.limiter_cycles - after[good]
+    found = []
+    # equal gains: fewer cores first, they displace less
+    for i in np.lexsort((shapes["cores"][good], -gains))[:_PER_EPOCH].tolist():
+        size = (int(where[i, 0]) + 1, int(where[i, 1]) + 1)
+        commands = tuple(ResizeOp(order[segment.first + at], size) for at in np.flatnonzero(tied).tolist())
+        found.append(Hint("resize", index, commands, float(gains[i])))
     return found
-
-
-def _op_cycles(placed: Placed, segment: Segment) -> dict[int, float]:
-    """Limiter cycles of every op of an epoch."""
-    problem = placed.problem
-    rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-    load = measure(problem, segment.first, segment.last, rows)[2]
-    return {
-        op: float(problem.row_limits(op, *problem.places(op, segment.first, segment.last), load)[row])
-        for op, row in rows.items()
-    }

@@ -87,13 +87,17 @@ export class Suggestions {
     if (!message['ok']) {
       this.hints = [];
       this.note.textContent = String(message['text']);
+      this.at = 0;
     } else {
+      // Told in parts, best first: what is in focus stays there while better ones come in.
+      const kept = this.at > 0 ? this.hints[this.at]?.label : undefined;
       this.hints = message['list'] as Hint[];
-      this.note.textContent = this.hints.length ? '' : 'No single edit would make this placement faster.';
+      this.at = Math.max(0, this.hints.findIndex(hint => hint.label === kept));
+      this.note.textContent = message['done'] === false ? 'Looking for better edits …'
+        : this.hints.length ? '' : 'No single edit would make this placement faster.';
     }
-    this.at = 0;
     this.render();
-    if (this.hints.length) this.go(0, false);
+    if (this.hints.length) this.go(this.at, false);
   }
 
   private render(): void {

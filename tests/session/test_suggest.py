@@ -1,0 +1,138 @@
+"""Suggestions: what each promises is what applying it gives, whatever the kind; bounds are no lower than gains."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from tbuda_lab.core.epochsim import simulate
+from tbuda_lab.core.errors import Cancelled
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.session import EpochBreak, Session
+from tbuda_lab.core.session.hints import alike, simulated, split_bounds
+from tbuda_lab.core.session.pace import paces_of
+from tests.session.models import encoder
+from tests.session.test_edits import check_placement
+
+
+@pytest.fixture(scope="module")
+def layers():
+    """Four encoder layers, traced."""
+    model, inputs = encoder(4)
+    return Session(model, inputs, "e300").trace(), inputs
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Session:
+    """Two large matmuls that a policy of small grids puts into one epoch."""
+    torch.manual_seed(0)
+    big = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).eval()
+    options = CompileOptions(microbatch=64, balancer_policy="MinimizeGrid")
+    session = Session(big, (torch.randn(1, 384, 1024),), "e300", options)
+    session.compile()
+    return session
+
+
+def cost(session: Session) -> float:
+    """Cycles per input over all epochs, with the switches between them."""
+    report, options = session.compile().placement.report, session.options
+    assert report is not None
+    per_epoch = options.epoch_switch_cycles / options.microbatch
+    return sum(e.limiter_cycles for e in report.epochs) + per_epoch * len(report.epochs)
+
+
+@pytest.mark.parametrize(("policy", "device"), [("Random", "e300"), ("MinimizeGrid", "wormhole_b0")])
+def test_every_promise_is_kept(layers, policy: str, device: str) -> None:
+    graph, inputs = layers
+    options = CompileOptions(microbatch=64, balancer_policy=policy)
+    session = Session(graph, inputs, device, options)
+    before = cost(session)
+    found = session.suggest(10)
+    assert len(found) >= 5 and len({s.kind for s in found}) >= 2
+    for one in found:
+        session.apply(*one.commands)
+        if one.kind != "nop":
+            assert before - cost(session) == pytest.approx(one.gain) and one.gain > 0
+        session.undo()
+    assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
+    assert [s.commands for s in session.suggest(10)] == [s.commands for s in found]
+
+
+def test_a_split_is_the_best_edit_where_two_ops_crowd_each_other(crowded: Session) -> None:
+    """Each of the two matmuls takes as long as the other: alone neither can gain much, apart both have all cores."""
+    best = crowded.suggest(8)[0]
+    assert best.kind == "split" and best.commands == (EpochBreak(best.commands[0].op),)
+    before = cost(crowded)
+    crowded.apply(*best.commands)
+    assert before - cost(crowded) == pytest.approx(best.gain) and best.gain > before / 4
+    check_placement(crowded)
+    crowded.undo()
+    crowded.compile()
+
+
+def test_no_cut_gains_more_than_its_bound(crowded: Session, layers) -> None:
+    graph, inputs = layers
+    random = Session(graph, inputs, "e300", CompileOptions(microbatch=64, balancer_policy="Random"))
+    for session in (crowded, random):
+        session.compile()
+        placed = session.placed()
+        for index, segment in enumerate(placed.segments[:3]):
+            if segment.last - segment.first < 2:
+                continue
+            least = split_bounds(placed, index)
+            for cut in range(segment.first + 1, segment.last, 4):
+                effect = session.whatif(EpochBreak(placed.problem.order[cut]), queues=False)
+                assert effect.epoch_cycles[1] >= np.floor(least[cut - segment.first - 1])
+
+
+def test_it_tells_the_best_so_far_and_can_be_stopped(crowded: Session) -> None:
+    told: list[tuple[list[str], float]] = []
+    found = crowded.suggest(8, progress=lambda best, part: told.append(([s.label for s in best], part)))
+    parts = [part for _, part in told]
+    assert parts == sorted(parts) and 0 < parts[0] and parts[-1] < 1 and len(told) > 4
+    assert len(told[-1][0]) > 0 and told[-1][0][0] == found[0].label
+    stop = threading.Event()
+
+    def enough(best: list, _: float) -> None:
+        if best:
+            stop.set()
+
+    state = crowded._history.state
+    with pytest.raises(Cancelled):
+        crowded.suggest(8, progress=enough, cancel=stop)
+    assert crowded._history.state is state and not crowded.stale
+    assert crowded.suggest(8, seconds=0.0) == []
+    assert [s.label for s in crowded.suggest(8, seconds=600.0)] == [s.label for s in found]
+
+
+def test_epochs_that_are_alike_are_looked_at_once(layers) -> None:
+    """Layers that are placed alike get the same advice, each for its own ops."""
+    graph, inputs = layers
+    starts = tuple(Override("epoch_break", f"{i}.key.matmul") for i in (1, 2, 3))  # the ops that begin a layer
+    options = CompileOptions(microbatch=64, balancer_policy="MinimizeGrid")
+    session = Session(graph, inputs, "wormhole_b0", options, starts)
+    session.compile()
+    same = max(alike(session.placed()), key=len)
+    assert len(same) > 1
+    resizes = [s for s in session.suggest(20) if s.kind == "resize" and s.epoch in same]
+    by_epoch = {e: {s.gain for s in resizes if s.epoch == e} for e in same}
+    assert all(by_epoch.values()) and len({max(gains) for gains in by_epoch.values()}) == 1
+
+
+def test_paces_of_epochs_add_up_to_the_whole_simulation(layers) -> None:
+    graph, inputs = layers
+    for overrides in ((), (Override("input_buffer_multiplier", "1.up.matmul", {0: 4}),)):
+        starts = tuple(Override("epoch_break", f"{i}.key.matmul") for i in (1, 2, 3))
+        session = Session(graph, inputs, "wormhole_b0", CompileOptions(microbatch=24), (*starts, *overrides))
+        result, placed = session.compile(), session.placed()
+        for batch in (2, 8):
+            whole = simulate(result, batch)
+            assert [p.cycles for p in paces_of(placed, batch)] == [e.cycles for e in whole.epochs]
+            total, stalls = simulated(session, placed, None, batch)
+            assert total == whole.cycles
+            assert sorted((s.epoch, s.fork, s.cycles) for s in stalls) == sorted(
+                (s.epoch, s.fork, s.cycles) for s in whole.stalls if s.critical
+            )
