@@ -92,7 +92,7 @@ def test_it_tells_the_best_so_far_and_can_be_stopped(crowded: Session) -> None:
     told: list[tuple[list[str], float]] = []
     found = crowded.suggest(8, progress=lambda best, part: told.append(([s.label for s in best], part)))
     parts = [part for _, part in told]
-    assert parts == sorted(parts) and 0 < parts[0] and parts[-1] < 1 and len(told) > 4
+    assert parts == sorted(parts) and parts[0] > 0 and parts[-1] < 1 and len(told) > 4
     assert len(told[-1][0]) > 0 and told[-1][0][0] == found[0].label
     stop = threading.Event()
 
