@@ -158,12 +158,21 @@ class Desk:
             self.hub.publish(session.frames.of(result))
             self.publish()
 
+    def _ahead(self, commands: tuple[Command, ...]) -> None:
+        """Show where the ops go as soon as that is known: the netlist and its check take three times as long."""
+        session = self.hub.session
+        self.hub.publish([session.frames.placed(session.placed(state_after(session, *commands)))])
+
+    def _current(self) -> None:
+        """Show the current placement, whatever was shown."""
+        if self.hub.session.result is not None:
+            self.hub.publish(self.hub.session.frames.of(self.hub.session.result))
+
     def _back(self) -> None:
         """What was shown was not made: the current placement again."""
         if self.shown:
             self.shown = ""
-            if self.hub.session.result is not None:
-                self.hub.publish(self.hub.session.frames.of(self.hub.session.result))
+            self._current()
             self.publish()
 
     def _again(self, view: Listener) -> None:
@@ -196,8 +205,12 @@ class Desk:
                 session.apply(*commands, label=label, source="page")
                 answer(view, True, f"{label}: not compiled yet")
                 return
+            self._ahead(commands)
             try:
                 session.attempt(*commands, label=label, source="page")  # one that fails late leaves nothing behind
+            except TbudaError:
+                self._current()
+                raise
             finally:
                 self.hub.edited()
         except TbudaError as error:

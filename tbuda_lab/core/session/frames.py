@@ -13,7 +13,10 @@ from tbuda_lab.core.frames.opsframe import OpFacts, op_facts, op_names
 from tbuda_lab.core.graph import Graph
 
 if TYPE_CHECKING:
+    from tbuda_lab.core.balancer.types import Placement
     from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.device import DeviceSpec
+    from tbuda_lab.core.session.placing import Placed
     from tbuda_lab.core.session.working import Working
 
 _RESULTS = 8
@@ -26,7 +29,8 @@ class ResultFrames:
     def __init__(self) -> None:
         self._graphs: OrderedDict[tuple[int, str], tuple[Graph, Frame]] = OrderedDict()
         self._texts = netlists.Texts()
-        self._ops: tuple[Graph, OpFacts] | None = None
+        self._facts_known: tuple[Graph, OpFacts] | None = None
+        self._placements: OrderedDict[int, tuple[Placement, Frame]] = OrderedDict()
         self._results: OrderedDict[int, tuple[CompileResult, list[Frame]]] = OrderedDict()
 
     def of(self, result: CompileResult) -> list[Frame]:
@@ -37,7 +41,7 @@ class ResultFrames:
                 self.graph(result.graph, "traced"),
                 self.graph(result.passed, "passed"),
                 self.graph(result.lowered, "lowered"),
-                ops_frame(result.lowered, result.placement, result.device, self._facts(result)),
+                self.placement(result.lowered, result.placement, result.device),
                 netlist_frame(netlists.dumps(result.netlist, self._texts)),
             ]
             found = self._results[id(result)] = (result, frames)
@@ -46,12 +50,24 @@ class ResultFrames:
         self._results.move_to_end(id(result))
         return list(found[1])
 
-    def _facts(self, result: CompileResult) -> OpFacts:
-        """What the ops frames of results of one graph and order have in common."""
-        names = op_names(result.placement)
-        if self._ops is None or self._ops[0] is not result.lowered or self._ops[1].names != names:
-            self._ops = result.lowered, op_facts(result.lowered, names)
-        return self._ops[1]
+    def placement(self, lowered: Graph, placement: Placement, device: DeviceSpec) -> Frame:
+        """The frame "ops" of a placement that nobody changes any more."""
+        found = self._placements.get(id(placement))
+        if found is None or found[0] is not placement:
+            frame = ops_frame(lowered, placement, device, self._facts(lowered, placement))
+            found = self._placements[id(placement)] = (placement, frame)
+            while len(self._placements) > _RESULTS:
+                self._placements.popitem(last=False)
+        self._placements.move_to_end(id(placement))
+        return found[1]
+
+    def _facts(self, lowered: Graph, placement: Placement) -> OpFacts:
+        """What the ops frames of placements of one graph and order have in common."""
+        names = op_names(placement)
+        known = self._facts_known
+        if known is None or known[0] is not lowered or known[1].names != names:
+            known = self._facts_known = lowered, op_facts(lowered, names)
+        return known[1]
 
     def graph(self, graph: Graph, stage: str) -> Frame:
         """The frame of a graph that nobody changes any more."""
@@ -75,6 +91,10 @@ class Frames:
     def of(self, result: CompileResult) -> list[Frame]:
         """The frames of one result, made once."""
         return self._kept.of(result)
+
+    def placed(self, placed: Placed) -> Frame:
+        """The frame "ops" of a placement of this session, before there is a netlist of it; its result has the same."""
+        return self._kept.placement(placed.problem.graph, placed.placement(), self._session.device)
 
     def graph(self, stage: str) -> Frame:
         """The graph of a stage; runs what has to run for it."""
