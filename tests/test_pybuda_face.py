@@ -33,7 +33,7 @@ SURFACE = {
     "MathFidelity": "HiFi4 HiFi3 HiFi2 LoFi",
     "Parameter": "create_from_torch",
     "TTDevice": "load_image place_module push_to_inputs compile_to_image get_device_config remove_modules",
-    "TTDeviceImage": "load_from_disk",
+    "TTDeviceImage": "load_from_disk save_to_disk create_image_from_device get_input_shapes get_target_shapes info",
     "Tensor": "create_from_torch",
     "_C": "DataFormat MathFidelity NodeEpochType.Backward UnsupportedHWOpsError",
     "_C.backend_api": "BackendDevice BackendType DeviceMode.CompileOnly DeviceMode.CompileAndRun "
@@ -267,7 +267,6 @@ def test_sparse_picker_of_a_convolution_tap() -> None:
     lambda: pybuda.op.Conv3d("c", A, A),
     lambda: pybuda.OnnxModule("m", None, ""),
     lambda: pybuda.TFModule("m", None),
-    lambda: pybuda.TTDeviceImage.load_from_disk("x.tti"),
     lambda: pybuda.config.insert_fracture_group([("a", -1, 2)]),
     lambda: pybuda.run_generate(input_count=1, write_index=0),
 ])  # fmt: skip

@@ -535,9 +535,16 @@ describe('panels', () => {
     host.say({ type: 'exported', kind: 'overrides', ok: false, exists: true, text: 'net.py is there already.' });
     find('export-replace').click();
     expect(host.sent.at(-1)).toMatchObject({ type: 'export', replace: true });
+    host.say({ type: 'exports', name: 'net', kinds: [...kinds, { name: 'tti', title: 'TTI', meaning: 'one archive', suffix: '.tti', settings: [
+      { name: 'name', default: '', meaning: 'name', choices: [] }, { name: 'weights', default: true, meaning: 'weights included', choices: [] }] }] });
     find('export-tti').click();
-    expect(dialog.dialog.element.textContent).toContain('read here');
-    expect(find('export-write')).toBeNull();
+    const image = host.sent.at(-1)!;
+    expect(image).toMatchObject({ type: 'export_plan', kind: 'tti', path: 'net.tti', settings: { name: '', weights: true } });
+    host.say({
+      type: 'export_plan', ask: image['ask'], kind: 'tti', ok: true, cli: 'tbuda export tti x', python: 'session.export_tti()', note: '',
+      folder: '/f', preview: 'for n150: 1 chip of 9 x 8 cores; about 2.5 MB'
+    });
+    expect(dialog.dialog.element.querySelector('[data-tb-export=preview]')!.textContent).toContain('about 2.5 MB');
     dialog.dispose();
     dialog.dialog.element.remove();
   });

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments
+from tbuda_lab.cli.tti import is_image
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.wholefile import check_writable
 
@@ -95,7 +96,11 @@ def edited_session(arguments: argparse.Namespace, edits: Path) -> Session:
         flags = ", ".join("--" + name.replace("_", "-") for name in said)
         raise ModelError(f"{edits} says device, options and overrides: leave {flags} out")
     request = read_request(arguments)
-    target = load_target(request.target, seed=request.seed)
-    session = Session.open(edits, target.module, target.inputs)
+    if is_image(request.target):  # the edits of the graph in it
+        image = Session.open(request.target)
+        session = Session.open(edits, image.model, image.sample_inputs)
+    else:
+        target = load_target(request.target, seed=request.seed)
+        session = Session.open(edits, target.module, target.inputs)
     session.source = (arguments.target,)
     return session

@@ -1,4 +1,4 @@
-"""`tbuda tti`: what is in a device image, and its netlist as a file. `tbuda run` runs one, `tbuda export tti` writes one."""
+"""`tbuda tti`: what is in a device image, and its netlist as a file. `tbuda run` runs one, `export tti` writes one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--files", action="store_true", help="also list every file in it")
     command.set_defaults(handler=_info)
 
-    command = commands.add_parser("netlist", help="write its netlist to a file")
+    command = commands.add_parser("netlist", help="write its netlist to a file, and what its ops cost beside it")
     command.add_argument("file", type=Path)
     command.add_argument("--out", type=Path, required=True, metavar="FILE.yaml")
     command.set_defaults(handler=_netlist)
@@ -58,11 +58,17 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _netlist(arguments: argparse.Namespace) -> int:
+    from tbuda_lab.core.epochsim import cycles_path
+
     image = read_image(arguments.file)
     if not image.netlists:
         raise InputError(f"{arguments.file} has no netlist")
+    name, text = next(iter(image.netlists.items()))
     with whole_text(arguments.out) as stream:
-        stream.write(next(iter(image.netlists.values())))
+        stream.write(text)
+    if name in image.cycles:
+        with whole_text(cycles_path(arguments.out)) as stream:
+            stream.write(image.cycles[name])
     print(f"wrote {arguments.out}")
     return 0
 

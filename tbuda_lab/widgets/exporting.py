@@ -63,7 +63,7 @@ def _say(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     try:
         plan = _plan(hub.session, content)
         said = {"ok": True, "path": str(plan.path), "cli": plan.cli, "python": plan.python, "note": plan.note,
-                "folder": str(Path.cwd())}  # fmt: skip
+                "preview": plan.preview, "folder": str(Path.cwd())}  # fmt: skip
     except TbudaError as error:
         said = {"ok": False, "text": refusal(error)}
     view.post({**head, **said}, [])

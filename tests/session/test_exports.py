@@ -15,6 +15,7 @@ import tbuda_lab.widgets.exports  # adds report and image
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.session import EXPORTS, ResizeOp, Session
+from tbuda_lab.core.tti import image_size
 
 
 def _resized(session: Session) -> str:
@@ -93,7 +94,7 @@ def test_pictures(mlp: Session, tmp_path: Path) -> None:
         mlp.export("image", tmp_path / "no.svg", epoch=99).write()
 
 
-@pytest.mark.parametrize("what", ["netlist", "overrides", "table", "trace", "image"])
+@pytest.mark.parametrize("what", ["netlist", "overrides", "table", "trace", "image", "tti"])
 def test_the_python_line_does_the_same(mlp: Session, tmp_path: Path, what: str) -> None:
     mlp.export(what, tmp_path / "a").write()
     line = mlp.export(what, tmp_path / "b").python
@@ -119,7 +120,7 @@ def test_the_command_line_says_where_the_model_and_the_edits_are(mlp: Session, t
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(mlp: Session, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there are: netlist"):
-        mlp.export("tti")
+        mlp.export("elf")
     with pytest.raises(InputError, match="no setting 'form'; it has: cycles, validate"):
         mlp.export("netlist", form="json")
     with pytest.raises(InputError, match="python, json, both"):
@@ -143,3 +144,18 @@ def test_every_kind_has_a_command_with_the_same_settings() -> None:
             if isinstance(setting.default, bool):
                 flag = "--" + ("no-" if setting.default else "") + setting.name
                 assert vars(parser.parse_args([*words, flag]))[setting.name] is not setting.default
+
+
+def test_an_image_is_said_in_three_ways(mlp: Session, tmp_path: Path) -> None:
+    mlp.compile()
+    plan = mlp.export("tti", tmp_path / "a.tti", weights=False, dump_format="backend", name="other")
+    assert plan.cli.endswith("--name other --no-weights --dump-format backend")
+    assert plan.python.endswith("name='other', weights=False, dump_format='backend')")
+    assert "e300" in plan.preview and "without weights" in plan.preview
+    for weights in (True, False):
+        path = mlp.export_tti(tmp_path / "b.tti", weights=weights)
+        assert abs(image_size(mlp.compile(), weights=weights) / path.stat().st_size - 1) < 0.25
+    with pytest.raises(InputError, match="one of default, backend"):
+        mlp.export("tti", tmp_path / "c.tti", dump_format="pickle")
+    with pytest.raises(InputError, match="holds its model"):
+        Session.open(tmp_path / "b.tti", mlp.model, mlp.sample_inputs)

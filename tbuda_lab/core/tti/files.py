@@ -58,7 +58,7 @@ def image_files(loaded: Loaded, facts: Facts, *, weights: bool = True, dump_form
         f"{BUILD}/cluster_desc.yaml": cluster_text(loaded.device),
     }
     if loaded.cycles:
-        texts[f"{BUILD}/{name}_netlist.cycles.csv"] = loaded.cycles
+        texts[f"{name}_netlist.cycles.csv"] = loaded.cycles  # beside the netlist, as everywhere
     found = [_text_file(n, t) for n, t in texts.items()] + store.files
     return sorted((dataclasses.replace(f, name=f"{FOLDER}/{f.name}") for f in found), key=lambda f: f.name)
 

@@ -19,11 +19,6 @@ interface Kind {
   settings: Setting[];
 }
 
-const TTI: Kind = {
-  name: 'tti', title: 'TTI', suffix: '.tti', settings: [],
-  meaning: 'A compiled model in one archive. They are read here (open_tti in a notebook, or a double click), not written: '
-    + 'the runtime has no compile_to_image. The netlist says all of it but the weights.'
-};
 const WAIT = 150; // ms after the last key before the words are asked for again
 
 export class ExportDialog {
@@ -64,7 +59,6 @@ export class ExportDialog {
   private offered(message: Record<string, unknown>): void {
     if (!this.dialog.open) return;
     this.kinds = message['kinds'] as Kind[];
-    if (!this.kinds.some(k => k.name === 'tti')) this.kinds.push(TTI);
     const name = String(message['name']);
     if (name !== this.name) this.paths.clear();
     this.name = name;
@@ -79,11 +73,6 @@ export class ExportDialog {
       onclick: () => this.choose(kind.name)
     }, kind.title)));
     const kind = this.kinds.find(k => k.name === name)!;
-    if (kind === TTI) {
-      this.form.replaceChildren(h('p', {}, TTI.meaning));
-      this.words.replaceChildren();
-      return;
-    }
     const values = this.valuesOf(kind);
     const fields = kind.settings.map(setting => this.field(kind, setting, values));
     const png = kind.name === 'image';
@@ -165,7 +154,9 @@ export class ExportDialog {
         type: 'button', class: 'tb-button', 'data-tb-action': action, 'aria-label': `copy ${text}`,
         onclick: () => copy(text, (ok, said) => this.say(ok, said))
       }, 'Copy'));
+    const preview = message['preview'];
     this.words.replaceChildren(
+      typeof preview === 'string' && preview ? h('p', { class: 'tb-note', 'data-tb-export': 'preview' }, preview) : '',
       line('Command line', String(message['cli']), 'copy-cli'), line('Python', String(message['python']), 'copy-python'),
       typeof message['note'] === 'string' && message['note'] ? h('p', { class: 'tb-note' }, message['note']) : '',
       h('p', { class: 'tb-note' }, `Relative to ${String(message['folder'])}`));
