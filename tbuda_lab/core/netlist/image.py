@@ -20,12 +20,14 @@ MANIFEST = "device.json"
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """An archive in memory. manifest: device.json as it stands. netlists: text by name, the manifest's own first."""
+    """An archive in memory. manifest: device.json as it stands. netlists: text by name, the manifest's own first.
+    cycles: by the name of the netlist beside which it lies, the text of its `NAME.cycles.csv`."""
 
     path: str
     manifest: dict[str, Any]
     netlists: dict[str, str]
     members: tuple[Member, ...]
+    cycles: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def pickles(self) -> int:
@@ -58,7 +60,9 @@ def image_of(archive: Archive) -> Image:
     netlists = {n: t for n, t in texts.items() if not n.endswith(".json")}
     first = sorted(netlists, key=lambda n: (PurePosixPath(n).name != own, n))
     members = tuple(sorted(archive.members.values(), key=lambda m: m.name))
-    return Image(str(archive.path), manifest, {n: netlists[n] for n in first}, members)
+    beside = {n: str(PurePosixPath(n).with_suffix(".cycles.csv")) for n in first}
+    cycles = {n: archive.text(c, MAX_TEXT) for n, c in beside.items() if c in archive.members}
+    return Image(str(archive.path), manifest, {n: netlists[n] for n in first}, members, cycles)
 
 
 def manifest_name(archive: Archive) -> str:
