@@ -25,7 +25,7 @@ class OpTable(View):
     """
 
     kind = "table"
-    frames_shown = ("ops", "checks")
+    frames_shown = ("ops", "checks", "edits")
 
     columns = traitlets.List(traitlets.Unicode()).tag(sync=True)
     sort = traitlets.Unicode("").tag(sync=True)

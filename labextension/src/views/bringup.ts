@@ -97,7 +97,7 @@ export class BringUp implements View {
     const stages = new StageBar(store, true);
     const metrics = new Metrics(store);
     const graph = new GraphView(store);
-    const grid = new GridView(store);
+    const grid = new GridView(store, true);
     const table = new TableView(store);
     const netlist = new NetlistView(store);
     const badges = new Map<string, number>();

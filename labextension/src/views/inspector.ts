@@ -4,6 +4,7 @@ import { grouped, h, short } from './dom.js';
 import { definition, entry, numbers } from './facts.js';
 import { shortName } from './grid/draw.js';
 import { Knobs } from './knobs.js';
+import { linkList } from './linklist.js';
 import { NetlistText } from './netlist.js';
 import { Ops } from './ops.js';
 import type { Store } from './store.js';
@@ -33,6 +34,7 @@ export class Inspector {
 
   private load(key: string): void {
     const frame = this.store.frames.get(key)!;
+    if (key === 'links') this.render();
     if (key === 'ops') this.ops = Ops.of(frame);
     else if (key === 'netlist') this.text = NetlistText.of(frame);
     else if (!key.startsWith('graph:')) return;
@@ -42,11 +44,12 @@ export class Inspector {
   private render(): void {
     const names = this.store.selection.names;
     if (!names.length) {
-      this.element.replaceChildren(h('div', { class: 'tb-empty' }, 'Select an op in the graph, the grid or the table.'));
+      const links = linkList(this.store);
+      this.element.replaceChildren(...(links.length ? links : [h('div', { class: 'tb-empty' }, 'Select an op in the graph, the grid or the table.')]));
       return;
     }
     const chosen = this.ops?.matcher.find(names) ?? [];
-    this.element.replaceChildren(...(names.length === 1 ? this.one(names[0]!, chosen) : this.many(names, chosen)));
+    this.element.replaceChildren(...(names.length === 1 ? this.one(names[0]!, chosen) : this.many(names, chosen)), ...linkList(this.store));
   }
 
   private one(name: string, chosen: number[]): (HTMLElement | string)[] {

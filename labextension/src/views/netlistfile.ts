@@ -26,7 +26,7 @@ export class NetlistFile implements View {
       ['ops', 'Ops', new TableView(store)], ['queues', 'Queues', new QueueTable(store)],
       ['memory', 'Memory', new MemoryView(store)], ['programs', 'Programs', new ProgramsView(store)], ['netlist', 'Text', new NetlistView(store)]
     ]);
-    this.views = [new FindingsView(store), new GraphView(store), new GridView(store), tabs, new Inspector(store)];
+    this.views = [new FindingsView(store), new GraphView(store), new GridView(store, true), tabs, new Inspector(store)];
     const [findings, graph, grid, , inspector] = this.views as [View, View, View, View, View];
     this.upper = h('div', { class: 'tb-upper' }, graph.element, grid.element);
     this.element = h('div', { class: 'tb-bringup tb-file', 'data-tb-view': 'netlistfile' },

@@ -1,5 +1,5 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
-import type { Frame } from './frame.js';
+import type { Column, Frame } from './frame.js';
 import { Matcher } from './names.js';
 import type { Checks } from './trace/checks.js';
 
@@ -29,6 +29,9 @@ export class Ops {
   readonly slowest: Float64Array;
   /** How ops compare with torch, once they were compared. */
   checks: Checks | null = null;
+  /** Fields that overrides ask for, by op. */
+  overridden: ReadonlyMap<string, readonly string[]> = new Map();
+  private readonly columns = new Map<string, Column>();
   private readonly producers: number[][];
   private readonly consumers: number[][];
 
@@ -74,7 +77,9 @@ export class Ops {
   }
 
   get(column: string, op: number): number {
-    return this.frame.column(`op_${column}`)[op]!;
+    let found = this.columns.get(column); // asked for some ten thousand times a picture
+    if (!found) this.columns.set(column, (found = this.frame.column(`op_${column}`)));
+    return found[op]!;
   }
 
   ofEpoch(column: string, epoch: number): number {

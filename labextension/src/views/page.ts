@@ -39,7 +39,7 @@ export class ReportPage implements View {
       h('header', {}, h('h1', {}, title), h('p', {}, [summary['device'], summary['options']].filter(Boolean).join(' · '))),
       section('summary', 'Summary', keep(new Metrics(store)).element, keep(new StageBar(store)).element, this.outputs(summary)),
       section('summary', `Warnings (${problems})`, keep(new ProblemsView(store)).element),
-      section('epochs', 'Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store)).element)),
+      section('epochs', 'Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store, true)).element)),
       section('ops', 'Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),

@@ -3,6 +3,7 @@ import { documentStyle } from './documentstyle.js';
 import { h } from './dom.js';
 import { editStyle } from './editstyle.js';
 import { overlayStyle } from './overlaystyle.js';
+import { chipStyle } from './grid/chipstyle.js';
 import { style } from './style.js';
 import { isDark, onTheme } from './theme.js';
 import { traceStyle } from './trace/style.js';
@@ -10,7 +11,7 @@ import { traceStyle } from './trace/style.js';
 /** @param more style sheets beside those that every root has. */
 export function makeRoot(name: string, child: HTMLElement, more = ''): { root: HTMLElement; dispose: () => void } {
   const root = h('div', { class: 'tb-root', 'data-tb-root': name },
-    h('style', {}, style + editStyle + overlayStyle + traceStyle + documentStyle + more), child);
+    h('style', {}, style + editStyle + chipStyle + overlayStyle + traceStyle + documentStyle + more), child);
   const theme = () => {
     root.classList.toggle('tb-dark', isDark());
     root.dataset['tbTheme'] = isDark() ? 'dark' : 'light';

@@ -83,6 +83,8 @@ export class Store {
   selection: Selection = { kind: 'op', names: [], source: '' };
   hover = '';
   epoch = 0;
+  /** The chip whose epochs are gone through; null for all. */
+  chip: number | null = null;
   colour: ColourBy = preferences().colour;
   status: Status = IDLE;
   answer: Answer = { ok: true, text: '' };
@@ -147,6 +149,11 @@ export class Store {
     this.emit('frame', frame.key);
   }
 
+  /** Takes a frame away. */
+  drop(key: string): void {
+    if (this.frames.delete(key)) this.emit('frame', key);
+  }
+
   select(names: string[], source: string, kind: Selection['kind'] = 'op'): void {
     const same = names.length === this.selection.names.length && names.every((n, i) => n === this.selection.names[i]);
     if (same && kind === this.selection.kind) return;
@@ -177,8 +184,12 @@ export class Store {
 
   /** To the next or previous epoch, as far as there is one. */
   stepEpoch(by: number): void {
-    const count = this.frames.get('ops')?.column('epoch_ops').length ?? 0;
-    if (count) this.setEpoch(Math.max(0, Math.min(count - 1, this.epoch + by)));
+    const ops = this.frames.get('ops');
+    const count = ops?.column('epoch_ops').length ?? 0;
+    const mine = Array.from({ length: count }, (_, e) => e).filter(e => this.chip === null || ops!.column('epoch_chip')[e] === this.chip);
+    const at = mine.indexOf(this.epoch);
+    const next = mine[Math.max(0, Math.min(mine.length - 1, at + by))];
+    if (next !== undefined) this.setEpoch(next);
   }
 
   /** Asks for a line of the netlist text, counted from 1. */

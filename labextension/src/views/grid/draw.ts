@@ -6,7 +6,7 @@ import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
 import { saidTime, shortTime } from '../units.js';
 import { drawAbsent, drawShared } from './overlap.js';
 
-const CELL_W = 74;
+export const CELL_W = 74;
 const CELL_H = 46;
 const STRIP = 18; // a harvested row is drawn lower than a working one
 const RULER_X = 30;
@@ -61,8 +61,9 @@ export function cellWidth(ops: Ops, width: number, height: number): number {
   return Math.round(Math.max(58, Math.min(150, ((width / height) * tall - RULER_X - 6) / ops.cols)));
 }
 
+/** @param said ops carry their names; without, they are told by `aria-label` alone. */
 export function drawEpoch(
-  ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false, letter = 1
+  ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false, letter = 1, said = true
 ): SVGSVGElement {
   const rows = new Rows(ops.physical, ops.harvested);
   const [w, hgt] = [ops.cols * cell, rows.height];
@@ -92,7 +93,7 @@ export function drawEpoch(
   const absent = drawAbsent(ops, rows.top, cell, CELL_H);
   if (absent) plane.append(absent);
   const tiles = svg('g', { class: 'tb-tiles', role: 'listbox', 'aria-label': 'Ops', 'aria-multiselectable': 'true' });
-  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full, letter));
+  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full, letter, said));
   plane.append(tiles, ...drawShared(ops, epoch, rows.top, cell, CELL_H));
   for (const { y, row } of rows.strips) {
     plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
@@ -106,7 +107,9 @@ function roundRect(x: number, y: number, w: number, h: number, r: number): strin
   return `M${x + r} ${y}h${w - 2 * r}a${r} ${r} 0 0 1 ${r} ${r}v${h - 2 * r}a${r} ${r} 0 0 1 ${-r} ${r}h${2 * r - w}a${r} ${r} 0 0 1 ${-r} ${-r}v${2 * r - h}a${r} ${r} 0 0 1 ${r} ${-r}z`;
 }
 
-function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full: boolean, letter: number): SVGGElement {
+function tile(
+  ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full: boolean, letter: number, said: boolean
+): SVGGElement {
   const [row, col, high, wide] = [ops.get('row', op), ops.get('col', op), ops.get('rows', op), ops.get('cols', op)];
   const [y0, h0] = rows.span(row, high);
   const [x, y, w, hgt] = [col * cell + 1.5, y0 + 1.5, wide * cell - 3, h0 - 3];
@@ -122,7 +125,7 @@ function tile(ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full
   for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * cell} ${y + 4}V${y + hgt - 4}`);
   for (let r = 1; r < high; r++) inner.push(`M${x + 4} ${rows.top[row + r]!}H${x + w - 4}`);
   if (inner.length) group.append(svg('path', { class: 'tb-seams', d: inner.join(''), stroke: paint.edge }));
-  words(group, ops, op, rows, [x, y, w, hgt], limits, full, letter);
+  if (said) words(group, ops, op, rows, [x, y, w, hgt], limits, full, letter);
   return group;
 }
 

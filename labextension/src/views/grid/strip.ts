@@ -1,5 +1,5 @@
 /** The film strip: every epoch as a small grid with a bar for its cycles. */
-import { h, svg } from '../dom.js';
+import { counted, h, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { saidTime, shortTime } from '../units.js';
@@ -8,13 +8,16 @@ import { paintOf, Rows } from './draw.js';
 const W = 7;
 const H = 5;
 
-export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch: number) => void): HTMLElement[] {
+/** known: frames of the picture before. Those that look as they did are the same elements: the page keeps their layout. */
+export function drawStrip(
+  ops: Ops, by: ColourBy, dark: boolean, choose: (epoch: number) => void, known = new Map<string, HTMLElement>()
+): HTMLElement[] {
+  const before = new Map(known);
+  known.clear();
   const most = Math.max(...ops.slowest, 1);
   const rows = new Rows(ops.physical, ops.harvested, H, 2);
   const chips = (ops.frame.meta['chips'] as number[]).length;
   return ops.byEpoch.map((members, epoch) => {
-    const picture = svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
-      svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }));
     const shapes = new Map<string, string>(); // one path per colour: an element per op would take as long as all else
     for (const op of members) {
       if (!ops.get('rows', op)) continue;
@@ -23,23 +26,31 @@ export function drawStrip(ops: Ops, by: ColourBy, dark: boolean, choose: (epoch:
       const wide = ops.get('cols', op) * W - 0.8;
       shapes.set(fill, `${shapes.get(fill) ?? ''}M${ops.get('col', op) * W + 0.4} ${y + 0.4}h${wide}v${hgt - 0.8}h${-wide}z`);
     }
-    for (const [fill, d] of shapes) picture.append(svg('path', { d, fill }));
     const cycles = ops.slowest[epoch]!;
-    const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${members.length} ops, ${saidTime(cycles, ops.clock)}`;
-    return h('button', {
-      type: 'button', class: 'tb-frame', 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
+    const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
+    const bar = `width:${(100 * cycles) / most}%`;
+    const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');
+    const made = before.get(key) ?? h('button', {
+      type: 'button', class: `tb-frame${chips > 1 ? ' tb-wide' : ''}`, 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
       onclick: () => choose(epoch)
-    }, picture, h('span', { class: 'tb-frame-bar' }, h('i', { style: `width:${(100 * cycles) / most}%` })),
+    }, svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
+      svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }),
+      ...[...shapes].map(([fill, d]) => svg('path', { d, fill }))), h('span', { class: 'tb-frame-bar' }, h('i', { style: bar })),
       h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', cycles ? shortTime(cycles, ops.clock) : ''));
+    known.set(key, made);
+    return made;
   });
 }
 
-/** A card per chip where there are several: what it holds, and a place to drop an op on. */
-export function drawChips(ops: Ops): HTMLElement[] {
+/** A card per chip where there are several: what it holds, a place to drop an op on, and a way to see its epochs alone. */
+export function drawChips(ops: Ops, alone: number | null, choose: (chip: number) => void): HTMLElement[] {
   const chips = ops.frame.meta['chips'] as number[];
   if (chips.length < 2) return [];
   const count = new Map<number, number>();
   for (let op = 0; op < ops.count; op++) count.set(ops.get('chip', op), (count.get(ops.get('chip', op)) ?? 0) + 1);
-  return chips.map(chip => h('span', { class: 'tb-chip-drop', 'data-tb-chip': chip, title: 'drop an op here to pin it to the chip' },
-    h('b', {}, `chip ${chip}`), ` ${count.get(chip) ?? 0} ops`));
+  return chips.map(chip => h('button', {
+    type: 'button', class: 'tb-chip-drop', 'data-tb-chip': chip, 'data-tb-action': 'chip', 'aria-pressed': String(chip === alone),
+    title: 'Show its epochs alone, or all again; drop an op here to pin it to the chip', onclick: () => choose(chip)
+  },
+    h('b', {}, `chip ${chip}`), ` ${counted(count.get(chip) ?? 0, 'op')}`));
 }

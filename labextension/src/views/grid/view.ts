@@ -1,7 +1,8 @@
 /** The core grid of one epoch, with the film strip of all epochs above it. */
-import { h, percent } from '../dom.js';
+import { arrange, counted, h, percent } from '../dom.js';
 import { open } from '../dialog.js';
 import { EditBar } from '../editbar.js';
+import { FORMULAS } from '../formulas.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
@@ -10,11 +11,14 @@ import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
 import { longTime } from '../units.js';
+import { linkList } from '../linklist.js';
 import { Card } from './card.js';
-import { cellWidth, drawEpoch, letterSize, shortName } from './draw.js';
+import { chipsOf, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './chips.js';
+import { CELL_W, cellWidth, drawEpoch, letterSize, shortName } from './draw.js';
 import { Editor } from './edit.js';
 import { Geometry } from './geometry.js';
 import { GridKeys } from './keys.js';
+import { drawLinks, linkLegend, linkName, Links, type Noc } from './links.js';
 import type { Displacement } from './pictures.js';
 import { drawPipes, pipesOf, type Shown } from './pipes.js';
 import { drawChips, drawStrip } from './strip.js';
@@ -45,7 +49,10 @@ export class GridView {
   private readonly activity: Activity;
   private readonly tools = h('span', { class: 'tb-editbar' });
   private readonly stops: (() => void)[] = [];
+  private readonly frames = new Map<string, HTMLElement>();
   ops: Ops | null = null;
+  /** The placement came that an edit under way leads to; its netlist is still to be made. */
+  private ahead = false;
   private full = false;
   private text: NetlistText | null = null;
   private cell = 0;
@@ -55,8 +62,13 @@ export class GridView {
   private readonly displacement: () => Displacement;
   private readonly threshold: () => number;
   private late = false;
+  private readonly noc: () => Noc;
+  private readonly perRow: () => number;
+  private readonly links: Links;
+  private readonly linkbox: HTMLElement | null;
 
-  constructor(readonly store: Store) {
+  /** @param aside another part of the page lists the links. */
+  constructor(readonly store: Store, aside = false) {
     this.plane = h('div', {
       class: 'tb-plane', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
       'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch, H shows all keys.'
@@ -78,6 +90,12 @@ export class GridView {
     this.pipes = store.trait<Shown>('show_pipes', 'none', () => this.render());
     this.threshold = store.trait<number>('link_threshold', 0, () => this.mark());
     this.displacement = store.trait<Displacement>('displacement', 'free', () => this.render());
+    this.noc = store.trait<Noc>('noc', 'none', () => this.render());
+    this.perRow = store.trait<number>('chips_per_row', 0, () => this.render(true));
+    store.chip = store.trait<number | null>('chip', null, chip => this.alone(chip))();
+    this.links = new Links(store, () => this.linksCame());
+    this.linkbox = aside ? null : h('div', { class: 'tb-linkbox', hidden: true });
+    if (this.linkbox) this.legend.after(this.linkbox);
     this.editor.ended = () => {
       if (this.late) this.load();
     };
@@ -90,7 +108,7 @@ export class GridView {
   dispose(): void {
     cancelAnimationFrame(this.scrolling);
     this.stops.forEach(stop => stop());
-    [this.bar, this.toast, this.editor, this.suggestions, this.activity].forEach(part => part.dispose());
+    [this.bar, this.toast, this.editor, this.suggestions, this.activity, this.links].forEach(part => part.dispose());
   }
 
   private listen(): void {
@@ -100,8 +118,11 @@ export class GridView {
         if (key === 'ops') {
           this.late = this.editor.dragging || this.keys.moving.active; // it would end the drag that asked for it
           if (!this.late) this.load();
+          this.ahead = store.edits?.busy === true;
+          this.age(false);
         }
         if (key === 'edits') {
+          this.ahead &&= store.edits?.busy === true;
           this.age(false);
           this.tools.hidden = !store.edits;
         }
@@ -110,9 +131,16 @@ export class GridView {
       store.on('status', () => {
         if (!this.ops) this.render();
       }),
-      store.on('asked', () => this.age(true)),
+      store.on('asked', () => {
+        this.ahead = false;
+        this.age(true);
+      }),
       store.on('answer', () => this.age(false)),
-      store.on('epoch', () => this.render()),
+      store.on('epoch', () => {
+        const chip = this.ops?.ofEpoch('chip', store.epoch);
+        if (store.chip !== null && chip !== undefined && chip !== store.chip) this.alone(chip); // it was gone to from elsewhere
+        else this.render();
+      }),
       store.on('colour', () => this.render(true)),
       store.on('selection', source => this.follow(source !== 'grid')),
       store.on('hover', () => this.mark()),
@@ -122,8 +150,11 @@ export class GridView {
     plane.addEventListener('click', event => {
       const tile = opAt(event);
       const toggle = event.ctrlKey || event.metaKey;
-      if (tile) store.click(tile.dataset['tbOp']!, toggle, 'grid');
-      else if (!toggle) store.select([], 'grid');
+      if (tile) {
+        const op = this.ops?.indexOf.get(tile.dataset['tbOp']!);
+        store.click(tile.dataset['tbOp']!, toggle, 'grid');
+        if (op !== undefined) store.setEpoch(this.ops!.epochOf(op)); // it may stand on another chip
+      } else if (!toggle) store.select([], 'grid');
       plane.focus({ preventScroll: true });
     });
     plane.addEventListener('pointerover', event => {
@@ -148,7 +179,8 @@ export class GridView {
     this.tools.hidden = !store.edits;
     const resize = new ResizeObserver(() => {
       this.size = [plane.clientWidth, plane.clientHeight];
-      if (this.ops && Math.abs(this.room(this.ops) - this.cell) > 2) this.render();
+      if (this.ops && !this.many && Math.abs(this.room(this.ops) - this.cell) > 2) this.render();
+      else if (this.ops && this.many && wordsAt(this.size[0], this.perRow()) !== this.written) this.render();
     });
     resize.observe(plane);
     this.stops.push(() => resize.disconnect());
@@ -171,8 +203,70 @@ export class GridView {
     if (netlist && !this.text) this.text = NetlistText.of(netlist);
     this.ops = frame ? Ops.of(frame) : null;
     if (this.ops && this.store.epoch >= this.ops.epochs) this.store.setEpoch(Math.max(0, this.ops.epochs - 1));
+    if (this.ops && this.store.chip !== null) this.alone(this.store.chip);
     this.render(true);
     this.follow(true);
+  }
+
+  // -- chips -----------------------------------------------------------------------------------------------------
+  private written = true;
+
+  /** All chips of the time are shown. */
+  private get many(): boolean {
+    return this.perRow() > 0 && this.ops !== null && chipsOf(this.ops).length > 1;
+  }
+
+  /** Goes through the epochs of one chip; null: of all. */
+  private alone(chip: number | null): void {
+    const { ops, store } = this;
+    store.chip = chip;
+    if (store.host.get('chip') !== undefined && store.host.get('chip') !== chip) store.host.set('chip', chip);
+    if (ops && chip !== null && ops.ofEpoch('chip', store.epoch) !== chip) {
+      const here = siblingOf(ops, store.epoch, chip);
+      const next = here >= 0 ? here : nearestOf(ops, store.epoch, chip);
+      if (next >= 0) store.setEpoch(next);
+    }
+    this.render(true);
+  }
+
+  /** The choice between one chip and all of them, and a card for each. */
+  private drawChips(ops: Ops): void {
+    const { store } = this;
+    const all = chipsOf(ops);
+    this.chips.hidden = all.length < 2;
+    if (this.chips.hidden) {
+      this.chips.replaceChildren();
+      return;
+    }
+    const way = (action: string, label: string, title: string, rows: number) => h('button', {
+      type: 'button', title, 'data-tb-action': action, 'aria-pressed': String(this.many === rows > 0), onclick: () => {
+        store.host.set('chips_per_row', rows);
+        this.render(true);
+      }
+    }, label);
+    this.chips.replaceChildren(h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Chips shown' },
+      way('chips-one', 'One chip', 'The chip of the epoch', 0), way('chips-all', 'All chips', 'All chips that work at the same time', usualPerRow(all.length))),
+    ...(this.many ? [] : drawChips(ops, store.chip, chip => this.alone(chip === store.chip ? null : chip))));
+  }
+
+  // -- links -----------------------------------------------------------------------------------------------------
+  private linksCame(): void {
+    const frame = this.store.frames.get('links');
+    if (frame?.column('link_load').length) this.toast.speak(`busiest link: ${linkName(frame, 0)}, ${percent(frame.column('link_load')[0]!)} of what it carries`);
+    this.render();
+  }
+
+  /** Lines for the links of the epoch, where they are wanted and here. */
+  private markLinks(ops: Ops): void {
+    const plane = this.editor.plane;
+    plane?.querySelector(':scope > .tb-noc')?.remove();
+    const frame = this.links.of(this.store.epoch, this.noc());
+    this.element.dataset['tbLinks'] = frame ? frame.key === 'links' ? `${String(frame.meta['epoch'])}:${String(frame.meta['noc'])}` : '' : '';
+    if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.threshold()));
+    if (!this.linkbox) return;
+    const list = linkList(this.store);
+    this.linkbox.hidden = !list.length;
+    this.linkbox.replaceChildren(...list);
   }
 
   private render(all = false): void {
@@ -195,15 +289,14 @@ export class GridView {
     }
     if (!this.strip.childElementCount) this.size = null; // the strip will take its part
     if (all || !this.strip.childElementCount) {
-      this.strip.replaceChildren(...drawStrip(ops, store.colour, dark, epoch => store.setEpoch(epoch)));
-      const cards = drawChips(ops);
-      this.chips.hidden = !cards.length;
-      this.chips.replaceChildren(...cards);
+      arrange(this.strip, drawStrip(ops, store.colour, dark, epoch => store.setEpoch(epoch), this.frames));
+      this.drawChips(ops);
     }
     const epoch = store.epoch;
     this.element.dataset['tbEpoch'] = String(epoch);
     for (const frame of this.strip.children) {
       const current = (frame as HTMLElement).dataset['tbEpoch'] === String(epoch);
+      (frame as HTMLElement).hidden = store.chip !== null && ops.ofEpoch('chip', Number((frame as HTMLElement).dataset['tbEpoch'])) !== store.chip;
       if (current) {
         frame.setAttribute('aria-current', 'true');
         cancelAnimationFrame(this.scrolling); // where it stands is known once the page is laid out, which a frame does anyhow
@@ -217,20 +310,25 @@ export class GridView {
       h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`),
       h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
-      h('span', {}, `${ops.ofEpoch('ops', epoch)} ops`),
-      ops.slowest[epoch] ? h('span', {}, longTime(ops.slowest[epoch], ops.clock)) : '',
-      h('span', { title: 'cores with an op' }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
-      ops.slowest[epoch] ? h('span', { title: 'sum of cores × cycles over all cores × epoch cycles' }, `${percent(ops.ofEpoch('busy', epoch))} busy`) : '',
+      h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
+      ops.slowest[epoch] ? h('span', { title: `Kernel of the slowest op. ${FORMULAS.cycles}` }, longTime(ops.slowest[epoch], ops.clock)) : '',
+      h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
+      ops.slowest[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.ofEpoch('busy', epoch))} busy`) : '',
       slowest === undefined ? '' : h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
       }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
-    this.cell = this.room(ops);
-    const letter = letterSize(ops, this.cell, ...this.free());
-    const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, letter);
+    const { many } = this;
+    const [width] = this.free();
+    this.written = !many || wordsAt(width, this.perRow());
+    this.cell = many ? CELL_W : this.room(ops);
+    const letter = many ? 1 : letterSize(ops, this.cell, ...this.free());
+    const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, letter, this.written);
     const inside = this.plane.contains(document.activeElement) && document.activeElement !== this.plane;
     const focused = inside ? document.activeElement!.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'] : undefined;
-    this.plane.replaceChildren(drawing);
+    this.plane.classList.toggle('tb-many', many);
+    this.plane.replaceChildren(many
+      ? together(ops, epoch, drawing, store.colour, dark, this.perRow(), this.written, next => store.setEpoch(next)) : drawing);
     if (inside) { // else what is typed next would go to the notebook
       const tile = [...drawing.querySelectorAll<SVGGElement>('.tb-tile')].find(one => one.dataset['tbOp'] === focused);
       tile?.classList.add('tb-roving');
@@ -253,6 +351,10 @@ export class GridView {
         : []),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
+      ...(this.noc() === 'none' ? [] : linkLegend(this.links.refused)),
+      store.edits || this.hasLinks() ? this.choice('links', 'noc', ['none', '0', '1', 'both'], this.noc(),
+        'what the links of the NoCs would carry if all went over one of them, or each transfer over the one with the shorter way; an estimate') : '',
+      this.noc() !== 'none' || this.pipes() !== 'none' ? this.least() : '',
       this.choice('pipes', 'show_pipes', ['none', 'selected', 'all'], this.pipes(), 'edges between ops of the epoch'),
       store.edits ? this.choice('in the way', 'displacement', ['free', 'push', 'swap', 'evict'], this.displacement(),
         'what becomes of ops where another is dropped: it takes the nearest free place, others make room, one changes places with it, they go to the next epoch') : '');
@@ -269,10 +371,26 @@ export class GridView {
     }, ...values.map(value => h('option', { value, selected: value === now }, value))));
   }
 
+  /** A page without a kernel has some at hand. */
+  private hasLinks(): boolean {
+    return [...this.store.frames.keys()].some(key => key.startsWith('links:'));
+  }
+
+  /** The least load that is drawn. */
+  private least(): HTMLElement {
+    return h('label', { class: 'tb-key', title: 'links and pipes that carry less are left out: bytes per cycle, of 32 that a link can' }, 'from', h('input', {
+      type: 'number', min: 0, step: 1, value: this.threshold(), 'data-tb-action': 'link_threshold', 'data-lm-suppress-shortcuts': 'true', onchange: (event: Event) => {
+        const value = Number((event.target as HTMLInputElement).value);
+        this.store.host.set('link_threshold', Number.isFinite(value) && value > 0 ? value : 0);
+        this.mark();
+      }
+    }), 'B/cycle');
+  }
+
   /** Greys the picture while there is a newer one to come. */
   private age(asked: boolean): void {
     const edits = this.store.edits;
-    this.plane.classList.toggle('tb-old', asked || edits?.busy === true || (edits?.stale === true && this.ops !== null));
+    this.plane.classList.toggle('tb-old', asked || (!this.ahead && edits?.busy === true) || (!edits?.busy && edits?.stale === true && this.ops !== null));
   }
 
   /** Goes to the epoch of the selection when it was made elsewhere. */
@@ -308,6 +426,7 @@ export class GridView {
     this.editor.plane?.querySelector(':scope > .tb-pipes')?.remove();
     const pipes = pipesOf(ops, store.epoch, this.pipes(), chosen, this.threshold());
     if (pipes.length) this.editor.plane?.append(drawPipes(ops, this.editor.geometry!, pipes));
+    this.markLinks(ops);
     const touched = new Set([...chosen].map(op => ops.epochOf(op)));
     for (const frame of this.strip.children) {
       frame.classList.toggle('tb-touched', touched.has(Number((frame as HTMLElement).dataset['tbEpoch'])));

@@ -65,7 +65,11 @@ export const COLUMNS: TableColumn[] = [
   },
   { id: 'df', label: 'Format', title: FORMULAS.format, width: 84, text: true, value: (o, i) => o.df[i]!, show: (o, i) => o.df[i]! },
   { id: 'stream', label: 't-stream', title: 'direction of t-streaming', width: 84, text: true, value: (o, i) => o.stream[i]!, show: (o, i) => o.stream[i]! },
-  plain('chip', 'Chip', 'chip', 60)
+  plain('chip', 'Chip', 'chip', 60),
+  {
+    id: 'override', label: 'Override', title: 'overrides made for the op, or for a pattern that matches it', width: 130, text: true,
+    value: (o, i) => o.overridden.get(o.name[i]!)?.join(', ') ?? '', show: (o, i) => elide(o.overridden.get(o.name[i]!)?.join(', ') ?? '', 20)
+  }
 ];
 
 function limiter(ops: Ops, op: number): number {

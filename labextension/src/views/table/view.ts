@@ -1,4 +1,5 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
+import { Afterwards } from '../afterwards.js';
 import { counted, h } from '../dom.js';
 import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
@@ -6,6 +7,7 @@ import type { Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
 import { COLUMNS } from './columns.js';
+import { coreOf, type Row, rowsOf, totalRow } from './rows.js';
 
 const ROW = 26;
 
@@ -19,7 +21,12 @@ export class TableView {
   private readonly count = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
-  private shown: number[] = [];
+  private readonly later = new Afterwards(() => this.load());
+  private readonly grouped: HTMLInputElement;
+  private readonly cores: HTMLInputElement;
+  /** Ops that the filter keeps, in their order. */
+  private kept: number[] = [];
+  private shown: Row[] = [];
   /** What was in sight when it changed last. */
   private sight: { top: number; height: number } | null = null;
   private readonly columns: () => string[];
@@ -35,8 +42,18 @@ export class TableView {
       'data-tb-action': 'table-filter', 'data-lm-suppress-shortcuts': 'true'
     });
     this.only = h('input', { type: 'checkbox', 'data-tb-action': 'table-epoch-only' });
+    const box = (action: string, name: string, value: (on: boolean) => unknown) => {
+      const made = h('input', { type: 'checkbox', 'data-tb-action': action, onchange: () => {
+        if (store.host.get(name) !== undefined) store.host.set(name, value(made.checked));
+        this.arrange();
+      } });
+      return made;
+    };
+    this.grouped = box('table-group', 'group', on => (on ? 'epoch' : 'none'));
+    this.cores = box('table-per-core', 'per_core', on => on);
     this.element = h('section', { class: 'tb-view tb-ops', 'data-tb-view': 'table', 'aria-label': 'Ops' },
-      h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'), this.count),
+      h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'),
+        h('label', { class: 'tb-check' }, this.grouped, 'by epoch'), h('label', { class: 'tb-check' }, this.cores, 'per core'), this.count),
       this.scroller);
     this.columns = store.trait<string[]>('columns', [], () => this.arrange());
     const told = <T>(name: string, plain: T, f: (value: T) => void): void => f(store.trait<T>(name, plain, f)());
@@ -48,20 +65,30 @@ export class TableView {
       this.sort = { id: text.replace(/^-/, ''), down: text.startsWith('-') };
       this.arrange();
     });
+    told('group', 'none', how => {
+      this.grouped.checked = how === 'epoch';
+      this.arrange();
+    });
+    told('per_core', false, on => {
+      this.cores.checked = on;
+      this.arrange();
+    });
     this.listen();
     this.load();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    this.later.dispose();
   }
 
   private listen(): void {
     const { store } = this;
     this.stops.push(
       store.on('frame', key => {
-        if (key === 'ops') this.load();
-        if (key === 'checks') this.checked();
+        if (key === 'ops' && this.ops) this.later.soon(); // the grid first
+        else if (key === 'ops') this.load();
+        if (key === 'checks' || key === 'edits') this.checked();
       }),
       store.on('epoch', () => {
         if (this.only.checked) this.arrange();
@@ -99,8 +126,9 @@ export class TableView {
       if (!step || !this.ops || !this.shown.length) return;
       event.preventDefault();
       event.stopPropagation();
-      const at = this.shown.indexOf(this.ops.indexOf.get(store.selection.names.at(-1) ?? '') ?? -1);
-      const next = this.shown[Math.max(0, Math.min(this.shown.length - 1, at + step))]!;
+      const order = [...new Set(this.shown.map(row => row.op))].filter(op => op >= 0);
+      const at = order.indexOf(this.ops.indexOf.get(store.selection.names.at(-1) ?? '') ?? -1);
+      const next = order[Math.max(0, Math.min(order.length - 1, at + step))]!;
       store.select([this.ops.name[next]!], 'table');
       this.reveal([next]);
     });
@@ -120,6 +148,11 @@ export class TableView {
   private checked(): void {
     const frame = this.store.frames.get('checks');
     if (this.ops) this.ops.checks = frame ? new Checks(frame) : null;
+    const asked = new Map<string, string[]>();
+    for (const o of this.store.edits?.overrides ?? []) {
+      for (const name of o.state === 'off' ? [] : o.names) asked.set(name, [...(asked.get(name) ?? []), o.field]);
+    }
+    if (this.ops) this.ops.overridden = asked;
     this.arrange();
   }
 
@@ -155,19 +188,20 @@ export class TableView {
       return;
     }
     const wanted = this.filter.value.trim().toLowerCase();
-    this.shown = ops.name.map((_, i) => i).filter(i =>
+    this.kept = ops.name.map((_, i) => i).filter(i =>
       (!wanted || `${ops.name[i]!} ${ops.type[i]!}`.toLowerCase().includes(wanted)) &&
       (!this.only.checked || ops.epochOf(i) === store.epoch));
     const column = COLUMNS.find(c => c.id === this.sort.id);
     if (column) {
       const sign = this.sort.down ? -1 : 1;
-      const keys = new Map(this.shown.map(i => [i, column.value(ops, i)]));
-      this.shown.sort((a, b) => {
+      const keys = new Map(this.kept.map(i => [i, column.value(ops, i)]));
+      this.kept.sort((a, b) => {
         const [x, y] = [keys.get(a)!, keys.get(b)!];
         return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
       });
     }
-    this.count.textContent = this.shown.length === ops.count ? counted(ops.count, 'op') : `${this.shown.length} of ${counted(ops.count, 'op')}`;
+    this.shown = rowsOf(ops, this.kept, this.grouped.checked, this.cores.checked);
+    this.count.textContent = this.kept.length === ops.count ? counted(ops.count, 'op') : `${this.kept.length} of ${counted(ops.count, 'op')}`;
     this.render();
   }
 
@@ -179,7 +213,7 @@ export class TableView {
 
   private reveal(chosen: number[]): void {
     const wanted = new Set(chosen);
-    const at = this.shown.findIndex(i => wanted.has(i));
+    const at = this.shown.findIndex(row => wanted.has(row.op));
     if (at < 0) return;
     const { scrollTop, clientHeight } = this.scroller;
     const visible = clientHeight - ROW;
@@ -202,22 +236,30 @@ export class TableView {
     const last = Math.min(this.shown.length, first + Math.ceil((this.sight?.height ?? this.scroller.clientHeight) / ROW) + 8);
     const rows: HTMLElement[] = [];
     for (let k = first; k < last; k++) {
-      const op = this.shown[k]!;
+      const row = this.shown[k]!;
+      const { op } = row;
+      if (op < 0) {
+        rows.push(h('div', {
+          class: 'tb-row tb-total', role: 'row', 'data-tb-epoch': row.epoch, 'aria-rowindex': k + 2, style: `top:${k * ROW}px`
+        }, ...totalRow(ops, row.epoch, epoch => store.setEpoch(epoch))));
+        continue;
+      }
       const name = ops.name[op]!;
       const state = `${chosen.has(op) ? ' tb-selected' : ''}${name === store.hover ? ' tb-hovered' : ''}${k % 2 ? ' tb-odd' : ''}`;
       rows.push(h('div', {
-        class: `tb-row${state}`, role: 'row', 'data-tb-op': name, 'aria-selected': String(chosen.has(op)), 'aria-rowindex': k + 2,
+        class: `tb-row${state}`, role: 'row', 'data-tb-op': name, 'data-tb-core': row.core < 0 ? undefined : coreOf(ops, row).join(','), 'aria-selected': String(chosen.has(op)), 'aria-rowindex': k + 2,
         style: `top:${k * ROW}px`
-      }, ...this.chosen.map(column => this.cell(column.id, column, op, dark))));
+      }, ...this.chosen.map(column => this.cell(column.id, column, row, dark))));
     }
     this.body.style.height = `${this.shown.length * ROW}px`;
     this.scroller.setAttribute('aria-rowcount', String(this.shown.length + 1));
     this.body.replaceChildren(...rows);
   }
 
-  private cell(id: string, column: (typeof COLUMNS)[number], op: number, dark: boolean): HTMLElement {
+  private cell(id: string, column: (typeof COLUMNS)[number], row: Row, dark: boolean): HTMLElement {
     const ops = this.ops!;
-    const shown = column.show(ops, op);
+    const { op } = row;
+    const shown = id === 'at' && row.core >= 0 ? coreOf(ops, row).join(',') : column.show(ops, op);
     const cell = h('span', {
       role: 'gridcell', class: column.text ? 'tb-cell' : 'tb-cell tb-right', style: `width:${column.width}px`,
       title: id === 'name' ? ops.name[op]! : undefined

@@ -1,0 +1,54 @@
+/** The rows of the op table: an op, one of its cores, or the sub-total of an epoch. */
+import { counted, grouped, h, percent } from '../dom.js';
+import { shortName } from '../grid/draw.js';
+import type { Ops } from '../ops.js';
+
+export interface Row {
+  /** -1 for a sub-total. */
+  op: number;
+  epoch: number;
+  /** Number of the core in its op, row by row; -1 for the whole op. */
+  core: number;
+}
+
+/** Ops in the order they are wanted in, as rows: under their epoch, and core by core. */
+export function rowsOf(ops: Ops, shown: readonly number[], byEpoch: boolean, perCore: boolean): Row[] {
+  const one = (op: number): Row[] => {
+    const cores = perCore ? ops.get('rows', op) * ops.get('cols', op) : 0;
+    const epoch = ops.epochOf(op);
+    return cores ? Array.from({ length: cores }, (_, core) => ({ op, epoch, core })) : [{ op, epoch, core: -1 }];
+  };
+  if (!byEpoch) return shown.flatMap(one);
+  const members = new Map<number, number[]>();
+  for (const op of shown) {
+    const list = members.get(ops.epochOf(op));
+    if (list) list.push(op);
+    else members.set(ops.epochOf(op), [op]);
+  }
+  return [...members.keys()].sort((a, b) => a - b).flatMap(epoch => [{ op: -1, epoch, core: -1 }, ...members.get(epoch)!.flatMap(one)]);
+}
+
+/** Row and column of a core of an op. */
+export function coreOf(ops: Ops, { op, core }: Row): [number, number] {
+  const wide = Math.max(1, ops.get('cols', op));
+  return [ops.get('row', op) + Math.floor(core / wide), ops.get('col', op) + (core % wide)];
+}
+
+/** The sub-total of an epoch: its slowest op, how long it takes, its cores, how evenly they are at work. */
+export function totalRow(ops: Ops, epoch: number, go: (epoch: number) => void): HTMLElement[] {
+  const members = ops.byEpoch[epoch] ?? [];
+  const slowest = members.find(op => ops.isBottleneck(op));
+  const chips = (ops.frame.meta['chips'] as number[] | undefined)?.length ?? 1;
+  const words = [
+    counted(members.length, 'op'), chips > 1 ? `chip ${ops.ofEpoch('chip', epoch)}` : '',
+    ops.slowest[epoch] ? `${grouped(ops.slowest[epoch])} cycles` : '',
+    slowest === undefined ? '' : `▲ ${shortName(ops.name[slowest]!)}`, counted(ops.ofEpoch('cores', epoch), 'core'),
+    `${percent(ops.ofEpoch('busy', epoch))} balance`
+  ].filter(Boolean);
+  return [
+    h('span', { role: 'gridcell', class: 'tb-cell tb-total-head' }, h('button', {
+      type: 'button', class: 'tb-link', tabindex: -1, 'data-tb-action': 'table-epoch', title: 'Show this epoch on the grid', onclick: () => go(epoch)
+    }, `Epoch ${epoch}`)),
+    h('span', { role: 'gridcell', class: 'tb-cell tb-total-text', title: slowest === undefined ? undefined : `slowest: ${ops.name[slowest]!}` }, words.join(' · '))
+  ];
+}
