@@ -42,7 +42,7 @@ class CompileOptions:
     microbatch: int = 1
     target_cycles: int | None = None                # None: the policy's own target
     epoch_switch_cycles: int = 20_000               # what Optimal charges for an epoch: for switching to it,
-    epoch_fill_cycles: int = 0                      # and per op of its longest chain for filling it (0: see cost-model)
+    epoch_fill_cycles: int | None = None            # and per op of its longest chain for filling it (see cost-model)
     schedule_swaps: int = 16                        # trials of Optimal's search over other schedules; 0: none
     time_budget: float | None = None                # seconds after which Optimal gives its best so far; None: by steps
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
@@ -52,6 +52,21 @@ class CompileOptions:
     def data_format(self) -> DataFormat:
         """The format of activations and parameters when nothing more special is said."""
         return self.default_df_override or DataFormat.Float16_b
+
+
+BACK_END = (
+    "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
+    "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
+    "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
+    "schedule_swaps", "time_budget", "place_on_one_row", "epoch_switch_cycles", "epoch_fill_cycles",
+)  # fmt: skip
+"""Options that neither passes nor lowering read."""
+
+
+def front_end(options: CompileOptions) -> CompileOptions:
+    """The options as passes and lowering see them: all others have their defaults."""
+    plain = CompileOptions()
+    return dataclasses.replace(options, **{name: getattr(plain, name) for name in BACK_END})
 
 
 FIRST = "first"

@@ -19,6 +19,7 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place
+from tbuda_lab.core.placer.mend import priced
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.candidates import Candidates
 from tbuda_lab.core.placer.policies.guard import never_worse
@@ -43,8 +44,18 @@ def quiet(fraction: float) -> None:
 
 
 def objective(p: Placement, microbatch: int) -> float:
+    """Cycles per input, with what waiting for full buffers costs and filling, where the policy counts them."""
     assert p.report is not None
+    if p.report.objective is not None:
+        return p.report.objective.time
     return sum(e.limiter_cycles for e in p.report.epochs) + len(p.epochs) * SWITCH_CYCLES / microbatch
+
+
+def with_waits(graph: Graph, device: str, policy: str, microbatch: int) -> float:
+    """The same of another policy, its epochs priced as they would be mended."""
+    problem = problem_of(graph, device, microbatch=microbatch)
+    segments = [priced(problem, s) for s in POLICIES[policy](problem, quiet)]
+    return slowest_stage(problem, segments)
 
 
 def cores(p: Placement, name: str) -> int:
@@ -60,7 +71,8 @@ def test_every_policy_keeps_every_rule_and_optimal_is_no_worse(name: str, device
         p = placed(graph, spec, balancer_policy=policy, microbatch=microbatch)
         check(graph, spec, p)
         best = placed(graph, spec, microbatch=microbatch)
-        assert objective(best, microbatch) <= objective(p, microbatch)
+        other = objective(p, microbatch) if microbatch == 1 else with_waits(graph, device, policy, microbatch)
+        assert objective(best, microbatch) <= other
 
 
 def test_minimize_grid_puts_every_op_on_its_fewest_cores() -> None:

@@ -180,11 +180,37 @@ class Bounds:
 
 
 @dataclasses.dataclass(frozen=True)
+class Objective:
+    """What `Optimal` minimises, in cycles per input summed over the epochs (docs/cost-model.md). limiter: of the
+    slowest op; waiting: what full buffers, or mending them, and filling cost on top; switch: of the epochs, shared by
+    the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest one's sum that
+    counts, without `kernel`: `slowest_chip`."""
+
+    limiter: float
+    waiting: float
+    switch: float
+    kernel: float
+    slowest_chip: float
+
+    @property
+    def time(self) -> float:
+        """Cycles per input that the epochs take: all but the share of the kernels."""
+        return self.limiter + self.waiting + self.switch
+
+    @property
+    def total(self) -> float:
+        return self.time + self.kernel
+
+
+@dataclasses.dataclass(frozen=True)
 class PlacementReport:
+    """objective: of a whole placement by `Optimal`; None for other policies, and after an edit."""
+
     policy: str
     epochs: tuple[EpochReport, ...]
     bounds: Bounds
     op_limiters: dict[str, tuple[int, int, str]]  # op -> (kernel cycles, limiter cycles, what limits it)
+    objective: Objective | None = None
 
 
 @dataclasses.dataclass(frozen=True)

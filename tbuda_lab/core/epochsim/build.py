@@ -43,13 +43,15 @@ class Part:
 @dataclasses.dataclass(frozen=True)
 class Built:
     """The network. Its first ops are `parts`, op by op in the order of the epochs (`names`); the rest are the host's
-    ends of queues. costs: of `names`. diagnostics: buffers too small for their one edge."""
+    ends of queues. costs: of `names`. diagnostics: buffers too small for their one edge; tight: those edges, producer
+    and reader by their index in `names`, and the operand."""
 
     network: Network
     names: tuple[str, ...]
     parts: tuple[Part, ...]
     costs: tuple[OpCost, ...]
     diagnostics: tuple[Diagnostic, ...]
+    tight: tuple[tuple[int, int, int], ...] = ()
 
 
 def build(result: Compiled, constants: EpochConstants, known: Walked | None = None) -> Built:
@@ -76,6 +78,7 @@ class _Builder:
         self.stripes: dict[str, Stripes] = {}
         self.first: dict[str, int] = {}  # number of an op's first part
         self.diagnostics: list[Diagnostic] = []
+        self.tight: list[tuple[int, int, int]] = []
 
     def run(self) -> Built:
         costs = op_costs(self.result)
@@ -99,6 +102,7 @@ class _Builder:
             tuple(parts),
             tuple(costs[n] for n in self.names),
             tuple(self.diagnostics),
+            tuple(self.tight),
         )
 
     def _refine(self) -> None:
@@ -250,6 +254,7 @@ class _Builder:
         held = self._held(source, name, port)
         if not queued and walk.within > held:
             self._too_small(source, name, walk.within, held)
+            self.tight.append((self.number[source], self.number[name], port))
         edges: list[FlowEdge] = []
         for flow in parts:
             first, second = self.first[source] + flow.producer, self.first[name] + flow.consumer

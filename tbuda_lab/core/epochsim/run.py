@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph, Why, deadlock_diagnostics, event_graph
+from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, Why, deadlock_diagnostics, event_graph
 from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.solve import Schedule, solve
 from tbuda_lab.core.epochsim.stalls import Chain, ForkJoinStall, critical_chain, fork_join_stalls
@@ -20,7 +20,8 @@ from tbuda_lab.core.errors import Diagnostic
 class NetworkRun:
     """start, end: (ops, batch) of each op and input, cycles from the start; an input starts with its first step.
 
-    chains: for each group of ops, what decided when its last input was done.
+    chains: for each group of ops, what decided when its last input was done. deadlocks: ops that wait for each other;
+    times are given as if the buffers between them held a whole input.
     """
 
     network: Network
@@ -30,6 +31,7 @@ class NetworkRun:
     stalls: tuple[ForkJoinStall, ...]
     chains: tuple[Chain, ...]
     diagnostics: tuple[Diagnostic, ...]
+    deadlocks: tuple[Deadlock, ...] = ()
 
     @property
     def start(self) -> np.ndarray:
@@ -84,4 +86,4 @@ def run_network(network: Network, batch: int, groups: Sequence[Sequence[int]] | 
     full = frozenset(edge for chain in chains for edge in chain.full)
     stalls = tuple(fork_join_stalls(network, graph, waiting, full))
     problems = tuple(deadlock_diagnostics(network, deadlocks))
-    return NetworkRun(network, graph, schedule, waiting, stalls, tuple(chains), problems)
+    return NetworkRun(network, graph, schedule, waiting, stalls, tuple(chains), problems, tuple(deadlocks))

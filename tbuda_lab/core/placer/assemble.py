@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.buffers import operand_bytes
-from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement, QueuePlacement
+from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.options import Override
@@ -133,13 +133,14 @@ def assemble(
     limits: Bounds | None = None,
     queues: Mapping[str, QueuePlacement] | None = None,
     places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None,
+    objective: Objective | None = None,
     check: Callable[[float, str], None] = lambda fraction, what: None,
 ) -> Placement:
     """The placement of chosen epochs.
 
     chips: of each epoch, chosen here by default. limits: bounds that hold for the problem, worked out by default.
-    queues: of `place_queues`, places: of `rectangles`, if they are known already. check: called with (fraction, what is
-    going on).
+    queues: of `place_queues`, places: of `rectangles`, if they are known already. objective: for the report. check:
+    called with (fraction, what is going on).
 
     Raises `PlacementError` when queues do not fit DRAM or a link, `OverrideError` for one that cannot go where asked.
     """
@@ -157,6 +158,7 @@ def assemble(
     blocked = blocked_reasons(problem, segments, problem.refusals)
     costs = [part.cost for part in found]
     summary = report(problem, costs, policy, blocked, bounds(problem, costs) if limits is None else limits)
+    summary = dataclasses.replace(summary, objective=objective)
     return Placement(
         ops,
         epochs,

@@ -37,10 +37,12 @@ class Frontier:
 @dataclasses.dataclass(frozen=True)
 class Needs:
     """What the cheapest row that meets a target takes and needs: (2, levels, targets) arrays. use: cores (`BIG` where
-    no row meets the target) and cores on DRAM; cycles: of the limiter and of the kernel."""
+    no row meets the target) and cores on DRAM; cycles: of the limiter and of the kernel. at: (levels, targets) which of
+    the legal rows it is."""
 
     use: np.ndarray
     cycles: np.ndarray
+    at: np.ndarray
 
 
 class Choices:
@@ -90,7 +92,7 @@ class Choices:
         row = pick[levels, np.where(ok, at, 0)]
         use = np.stack([np.where(ok, self.cores[row], BIG), np.where(ok, self.dram[row], 0)])
         cycles = np.where(ok, np.stack([limiter[levels, row], self.kernel[row]]), 0)
-        return Needs(use.astype(np.int32), np.minimum(cycles, _MOST).astype(np.int32))
+        return Needs(use.astype(np.int32), np.minimum(cycles, _MOST).astype(np.int32), row.astype(np.int32))
 
     def _best(
         self, loads: Sequence[int], parts: Sequence[float], price: int

@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-import numpy as np
-
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
@@ -36,15 +34,20 @@ _CONSTANTS = EpochConstants()
 @dataclasses.dataclass(frozen=True)
 class Flow:
     """cycles: of a whole batch, without the switch to the epoch; infinite where it hangs. period: from one input to the
-    next once the pipeline is full. full: edges that held the epoch up, the longest waits first."""
+    next once the pipeline is full. full: edges that held the epoch up, the longest waits first. stuck: edges of buffers
+    that ops would wait for for ever (`deadlocks` of them without another); they come first in `full`, and `roomy` are
+    the cycles as if they held all that has to wait there."""
 
     cycles: float
     period: float
     full: tuple[Held, ...]
+    roomy: float
+    deadlocks: int = 0
+    stuck: tuple[Held, ...] = ()
 
     @property
     def hangs(self) -> bool:
-        return not np.isfinite(self.cycles)
+        return self.deadlocks > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,13 +77,22 @@ def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ..
     built = build(made, _CONSTANTS, problem.walked)
     inputs = min(_INPUTS, problem.options.microbatch)
     run = run_network(built.network, inputs, [range(len(built.parts))])
-    stuck = [d for d in (*built.diagnostics, *run.diagnostics) if d.severity == "error"]
     done = run.end[: len(built.parts)].max(axis=0)
     half = (inputs - 1) // 2
     period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
     cycles = float(done[-1]) + (problem.options.microbatch - inputs) * period
     number = {name: at for at, name in enumerate(problem.order[segment.first : segment.last])}
-    return Flow(float("inf") if stuck else cycles, period, _full(built, run, number))
+    names = [number[name] for name in built.names]
+    stuck = {(names[a], names[b], port) for a, b, port in built.tight}
+    for deadlock in run.deadlocks:
+        for index in deadlock.edges:
+            edge = built.network.edges[index]
+            ends = (number[built.network.ops[op].name] for op in (edge.producer, edge.consumer))
+            stuck.add((*ends, edge.port))  # type: ignore[arg-type]
+    count = len(built.tight) + len(run.deadlocks)
+    full = tuple(e for e in _full(built, run, number) if e not in stuck)
+    ordered = tuple(sorted(stuck, key=lambda e: (e[0] - e[1], e)))  # what waits longest for its reader first
+    return Flow(float("inf") if count else cycles, period, (*ordered, *full), cycles, count, ordered)
 
 
 def _full(built: Built, run: NetworkRun, number: Mapping[str, int]) -> tuple[Held, ...]:

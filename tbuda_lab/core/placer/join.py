@@ -14,7 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.placer.mend import Mended, edited, regraphed
+from tbuda_lab.core.placer.mend import Mended, edited, priced, regraphed
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import EdgeBook, Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.stages import chips_of, epoch_cost
@@ -84,6 +84,10 @@ def _joined(
         if segment is not None and (best is None or epoch_cost(made, segment) < epoch_cost(made, best)):
             best = segment
     if best is None or not epoch_cost(made, best) < _WORTH * before:
+        return None
+    best = priced(made, best, outside)
+    before = sum(epoch_cost(problem, priced(problem, s, outside)) for s in (first, second))
+    if not epoch_cost(made, best) < _WORTH * before:
         return None
     source = problem.order[refused.producer]
     text = (

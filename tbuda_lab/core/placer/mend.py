@@ -1,9 +1,11 @@
-"""Epochs that do not flow are mended: room where a buffer is full, as far as it pays for the batch.
+"""Epochs that do not flow are mended: room where a buffer is full, as far as it pays for the batch; and what an epoch
+costs when it is mended, which the choice of epochs asks for.
 
 For an edge that holds its epoch up (see `flow`) four things are tried, and the cheapest kept if it beats the epoch as
 it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and a new
 epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch of epochs.
-Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1.
+Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1. What is found for an epoch is kept
+with the problem, so an epoch that was priced when it was chosen is mended in just that way.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.flow import Flow, flow
 from tbuda_lab.core.placer.grid import CoreGrid, Spot
 from tbuda_lab.core.placer.problem import Problem
@@ -30,12 +32,15 @@ from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
 
 _SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
 _WORTH = 0.99  # part of the cycles that a mend has to stay below
+_HANGS = 1e15
+_GOOD = 1.01
 _ROUNDS = 4
 _EDGES = 2
+_STUCK = 4  # edges that are looked at where an epoch would hang
 _NOPS = 2
 _SHARED = (
     "edges", "edge_costs", "legal", "_traffic", "_asked", "_choices", "_limits", "_frontiers", "_by_cores", "_shapes",
-    "_dram_cores", "walked", "flows",
+    "_dram_cores", "walked", "flows", "prices",
 )  # fmt: skip
 
 
@@ -62,6 +67,20 @@ class _Action:
 
 
 @dataclasses.dataclass(frozen=True)
+class Price:
+    """What an epoch takes when it is mended. plan: the mends. before: how it flows without them. cycles: of a batch
+    over the epochs it then is, `parts`, without the switches to them; period: from one input to the next in all of them
+    together, limiter: of their slowest ops together."""
+
+    plan: tuple[_Action, ...]
+    before: Flow
+    cycles: float
+    period: float
+    limiter: int
+    parts: int
+
+
+@dataclasses.dataclass(frozen=True)
 class _State:
     """An epoch in the making (two after a cut)."""
 
@@ -78,18 +97,57 @@ def mend(
 ) -> Mended:
     """Mends every epoch that takes longer for a batch than its slowest op accounts for.
 
-    Does nothing for a microbatch of one, where an epoch is filled and drained but never flows. The result depends on
-    the epochs alone: which ways are tried is counted, not timed.
+    With a microbatch of one an epoch is filled and drained but never flows: then only those are mended that would hang.
+    The result depends on the epochs alone: which ways are tried is counted, not timed.
     """
-    if problem.options.microbatch < 2:
-        return Mended(problem, tuple(segments))
     return _Mender(problem, overrides, check).run(segments)
+
+
+def price(problem: Problem, segment: Segment, outside: Mapping[int, int] | None = None) -> Price:
+    """What an epoch costs as `mend` leaves it. outside: rows of the ops of earlier epochs, where they are known."""
+    return _Mender(problem, problem.overrides, lambda fraction: None).price(segment, outside)
+
+
+def priced(problem: Problem, segment: Segment, outside: Mapping[int, int] | None = None) -> Segment:
+    """The epoch with its charge: what it costs per input, as `mend` leaves it, beyond its slowest op and the switch to
+    it. A full buffer that nothing can mend costs the pace it leaves, a mend what it takes (see `price`), an epoch that
+    would hang more than any other. Filling counts as the options say. There is no charge where nothing is mended
+    (`enable_fork_join_buffering`)."""
+    if not problem.options.enable_fork_join_buffering:
+        return segment
+    found = price(problem, segment, outside)
+    options = problem.options
+    if not np.isfinite(found.cycles):
+        return dataclasses.replace(segment, charge=_HANGS)
+    takes = _takes(options, found.cycles, found.period, found.limiter)
+    more = (found.parts - 1) * options.epoch_switch_cycles / options.microbatch
+    return dataclasses.replace(segment, charge=max(0.0, takes - segment.limiter_cycles) + more)
+
+
+def _takes(options: CompileOptions, cycles: float, period: float, limiter: float) -> float:
+    """Cycles per input of an epoch that takes so many for a batch, without the switch. A single input is filled and
+    drained: there is no pace then that a buffer could hold up."""
+    if options.microbatch < 2:
+        return limiter
+    return period if options.epoch_fill_cycles is not None else cycles / options.microbatch
 
 
 class _Mender:
     def __init__(self, problem: Problem, overrides: tuple[Override, ...], check: Callable[[float], None]) -> None:
         self.problem, self.overrides, self.check = problem, overrides, check
-        self.known: dict[object, tuple[_Action, ...]] = {}
+        self._nopped: dict[tuple[int, int, int], tuple[Problem, Problem]] = {}
+
+    def price(self, segment: Segment, outside: Mapping[int, int] | None = None) -> Price:
+        """The mends of an epoch and what it takes with them: worked out once for equal epochs."""
+        problem = self.problem
+        names = problem.order[segment.first : segment.last] if self.overrides else ()  # they go by name
+        key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
+        known = problem.prices.get(key)
+        if not isinstance(known, Price):
+            before = self._flow(problem, segment)
+            known = self._plan(_State(problem, (segment,)), outside or {}, before)
+            problem.prices[key] = known
+        return known
 
     def run(self, segments: Sequence[Segment]) -> Mended:
         result: list[Segment] = []
@@ -103,48 +161,71 @@ class _Mender:
                 op: row for s in segments[:index] for op, row in zip(range(s.first, s.last), s.rows, strict=True)
             }
             state = _State(self.problem, (segment,))
-            key = (self.problem.structure(segment.first, segment.last), segment.rows, segment.spots)
-            plan = self.known.get(key)
-            before = None
-            if plan is None:
-                before = self._flow(self.problem, segment)
-                plan = self.known[key] = self._plan(state, outside, before)
-            for action in plan:
+            found = self.price(segment, outside)
+            for action in found.plan:
                 made = self._apply(state, action, segment.first, outside)
                 if made is not None:
                     state = made
             if state.parts != (segment,) or state.edits:
-                notes.append(self._note(index, plan, segment, state, before))
+                notes.append(self._note(index, found, segment, state))
             grown = state.parts[-1].last - segment.last
             result = [*state.parts, *(_shifted(s, grown) for s in result)]
             edits = [*state.edits, *edits]
             self.problem = state.problem
+        flows = [(s, self._flow(self.problem, s)) for s in result]
+        options = self.problem.options
+        result = [
+            dataclasses.replace(
+                s,
+                charge=_HANGS
+                if now.hangs
+                else max(0.0, _takes(options, now.cycles, now.period, s.limiter_cycles) - s.limiter_cycles),
+            )
+            for s, now in flows
+        ]
         return Mended(self.problem, tuple(result), tuple(edits), tuple(reversed(notes)))
 
     # -- the search ------------------------------------------------------------------------------------------
-    def _plan(self, state: _State, outside: Mapping[int, int], now: Flow) -> tuple[_Action, ...]:
+    def _plan(self, state: _State, outside: Mapping[int, int], before: Flow) -> Price:
         """Mends one after the other, as long as each pays."""
         first = state.parts[0].first
         plan: tuple[_Action, ...] = ()
-        cost = now.cycles
-        for _ in range(_ROUNDS):
-            if len(state.parts) > 1 or (not now.hangs and now.period <= _SLACK * state.parts[0].limiter_cycles):
+        now, cost = before, (before.deadlocks, self._time(state.parts, [before]))
+        single = state.problem.options.microbatch < 2
+        for _ in range(_ROUNDS + before.deadlocks):
+            fast = single or now.period <= _SLACK * state.parts[0].limiter_cycles
+            if len(state.parts) > 1 or (not now.hangs and fast):
                 break
-            best: tuple[float, _Action, _State] | None = None
+            # what is left of the cycles when nothing holds the epoch up any more: a mend that comes near it will do
+            whole = state.problem.options.microbatch * (now.period - state.parts[0].limiter_cycles)
+            floor = 0, _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
+            best: tuple[tuple[int, float], _Action, _State] | None = None
             for action in self._actions(state, now):
                 made = self._apply(state, action, first, outside)
                 if made is None:
                     continue
-                price = sum(self._flow(made.problem, part).cycles for part in made.parts)
-                price += made.problem.options.epoch_switch_cycles * (len(made.parts) - 1)
-                if best is None or price < best[0]:
-                    best = price, action, made
-            if best is None or not best[0] < _WORTH * cost:
+                flows = [self._flow(made.problem, part) for part in made.parts]
+                total = sum(f.deadlocks for f in flows), self._time(made.parts, flows)
+                if best is None or total < best[0]:
+                    best = total, action, made
+                    if total <= floor:
+                        break
+            if best is None or not best[0] < (cost[0], _WORTH * cost[1]):
                 break
             cost, action, state = best
             plan = (*plan, action)
             now = self._flow(state.problem, state.parts[0])
-        return plan
+        ends = [self._flow(state.problem, part) for part in state.parts]
+        limiter = sum(part.limiter_cycles for part in state.parts)
+        return Price(plan, before, sum(e.cycles for e in ends), sum(e.period for e in ends), limiter, len(ends))
+
+    def _time(self, parts: Sequence[Segment], flows: Sequence[Flow]) -> float:
+        """Cycles of a batch over epochs with the switches between them, as if nothing hung; of a batch of one the
+        slowest ops alone, as in the choice of epochs."""
+        options = self.problem.options
+        single = options.microbatch < 2
+        cycles = sum(s.limiter_cycles if single else f.roomy for s, f in zip(parts, flows, strict=True))
+        return cycles + options.epoch_switch_cycles * (len(parts) - 1)
 
     def _flow(self, problem: Problem, segment: Segment) -> Flow:
         return flow(problem, segment, self.overrides)
@@ -152,7 +233,7 @@ class _Mender:
     def _actions(self, state: _State, now: Flow) -> Iterator[_Action]:
         """What could make room on the edges that held the epoch up."""
         problem, segment = state.problem, state.parts[0]
-        for producer, reader, port in now.full[:_EDGES]:
+        for producer, reader, port in now.full[: max(_EDGES, min(len(now.stuck), _STUCK))]:
             for row in self._doubled(problem, segment, producer):
                 yield _Action("buffer", producer, reader, port, row)
             yield _Action("queue", producer, reader, port)
@@ -255,6 +336,13 @@ class _Mender:
 
     def _with_nop(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
         """The problem with a nop before an op of the epoch."""
+        key = id(problem), segment.first + producer, segment.first + reader
+        known = self._nopped.get(key)
+        if known is None or known[0] is not problem:
+            known = self._nopped[key] = problem, self._nop_inserted(problem, segment, producer, reader)
+        return known[1]
+
+    def _nop_inserted(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
         source, name = (problem.order[segment.first + op] for op in (producer, reader))
         graph = edited(problem, (_nop(source, name),))
         added = [n for n in graph.nodes if n not in problem.graph]
@@ -281,11 +369,9 @@ class _Mender:
             setattr(made, shared, mine)
         return made
 
-    def _note(
-        self, index: int, plan: tuple[_Action, ...], old: Segment, state: _State, before: Flow | None
-    ) -> Diagnostic:
+    def _note(self, index: int, found: Price, old: Segment, state: _State) -> Diagnostic:
         names = self.problem.order[old.first : old.last]
-        was = before if before is not None else self._flow(self.problem, old)
+        was = found.before
         now = sum(self._flow(state.problem, part).cycles for part in state.parts)
         what = {
             "buffer": "a double output buffer for {0}",
@@ -295,7 +381,7 @@ class _Mender:
         }
         shifted = [n for n in names]
         done = []
-        for action in plan:
+        for action in found.plan:
             done.append(what[action.kind].format(shifted[action.producer], shifted[action.reader]))
             if action.kind == "nop":
                 shifted.insert(action.reader, "nop")

@@ -21,6 +21,7 @@ from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.join import join
 from tbuda_lab.core.placer.mend import mend
 from tbuda_lab.core.placer.policies import policy
+from tbuda_lab.core.placer.policies.optimal import objective
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.problem import Pin, Problem
 from tbuda_lab.core.placer.rescue import hops, rescue, rescue_notes
@@ -53,7 +54,8 @@ def place(
     """
     check = _Check(cancel, on_progress)
     problem, segments, name, said = _choose(graph, models, device, options, overrides, check)
-    placement = assemble(problem, segments, name, overrides, said, check=check)
+    value = objective(problem, segments) if name == "Optimal" else None
+    placement = assemble(problem, segments, name, overrides, said, objective=value, check=check)
     check(1.0, "placed")
     return placement
 
@@ -126,7 +128,9 @@ def place_and_mend(
     if edits:
         found = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
     parts = Parts()
-    placement = assemble(problem, segments, name, overrides, [*found, *said], parts=parts, check=check)
+    value = objective(problem, segments) if name == "Optimal" else None
+    notes = [*found, *said]
+    placement = assemble(problem, segments, name, overrides, notes, parts=parts, objective=value, check=check)
     check(1.0, "placed")
     return Outcome(problem.graph, placement, edits, problem, parts)
 
@@ -162,6 +166,7 @@ def _choose(
     order = constrained(graph, order, overrides)
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
     problem = Problem(graph, models, device, options, order, pins, breaks, chip_breaks(order, device, overrides))
+    problem.overrides = tuple(overrides)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps:
         pairs = constraint_pairs(order, overrides)

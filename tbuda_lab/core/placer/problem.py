@@ -105,7 +105,8 @@ class Problem:
         self.facts = self._facts()
         self.tables = [models[name] for name in self.order]
         self.profiles = [_profile(t) for t in self.tables]
-        self.legal = {t.signature: t.legal() for t in self.tables}
+        distinct = {t.signature: t for t in self.tables}
+        self.legal = {signature: t.legal() for signature, t in distinct.items()}
         self.refusals: dict[tuple[int, int], str] = {}  # (first, last) -> why that run is no epoch
         self.end = None if options.time_budget is None else time.monotonic() + options.time_budget
         self.preloaded: dict[tuple[str, int, int], bool] = {}  # by (signature, row, port), for queues

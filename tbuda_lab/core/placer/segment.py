@@ -26,9 +26,9 @@ _ALTERNATIVES = 24
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op. charge: cycles per input
-    that its buffers cost beyond the slowest op when it is mended, and that filling it costs (see `price`); 0 until it is
-    priced."""
+    """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op. charge: cycles per
+    input that full buffers, or mending them, cost beyond the slowest op, and that filling it costs (see `priced`); 0
+    until it is priced."""
 
     first: int
     last: int

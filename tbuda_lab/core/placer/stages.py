@@ -239,13 +239,16 @@ def _slowest(path: Sequence[tuple[int, int, int]], costs: Costs, rule: Rules) ->
 
 def epoch_cost(problem: Problem, segment: Segment) -> float:
     """Cycles per input of one epoch, of switching to it and filling it: those of a batch B over B, where an epoch takes
-    switch + fill + B x slowest limiter."""
-    return segment.limiter_cycles + overhead(problem, segment.first, segment.last)
+    switch + fill + B x (slowest limiter + what full buffers cost). The charge of a priced epoch holds the latter, and
+    the fill where it is not a number of the options."""
+    return segment.limiter_cycles + segment.charge + overhead(problem, segment.first, segment.last)
 
 
 def overhead(problem: Problem, first: int, last: int) -> float:
-    """Cycles per input that an epoch of ops [first, last) takes beside its slowest op."""
+    """Cycles per input that an epoch of ops [first, last) takes beside its slowest op, whatever its candidates are."""
     options = problem.options
+    if options.epoch_fill_cycles is None:
+        return options.epoch_switch_cycles / options.microbatch
     chain = longest_chains(problem, first, last)[-1] if options.epoch_fill_cycles else 0
     return (options.epoch_switch_cycles + options.epoch_fill_cycles * chain) / options.microbatch
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from tbuda_lab.core.errors import PlacementError
+from tbuda_lab.core.placer.mend import priced
 from tbuda_lab.core.placer.policies.watch import Surpassed, Watch
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
@@ -18,12 +19,12 @@ _SHARE = 0.9
 
 
 def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
-    """A policy that gives the cheapest of `main` and `others` (limiter cycles and epoch switches per input,
-    summed over the epochs of a chip; on several chips the slowest one counts).
+    """A policy that gives the cheapest of `main` and `others` (limiter cycles, waiting for buffers and epoch switches
+    per input, summed over the epochs of a chip; on several chips the slowest one counts).
 
     Which of the others run to their end depends on costs alone, so results are reproducible: one is stopped as soon as
-    its epochs so far and a lower bound for the rest cost more than the best known. Only a `time_budget` of the user's
-    brings the clock in: once it is over, nothing more is tried.
+    its epochs so far and a lower bound for the rest cost more than the best known. The others run whatever time the
+    user gave: what he gives less than they need is taken from the search alone.
     """
 
     def guarded(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
@@ -35,8 +36,6 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             failure = error
         refusals = dict(problem.refusals)
         for done, run in enumerate(others.values()):
-            if best is not None and problem.late:
-                break
             limit = float("inf") if best is None else slowest_stage(problem, best)
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)
@@ -46,6 +45,9 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
                 found = run(problem, watch)
             except (PlacementError, Surpassed):
                 continue
+            if slowest_stage(problem, found) >= limit:
+                continue
+            found = [priced(problem, segment) for segment in found]  # as it will be mended
             if slowest_stage(problem, found) < limit:
                 best, refusals = found, problem.refusals
         if best is None:

@@ -3,25 +3,32 @@
 Dynamic programming over the schedule (place-and-route 11.2). For a run of ops and a target T every op takes its
 smallest candidate with limiter cycles <= T; the run is feasible at T if the areas add up to no more than the device and
 the cores that use DRAM stay within the load the cycles were computed for. That bound costs one comparison per run.
-Runs on the best path are then made real (edges, packing, exact load): a run that turns out slower than its bound gets
-its real cost and the path is computed again, until every epoch of the best path is real.
+Runs on the best path are then made real (edges, packing, exact load), and those that still are on it finished: cores
+that are left go to the op that limits them, and they are priced as they will be mended, by the simulator of epochs
+(see `mend`): what a fork that has to wait costs, a larger buffer, nop or queue for it, or the pace that it leaves. A
+run that turns out slower than it was thought gets its real cost and the path is computed again, until every epoch of
+the best path is finished.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import cores_at_divider
+from tbuda_lab.core.balancer.types import Objective
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.bounds import alike_from
 from tbuda_lab.core.placer.choices import Needs
+from tbuda_lab.core.placer.mend import priced
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
-from tbuda_lab.core.placer.stages import divide, longest_chains, rules
+from tbuda_lab.core.placer.stages import divide, longest_chains, overhead, rules, slowest_stage
+from tbuda_lab.core.placer.waiting import Gathered, Waiting
 
 KERNEL_WEIGHT = 1.0
 """What a cycle of the slowest kernel costs beside one of the limiter. While DRAM sets the pace of an epoch its kernels
@@ -39,9 +46,20 @@ _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a sett
 
 @dataclasses.dataclass
 class _Bound:
+    """charge: the part of the cost that filling and forks make."""
+
     cost: float
     level: int
     target: int
+    charge: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Guess:
+    """By how much runs turn out to cost more than their bound says, and than they did when they were placed."""
+
+    bound: float
+    placed: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +98,22 @@ class Optimal:
         self.caps = np.array([cores_at_divider(problem.device, d) for d, _ in self.levels])
         self._most = np.array([np.full_like(self.caps, problem.cores), self.caps])[:, :, None]
         self.targets = self._targets()
+        self.waiting = Waiting(problem, self.caps.tolist())
         self._tables: dict[tuple[object, ...], Needs] = {}
         self.bounds: dict[int, dict[int, _Bound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
         self._made: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
+        self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
+        self._finished: dict[tuple[object, ...], Segment] = {}
+        self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._attempts: dict[tuple[tuple[object, ...], int, int], _Attempt] = {}
+
+    def on(self, problem: Problem) -> Optimal:
+        """The same for the problem in another order."""
+        made = copy.copy(self)
+        made.problem, made.waiting = problem, self.waiting.on(problem)
+        return made
 
     # -- bounds ----------------------------------------------------------------------------------------------
     def _targets(self) -> np.ndarray:
@@ -121,6 +149,8 @@ class Optimal:
         current: dict[int, Needs] = {}
         found: dict[int, _Bound] = {}
         chip: int | None = None
+        last = first
+        gathered = Gathered(self.waiting, first, lambda op: self._needs(op, first, last))
         for last in range(first + 1, len(problem.order) + 1):
             op = last - 1
             name = problem.order[op]
@@ -142,14 +172,15 @@ class Optimal:
                     settled.append(producer)
             for member in settled:
                 np.maximum(cycles, current.pop(member).cycles, out=cycles)
-            bound = self._bound(use, [cycles, *(needs.cycles for needs in current.values())])
+            gathered.add(op)
+            bound = self._bound(use, [cycles, *(needs.cycles for needs in current.values())], gathered)
             if bound is not None:
                 found[last] = bound
             elif not (use[0] <= problem.cores).any():
                 break
         return found
 
-    def _bound(self, use: np.ndarray, cycles: Sequence[np.ndarray]) -> _Bound | None:
+    def _bound(self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: Gathered) -> _Bound | None:
         """The cheapest level and target of ops that together use so much, None if the device has it at no target."""
         fits = (use[0] <= self._most[0]) & (use[1] <= self._most[1])
         at = fits.argmax(axis=1)  # the lowest target of each level that fits
@@ -158,9 +189,14 @@ class Optimal:
         if not ok.any():
             return None
         slowest, longest = np.max([c[:, levels, at] for c in cycles], axis=0)
-        cost = np.where(ok, slowest + KERNEL_WEIGHT * longest, np.inf)
+        charge = np.zeros(len(at))
+        if waits.held is not None:
+            charge += np.maximum(0.0, waits.held[levels, at] - slowest)
+        if waits.whole is not None:
+            charge += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.microbatch
+        cost = np.where(ok, slowest + charge + KERNEL_WEIGHT * longest, np.inf)
         level = int(cost.argmin())
-        return _Bound(float(cost[level]), level, int(at[level]))
+        return _Bound(float(cost[level]), level, int(at[level]), float(charge[level]))
 
     def bound(self, first: int, last: int, price: int = 0) -> _Bound | None:
         """The bound of one run alone."""
@@ -168,7 +204,10 @@ class Optimal:
         use = needs[0].use.copy()
         for other in needs[1:]:
             use += other.use
-        return self._bound(use, [n.cycles for n in needs])
+        gathered = Gathered(self.waiting, first, lambda op: needs[op - first])
+        for op in range(first, last):
+            gathered.add(op)
+        return self._bound(use, [n.cycles for n in needs], gathered)
 
     def _chip(self, op: int) -> int | None:
         """The chip an op is pinned to."""
@@ -244,13 +283,20 @@ class Optimal:
         return segment
 
     # -- the path --------------------------------------------------------------------------------------------
-    def _costs(self, optimism: float, real_only: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-        """By first op: where epochs from there may end, and what each costs: as placed, or as its bound says."""
+    def _costs(self, guess: _Guess | None) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By first op: where epochs from there may end, and what each costs: as finished, else as guessed from what is
+        known of it. Without a guess only what is finished counts."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for first, (lasts, bounds, more) in enumerate(self._bound_costs()):
-            cycles = np.full(len(lasts), np.inf) if real_only else bounds * optimism
+            cycles = np.full(len(lasts), np.inf) if guess is None else bounds * guess.bound
             for i, segment in self._made.get(first, {}).items():
-                cycles[i] = np.inf if segment is None else weighed(segment)
+                if segment is None:
+                    cycles[i] = np.inf
+                elif (first, int(lasts[i])) in self.finished:
+                    cycles[i] = weighed(segment)
+                elif guess is not None:
+                    charge = self.bounds[first][int(lasts[i])].charge
+                    cycles[i] = (weighed(segment) + charge) * guess.placed
             known = np.isfinite(cycles)
             found.append((lasts[known], cycles[known] + more[known]))
         return found
@@ -274,9 +320,10 @@ class Optimal:
         self.real[first, last] = segment
         self._made.setdefault(first, {})[list(self.bounds[first]).index(last)] = segment
 
-    def _path(self, optimism: float, real_only: bool) -> list[tuple[int, int]]:
+    def _path(self, guess: _Guess | None) -> list[tuple[int, int]]:
+        """The cheapest way through all ops, see `_costs`; empty if there is none."""
         n = len(self.problem.order)
-        costs = self._costs(optimism, real_only)
+        costs = self._costs(guess)
         if len(self.problem.device.chips) > 1:
             found = divide(costs, rules(self.problem))
             if found is not None:
@@ -311,37 +358,61 @@ class Optimal:
             self.bounds[first] = {first + length: bound for length, bound in ends.items()}
             self.check(0.5 * first / max(1, n))
         budget = 60 + 3 * n
-        slack: list[float] = []
         sceptical, more = False, _MORE
         while True:
-            optimism = 1.0 + (0.5 * float(np.median(slack)) if slack and not sceptical else 0.0)
-            path = self._path(optimism, real_only=False)
+            guess = _Guess(1.0, 1.0) if sceptical else self._guess()
+            path = self._path(guess)
             if not path:
                 self._explain()
-            todo = [span for span in path if span not in self.real]
+            todo = [span for span in path if span not in self.finished]
             if not todo:
-                if sceptical or optimism <= 1.0:
+                if sceptical or guess.bound <= 1.0:
                     break
                 sceptical = True  # now as if every bound could be kept, for a few runs more
                 continue
             for span in todo:
-                segment = self.realise(*span)
-                self._keep(*span, segment)
-                if segment is not None:
-                    slack.append(weighed(segment) / max(1.0, self.bounds[span[0]][span[1]].cost) - 1.0)
+                self._advance(*span)
                 budget -= 1
                 more -= sceptical
-            if more <= 0:
-                path = self._path(1.0, real_only=True)
-                if path:
-                    break
             self.check(0.5 + 0.4 * (1 - max(0, budget) / (60 + 3 * n)))
-            if budget <= 0 or problem.late:
-                path = self._path(1.0, real_only=True)
+            if more <= 0 or budget <= 0 or problem.late:
+                path = self._path(None)
                 if path:
                     break
-                budget = n
+                budget, more = max(budget, n), max(more, n)
         return self._settle(path)
+
+    def _guess(self) -> _Guess:
+        """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other
+        runs may do better; of filling and buffers all of it, for they have them too."""
+        made, ready = (float(np.median(part)) if part else 0.0 for part in self.slack)
+        placed = 1.0 + ready
+        return _Guess((1.0 + 0.5 * made) * placed, placed)
+
+    def _advance(self, first: int, last: int) -> None:
+        """Makes a run real; finishes one that is."""
+        segment = self.real.get((first, last))
+        bound, charge = max(1.0, self.bounds[first][last].cost), self.bounds[first][last].charge
+        if segment is None:
+            segment = self.realise(first, last)
+            if segment is not None:
+                self.slack[0].append((weighed(segment) + charge) / bound - 1.0)
+        else:
+            ready = self._finish(segment)
+            self.slack[1].append(weighed(ready) / max(1.0, weighed(segment) + charge) - 1.0)
+            segment = ready
+            self.finished.add((first, last))
+        self._keep(first, last, segment)
+
+    def _finish(self, segment: Segment) -> Segment:
+        """The epoch with the cores that are left, and priced; once for equal ones."""
+        first, last = segment.first, segment.last
+        key = self.problem.structure(first, last), segment.rows
+        ready = self._finished.get(key)
+        if ready is None:
+            polished = self._lighter(polish(self.problem, segment, {}), {})
+            ready = self._finished[key] = priced(self.problem, polished)
+        return dataclasses.replace(ready, first=first, last=last)
 
     def _settle(self, path: list[tuple[int, int]]) -> list[Segment]:
         """Reads of queues written by earlier epochs are checked now that all rows are known."""
@@ -352,13 +423,15 @@ class Optimal:
             assert segment is not None
             rows = dict(zip(range(first, last), segment.rows, strict=True))
             checked, _ = choose_rows(self.problem, first, last, rows, int(self.caps[-1]), float("inf"), outside)
+            parts = [segment]
             if checked is None or any(checked[op] != rows[op] for op in rows):
                 again = self.realise(first, last, outside)
-                segments = [again] if again is not None else self._split(first, last, outside)
-            else:
-                segments = [segment]
-            for found in segments:
-                part = self._lighter(polish(self.problem, found, outside), outside)
+                found = [again] if again is not None else self._split(first, last, outside)
+                parts = []
+                for other in found:
+                    part = self._lighter(polish(self.problem, other, outside), outside)
+                    parts.append(priced(self.problem, part, outside))
+            for part in parts:
                 result.append(part)
                 outside.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
@@ -409,8 +482,20 @@ class Optimal:
 
 
 def weighed(segment: Segment) -> float:
-    """What an epoch costs the policy: cycles of its limiter, and a part of those of its slowest kernel."""
-    return segment.limiter_cycles + KERNEL_WEIGHT * segment.kernel_cycles
+    """What an epoch costs the policy beside the switch to it: cycles of its limiter, its charge once it is priced, and
+    a part of the cycles of its slowest kernel."""
+    return segment.limiter_cycles + segment.charge + KERNEL_WEIGHT * segment.kernel_cycles
+
+
+def objective(problem: Problem, segments: Sequence[Segment]) -> Objective:
+    """What the policy minimises, of priced epochs (those that are not count as if nothing ever waited)."""
+    return Objective(
+        limiter=float(sum(s.limiter_cycles for s in segments)),
+        waiting=float(sum(s.charge for s in segments)),
+        switch=float(sum(overhead(problem, s.first, s.last) for s in segments)),
+        kernel=float(KERNEL_WEIGHT * sum(s.kernel_cycles for s in segments)),
+        slowest_chip=slowest_stage(problem, segments),
+    )
 
 
 class _Unknown(Segment):

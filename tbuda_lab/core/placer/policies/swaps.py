@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from tbuda_lab.core.placer.mend import priced
 from tbuda_lab.core.placer.policies.optimal import Optimal, weighed
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.schedule import sparse_pairs
@@ -177,8 +178,7 @@ class _Search:
         first, last = self.segments[cut].first, self.segments[cut + 1].last
         spans = [(a, b) for a, b in ((first, middle), (middle, last)) if a < b]
         problem = reordered(self.problem, order)
-        policy = copy.copy(self.policy)
-        policy.problem = problem
+        policy = self.policy.on(problem)
         self.bounds -= 1
         found = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
         if len(found) < len(spans) or sum(bound.cost for ends in found.values() for bound in ends.values()) >= cost:
@@ -195,7 +195,14 @@ class _Search:
             parts.append(made)
             outside.update(zip(range(a, b), made.rows, strict=True))
         was = sum(s.limiter_cycles for s in self.segments[cut : cut + 2])
-        if sum(weighed(p) for p in parts) >= cost or sum(p.limiter_cycles for p in parts) > was:
+        guess = sum(found[p.first][p.last].charge for p in parts)
+        if sum(weighed(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
+            return None
+        known = self._rows(self.segments[:cut])
+        for i, part in enumerate(parts):
+            parts[i] = priced(problem, part, known)
+            known.update(zip(range(part.first, part.last), part.rows, strict=True))
+        if sum(weighed(p) for p in parts) >= cost:
             return None
         for later in self.segments[cut + 2 :]:
             rows = dict(zip(range(later.first, later.last), later.rows, strict=True))
