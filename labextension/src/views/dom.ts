@@ -33,6 +33,17 @@ export function svg<K extends keyof SVGElementTagNameMap>(
   return element;
 }
 
+/** Puts children into an element; those that are there already, in that place, stay untouched. */
+export function arrange(parent: Element, children: Element[]): void {
+  children.forEach((child, i) => {
+    const there = parent.children[i];
+    if (there === child) return;
+    if (there) there.replaceWith(child);
+    else parent.append(child);
+  });
+  while (parent.children.length > children.length) parent.lastElementChild!.remove();
+}
+
 /** 12345678 -> "12.3M"; cycles, bytes and counts alike. */
 export function short(value: number): string {
   const units: [number, string][] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
@@ -58,9 +69,11 @@ export function counted(count: number, word: string): string {
   return `${grouped(count)} ${word}${count === 1 ? '' : 's'}`;
 }
 
+const DIGITS = new Intl.NumberFormat('en-US'); // a locale looked up for every number takes longer than the number
+
 /** 123456.7 -> "123,457" */
 export function grouped(value: number): string {
-  return Math.round(value).toLocaleString('en-US');
+  return DIGITS.format(Math.round(value));
 }
 
 export function percent(value: number): string {

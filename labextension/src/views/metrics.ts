@@ -1,4 +1,5 @@
 /** The few numbers that say how good a placement is. */
+import { Afterwards } from './afterwards.js';
 import { grouped, h, percent, short } from './dom.js';
 import { Ops } from './ops.js';
 import { FORMULAS } from './formulas.js';
@@ -11,8 +12,11 @@ export class Metrics {
   private readonly stops: (() => void)[] = [];
 
   constructor(private readonly store: Store) {
-    this.stops.push(store.on('frame', key => {
-      if (key === 'ops' || key === 'summary') this.render();
+    const later = new Afterwards(() => this.render());
+    this.stops.push(() => later.dispose(), store.on('frame', key => {
+      if (key !== 'ops' && key !== 'summary') return;
+      if (this.element.hidden) this.render(); // the first numbers
+      else later.soon();
     }), onPreferences(() => this.render()));
     this.render();
   }

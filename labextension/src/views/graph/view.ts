@@ -1,4 +1,5 @@
 /** The graph of a stage: canvas for the picture, a thin layer of elements over it for keyboards, readers and tests. */
+import { Afterwards } from '../afterwards.js';
 import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { Matcher } from '../names.js';
@@ -57,6 +58,8 @@ export class GraphView {
   private readonly empty: HTMLElement;
   private readonly map = new Minimap((x, y) => this.centre(x, y));
   private readonly stops: (() => void)[] = [];
+  /** Colours of a new placement: the grid is drawn before. */
+  private readonly recoloured = new Afterwards(() => this.repaint());
   private scenes = new Map<string, Scene>();
   private cameras = new Map<string, Camera>();
   private shown = '';
@@ -146,6 +149,7 @@ export class GraphView {
     this.breaks.dispose();
     this.passes?.dispose();
     this.menu.dispose();
+    this.recoloured.dispose();
     cancelAnimationFrame(this.painted);
     clearTimeout(this.hookTimer);
   }
@@ -194,8 +198,10 @@ export class GraphView {
 
   private arrived(key: string): void {
     if (key === 'ops') {
+      const first = this.ops === null;
       this.ops = Ops.of(this.store.frames.get('ops')!);
-      this.repaint();
+      if (first) this.repaint();
+      else this.recoloured.soon();
       return;
     }
     if (key === 'checks') {
