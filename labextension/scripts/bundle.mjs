@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib';
 
 const out = '../tbuda_lab/widgets/static';
 /** Bytes, and bytes as gzip. Every widget instance carries widget.js; a report has all views in one file. */
-const LIMITS = { 'widget.js': [250_000, 90_000], 'more.js': [250_000, 90_000], 'page.js': [320_000, 105_000] };
+const LIMITS = { 'widget.js': [250_000, 90_000], 'more.js': [250_000, 90_000], 'page.js': [345_000, 112_000] };
 /** Style sheets are template strings, which no minifier looks into: they are minified as what they are. */
 const sheets = {
   name: 'sheets',
