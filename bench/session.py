@@ -5,8 +5,10 @@
 "bert_large" is the encoder of BERT-large at sequence 384, all 24 layers with the same weights, which no placement
 depends on; "1000_ops" is the same with 36 layers. Samples are random ops and random legal sizes of them (seeded).
 Times are CPU milliseconds of one thread: p50, p95 and the longest. "drawn" is the kernel's part of it: recompile,
-frames, messages.
-Bars: legal 5, what-if 100, recompile 500 (of 700 in the browser), undo 100, suggest 1000; nops and queues 2000.
+frames, messages. "after ..." is a recompile after one edit of that kind, each from the same start, with what it ran
+again: epochs made anew, tables of candidates, whole placements.
+Bars: legal 5, what-if 100, recompile 500 (of 700 in the browser), undo 100, suggest 1000; breaks, nops, queues and
+formats 2000.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 from machine import describe, one_thread
 
 BARS = {"legal": 5, "what-if": 100, "recompile": 500, "drawn": 500, "undo": 100, "suggest": 1000, "nop": 2000}
+SLOWER = ("epoch break", "nop", "queue on an edge", "format", "fidelity")
 
 
 def bert_large(layers: int = 24, sequence: int = 384) -> tuple[Any, tuple[Any, ...]]:
@@ -47,6 +50,92 @@ def session_of(name: str, device: str) -> Any:
     layers = {"bert_large": 24, "1000_ops": 36}
     model, inputs = bert_large(layers[name]) if name in layers else make(name)
     return Session(model, inputs, device, name=name)
+
+
+def edit_of(kind: str, session: Any, op: str, rng: random.Random) -> Any:
+    """One edit of a kind, about an op; None where it has none."""
+    from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
+    from tbuda_lab.core.options import Override
+    from tbuda_lab.core.session import EpochBreak, PlaceOp, QueueChannel, ResizeOp, SetUkt, StreamOp
+    from tbuda_lab.core.session.choices import inner_steps, streams_of
+    from tbuda_lab.core.session.commands import SetOptions, SetOverride
+    from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
+
+    def one(values: Any) -> Any:
+        found = list(values)
+        return rng.choice(found) if found else None
+
+    result = session.result
+    node, placement = result.lowered[op], result.placement
+    if kind == "op size":
+        table = session.legal(op)
+        size = one(s for s in table.legal if s != table.grid)
+        return size and ResizeOp(op, size)
+    if kind == "u_kt":
+        step = one(v for v, _ in inner_steps(session, op) if v != int(placement.candidate(op)["u_kt"]))
+        return step and SetUkt(op, step)
+    if kind == "t-stream":
+        way = one(w for w, _ in streams_of(session, op) if w[0] != (str(placement.candidate(op)["stream"]) or "n"))
+        return way and StreamOp(op, way[0], None if way[0] == "n" else way[1:])
+    if kind == "input buffer":
+        return SetOverride(Override("input_buffer_multiplier", op, {0: 4}))
+    if kind == "place":
+        table = session.legal(op)
+        start = one(s for s in table.starts(*table.grid) if s != table.start)
+        return start and PlaceOp(op, start)
+    if kind == "epoch break":
+        return EpochBreak(op)
+    if kind == "DRAM channel":
+        name = one(q.name for q in placement.queues.values() if q.location == "dram" and len(q.buffers) > 0)
+        return name and QueueChannel(name, channel=rng.randrange(session.device.dram_channels))
+    if kind in ("nop", "queue on an edge"):
+        source = one(s for s in node.sources if s in placement.ops)
+        if source is None:
+            return None
+        return InsertNop(source, (op,)) if kind == "nop" else InsertQueue(source, (op,))
+    if kind == "format":
+        name = one(f.name for f in legal_formats(result.lowered, op, session.device) if f.name != str(node.df))
+        return name and FormatOp(op, data_format=name)
+    if kind == "fidelity":
+        now = str(node.attrs.get("fidelity"))
+        name = one(f.name for f in legal_fidelities(result.lowered, op) if f.name != now)
+        return name and FormatOp(op, fidelity=name)
+    return SetOptions(balancer_policy=rng.choice(("Ribbon", "NLP", "CNN")))
+
+
+KINDS = (
+    "op size", "u_kt", "t-stream", "input buffer", "place", "epoch break", "DRAM channel", "nop", "queue on an edge",
+    "format", "fidelity", "policy",
+)  # fmt: skip
+
+
+def edits(session: Any, samples: int, seed: int = 2) -> list[dict[str, Any]]:
+    """Recompiles after one edit of every kind: times, and what was run again (the most of any sample)."""
+    from tbuda_lab.core.errors import TbudaError
+
+    rows = []
+    for kind in KINDS:
+        rng, times, work = random.Random(f"{seed} {kind}"), Times(), {"epochs": 0, "tables": 0, "whole": 0}
+        ops, tried, refused = list(session.compile().placement.ops), 0, 0
+        count = samples if kind != "policy" else 3
+        while len(times.samples.get("after", ())) < count and tried < 6 * samples:
+            tried += 1
+            edit = edit_of(kind, session, rng.choice(ops), rng)
+            if edit is None:
+                continue
+            before = dict(session.work)
+            session.apply(edit)
+            try:
+                times.take("after", session.compile)
+            except TbudaError:
+                refused += 1
+            else:
+                for name, stage in (("epochs", "epoch"), ("tables", "table"), ("whole", "place")):
+                    work[name] = max(work[name], session.work.get(stage, 0) - before.get(stage, 0))
+            session.undo()
+            session.compile()
+        rows += [{**row, "what": f"after {kind}", "refused": refused, **work} for row in times.rows()]
+    return rows
 
 
 class Page:
@@ -148,11 +237,12 @@ def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[s
     session.compile()
     times.take("suggest", session.suggest)
     times.take("suggest again", session.suggest)
+    changed = edits(session, max(4, samples // 4), seed)
     facts = {
         "model": name, "ops": len(ops), "epochs": len(result.placement.epochs), "refused": refused,
         "bytes of a commit": sent[0], "messages": sent[1],
     }  # fmt: skip
-    return facts, times.rows()
+    return facts, [*times.rows(), *changed]
 
 
 def main() -> None:
@@ -168,10 +258,14 @@ def main() -> None:
     for name in arguments.models:
         facts, rows = measure(name, arguments.device, arguments.samples)
         print(", ".join(f"{k} {v}" for k, v in facts.items()) + "\n")
-        print("| what | samples | p50 | p95 | most | bar |\n|---|---:|---:|---:|---:|---:|")
+        print("| what | samples | p50 | p95 | most | bar | epochs, tables, whole |\n|---|---:|---:|---:|---:|---:|---|")
         for row in rows:
             bar = next((b for k, b in BARS.items() if row["what"].startswith(k)), "")
-            print(f"| {row['what']} | {row['n']} | {row['p50']} | {row['p95']} | {row['most']} | {bar} |")
+            again, kind = "", row["what"].removeprefix("after ")
+            if "epochs" in row:
+                bar = 2000 if kind in SLOWER else "" if kind == "policy" else 500
+                again = f"{row['epochs']}, {row['tables']}, {row['whole']}"
+            print(f"| {row['what']} | {row['n']} | {row['p50']} | {row['p95']} | {row['most']} | {bar} | {again} |")
         print(flush=True)
         everything.append({**facts, "times": rows})
     if arguments.json is not None:

@@ -162,6 +162,7 @@ class Placing:
         self._problem = outcome.problem
         self._whole: Placed | None = None
         self._reworked: dict[Hashable, list[Segment]] = {}
+        self.made = 0  # epochs that edits made anew
         self._carried: tuple[tuple[str, ...], Carried] | None = None
         self._parts = outcome.parts
 
@@ -215,6 +216,7 @@ class Placing:
         }
         again = _Again(problem, changed, retabled, cut, removed, self._reworked)
         found = again.run(segments_now, chips_now, cancel)
+        self.made += again.made
         if found is None:
             return None
         limits = self._limits(overrides) if base is whole.problem else None
@@ -242,6 +244,7 @@ class Placing:
         problem = now.problem.twin(models, pins, breaks)
         again = _Again(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
         found = again.run(now.segments, whole.chips, cancel)
+        self.made += again.made
         if found is None:
             return None
         # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
@@ -282,6 +285,7 @@ class _Again:
     ) -> None:
         self.problem, self.changed, self.retabled, self.remade = problem, changed, retabled, remade
         self.removed, self.known = removed, known
+        self.made = 0
 
     def run(
         self, before: Sequence[Segment], before_chips: Sequence[int], cancel: threading.Event | None
@@ -349,6 +353,7 @@ class _Again:
         )
         found = self.known.get(key)
         if found is None:
+            self.made += 1
             found = Rework(problem, old, changed, retabled, outside).run()
             self.known[key] = found
         return found

@@ -30,19 +30,11 @@ from tbuda_lab.core.lowering.edits import edit, edits_of
 from tbuda_lab.core.lowering.fuse import addressed, inner_names
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place_and_mend, refuse_impossible, refuse_unknown
+from tbuda_lab.core.options import CompileOptions, Override, front_end
+from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_mend, refuse_impossible, refuse_unknown
 from tbuda_lab.core.session.placing import Placed, Placing
 from tbuda_lab.core.session.sharing import share_netlist
 from tbuda_lab.core.session.state import State, frozen
-
-BACK_END = (
-    "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
-    "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
-    "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
-    "schedule_swaps", "time_budget", "place_on_one_row", "epoch_switch_cycles", "epoch_fill_cycles",
-)  # fmt: skip
-"""Options that neither passes nor lowering read."""
 
 T = TypeVar("T")
 _FREE = Choice()
@@ -79,6 +71,7 @@ class Front:
     lowered: Graph
     notes: tuple[Diagnostic, ...] = ()
     plain: Front | None = None
+    fusion: Fusion | None = None
 
     @functools.cached_property
     def parameters(self) -> dict[str, np.ndarray]:
@@ -101,6 +94,7 @@ class Stages:
         self._profiles = Kept(16)
         self._tables = Kept(4096)
         self._anchors = Kept(6)
+        self._tried = Kept(2)  # placements made while fusing was decided
         self._placed = Kept(64)
         self._mended = Kept(8)
         self._balanced = Kept(64)  # options and overrides whose tables are made
@@ -108,16 +102,15 @@ class Stages:
         self._emitted = Kept(8)
         self._checks = Kept(8)  # what the check found in them
 
-    def _count(self, stage: str) -> None:
-        self.runs[stage] = self.runs.get(stage, 0) + 1
+    def _count(self, stage: str, times: int = 1) -> None:
+        self.runs[stage] = self.runs.get(stage, 0) + times
 
     # -- stage by stage --------------------------------------------------------------------------------------
     def front(
         self, graph: Graph, options: CompileOptions, clock: Clock, overrides: Sequence[Override] = ()
     ) -> Front:
         """Passes and lowering, with the nops and queues that the overrides ask for."""
-        plain = CompileOptions()
-        key = dataclasses.replace(options, **{name: getattr(plain, name) for name in BACK_END})
+        key = front_end(options)
 
         def make() -> Front:
             with clock.stage("passes"):
@@ -126,7 +119,7 @@ class Stages:
             with clock.stage("lower"):
                 self._count("lower")
                 lowered = lower(passed.graph, self.device, options)
-            return Front(key, passed.graph, lowered)
+            return self._fused(Front(key, passed.graph, lowered), key, clock)
 
         front: Front = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
         edits = edits_of(overrides)
@@ -135,9 +128,25 @@ class Stages:
 
         def edited() -> Front:
             found = edit(front.lowered, self.device, options, edits)
-            return Front((front.key, frozen(edits)), front.passed, found.graph, found.notes, front)
+            key = front.key, frozen(edits)
+            return Front(key, front.passed, found.graph, found.notes, front, front.fusion)
 
         return self._fronts.get_or((front.key, frozen(edits)), edited)
+
+    def _fused(self, front: Front, options: CompileOptions, clock: Clock) -> Front:
+        """The front with what the price of fusing decides; a placement that was made for it is kept for `anchor`."""
+        made: dict[int, Front] = {}
+
+        def place(graph: Graph) -> Outcome:
+            trial = made[id(graph)] = Front((front.key, "fusing", len(made)), front.passed, graph)
+            return self._whole(trial, options, (), clock)
+
+        fusion = decide(front.passed, front.lowered, self.device, options, place)
+        if fusion.outcome is None:
+            return dataclasses.replace(front, fusion=fusion)
+        found = dataclasses.replace(made[id(fusion.lowered)], fusion=dataclasses.replace(fusion, outcome=None))
+        self._tried.store(found.key, fusion.outcome)
+        return found
 
     def _named_apart(
         self, front: Front, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
@@ -150,8 +159,9 @@ class Stages:
         def make() -> Front:
             with clock.stage("lower"):
                 self._count("lower")
-                lowered = lower(front.passed, self.device, options, named)
-            return Front((front.key, named), front.passed, lowered)
+                ends = front.fusion.ends if front.fusion is not None else ()
+                lowered = lower(front.passed, self.device, options, named, ends)
+            return Front((front.key, named), front.passed, lowered, fusion=front.fusion)
 
         found: Front = self._fronts.get_or((front.key, named), make)
         return found
@@ -211,25 +221,33 @@ class Stages:
         """The whole model placed with the base overrides."""
 
         def make() -> Placing:
-            with clock.stage("balance"):
-                models = self.models(front, state.options, state.base)
-            with clock.stage("place"):
-                self._count("place")
-                found = place_and_mend(
-                    front.lowered,
-                    models,
-                    self.device,
-                    state.options,
-                    state.base,
-                    cancel=clock.cancel,
-                    on_progress=lambda fraction, *_: clock.report("place", fraction),
-                )
+            plain = not state.base and state.options == front_end(state.options)
+            self._count("place")
+            found = self._tried.pop(front.key, None) if plain else None
+            if found is None:
+                found = self._whole(front, state.options, state.base, clock)
             placing = Placing(self.device, state.base, found)
             if self.keep_epochs:
                 placing.whole().before()  # what the first edit would wait for
             return placing
 
         return self._anchors.get_or(dataclasses.replace(state, overrides=state.base).key, make)
+
+    def _whole(
+        self, front: Front, options: CompileOptions, overrides: tuple[Override, ...], clock: Clock
+    ) -> Outcome:
+        with clock.stage("balance"):
+            models = self.models(front, options, overrides)
+        with clock.stage("place"):
+            return place_and_mend(
+                front.lowered,
+                models,
+                self.device,
+                options,
+                overrides,
+                cancel=clock.cancel,
+                on_progress=lambda fraction, *_: clock.report("place", fraction),
+            )
 
     def mended(self, front: Front, anchor: Placing) -> Front:
         """The front with the nops and queues that the placer inserted."""
@@ -265,7 +283,9 @@ class Stages:
                 models = self.models(near, state.options, state.overrides)
             with clock.stage("place"):
                 self._count("edit")
+                made = anchor.made
                 edited = anchor.edited(models, state.overrides, clock.cancel)
+                self._count("epoch", anchor.made - made)
             if edited is None:
                 return whole(dataclasses.replace(state, base=state.overrides))
             return near, edited
@@ -294,13 +314,15 @@ class Stages:
             except OverrideError:  # not beside what the placer inserted
                 return None
             key = (near.key, "edited", frozen(added))
-            made = Front(key, near.passed, found.graph, (*near.notes, *found.notes), near.plain or near)
+            made = Front(key, near.passed, found.graph, (*near.notes, *found.notes), near.plain or near, near.fusion)
             overrides = (*state.base, *added)
             with clock.stage("balance"):
                 models = self.models(made, state.options, overrides)
             with clock.stage("place"):
                 self._count("regraph")
+                before = anchor.made
                 placing = anchor.regraphed(found.graph, models, overrides, clock.cancel)
+                self._count("epoch", anchor.made - before)
             return None if placing is None else (made, placing)
 
         base = dataclasses.replace(state, overrides=state.base).key
@@ -313,9 +335,7 @@ class Stages:
         """The last stage whose work for a state is known: "placed", "balanced", "lowered" or ""."""
         if state.key in self._placed:
             return "placed"
-        plain = CompileOptions()
-        key = dataclasses.replace(state.options, **{name: getattr(plain, name) for name in BACK_END})
-        if key not in self._fronts:
+        if front_end(state.options) not in self._fronts:
             return ""
         return "balanced" if (state.options, frozen(state.overrides)) in self._balanced else "lowered"
 
@@ -342,4 +362,5 @@ class Stages:
             front.parameters,
             check,
             self._emitted.get_or((front.key, state.options), EmitMemory),
+            front.fusion,
         )

@@ -106,6 +106,13 @@ class Working:
         return ("trace", *STAGES, "run")
 
     @property
+    def work(self) -> dict[str, int]:
+        """How often each kind of work was done so far: "passes", "lower", "table" (candidates of one op), "place" (the
+        whole model), "edit" and "regraph" (a placement carried over to edits, to an edited graph), "epoch" (epochs that
+        those made anew)."""
+        return dict(self._stages.runs)
+
+    @property
     def options(self) -> CompileOptions:
         """The options of the next compile."""
         return self._history.state.options
