@@ -47,7 +47,7 @@ class Hub:
         session.on("stage", self._stage)
         session.on("run", self._progress)
         session.on("compiled", self._compiled)
-        session.on("problem", lambda _: self.publish([problems_frame(session.problems)]))
+        session.on("problem", lambda _: self._problem())
         self.publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
         if session.result is not None:
             self._done_already()
@@ -197,8 +197,19 @@ class Hub:
             self.board.end(cancelled=True)
             self._tell(force=True)
 
+    def _problem(self) -> None:
+        self.publish([problems_frame(self.session.problems)])
+        if not self.busy and self.session.error is not None:  # a compile begun by a call in a cell
+            self.board.end(str(self.session.error))
+            self._tell(force=True)
+
     def _compiled(self, result: Any) -> None:
         self.comparisons = []
+        if self.board.failed and not self.busy:  # undone, perhaps, without a stage
+            self.board.begin("run")
+            self._done_already()
+            self.board.running = False
+            self._tell(force=True)
         self.publish([
             *self.session.frames.of(result),
             problems_frame(self.session.problems),
@@ -299,7 +310,8 @@ class Hub:
             view.post(message, buffers)
 
     def edited(self) -> None:
-        """An edit is compiled: what was run before belongs to another placement."""
+        """An edit is compiled, or refused: what was run before belongs to another placement."""
+        self.publish([problems_frame(self.session.problems)])
         self.board.begin("run")
         self.board.running = False
         self._tell(force=True)

@@ -52,6 +52,8 @@ class Editing(Working):
         except TbudaError as error:
             with self._edit:
                 gone = not isinstance(error, Cancelled) and self._history.forget(step, future)
+                if gone and self.result is not None:
+                    self.error, self.problems = None, list(self.result.diagnostics)
             if gone:
                 self._changed(f"{step.label} refused")
             raise

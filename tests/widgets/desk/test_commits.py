@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.core.errors import InputError, NetlistError
+from tbuda_lab.core.errors import InputError, NetlistError, OverrideError
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session, SetOverride
 from tbuda_lab.core.session.exports import overrides_text
@@ -274,3 +274,29 @@ def test_a_netlist_that_is_refused_late_brings_the_old_picture_back(hub: Hub, mo
     assert seen and seen[0] is not ops, "it was shown"
     assert hub.frame("ops") is ops and session.history == () and not edits(hub)["busy"]
     assert [m["key"] for m, _ in page.messages if m.get("key") == "ops"] == ["ops", "ops"]
+
+
+def test_a_compile_that_fails_in_a_cell_is_shown_until_it_is_undone(hub: Hub) -> None:
+    session, page = hub.session, Page()
+    hub.attach(page)
+    op = next(iter(session.result.placement.ops))
+    session.apply(ResizeOp(op, (7, 5)))
+    with pytest.raises(OverrideError):
+        session.compile()
+    assert page.statuses()[-1]["failed"] and not page.statuses()[-1]["running"]
+    assert page.frames()["problems"].text("severity") == ["error"]
+    session.undo()
+    session.compile()
+    assert not page.statuses()[-1]["failed"]
+    assert "error" not in page.frames()["problems"].text("severity")
+
+
+def test_an_edit_that_is_refused_leaves_no_problems_behind(hub: Hub) -> None:
+    session = hub.session
+    with pytest.raises(OverrideError):
+        session.attempt(ResizeOp(next(iter(session.result.placement.ops)), (7, 5)))
+    assert session.error is None and session.problems == list(session.result.diagnostics)
+    page = Page()
+    hub.attach(page)
+    hub.edited()
+    assert not page.statuses()[-1]["failed"] and "error" not in page.frames()["problems"].text("severity")
