@@ -51,7 +51,7 @@ class FeedForward(torch.nn.Module):
 @functools.cache
 def model() -> tuple[FeedForward, torch.Tensor, Graph]:
     torch.manual_seed(0)
-    module, x = FeedForward().eval(), torch.randn(1, 64, 256)
+    module, x = FeedForward().eval(), torch.randn(1, 128, 256)
     return module, x, frontend.from_torch(module, (x,), name="ff")
 
 

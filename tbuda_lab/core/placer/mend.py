@@ -40,7 +40,7 @@ _STUCK = 4  # edges that are looked at where an epoch would hang
 _NOPS = 2
 _SHARED = (
     "edges", "edge_costs", "legal", "_traffic", "_asked", "_choices", "_limits", "_frontiers", "_by_cores", "_shapes",
-    "_dram_cores", "walked", "flows", "prices",
+    "_dram_cores", "_host_bytes", "walked", "flows", "prices",
 )  # fmt: skip
 
 

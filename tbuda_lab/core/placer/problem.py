@@ -118,6 +118,7 @@ class Problem:
         self._by_cores: dict[tuple[object, ...], np.ndarray] = {}
         self._shapes: dict[str, np.ndarray] = {}
         self._dram_cores: dict[tuple[object, ...], np.ndarray] = {}
+        self._host_bytes: dict[tuple[object, ...], np.ndarray] = {}
         self.answers: dict[tuple[object, ...], object] = {}  # what questions about candidates came to
         self._kinds: list[tuple[object, ...]] = []
         self.walked = Walked()
@@ -225,17 +226,19 @@ class Problem:
             found = self._asked[key] = (all_.cycles.max(axis=0), all_.shared.max(axis=0))
         return found
 
-    def choices(self, op: int, where: tuple[str, ...], output: str) -> Choices:
-        """The legal rows of an op with their costs for every load of DRAM."""
+    def choices(self, op: int, where: tuple[str, ...], output: str, host: int = 0) -> Choices:
+        """The legal rows of an op with their costs for every load of DRAM. host: cores on the host link, if they are
+        more than the op's own."""
         table = self.tables[op]
-        key = (table.signature, where, output)
+        host = host if HOST in where or output == HOST else 0
+        key = (table.signature, where, output, host)
         found = self._choices.get(key)
         if found is None:
             found = self._choices[key] = Choices(
                 self.device,
                 table.rows,
                 self.legal[table.signature],
-                *self._demands(op, where, output, 0),
+                *self._demands(op, where, output, host),
                 self.dram_cores(op, where, output),
             )
         return found
@@ -266,6 +269,22 @@ class Problem:
         move = self.traffic(op)
         total = sum(int(move.operand_cores[p][row]) for p, place in enumerate(where) if place == HOST)
         return total + (int(move.output_cores[row]) if output == HOST else 0)
+
+    def host_bytes(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
+        """(legal rows,) bytes per input of an op over the host link, all cores together."""
+        table = self.tables[op]
+        key = (table.signature, where, output)
+        found = self._host_bytes.get(key)
+        if found is None:
+            move = self.traffic(op)
+            total = np.zeros(len(table.rows))
+            for port, place in enumerate(where):
+                if place == HOST:
+                    total += move.operand_bytes[port].astype(np.float64) * move.operand_cores[port]
+            if output == HOST:
+                total += move.output_bytes.astype(np.float64) * move.output_cores
+            found = self._host_bytes[key] = total[self.legal[table.signature]]
+        return found
 
     def by_cores(self, op: int, where: tuple[str, ...], output: str, dram_load: int) -> np.ndarray:
         """Legal rows of an op, fewest cores first; among equal grids and streams the fastest at that load, then the
@@ -329,15 +348,18 @@ class Problem:
         dram_load: int,
         kernel_part: float = 1.0,
         dram_price: int = 0,
+        host: int = 0,
     ) -> Frontier:
         """Rows that are cheapest for some target, given how many cores use DRAM in the epoch. `kernel_part`: the kernel
         alone may take that part of the target (1: no more is asked of it than of the operands). `dram_price`: how many
-        cores one on DRAM counts for beside itself; at 0 it only decides between rows of equal cores and cycles."""
+        cores one on DRAM counts for beside itself; at 0 it only decides between rows of equal cores and cycles. `host`:
+        cores on the host link."""
         divider = dram_divider(self.device, dram_load)
-        key = (self.tables[op].signature, where, output, divider, kernel_part, dram_price)
+        host = host if HOST in where or output == HOST else 0
+        key = (self.tables[op].signature, where, output, divider, kernel_part, dram_price, host)
         found = self._frontiers.get(key)
         if found is None:
-            found = self.choices(op, where, output).frontier(dram_load, kernel_part, dram_price)
+            found = self.choices(op, where, output, host).frontier(dram_load, kernel_part, dram_price)
             self._frontiers[key] = found
         return found
 

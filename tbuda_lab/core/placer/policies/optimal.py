@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import cores_at_divider
+from tbuda_lab.core.balancer.bandwidth import HOST, cores_at_divider
 from tbuda_lab.core.balancer.types import Objective
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.bounds import alike_from
@@ -39,6 +39,7 @@ _DRAM_PRICES = (4, 8)
 """Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
 in L1 that smaller ones stream, and fewer cores on DRAM leave more bandwidth to each."""
 _TARGETS = 160
+_SHARES = 3  # how often ops on the host link are fitted to each other
 _MORE = 10  # runs made real after the path is settled, in case another one is better than it was thought
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
@@ -150,6 +151,7 @@ class Optimal:
         found: dict[int, _Bound] = {}
         chip: int | None = None
         last = first
+        hosted: list[int] = []
         gathered = Gathered(self.waiting, first, lambda op: self._needs(op, first, last))
         for last in range(first + 1, len(problem.order) + 1):
             op = last - 1
@@ -173,14 +175,35 @@ class Optimal:
             for member in settled:
                 np.maximum(cycles, current.pop(member).cycles, out=cycles)
             gathered.add(op)
-            bound = self._bound(use, [cycles, *(needs.cycles for needs in current.values())], gathered)
+            hosted += [op] if self._uses_host(op) else []
+            slow = [cycles, *(needs.cycles for needs in current.values())]
+            bound = self._bound(use, slow, gathered, self._link(hosted, first, last, self._needs))
             if bound is not None:
                 found[last] = bound
             elif not (use[0] <= problem.cores).any():
                 break
         return found
 
-    def _bound(self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: Gathered) -> _Bound | None:
+    def _uses_host(self, op: int) -> bool:
+        fact = self.problem.facts[op]
+        return fact.host_output or HOST in fact.queue_place
+
+    def _link(
+        self, hosted: Sequence[int], first: int, last: int, needs: Callable[[int, int, int], Needs]
+    ) -> np.ndarray | None:
+        """(levels, targets) cycles that the host link is busy with what these ops of a run move over it, however they
+        share it; None where no two do: what one alone takes is in its own cycles."""
+        if len(hosted) < 2:
+            return None
+        total = np.zeros(needs(hosted[0], first, last).at.shape)
+        for op in hosted:
+            total += self.problem.host_bytes(op, *self.problem.places(op, first, last))[needs(op, first, last).at]
+        busy: np.ndarray = total / self.problem.device.pcie_bytes_per_cycle
+        return busy
+
+    def _bound(
+        self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: Gathered, link: np.ndarray | None
+    ) -> _Bound | None:
         """The cheapest level and target of ops that together use so much, None if the device has it at no target."""
         fits = (use[0] <= self._most[0]) & (use[1] <= self._most[1])
         at = fits.argmax(axis=1)  # the lowest target of each level that fits
@@ -189,6 +212,8 @@ class Optimal:
         if not ok.any():
             return None
         slowest, longest = np.max([c[:, levels, at] for c in cycles], axis=0)
+        if link is not None:
+            slowest = np.maximum(slowest, link[levels, at])
         charge = np.zeros(len(at))
         if waits.held is not None:
             charge += np.maximum(0.0, waits.held[levels, at] - slowest)
@@ -207,7 +232,9 @@ class Optimal:
         gathered = Gathered(self.waiting, first, lambda op: needs[op - first])
         for op in range(first, last):
             gathered.add(op)
-        return self._bound(use, [n.cycles for n in needs], gathered)
+        hosted = [op for op in range(first, last) if self._uses_host(op)]
+        link = self._link(hosted, first, last, lambda op, first, last: needs[op - first])
+        return self._bound(use, [n.cycles for n in needs], gathered, link)
 
     def _chip(self, op: int) -> int | None:
         """The chip an op is pinned to."""
@@ -254,6 +281,7 @@ class Optimal:
             if at >= len(front.row):
                 return _Attempt(None, None)
             picked[op] = int(front.row[at])
+        self._share_link(first, last, picked, load, limit, part, price)
         rows, book = choose_rows(problem, first, last, picked, load, limit, outside, limit * part)
         if rows is None:
             if book.refusal is None:
@@ -262,6 +290,26 @@ class Optimal:
             return _Attempt(None, _Why(reason.value, producer - first, consumer - first))
         segment = place_rows(problem, first, last, rows)
         return _Attempt(segment, None if segment else _Why("the rectangles do not pack into the grid"))
+
+    def _share_link(
+        self, first: int, last: int, picked: dict[int, int], load: int, limit: int, part: float, price: int
+    ) -> None:
+        """Other rows for ops that use the host link together: each core gets as much of it as any other, so a small
+        grid beside large ones would wait."""
+        problem = self.problem
+        hosted = [op for op in range(first, last) if self._uses_host(op)]
+        if len(hosted) < 2:
+            return
+        places = {op: problem.places(op, first, last) for op in hosted}
+        for _ in range(_SHARES):
+            cores = sum(problem.host_cores(op, *places[op], picked[op]) for op in hosted)
+            before = dict(picked)
+            for op in hosted:
+                front = problem.frontier(op, *places[op], load, part, price, cores)
+                at = int(np.searchsorted(-front.cycles, -limit, side="left"))
+                picked[op] = int(front.row[min(at, len(front.row) - 1)])  # the fastest where none is fast enough
+            if picked == before:
+                break
 
     def _lighter(self, segment: Segment, outside: dict[int, int]) -> Segment:
         """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""
