@@ -12,7 +12,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
@@ -94,7 +94,7 @@ class Runner:
         flat = [feed for batch in batches for feed in batch]
         microbatch = self.result.options.microbatch
         if len(flat) % microbatch:
-            raise InputError(f"{len(flat)} input(s) given, the model runs {microbatch} at a time")
+            raise InputError(f"{counted(len(flat), 'input')} given, the model runs {microbatch} at a time")
         rows: list[list[torch.Tensor]] = []
         stopped: Callable[[], bool] = cancel.is_set if cancel is not None else lambda: False
         if watcher is not None:

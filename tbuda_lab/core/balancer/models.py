@@ -10,7 +10,7 @@ from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.reasons import describe, remedies
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError, counted
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
 
@@ -48,9 +48,9 @@ def op_models(
             )
             (failures if choice == Choice() else vetoed).append(wrong)
     if vetoed:
-        raise OverrideError(f"overrides leave {len(vetoed)} op(s) without a legal candidate", vetoed)
+        raise OverrideError(f"overrides leave {counted(len(vetoed), 'op')} without a legal candidate", vetoed)
     if failures:
-        raise PlacementError(f"{len(failures)} op(s) have no legal candidate on {device.name}", failures)
+        raise PlacementError(f"no legal candidate for {counted(len(failures), 'op')} on {device.name}", failures)
     return models
 
 

@@ -9,7 +9,7 @@ from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.enumerate import Choice, legal_stream_dirs, parallel_tiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
 from tbuda_lab.core.options import OVERRIDE_KINDS, Override
 
 MODEL_KINDS = frozenset(
@@ -175,5 +175,5 @@ def choices(profiles: Mapping[str, OpProfile], device: DeviceSpec, overrides: Se
             else:
                 table[name] = dataclasses.replace(choice, **{_FIELD[record.kind]: record.value})
     if errors:
-        raise OverrideError(f"{len(errors)} override(s) cannot be honoured", errors)
+        raise OverrideError(f"{counted(len(errors), 'override')} cannot be honoured", errors)
     return table

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.graph import Graph, Node
 
 
@@ -144,7 +144,7 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         if len(tensors) != len(nodes):
             names = ", ".join(f"{n.name} {tuple(n.shape)}" for n in nodes)
-            raise InputError(f"{len(tensors)} input tensor(s) for a model of {len(nodes)}: {names}")
+            raise InputError(f"{counted(len(tensors), 'input tensor')} for a model of {len(nodes)}: {names}")
         found = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
     for node in nodes:
         check_input(node, found[node.name])

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
 from tbuda_lab.core.graph import TM, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.dataformats import assign_op
 from tbuda_lab.core.lowering.legalise import MAX_READERS, insert_nop
@@ -99,7 +99,7 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
         for name, said, fix in mismatched(editor.graph):
             editor.errors.append(Diagnostic("error", name, "override-data_format", said, fix))
     if editor.errors:
-        raise OverrideError(f"{len(editor.errors)} edit(s) of the graph are impossible", editor.errors)
+        raise OverrideError(f"the graph does not allow {counted(len(editor.errors), 'edit')}", editor.errors)
     editor.graph.resort()
     return Edited(editor.graph, tuple(editor.notes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, counted
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
@@ -41,7 +41,8 @@ class Decompose(Pass):
 
             rewrites = Rewriter(graph, self.options).run(visit)
             if findings:
-                raise UnsupportedOp(f"the model holds {len(findings)} op(s) that the device cannot run", findings)
+                many = counted(len(findings), "op")
+                raise UnsupportedOp(f"the model holds {many} that the device cannot run", findings)
             total += rewrites
             if rewrites == 0:
                 return Report(self.name, total)

@@ -13,7 +13,7 @@ from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.overrides import MODEL_KINDS, choices
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override, broken
 from tbuda_lab.core.placer.schedule import constrained, schedule
@@ -38,7 +38,7 @@ def refuse_impossible(
         except OverrideError as error:
             found += [d for d in error.diagnostics if d not in found]
     if found:
-        raise OverrideError(f"{len(found)} override(s) cannot be honoured", found)
+        raise OverrideError(f"{counted(len(found), 'override')} cannot be honoured", found)
 
 
 def _kinds(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:

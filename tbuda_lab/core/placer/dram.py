@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.errors import Diagnostic, PlacementError, counted
 
 ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY", "CLOSEST")
 
@@ -262,7 +262,7 @@ def _full(
                 f"chip {chip} needs {peak} bytes and has {room}, {peak - room} too few; the largest queues: {names}"
             )
     said = "; ".join(texts) or "there are bytes enough, but not in blocks that large"
-    return PlacementError(f"{len(failed)} queue(s) do not fit the DRAM of {device.name}: {said}", failed)
+    return PlacementError(f"the DRAM of {device.name} has no room for {counted(len(failed), 'queue')}: {said}", failed)
 
 
 def allocate_host(requests: list[Request], device: DeviceSpec) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -287,7 +287,7 @@ def allocate_host(requests: list[Request], device: DeviceSpec) -> dict[str, tupl
                             "error",
                             request.name,
                             "host-full",
-                            f"{request.size} bytes find no room in {device.sysmem_channels} host channel(s)",
+                            f"{request.size} bytes find no room in {counted(device.sysmem_channels, 'host channel')}",
                             "use a smaller microbatch or queues in DRAM",
                         )
                     ],

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.errors import Diagnostic, counted
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.edits import BETWEEN
 from tbuda_lab.core.placer.problem import Problem
@@ -246,7 +246,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
     where = f"epoch {index}"
     if widened:
         names = sorted(widened)
-        text = f"larger input buffers in {len(names)} op(s), so that short branches can wait: {_listed(names)}"
+        text = f"larger input buffers in {counted(len(names), 'op')}, so that short branches can wait: {_listed(names)}"
         said.append(
             Diagnostic("note", where, "fork-join", text, "an output buffer multiplier of the fork does the same")
         )
@@ -255,8 +255,8 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
         fork, join = problem.order[pair.fork], problem.order[pair.join]
         through = _listed([problem.order[op] for op in pair.long.ops]) or "nothing"
         text = (
-            f"{len(unmet)} fork(s) may stall: {fork} -> {join} waits for {through}; its short branch lacks room for "
-            f"{missing} tiles after all free L1 was given to it"
+            f"{counted(len(unmet), 'fork')} may stall: {fork} -> {join} waits for {through}; its short branch lacks "
+            f"room for {missing} tiles after all free L1 was given to it"
         )
         said.append(
             Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")

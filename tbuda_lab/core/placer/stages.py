@@ -17,7 +17,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.errors import Diagnostic, PlacementError, counted
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import queued_ports
@@ -410,4 +410,4 @@ def check_reach(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceS
         for name, readers in torn(graph, placed, device).items()
     ]
     if wrong:
-        raise PlacementError(f"{len(wrong)} tensor(s) would be read by more than one grayskull chip", wrong)
+        raise PlacementError(f"{counted(len(wrong), 'tensor')} would be read by more than one grayskull chip", wrong)
