@@ -217,8 +217,8 @@ def _op_size(text: str) -> tuple[str, tuple[int, int]]:
 def run_compile(arguments: argparse.Namespace) -> int:
     """Write netlist, graphs of every stage and `compile.json`; print the table of epochs."""
     if tti.is_image(arguments.target):
-        raise ModelError(f"{arguments.target} is compiled: `tbuda run` runs it, `tbuda export` and `tbuda report` take it "
-                         "as their model")
+        raise ModelError(f"{arguments.target} is compiled: `tbuda run` runs it, `tbuda export` and `tbuda report` take "
+                         "it as their model")
     request = read_request(arguments)
     with output_folder(arguments.out) as folder:
         session = compile_session(request)

@@ -6,6 +6,8 @@ from typing import Any
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.frontend.pybuda import Tensor
+from tbuda_lab.core.ops.evaluate import evaluate_nodes
+from tbuda_lab.core.runner import elements
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compare import compare_tensor_to_golden
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
@@ -43,7 +45,17 @@ def pybuda_compile(
         for k, (want, got) in enumerate(zip(golden, outputs, strict=True)):
             if not compare_tensor_to_golden(f"{graph_name} output {k}", want, got, is_buda=True, verify_cfg=verify_cfg):
                 raise AssertionError(f"{graph_name} output {k}: data mismatch")
-    return CompileResults(result, device.modules[-1].get_name(), outputs, golden)
+    found = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
+    found.golden_intermediates = _intermediates(device, sample)
+    return found
+
+
+def _intermediates(device: TTDevice, sample: Any) -> dict[str, Tensor]:
+    """Every op of the traced graph in torch, for the first element of the sample."""
+    graph = device.trace(sample)
+    feed = next(iter(elements(graph, frontend.feeds(graph, sample))))
+    values = evaluate_nodes(graph, feed)
+    return {node.name: Tensor.create_from_torch(values[node.name]) for node in graph.ops}
 
 
 def _reference(device: TTDevice, sample: Any) -> Any:

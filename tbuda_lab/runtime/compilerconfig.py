@@ -102,7 +102,8 @@ class CompilerConfig:
     default_math_fidelity: MathFidelity = MathFidelity.HiFi3
     performance_trace: PerfTraceLevel = PerfTraceLevel.NONE
     amp_level: int | None = None
-    harvesting_mask: int = 0
+    harvesting_mask: int = 0  # of all chips together; each chip's own in harvesting_masks, one for all where one
+    harvesting_masks: tuple[int, ...] = ()
     enable_auto_transposing_placement: bool = False
     fracture_groups: list[Any] = dataclasses.field(default_factory=list)
     conv_multi_op_fracture_factor_override: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -173,7 +174,8 @@ class CompilerConfig:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in known}
         values |= environment()
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
-        values["op_names_dont_fuse"] = tuple(sorted(set(self.op_names_dont_fuse)))
+        alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
+        values["op_names_dont_fuse"] = tuple(sorted(alone))
         values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
         return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
 

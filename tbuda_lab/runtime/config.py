@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import warnings
@@ -18,8 +19,6 @@ from tbuda_lab.runtime.query import NodePredicateBuilder
 NO_EFFECT: dict[str, str] = {
     "performance_trace": "the executor always counts cycles",
     "backend_opt_level": "there is one executor",
-    "backend_cluster_descriptor_path": "chips come from the device",
-    "backend_runtime_params_path": "there is no backend database",
     "backend_runtime_args": "there is one executor",
     "store_backend_db_to_yaml": "there is no backend database",
     "amp_level": "formats are chosen by default_df_override",
@@ -28,7 +27,6 @@ NO_EFFECT: dict[str, str] = {
     "enable_forked_dram_inputs": "every reader has its own DRAM stream",
     "enable_recompute": "training is not supported",
     "enable_training": "training is not supported",
-    "op_intermediates_to_save": "intermediates are kept by the executor's `keep`",
 }
 """Options that are accepted and change nothing, and why; setting one says so once."""
 
@@ -95,8 +93,8 @@ def set_configuration_options(
 ) -> None:
     """Set options of the global configuration; None leaves an option as it is.
 
-    harvested_rows: physical rows to leave out. device_config: one of DEVICE_CONFIGS. Options that change nothing here
-    warn once with the reason. Raises `PipelineError` for an unknown device_config.
+    harvested_rows: physical rows to leave out, of all chips, or a list for each. device_config: one of DEVICE_CONFIGS.
+    Options that change nothing here warn once with the reason. Raises `PipelineError` for an unknown device_config.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     config = _get_global_compiler_config()
@@ -114,8 +112,10 @@ def set_configuration_options(
             raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {known}")
         given["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
     if "harvested_rows" in given:
-        rows = [r for row in given.pop("harvested_rows") for r in (row if isinstance(row, list) else [row])]
-        config.harvesting_mask = sum(1 << r for r in set(rows))
+        rows = given.pop("harvested_rows")
+        by_chip = rows if any(isinstance(row, list | tuple) for row in rows) else [rows]
+        config.harvesting_masks = tuple(sum(1 << r for r in set(chip)) for chip in by_chip) if any(by_chip) else ()
+        config.harvesting_mask = functools.reduce(operator.or_, config.harvesting_masks, 0)
     for name, value in given.items():
         if name in NO_EFFECT and value not in (False, getattr(CompilerConfig(), name, None)):
             warnings.warn(f"{name} has no effect: {NO_EFFECT[name]}", UserWarning, stacklevel=2)

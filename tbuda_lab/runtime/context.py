@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 class Context:
     """devices form the pipeline; `pending` inputs are still to be run as they arrive (None: any number).
 
-    `ended`: `shutdown` was called and nothing has run since; the next device then begins a pipeline of its own.
+    intermediates: what `op_intermediates_to_save` names, a list of tensors per input; between: queues that get what
+    goes from each device but the last to the next. `ended`: `shutdown` was called and nothing has run since; the next
+    device then begins a pipeline of its own.
     """
 
     devices: list[Device] = dataclasses.field(default_factory=list)
     modules: list[Module] = dataclasses.field(default_factory=list)
     output_queue: queue.Queue | None = None  # type: ignore[type-arg]
     pending: int | None = 0
+    intermediates: queue.Queue = dataclasses.field(default_factory=queue.Queue)  # type: ignore[type-arg]
+    between: list[queue.Queue] = dataclasses.field(default_factory=list)  # type: ignore[type-arg]
     failed: bool = False
     ended: bool = False
     warned_of_silicon: bool = False
@@ -39,6 +43,8 @@ def reset() -> None:
     CONTEXT.devices.clear()
     CONTEXT.modules.clear()
     CONTEXT.output_queue = None
+    CONTEXT.intermediates = queue.Queue()
+    CONTEXT.between = []
     CONTEXT.pending = 0
     CONTEXT.failed = False
     CONTEXT.ended = False

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult, compile_graph
-from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor
@@ -25,6 +25,8 @@ from tbuda_lab.runtime.compilerconfig import environment
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported, training_is_not_supported
+from tbuda_lab.runtime.kept import Kept
+from tbuda_lab.runtime.specs import device_spec
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 Outputs = tuple[torch.Tensor, ...]
@@ -178,6 +180,8 @@ class CPUDevice(Device):
         module: Module | Sequence[Module] | None = None,
         input_dtypes: Sequence[torch.dtype] | None = None,
     ) -> None:
+        if optimizer_f is not None or scheduler_f is not None:
+            raise training_is_not_supported("an optimizer or scheduler of a CPUDevice")
         self.input_dtypes = input_dtypes
         super().__init__(name, mp_context, module)
 
@@ -252,10 +256,7 @@ class TTDevice(Device):
     @property
     def spec(self) -> DeviceSpec:
         """The device as the compiler sees it: architecture or configured device, chips, harvested rows."""
-        settings = config._get_global_compiler_config()
-        name = settings.backend_device_descriptor_path or self.arch.arch
-        chips = self.chip_ids if len(self.chip_ids) > 1 or self.chip_ids != [0] else None
-        return load_device(name, harvested_rows=settings.harvesting_mask or None, chips=chips)
+        return device_spec(self.arch, self.chip_ids)
 
     def trace(self, sample: Inputs) -> Graph:
         """The nD graph of the placed modules for inputs like `sample`."""
@@ -269,6 +270,8 @@ class TTDevice(Device):
         if self._result is not None and (state, shapes) == (self._compiled_state, self._compiled_shapes):
             return self._result
         settings = config._get_global_compiler_config()
+        if settings.enable_training:
+            raise training_is_not_supported("compiling with enable_training=True")
         graph = self.trace(sample)
         microbatch = microbatch_of(sample)
         self._runner = None
@@ -312,7 +315,17 @@ class TTDevice(Device):
             raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
         if self._runner is None:
             self._runner = Runner(result)
-        return tuple(self._runner.run([inputs])[0])
+        wanted = config._get_global_compiler_config().op_intermediates_to_save
+        if not wanted:
+            return tuple(self._runner.run([inputs])[0])
+        kept = Kept(result, wanted)
+        self._runner.executor.on_op = kept.take
+        try:
+            outputs = tuple(self._runner.run([inputs])[0])
+        finally:
+            self._runner.executor.on_op = None
+        CONTEXT.intermediates.put(kept.tensors())
+        return outputs
 
     # -- results ---------------------------------------------------------------------------------------------
     @property

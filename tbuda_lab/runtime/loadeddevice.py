@@ -17,6 +17,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.tti import Loaded, ModuleFacts
 from tbuda_lab.core.wholefile import whole_text
+from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
@@ -159,6 +160,8 @@ class LoadedDevice(TTDevice):
         self._fold()
         self._microbatch = self.loaded.options.microbatch
         self._check_batch(inputs)
+        if config._get_global_compiler_config().op_intermediates_to_save:
+            raise not_supported("op_intermediates_to_save with an image", "run the model that was compiled")
         if self._runner is None:
             self._runner = Runner(self.loaded)
         return tuple(self._runner.run([inputs])[0])

@@ -80,8 +80,11 @@ def initialize_pipeline(
     _verify_cfg: Any = None,
     _device_mode: Any = None,
 ) -> Queue[Any]:
-    """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue."""
-    if training or checkpoint_queue is not None:
+    """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue.
+
+    d2d_fwd_queues: get what each device but the last gives to the next, in order, as lists of Tensors.
+    """
+    if training or checkpoint_queue is not None or d2d_bwd_queues:
         raise training_is_not_supported("initialize_pipeline(training=True)")
     _check_pipeline()
     sample = as_inputs((sample_inputs,)) if _given(sample_inputs) else CONTEXT.devices[0].get_first_inputs(peek=True)
@@ -89,6 +92,7 @@ def initialize_pipeline(
     for device in CONTEXT.devices:
         value = device.prepare(value)
     CONTEXT.pending = 0
+    CONTEXT.between = list(d2d_fwd_queues)
     return _output_queue(output_queue)
 
 
@@ -122,7 +126,9 @@ def _forward_one(out: Queue[Any]) -> None:
     inputs = first.get_first_inputs()
     try:
         outputs = first.run_forward(inputs)
-        for device in others:
+        for number, device in enumerate(others):
+            if number < len(CONTEXT.between):
+                CONTEXT.between[number].put([Tensor.create_from_torch(v) for v in outputs])
             outputs = device.run_forward(outputs)
     except Exception:
         CONTEXT.failed = True
@@ -285,5 +291,6 @@ def run_generative_inference(*_: Any, **__: Any) -> None:
 
 
 def get_intermediates_queue() -> Queue[Any]:
-    """Not supported: intermediates of the device."""
-    raise not_supported("get_intermediates_queue", "the executor keeps op outputs: Executor(netlist).run with `keep`")
+    """Where the outputs of the ops go that `set_configuration_options(op_intermediates_to_save=[...])` names: a list of
+    Tensors per input and TTDevice, in the order of the names."""
+    return CONTEXT.intermediates

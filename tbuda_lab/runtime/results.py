@@ -9,12 +9,13 @@ from typing import Any
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.frontend.pybuda import Tensor
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType
+from tbuda_lab.runtime.specs import device_spec
 
 
 class Grid:
@@ -59,7 +60,15 @@ class CompileResults:
         self.name = name
         self.outputs = outputs or []
         self.golden_outputs = golden or []
-        self.pass_specific_output_kwargs = {"placer_solution": PlacerSolution(result)}
+        self.pass_specific_output_kwargs = {
+            "placer_solution": PlacerSolution(result),
+            "consteval_trace": {
+                node.name: [n.op.type for n in node.recipe.ops if n.op is not None]
+                for node in result.lowered.of_kind(NodeKind.PARAMETER) if node.recipe is not None
+            },
+            "output_host_tms": {b.queue: [str(tm) for tm in b.tms] for b in result.outputs},
+        }  # fmt: skip
+        self.golden_intermediates: dict[str, Any] = {}
         self.perf_model_results: dict[str, Any] = {}
 
     @property
@@ -143,9 +152,7 @@ def get_device_config(
     backend_type: BackendType = BackendType.Golden,
 ) -> DeviceConfig:
     """Facts of a device of this architecture, the configured one and its harvested rows considered."""
-    settings = config._get_global_compiler_config()
-    name = settings.backend_device_descriptor_path or arch.arch
-    chips = list(chip_ids) if chip_ids and list(chip_ids) != [0] else None
-    cluster = backend_cluster_descriptor_path or None
-    spec = load_device(name, harvested_rows=settings.harvesting_mask or None, chips=chips, cluster=cluster)
+    spec = device_spec(
+        arch, chip_ids, cluster=backend_cluster_descriptor_path or "", runtime_params=backend_runtime_params_path or ""
+    )
     return DeviceConfig(spec, backend_type)

@@ -146,6 +146,8 @@ def verify_module_pipeline(
         for device in devices:
             value = device.prepare(value)
         return devices
+    if verify_cfg.tti_path is not None:
+        devices = _by_image(devices, samples[0], verify_cfg.tti_path)
     for number, sample in enumerate(samples):
         value = sample
         for device in devices:
@@ -153,6 +155,22 @@ def verify_module_pipeline(
         if verify_cfg.enabled:
             _judge(modules, sample, value, number, verify_cfg)
     return devices
+
+
+def _by_image(devices: Sequence[Device], sample: Any, path: str) -> list[Device]:
+    """The devices with the one TTDevice written to an image and loaded from it."""
+    if sum(isinstance(d, TTDevice) for d in devices) != 1:
+        raise not_supported("tti_path with several TTDevices", "an image holds one device: verify them one by one")
+    found: list[Device] = []
+    value = sample
+    for device in devices:
+        if isinstance(device, TTDevice):
+            device.compile_to_image(img_path=path, sample_inputs=value)
+            found.append(TTDevice.load_image(img_path=path))
+        else:
+            found.append(device)
+        value = device.prepare(value)
+    return found
 
 
 def _judge(modules: Sequence[Module], sample: Any, got: Sequence[torch.Tensor], number: int, cfg: VerifyConfig) -> None:

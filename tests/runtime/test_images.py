@@ -125,7 +125,7 @@ def test_load_image_in_the_same_script_takes_the_place_of_the_device(
                  lambda: loaded.get_compiled_results().lowered_graph):
         with pytest.raises(NotImplementedError, match="not supported"):
             call()
-    with pytest.raises(InputError, match="microbatch|shape"):
+    with pytest.raises(InputError, match=r"microbatch|shape"):
         loaded.push_to_inputs(torch.zeros(1, 1, 32, 32))
         pybuda.run_inference()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -149,7 +150,7 @@ def test_a_pickle_in_place_of_a_tensor_is_refused_by_name(files: dict[str, bytes
 
     bad = changed(files, objects)
     name = next(iter(json.loads(bad[DEVICE])["tbuda_lab"]["arrays"].values()))["npy"]
-    with pytest.raises(InputError, match="no .npy of plain numbers"):
+    with pytest.raises(InputError, match=r"no \.npy of plain numbers"):
         load_image(write_tar(tmp_path / "x.tti", {**bad, TOP + name: stream.getvalue()}))
     assert not (tmp_path / "trapped").exists()
 
@@ -232,10 +233,8 @@ def test_an_image_with_noise_in_it_is_read_or_refused(files: dict[str, bytes], t
         for _ in range(rng.choice((1, 3, 20))):
             noisy[rng.randrange(len(noisy))] = rng.randrange(256)
         (tmp_path / "noise.tti").write_bytes(noisy)
-        try:
+        with contextlib.suppress(TbudaError):
             load_image(tmp_path / "noise.tti")
-        except TbudaError:
-            pass
 
 
 def test_a_manifest_of_any_shape_is_read_or_refused(files: dict[str, bytes], tmp_path: Path) -> None:
@@ -257,10 +256,8 @@ def test_a_manifest_of_any_shape_is_read_or_refused(files: dict[str, bytes], tmp
             at = at[key]
         at[place[-1]] = rng.choice((None, -1, 1e300, "../x", [], {}, [[1]], True))
         path = write_tar(tmp_path / "x.tti", {**files, DEVICE: json.dumps(twin).encode()})
-        try:
+        with contextlib.suppress(TbudaError):
             load_image(path)
-        except TbudaError:
-            pass
 
 
 def test_an_archive_is_closed_whatever_happens(files: dict[str, bytes], tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_the_descriptors_are_those_of_the_device(written: tuple[Path, dict[str, 
             (tmp_path / f"{kind}.yaml").write_bytes(text)
             assert isinstance(yaml.safe_load(text), dict)
         spec, read = load_device(board), load_device(tmp_path / "device.yaml", cluster=tmp_path / "cluster.yaml")
-        for field in ("arch", "rows", "cols", "chips", "harvested_by_chip", "mmio_chips", "l1_size", "dram_cores", "noc_size", "worker_cols"):
+        for field in ("arch", "rows", "cols", "chips", "harvested_by_chip", "mmio_chips", "l1_size", "dram_cores",
+                      "noc_size", "worker_cols"):
             assert getattr(read, field) == getattr(spec, field), (board, field)
         assert sum(n for *_, n in read.links) == sum(n for *_, n in spec.links)
 
@@ -159,7 +160,7 @@ def test_without_weights_nothing_of_them_is_in_the_file(
     assert not [w for w, v in weights.items() if np.ptp(v) and np.ascontiguousarray(v).tobytes() in blob]
     image = load_image(bare)
     assert image.missing == list(weights)
-    with pytest.raises(InputError, match=f"no values for {list(weights)[0]}"):
+    with pytest.raises(InputError, match=f"no values for {next(iter(weights))}"):
         image.with_weights({})
     with pytest.raises(InputError, match="without weights: give them"):
         Session.open(bare)

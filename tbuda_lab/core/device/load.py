@@ -23,15 +23,16 @@ def load_device(
     device: str | Path,
     *,
     harvested_rows: Sequence[int] | int | None = None,
+    harvested_by_chip: Sequence[int] | None = None,
     chips: int | Sequence[int] | None = None,
     cluster: str | Path | None = None,
 ) -> DeviceSpec:
     """The device of that name (an arch, a board, or the path of a device descriptor YAML).
 
     `harvested_rows`: physical rows to leave out on every chip, as numbers or as a bit mask; replaces the board's
-    own. `chips`: how many chips, or their numbers; several chips of an arch with ethernet are joined as the most
-    square mesh there is, with four links per hop. `cluster`: a cluster descriptor YAML that gives chips, links and
-    MMIO chips instead.
+    own. `harvested_by_chip`: a bit mask for each chip instead. `chips`: how many chips, or their numbers; several
+    chips of an arch with ethernet are joined as the most square mesh there is, with four links per hop. `cluster`: a
+    cluster descriptor YAML that gives chips, links and MMIO chips instead.
 
     Raises `UnknownDevice` (listing the names) and `InputError` for rows, chips or files that make no device.
     """
@@ -43,6 +44,10 @@ def load_device(
     if harvested_rows is not None:
         rows = descriptor.rows_of_mask(harvested_rows) if isinstance(harvested_rows, int) else tuple(harvested_rows)
         spec = _harvest(spec, (rows,) * len(spec.chips))
+    if harvested_by_chip is not None:
+        if len(harvested_by_chip) != len(spec.chips):
+            raise InputError(f"{spec.name} has {len(spec.chips)} chips, rows are given for {len(harvested_by_chip)}")
+        spec = _harvest(spec, tuple(descriptor.rows_of_mask(mask) for mask in harvested_by_chip))
     return spec
 
 

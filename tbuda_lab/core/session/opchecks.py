@@ -81,7 +81,7 @@ def check_ops(
         if node.name in leaving:
             left[node.name] = reference
         if node.name in got:
-            found[node.name] = _compared(node, reference.numpy(), _whole(result, node.name, got.pop(node.name)))
+            found[node.name] = _compared(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
     schedule = [n for n in result.placement.schedule if n in result.placement.ops]
     return OpChecks(
         tuple(found[n] for n in schedule if n in found),
@@ -116,7 +116,7 @@ class OpWatch:
                 return
             self._ready[following[0].name] = following
         node, reference = self._ready.pop(name)
-        got = _whole(self.result, name, np.array(output[0], np.float32))
+        got = whole_output(self.result, name, np.array(output[0], np.float32))
         check = self._found[name] = _compared(node, reference.numpy(), got)
         if self.failure is None and not check.comparison.passes(self.wanted):
             self.failure = check
@@ -160,7 +160,7 @@ def _executed(
     return seen
 
 
-def _whole(result: CompileResult, name: str, stored: np.ndarray) -> np.ndarray:
+def whole_output(result: CompileResult, name: str, stored: np.ndarray) -> np.ndarray:
     """A streamed output put together again, (z, R, C)."""
     table, at = result.placement.models[name], result.placement.ops[name].row
     if table.profile is None:

@@ -16,8 +16,7 @@ from tbuda_lab.core.epochsim import cycles_csv
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.text import DIGEST
-from tbuda_lab.core.lowering import lower_for
-from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.tti.weights import absent, signature
@@ -82,8 +81,10 @@ class Loaded:
         if signature(passed) != self.signature:
             raise InputError(f"{self.name}: with these weights, or by this version, the model is simplified in another "
                              "way than when the image was written; compile it again (Session.open, then compile)")
-        lowered = edit(lower_for(passed, self.device, self.options, self.overrides), self.device, self.options,
-                       self.overrides).graph
+        lowered = lower(passed, self.device, self.options)  # what overrides change of ops changes no weight
+        for queue in self.weighted:
+            if queue in lowered:
+                lowered[queue].df = self.netlist.queues[queue].df  # ... but for the format it is kept in
         contents = host_parameters(lowered)
         wrong = [q for q in self.weighted
                  if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)]

@@ -1,0 +1,55 @@
+"""Which device a script means: its arch or board, chips, cluster, and rows that are off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.device.yamlfile import read_map
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.enums import BackendDevice
+
+_MASK = re.compile(r"system-device(\d+)-harvesting_mask")
+
+
+def device_spec(
+    arch: BackendDevice, chip_ids: Sequence[int] | None, *, cluster: str = "", runtime_params: str = ""
+) -> DeviceSpec:
+    """The device of an arch (or of the device that the configuration names) with these chips.
+
+    cluster: a cluster descriptor; runtime_params: YAML with `system-device<N>-harvesting_mask`; both also by
+    `set_configuration_options`. Rows harvested by `harvested_rows` come first, then those of runtime_params, then the
+    board's. Raises `InputError` and `UnknownDevice` as `load_device` does.
+    """
+    settings = config._get_global_compiler_config()
+    name = settings.backend_device_descriptor_path or arch.arch
+    chips = list(chip_ids) if chip_ids and list(chip_ids) != [0] else None
+    path = cluster or settings.backend_cluster_descriptor_path or None
+    spec = load_device(name, chips=chips, cluster=path)
+    masks = settings.harvesting_masks
+    if not masks and (params := runtime_params or settings.backend_runtime_params_path):
+        known = masks_of(Path(params))
+        masks = tuple(known.get(chip, spec.harvesting_mask(i)) for i, chip in enumerate(spec.chips))
+    if not masks:
+        return spec
+    if len(masks) == 1:
+        return load_device(name, harvested_rows=masks[0], chips=chips, cluster=path)
+    if len(masks) != len(spec.chips):
+        raise InputError(f"rows are given for {len(masks)} chips, the device has {len(spec.chips)}: give one list for "
+                         "all, or one for each")
+    return load_device(name, harvested_by_chip=masks, chips=chips, cluster=path)
+
+
+def masks_of(path: Path) -> dict[int, int]:
+    """Harvesting masks by chip of a file of runtime parameters."""
+    found = {}
+    for key, value in read_map(path, "file of runtime parameters").items():
+        match = _MASK.fullmatch(str(key))
+        if match:
+            if type(value) is not int or value < 0:
+                raise InputError(f"{path}: {key} is a mask of rows, not {value!r}")
+            found[int(match[1])] = value
+    return found
