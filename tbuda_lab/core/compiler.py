@@ -20,12 +20,12 @@ from tbuda_lab.core.emit import EmitMemory, emit
 from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
 from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.lowering import lower_for
+from tbuda_lab.core.lowering import lower, lower_for
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import place_and_mend, refuse_impossible, refuse_unknown
+from tbuda_lab.core.options import CompileOptions, Override, front_end
+from tbuda_lab.core.placer import Fusion, Outcome, Pattern, decide, place_and_mend, refuse_impossible, refuse_unknown
 
 STAGES = ("passes", "lower", "balance", "place", "emit", "check")
 """What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
@@ -39,7 +39,7 @@ class CompileResult:
     """Everything a compile leaves: the graph of each stage, the placement, the netlist, and the host's side of it.
 
     parameters: queue name -> (t, R, C) as the host writes it once before the first run.
-    timings: stage -> seconds of wall time.
+    timings: stage -> seconds of wall time. fused: which element-wise ops run as one, and what decided it.
     """
 
     graph: Graph
@@ -55,6 +55,7 @@ class CompileResult:
     overrides: tuple[Override, ...]
     diagnostics: tuple[Diagnostic, ...]
     timings: dict[str, float]
+    fused: tuple[Pattern, ...] = ()
 
 
 class Clock:
@@ -99,23 +100,45 @@ def compile_graph(
 
     with clock.stage("passes"):
         passed = passes.run(graph, options)
+    plain = front_end(options)
+
+    def place(lowered: Graph, options: CompileOptions = plain, overrides: Sequence[Override] = ()) -> Outcome:
+        with clock.stage("balance"):
+            models = op_models(lowered, spec, options, overrides)
+        with clock.stage("place"):
+            return place_and_mend(
+                lowered,
+                models,
+                spec,
+                options,
+                overrides,
+                cancel=cancel,
+                on_progress=lambda fraction, *_: clock.report("place", fraction),
+            )
+
     with clock.stage("lower"):
-        edited = edit(lower_for(passed.graph, spec, options, overrides), spec, options, overrides)
-        lowered = edited.graph
-        refuse_impossible(lowered, spec, options, overrides)
-    with clock.stage("balance"):
-        models = op_models(lowered, spec, options, overrides)
-    with clock.stage("place"):
-        placed = place_and_mend(
-            lowered,
-            models,
-            spec,
-            options,
-            overrides,
-            cancel=cancel,
-            on_progress=lambda fraction, *_: clock.report("place", fraction),
+        lowered = lower(passed.graph, spec, options)
+    fusion = decide(passed.graph, lowered, spec, plain, place)
+    with clock.stage("lower"):
+        edited = edit(
+            lower_for(fusion.lowered, passed.graph, spec, options, overrides, fusion.ends), spec, options, overrides
         )
-    return finish(graph, passed.graph, placed.graph, placed.placement, spec, options, overrides, clock, edited.notes)
+        refuse_impossible(edited.graph, spec, options, overrides)
+    placed = fusion.outcome
+    if placed is None or overrides or options != plain:
+        placed = place(edited.graph, options, overrides)
+    return finish(
+        graph,
+        passed.graph,
+        placed.graph,
+        placed.placement,
+        spec,
+        options,
+        overrides,
+        clock,
+        edited.notes,
+        fusion=fusion,
+    )
 
 
 def finish(
@@ -131,10 +154,11 @@ def finish(
     parameters: Mapping[str, np.ndarray] | None = None,
     check: Callable[[Netlist, DeviceSpec], list[Diagnostic]] | None = None,
     emitted: EmitMemory | None = None,
+    fusion: Fusion | None = None,
 ) -> CompileResult:
     """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
     before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked`, for those who
-    remember something of it; emitted: of other placements of this lowered graph."""
+    remember something of it; emitted: of other placements of this lowered graph; fusion: what decided what is fused."""
     with clock.stage("emit"):
         emission = emit(lowered, placement, spec, options.microbatch, emitted)
     with clock.stage("check"):
@@ -160,6 +184,7 @@ def finish(
         overrides=tuple(overrides),
         diagnostics=(*notes, *placement.diagnostics, *findings),
         timings=clock.timings,
+        fused=fusion.patterns if fusion is not None else (),
     )
 
 

@@ -345,6 +345,7 @@ class _Emitter:
                     step.output,
                     mblock,
                     ublock,
+                    {1: [schema.Tm("tile_broadcast", (step.spread,))]} if step.spread else {},
                     pop=list(step.pop) or None,
                     attributes=_unary_attributes(HwUnary(step.fn, slope=step.slope, exp=step.exp)),
                 )

@@ -24,20 +24,29 @@ _FAMILIES = (conv, eltwise, matmul, movement)  # imported for the lowerings they
 
 
 def lower_for(
-    graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]
+    lowered: Graph,
+    graph: Graph,
+    device: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override],
+    ends: Collection[str] = (),
 ) -> Graph:
-    """`lower`, with the ops that overrides name on their own: what is fused into another op has no name any more."""
-    lowered = lower(graph, device, options)
+    """`lowered`, which `lower` made of `graph`, with the ops that overrides name on their own: what is fused into
+    another op has no name any more. ends: what `lowered` was made with."""
     named = addressed(inner_names(lowered), overrides)
-    return lower(graph, device, options, named) if named else lowered
+    return lower(graph, device, options, named, ends) if named else lowered
 
 
 def lower(
-    graph: Graph, device: DeviceSpec, options: CompileOptions, keep: Collection[str] = ()
+    graph: Graph,
+    device: DeviceSpec,
+    options: CompileOptions,
+    keep: Collection[str] = (),
+    ends: Collection[str] = (),
 ) -> Graph:
     """The lowered graph of a canonical nD graph: hardware ops, TMs on edges, data formats set, legal on `device`.
 
-    keep: ops that are not fused with others.
+    keep: ops that are not fused with others; ends: ops whose value leaves the fused op they are in.
 
     Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model.
     """
@@ -72,7 +81,7 @@ def lower(
         grow(ctx.out, device)
     assign(ctx.out, device, options)
     if options.enable_auto_fusing:
-        fuse(ctx.out, options, keep)
+        fuse(ctx.out, options, keep, ends)
     return ctx.out
 
 

@@ -21,6 +21,9 @@ from tbuda_lab.core.lowering.weights import Layout, arrange, arranged_shape
 MAX_DENSE_SELECTION_TILES = 4096
 """Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
 
+SPREADS = "spreads"
+"""Attribute of a one-hot matmul that only fills tiles: "r" with their row 0, "c" with their column 0."""
+
 
 class Context:
     """One lowering. `source` is the nD graph, `out` the lowered one, `node` the nD node at work."""
@@ -129,6 +132,7 @@ class Context:
                 fill_c=value.fill_c,
                 zero_c=value.zero_c,
             )
+            self.out[value.node].attrs[SPREADS] = "r"
         if cols and c == 1 and not value.fill_c:
             one_hot = np.zeros((TILE, TILE), np.float32)
             one_hot[0, :] = 1.0
@@ -141,6 +145,7 @@ class Context:
                 fill_r=value.fill_r,
                 zero_r=value.zero_r,
             )
+            self.out[value.node].attrs[SPREADS] = "c"
         return value
 
     def _spread_z(self, value: Value, z: int) -> Value:

@@ -2,7 +2,8 @@
 
 A group grows from its last op upwards: a producer joins when everything that reads it is in the group already, so that
 nothing but the result leaves (compiler.md 1.3). Inside, a value goes on in the dest register or through a buffer of one
-ublock; `plan` says which.
+ublock; `plan` says which. A one-hot matmul that only fills tiles is no op at all before arithmetic that can be fused:
+there the unpacker does it, as it reads (`tile_broadcast`; see `_spread`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwUnary, tile_shape
+from tbuda_lab.core.lowering.context import SPREADS
+from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
 
 MAX_INPUTS = 8
@@ -23,6 +25,7 @@ _UNARY = frozenset(
      "sine", "cosine", "square")
 )  # fmt: skip
 _BINARY = frozenset(("add", "subtract", "multiply", "maximum"))
+_ARITHMETIC = frozenset(("add", "subtract", "multiply"))
 _SYMMETRIC = frozenset(("add", "multiply"))
 _KEPT_OUT_OF_DEST = frozenset(("maximum",))
 _FACTS = ("intermed_df", "acc_df", "fidelity")
@@ -30,24 +33,60 @@ _FACTS = ("intermed_df", "acc_df", "fidelity")
 Users = Mapping[str, list[tuple[str, int]]]
 
 
-def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = ()) -> None:
-    """Fuse in place. A fused op has the name of its last op; `attrs["fused"]` lists the names of all. Ops named in
-    `keep` or `options.op_names_dont_fuse` stay as they are."""
+def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends: Collection[str] = ()) -> None:
+    """Fuse in place. A fused op has the name of its last op; `attrs["fused"]` lists the names of all, `attrs["steps"]`
+    those of its steps where these are not all. Ops named in `keep` or `options.op_names_dont_fuse` stay as they are;
+    the value of an op in `ends` leaves the fused op that it is in, so it is the last of it."""
     apart = {*keep, *options.op_names_dont_fuse}
+    spread = _spread(graph, graph.users(), apart)
     users = graph.users()
     taken: set[str] = set()
     for node in reversed(graph.topological()):
         if node.name in taken or not _fusable(graph, node, users, apart):
             continue
-        group = _grow(graph, node, users, apart)
-        if len(group) > 1:
+        group = _grow(graph, node, users, apart, ends, spread)
+        if len(group) > 1 or node.name in spread:
             taken.update(group)
-            _replace(graph, node, group)
+            _replace(graph, node, group, spread)
             for source in node.sources:
                 users[source] = [u for u in users[source] if u[0] not in group]
             for port, source in enumerate(node.sources):
                 users[source].append((node.name, port))
     graph.resort()
+
+
+def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Take out the matmuls that only fill tiles and are read by nothing but arithmetic that may be fused, as operand 1
+    (netlist.md 2.3, F6). Gives per reader which dim it fills itself, and the ops that it stands for beside its own:
+    a matmul with several readers belongs to the first."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for node in graph.topological():
+        dim = node.attrs.get(SPREADS)
+        if dim is None or node.name in apart or node.op != HwMatmul():
+            continue
+        readers = users[node.name]
+        if not readers or len(dict(readers)) < len(readers):
+            continue
+        if not all(name not in found and _takes_spread(graph, name, port, users, apart) for name, port in readers):
+            continue
+        filled = node.inputs[1 if dim == "r" else 0]
+        for k, (name, port) in enumerate(sorted(readers)):
+            reader = graph[name]
+            edges = list(reader.inputs)
+            edges[port] = Edge(filled.source, (*filled.tms, *edges[port].tms))
+            reader.inputs = tuple(edges if port else reversed(edges))
+            found[name] = dim, () if k else (node.name,)
+        del graph.nodes[node.name]
+    if found:
+        graph.prune()
+    return found
+
+
+def _takes_spread(graph: Graph, name: str, port: int, users: Users, apart: Collection[str]) -> bool:
+    node = graph[name]
+    if node.kind is not NodeKind.OP or not isinstance(node.op, HwBinary) or node.op.fn not in _ARITHMETIC:
+        return False
+    return (port == 1 or node.op.fn in _SYMMETRIC) and _fusable(graph, node, users, apart)
 
 
 def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str]) -> bool:
@@ -64,8 +103,15 @@ def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str]) -> 
     return not any(tm.name == "transpose" for edge in node.inputs for tm in edge.tms)
 
 
-def _grow(graph: Graph, last: Node, users: Users, apart: Collection[str]) -> set[str]:
-    """Names of the ops that become one with `last`."""
+def _grow(
+    graph: Graph,
+    last: Node,
+    users: Users,
+    apart: Collection[str],
+    ends: Collection[str],
+    spread: Mapping[str, object],
+) -> set[str]:
+    """Names of the ops that become one with `last`. What fills its tiles comes from outside."""
     group = {last.name}
     grown = True
     while grown and len(group) < MAX_STEPS:
@@ -74,10 +120,16 @@ def _grow(graph: Graph, last: Node, users: Users, apart: Collection[str]) -> set
             node = graph[name]
             if (
                 node.kind is NodeKind.OP
+                and name not in ends
                 and all(user in group for user, _ in users[name])
                 and _fusable(graph, node, users, apart)
                 and _alike(node, last)
-                and not any(e.tms for member in group for e in graph[member].inputs if e.source == name)
+                and not any(
+                    e.tms or (port and member in spread)
+                    for member in group
+                    for port, e in enumerate(graph[member].inputs)
+                    if e.source == name
+                )
                 and len(_operands(graph, group | {name})) <= MAX_INPUTS
             ):
                 group.add(name)
@@ -121,7 +173,9 @@ def _depth(graph: Graph, name: str, group: Collection[str]) -> int:
     return 1 + max((_depth(graph, e.source, group) for e in graph[name].inputs), default=0) if name in group else 0
 
 
-def _replace(graph: Graph, last: Node, group: Collection[str]) -> None:
+def _replace(
+    graph: Graph, last: Node, group: Collection[str], spread: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> None:
     order = _ordered(graph, last.name, group)
     number = {name: k for k, name in enumerate(order)}
     inputs: list[Edge] = []
@@ -139,9 +193,11 @@ def _replace(graph: Graph, last: Node, group: Collection[str]) -> None:
         slope, exp = (op.slope, op.exp) if isinstance(op, HwUnary) else (0.0, 0)
         steps.append((op.fn, tuple(refs), slope, exp))
     relu = getattr(last.op, "relu", None)
-    last.op = HwFused(tuple(steps), relu=relu)
+    last.op = HwFused(tuple(steps), tuple((number[n], spread[n][0]) for n in order if n in spread), relu=relu)
     last.inputs = tuple(inputs)
-    last.attrs["fused"] = tuple(order)
+    last.attrs["fused"] = tuple(n for name in order for n in (*spread.get(name, ("", ()))[1], name))
+    if len(last.attrs["fused"]) > len(order):
+        last.attrs["steps"] = tuple(order)
     for name in order[:-1]:
         del graph.nodes[name]
 
@@ -167,7 +223,8 @@ def addressed(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[
 # -- how the machine runs it ---------------------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
 class SubStep:
-    """One sub-op: operands and result are `inputN`, `intermedN`, `dest` or `output`; `pop`: buffers it empties."""
+    """One sub-op: operands and result are `inputN`, `intermedN`, `dest` or `output`; `pop`: buffers it empties; spread:
+    "r" or "c" where operand 1 fills its tiles (`HwFused.spread`)."""
 
     fn: str
     inputs: tuple[str, ...]
@@ -175,6 +232,7 @@ class SubStep:
     pop: tuple[str, ...]
     slope: float = 0.0
     exp: int = 0
+    spread: str = ""
 
     @property
     def from_dest(self) -> bool:
@@ -193,6 +251,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
     free: list[int] = []
     most = 0
     found: list[SubStep] = []
+    spread = dict(op.spread)
     for k, (fn, refs, slope, exp) in enumerate(op.steps):
         names = [f"input{ref}" if ref >= 0 else place[~ref] for ref in refs]
         if arch == "grayskull" and "dest" in names[1:]:
@@ -209,7 +268,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
                 most += 1
             place[k] = f"intermed{free.pop(0)}"
         free = sorted([*free, *(int(name.removeprefix("intermed")) for name in done)])
-        found.append(SubStep(fn, tuple(names), place[k], tuple(done), slope, exp))
+        found.append(SubStep(fn, tuple(names), place[k], tuple(done), slope, exp, spread.get(k, "")))
     return tuple(found)
 
 
@@ -220,6 +279,17 @@ def _by_dest(op: HwFused, k: int, readers: Sequence[int], arch: str) -> bool:
     if fn in _KEPT_OUT_OF_DEST:
         return False
     return arch != "grayskull" or refs[0] == ~k or fn in _SYMMETRIC
+
+
+def unsaved(op: HwFused, arch: str) -> tuple[int, ...]:
+    """Steps, by number, whose value goes on inside without making its reader cheaper: only arithmetic on a value in
+    dest takes less than it would on its own (place-and-route 9.1, fused)."""
+    steps = plan(op, arch)
+    found: list[int] = []
+    for k, (_, refs, _, _) in enumerate(op.steps):
+        cheaper = steps[k].from_dest and steps[k].fn in _ARITHMETIC
+        found.extend(~ref for ref in refs if ref < 0 and not (cheaper and steps[~ref].output == "dest"))
+    return tuple(sorted(set(found)))
 
 
 def intermediates(steps: Sequence[SubStep]) -> int:

@@ -111,9 +111,12 @@ class HwFused(HwOp):
 
     steps: (fn, operands, slope, exp) per op, producers first; the last one gives the result. An operand n >= 0 is the
     n-th of the fused op, one below 0 the result of step ~n. `fn` is that of `HwUnary` or `HwBinary`.
+    spread: (step, "r" or "c") of arithmetic whose second operand, one of the fused op's, counts in every tile with its
+    row 0 in all rows ("r") or its column 0 in all columns ("c").
     """
 
     steps: tuple[tuple[str, tuple[int, ...], float, int], ...]
+    spread: tuple[tuple[int, str], ...] = ()
 
     @property
     def netlist_type(self) -> str:

@@ -2,6 +2,7 @@
 
 from tbuda_lab.core.placer.asked import refuse_impossible
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
+from tbuda_lab.core.placer.fusing import Fusion, Pattern, decide
 from tbuda_lab.core.placer.interactive import InteractivePlacer
 from tbuda_lab.core.placer.names import refuse_unknown
 from tbuda_lab.core.placer.place import (
@@ -17,7 +18,8 @@ from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.why import Why, WhyNot, legal_grids, why, why_not
 
 __all__ = [
-    "POLICIES", "Before", "InteractivePlacer", "Outcome", "Parts", "Problem", "Why", "WhyNot", "assemble",
-    "balance_and_place", "legal_grids", "pins_and_breaks", "place", "place_and_mend", "place_queues", "plan_queues",
-    "rectangles", "refuse_impossible", "refuse_unknown", "unmatched_targets", "why", "why_not",
+    "POLICIES", "Before", "Fusion", "InteractivePlacer", "Outcome", "Parts", "Pattern", "Problem", "Why", "WhyNot",
+    "assemble", "balance_and_place", "decide", "legal_grids", "pins_and_breaks", "place", "place_and_mend",
+    "place_queues", "plan_queues", "rectangles", "refuse_impossible", "refuse_unknown", "unmatched_targets", "why",
+    "why_not",
 ]

@@ -95,7 +95,9 @@ class Questions(Editing):
     def why(self, op: str) -> Reasons:
         """Why an op stands as it does. Raises `InputError` for a name that is not placed."""
         table = self.legal(op)
-        return reasons_of(self.placed(), op, table)
+        result = cast("Session", self).result
+        fused = next((p.text for p in result.fused if op in p.members), "") if result is not None else ""
+        return reasons_of(self.placed(), op, table, fused)
 
     def __getitem__(self, op: str) -> OpCard:
         """`session["matmul_14"]`: what there is to say of an op. Raises `InputError` with near names."""

@@ -33,7 +33,8 @@ class Alternative:
 @dataclasses.dataclass(frozen=True)
 class Reasons:
     """Cycles are per input. `refused`: (reason, candidates, meaning, remedy), most frequent first. `limiter_op` and
-    `limiter`: what limits the op's epoch."""
+    `limiter`: what limits the op's epoch. `fused`: why it is one op with others, or why not; "" for an op that no other
+    could be fused with."""
 
     op: str
     epoch: int
@@ -51,10 +52,11 @@ class Reasons:
     limiter: str
     epoch_cycles: int
     text: str
+    fused: str = ""
 
 
-def reasons_of(placed: Placed, op: str, table: LegalTable) -> Reasons:
-    """The answer for a placed op; `table` is that of `legal`."""
+def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> Reasons:
+    """The answer for a placed op; `table` is that of `legal`, `fused` what there is to say about fusing it."""
     placement = placed.placement()
     problem = placed.problem
     said = placer_why(placement, op, problem.cores)
@@ -78,6 +80,7 @@ def reasons_of(placed: Placed, op: str, table: LegalTable) -> Reasons:
         epoch.limiter,
         epoch.limiter_cycles,
         said.text,
+        fused,
     )
 
 

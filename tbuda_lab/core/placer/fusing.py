@@ -1,0 +1,206 @@
+"""Which element-wise ops run as one, priced: groups of one signature share a decision, so that layers pay once.
+
+`lowering.fuse` makes one op of every chain it may. That never costs core-cycles, and arithmetic on a value that waits
+in dest takes half; but where a value goes on into an op that gains nothing from dest (an exponential, say), one long op
+stands where two short ones might run side by side, and an epoch may wait for it. No local price tells which is better:
+it depends on what else is in the epoch. So such groups, if they are a large part of the model, are cut and the whole
+model is placed again; the placement with fewer cycles, switches of epochs included, is kept.
+
+The decision follows from the passed graph and the options that passes and lowering read, never from overrides or from
+how long anything takes: an edit does not change what is fused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.enumerate import enumerate_candidates
+from tbuda_lab.core.balancer.profile import Operand, OpProfile, profile_of
+from tbuda_lab.core.balancer.types import Reason
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.fuse import unsaved
+from tbuda_lab.core.lowering.hwops import HwFused
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.place import Outcome
+
+MAX_TRIALS = 2
+"""How often the whole model is placed again with groups cut."""
+MAX_OPS = 1500
+"""A larger graph is not placed again."""
+LEAST_SHARE = 0.05
+"""Groups that take less of all core-cycles of the placement are not worth placing the model again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pattern:
+    """Fused ops of one signature and what was decided for them.
+
+    ops: their names (those of their last steps); members: every op inside, all groups in one list; steps: the types.
+    as_one, apart: core-cycles per input of one of them, each at the legal shape with the fewest, and of its steps as
+    ops of their own. ends: steps whose value gains nothing by staying inside, by number. tried: `cycles` of the whole
+    model (as one op, cut), None where the model was not placed for it. share: what groups that may be cut take of all
+    core-cycles of the placement.
+    """
+
+    ops: tuple[str, ...]
+    members: tuple[str, ...]
+    steps: tuple[str, ...]
+    as_one: int
+    apart: int
+    ends: tuple[int, ...] = ()
+    share: float = 0.0
+    tried: tuple[int, int] | None = None
+    cut: bool = False
+
+    @property
+    def text(self) -> str:
+        """Why they are fused, or not, with the numbers."""
+        chain = " + ".join(self.steps)
+        price = f"{self.as_one:,} core-cycles as one op, {self.apart:,} as {len(self.steps)}"
+        count = f" ({len(self.ops)} alike)" if len(self.ops) > 1 else ""
+        if self.tried is None:
+            if not self.ends:
+                return f"{chain}{count}: {price}; fused: every value goes on in dest"
+            return (
+                f"{chain}{count}: {price}; fused: with {self.share:.1%} of all core-cycles it matters too little to try"
+            )
+        fused, cut = (f"{n:,}" for n in self.tried)
+        kept = "cut" if self.cut else "fused"
+        return f"{chain}{count}: {price}; the model takes {fused} cycles with it, {cut} with it cut: {kept}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fusion:
+    """A lowered graph, which groups there are, and how it is placed without overrides if that had to be found out.
+    ends: ops whose value leaves the fused op, as `lower` takes them."""
+
+    lowered: Graph
+    patterns: tuple[Pattern, ...] = ()
+    ends: frozenset[str] = frozenset()
+    outcome: Outcome | None = None
+
+    def why(self, op: str) -> str:
+        """The pattern of an op, fused or cut, in words; "" where there was nothing to decide."""
+        return next((p.text for p in self.patterns if op in p.members), "")
+
+
+def decide(
+    passed: Graph,
+    lowered: Graph,
+    device: DeviceSpec,
+    options: CompileOptions,
+    place: Callable[[Graph], Outcome],
+) -> Fusion:
+    """What of `lowered`, which has all that may be fused, stays so. place: places a graph without overrides."""
+    patterns = _patterns(lowered, device, options)
+    if len(device.chips) > 1 or len(patterns) == 0 or not any(p.ends for p in patterns):
+        return Fusion(lowered, patterns)
+    if sum(1 for _ in lowered.ops) > MAX_OPS:
+        return Fusion(lowered, patterns)
+    try:
+        outcome = place(lowered)
+    except (PlacementError, OverrideError):  # the compile says so
+        return Fusion(lowered, patterns)
+    patterns = _shares(patterns, outcome, device)
+    best, kept = Fusion(lowered, patterns, frozenset(), outcome), outcome
+    doubtful = [k for k, p in enumerate(patterns) if p.share >= LEAST_SHARE]
+    for index in sorted(doubtful, key=lambda k: -patterns[k].share)[:MAX_TRIALS]:
+        pattern = patterns[index]
+        ends = best.ends | _cut_at(lowered, pattern)
+        graph = lower(passed, device, options, ends=ends)
+        try:
+            outcome = place(graph)
+        except (PlacementError, OverrideError):
+            continue
+        better = _better(outcome, kept, options)
+        known = list(best.patterns)
+        tried = cycles(kept, options), cycles(outcome, options)
+        known[index] = dataclasses.replace(pattern, tried=tried, cut=better)
+        if better:
+            best, kept = Fusion(graph, tuple(known), ends, outcome), outcome
+        else:
+            best = dataclasses.replace(best, patterns=tuple(known))
+    return best
+
+
+def cycles(outcome: Outcome, options: CompileOptions) -> int:
+    """Limiter cycles of all epochs per input, and the batch's share of switching between them."""
+    report = outcome.placement.report
+    assert report is not None
+    switches = options.epoch_switch_cycles * len(report.epochs) / options.microbatch
+    return report.bounds.achieved_limiter + round(switches)
+
+
+def _better(outcome: Outcome, best: Outcome, options: CompileOptions) -> bool:
+    """Fewer cycles, and no more with what full buffers cost."""
+    time, known = (
+        o.placement.report.objective.time if o.placement.report and o.placement.report.objective else 0.0
+        for o in (outcome, best)
+    )
+    return cycles(outcome, options) < cycles(best, options) and time <= known
+
+
+def _patterns(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> tuple[Pattern, ...]:
+    users = lowered.users()
+    groups: dict[str, tuple[OpProfile, list[Node]]] = {}
+    for node in lowered.ops:
+        if isinstance(node.op, HwFused):
+            profile = profile_of(lowered, node, options, users[node.name])
+            groups.setdefault(profile.signature, (profile, []))[1].append(node)
+    found = []
+    for profile, nodes in groups.values():
+        op = profile.op
+        assert isinstance(op, HwFused)
+        found.append(
+            Pattern(
+                tuple(n.name for n in nodes),
+                tuple(name for n in nodes for name in n.attrs["fused"]),
+                tuple(fn for fn, _, _, _ in op.steps),
+                _core_cycles(profile, device, options),
+                sum(_core_cycles(p, device, options) for p in _steps(profile, op)),
+                unsaved(op, device.arch),
+            )
+        )
+    return tuple(found)
+
+
+def _steps(profile: OpProfile, op: HwFused) -> list[OpProfile]:
+    """The steps as fused ops of one step, for the balancer to price."""
+    inner = Operand("elt", "activation", profile.out, profile.out, (), profile.df)
+    spread = dict(op.spread)
+    parts = []
+    for k, (fn, refs, slope, exp) in enumerate(op.steps):
+        alone = HwFused(((fn, tuple(range(len(refs))), slope, exp),), ((0, spread[k]),) if k in spread else ())
+        operands = tuple(profile.operands[ref] if ref >= 0 else inner for ref in refs)
+        parts.append(dataclasses.replace(profile, op=alone, operands=operands))
+    return parts
+
+
+def _core_cycles(profile: OpProfile, device: DeviceSpec, options: CompileOptions) -> int:
+    rows = enumerate_candidates(profile, device, options)
+    rows = rows[rows["reason"] == Reason.LEGAL]
+    return int((rows["cycles"].astype(np.int64) * rows["cores"]).min()) if len(rows) else 0
+
+
+def _shares(patterns: Sequence[Pattern], outcome: Outcome, device: DeviceSpec) -> tuple[Pattern, ...]:
+    """The patterns with their part of all cores for as long as the epochs last."""
+    report = outcome.placement.report
+    assert report is not None
+    whole = max(1, report.bounds.achieved_limiter * device.rows * device.cols)
+    return tuple(dataclasses.replace(p, share=p.as_one * len(p.ops) / whole if p.ends else 0.0) for p in patterns)
+
+
+def _cut_at(lowered: Graph, pattern: Pattern) -> frozenset[str]:
+    """The names of the steps after which the groups of a pattern are cut."""
+    found: set[str] = set()
+    for name in pattern.ops:
+        node = lowered[name]
+        assert isinstance(node.op, HwFused)
+        found.update(node.attrs.get("steps", node.attrs["fused"])[k] for k in pattern.ends)
+    return frozenset(found)

@@ -1,0 +1,119 @@
+"""What is fused is decided by price: the better of both placements, the same for groups alike, said with numbers."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from tbuda_lab.core import passes
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.compiler import compile_graph
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import PlacementError
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.hwops import HwFused
+from tbuda_lab.core.netlist import dumps
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer import Outcome, decide, fusing, place_and_mend
+from tbuda_lab.core.session import ResizeOp, Session
+
+OPTIONS = CompileOptions()
+
+
+class Attention(torch.nn.Module):
+    """Two layers whose softmax is most of the work."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = torch.softmax(x @ x.mT * 0.1, -1) @ x
+        return x
+
+
+@functools.cache
+def attention() -> Graph:
+    return from_torch(Attention().eval(), (torch.zeros(1, 4, 128, 64),), name="attention")
+
+
+@functools.cache
+def passed() -> Graph:
+    return passes.run(attention(), OPTIONS).graph
+
+
+def outcome(graph: Graph, device: str) -> Outcome:
+    spec = load_device(device)
+    return place_and_mend(graph, op_models(graph, spec, OPTIONS), spec, OPTIONS)
+
+
+def total(placed: Outcome) -> int:
+    report = placed.placement.report
+    assert report is not None
+    return sum(e.limiter_cycles + OPTIONS.epoch_switch_cycles for e in report.epochs)
+
+
+@pytest.mark.parametrize("device", ["wormhole_b0", "grayskull"])
+def test_the_better_of_both_placements_is_kept(device: str) -> None:
+    spec = load_device(device)
+    graph = lower(passed(), spec, OPTIONS)
+    exps = [n for n in graph.ops if isinstance(n.op, HwFused) and n.op.steps[-1][0] == "exp"]
+    apart = lower(passed(), spec, OPTIONS, ends=[n.attrs["steps"][0] for n in exps])
+    assert {n.name for n in exps} <= {n.name for n in apart.ops} and len(list(apart.ops)) == len(list(graph.ops)) + 2
+    fused, cut = total(outcome(graph, device)), total(outcome(apart, device))
+    found = decide(passed(), graph, spec, OPTIONS, lambda g: outcome(g, device))
+    (pattern,) = [p for p in found.patterns if p.steps[-1] == "exp"]
+    assert len(pattern.ops) == 2 and pattern.tried == (fused, cut) and pattern.cut == (cut < fused)
+    assert found.outcome is not None and total(found.outcome) == min(fused, cut)
+    assert f"{fused:,}" in pattern.text and f"{cut:,}" in pattern.text
+    assert pattern.members and all(op in pattern.members for op in pattern.ops)
+
+
+def test_nothing_is_placed_where_every_value_goes_on_in_dest_or_nothing_fits() -> None:
+    class Gate(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * torch.sigmoid(x)) @ x.mT
+
+    spec = load_device("wormhole_b0")
+    graph = passes.run(from_torch(Gate(), (torch.zeros(1, 64, 64),)), OPTIONS).graph
+    lowered = lower(graph, spec, OPTIONS)
+
+    def never(graph: Graph) -> Outcome:
+        raise AssertionError("placed")
+
+    found = decide(graph, lowered, spec, OPTIONS, never)
+    assert [p.ends for p in found.patterns] == [()] and found.lowered is lowered
+    assert found.patterns[0].as_one < found.patterns[0].apart
+
+    def unplaceable(graph: Graph) -> Outcome:
+        raise PlacementError("no room", [])
+
+    plain = lower(passed(), spec, OPTIONS)
+    assert decide(passed(), plain, spec, OPTIONS, unplaceable).lowered is plain
+
+
+def test_a_small_part_of_the_model_is_not_worth_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusing, "LEAST_SHARE", 1.01)
+    spec, calls = load_device("wormhole_b0"), []
+
+    def place(graph: Graph) -> Outcome:
+        calls.append(graph)
+        return outcome(graph, "wormhole_b0")
+
+    found = decide(passed(), lower(passed(), spec, OPTIONS), spec, OPTIONS, place)
+    assert len(calls) == 1 and all(p.tried is None for p in found.patterns)
+    assert any("too little to try" in p.text for p in found.patterns)
+
+
+def test_a_session_decides_as_a_compile_does_and_an_edit_changes_nothing() -> None:
+    session = Session(attention(), device="wormhole_b0")
+    first = session.compile()
+    whole = compile_graph(attention(), "wormhole_b0")
+    assert dumps(first.netlist) == dumps(whole.netlist) and first.fused == whole.fused
+    op = next(p for p in first.fused if p.tried is not None).ops[0]
+    assert "the model takes" in session.why(op).fused
+    session.apply(ResizeOp(op, (2, 2)))
+    edited = session.compile()
+    assert edited.placement.ops[op].size == (2, 2)
+    assert edited.fused == first.fused and set(edited.placement.ops) == set(first.placement.ops)
