@@ -9,7 +9,7 @@ from tbuda_lab.widgets.paint import load_paint
 from tbuda_lab.widgets.svg import short
 
 CELL_W, CELL_H, STRIP = 74, 46, 18
-LANE = 0.36
+LANE = 0.42
 """How far beside the middle of a core its links run, in parts of it: NoC 0 below and right, NoC 1 above and left."""
 
 

@@ -34,11 +34,12 @@ HOST = """async ([code, values]) => {
   const model = {
     get: name => values[name],
     set: (name, value) => { values[name] = value; emit(`change:${name}`); },
-    save_changes: () => window.toKernel({ values: { selection: values.selection } }),
+    save_changes: () => window.toKernel({ values }),
     send: content => window.toKernel({ content }),
     on: (name, f) => listeners.set(name, [...(listeners.get(name) ?? []), f]),
     off: (name, f) => listeners.set(name, (listeners.get(name) ?? []).filter(g => g !== f)),
   };
+  window.tell = (name, value) => { values[name] = value; emit(`change:${name}`); };
   window.deliver = messages => {
     const view = text => new DataView(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
     for (const [content, buffers] of messages) emit('msg:custom', content, buffers.map(view));
@@ -53,7 +54,7 @@ HOST = """async ([code, values]) => {
 class Bare:
     """A widget in a page, and its kernel's side in this thread."""
 
-    def __init__(self, page: Any, hub: Hub, kind: str) -> None:
+    def __init__(self, page: Any, hub: Hub, kind: str, values: dict[str, Any] | None = None) -> None:
         self.page, self.hub = page, hub
         self._out: queue.SimpleQueue[tuple[dict[str, Any], list[str]]] = queue.SimpleQueue()
         self._seq = 0
@@ -61,7 +62,8 @@ class Bare:
         page.expose_function("toKernel", self._heard)
         hub.attach(self)
         code = views.BUNDLE.read_text(encoding="utf-8")
-        page.evaluate(HOST, [code, {"view": kind, "height": 0, "selection": hub.selection}])
+        self.told: dict[str, Any] = {}
+        page.evaluate(HOST, [code, {"view": kind, "height": 0, "selection": hub.selection, **(values or {})}])
 
     def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
         self._seq += 1
@@ -78,6 +80,7 @@ class Bare:
         if content is not None and content["type"] in HANDLERS:
             HANDLERS[content["type"]](self.hub, self, content)
         elif content is None:
+            self.told = said["values"]
             self.hub.select(said["values"]["selection"]["names"], "page")
 
     def until(self, holds: Callable[[], Any], seconds: float = 120) -> None:

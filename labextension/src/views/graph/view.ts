@@ -241,6 +241,8 @@ export class GraphView {
       this.cameras.delete('pass');
       if (this.shown === 'pass') this.shown = ''; // it is fitted anew
       this.show('pass');
+      const first = Array.from(frame.column('node_change')).findIndex((change, n) => change > 0 && scene.standIn(n) === scene.itemOfNode[n]);
+      if (first >= 0 && this.stage.clientHeight) this.reveal(first, false);
     } else if (this.pinned === 'pass') this.show('');
   }
 

@@ -9,7 +9,11 @@ export const chipStyle = `
 .tb-together figcaption { display: flex; flex-wrap: wrap; gap: 0 8px; font-size: 11px; color: var(--tb-muted); padding: 0 2px 3px; font-variant-numeric: tabular-nums; }
 .tb-root .tb-together figcaption button:disabled { color: var(--tb-muted); text-decoration: none; cursor: default; }
 .tb-together .tb-cores { height: auto; }
-.tb-root button.tb-chip-drop { font: inherit; background: none; cursor: pointer; }
+.tb-root button.tb-chip-drop { font: inherit; background: none; border: 1px solid var(--tb-line); padding: 3px 10px; cursor: pointer; }
+.tb-chip-strip { align-items: center; }
+.tb-root .tb-button[aria-pressed=true] { background: var(--tb-accent-soft); border-color: var(--tb-accent); font-weight: 600; }
+.tb-root .tb-pass-bar { min-height: 34px; padding-top: 4px; padding-bottom: 4px; }
+.tb-pass-bar select { font: inherit; color: var(--tb-text); background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 5px; height: 24px; min-width: 0; max-width: 260px; flex: 0 1 auto; }
 .tb-root button.tb-chip-drop:hover { background: var(--tb-hover); }
 .tb-root button.tb-chip-drop[aria-pressed=true] { background: var(--tb-accent-soft); border-color: var(--tb-accent); }
 .tb-noc path { fill: none; pointer-events: stroke; }

@@ -14,7 +14,7 @@ export const ESTIMATE = 'Bytes per input over a link / cycles of the epoch per i
   'the torus of its NoC, x then y upwards on NoC 0, y then x downwards on NoC 1; multicasts run once along a row or column. ' +
   'An estimate: netlists assign no NoC, and the limiter does not count it.';
 
-const LANE = 0.36; // beside the middle of a core, in parts of it: NoC 0 below and right, NoC 1 above and left
+const LANE = 0.42; // beside the middle of a core, in parts of it: NoC 0 below and right, NoC 1 above and left
 const STUB = 9;
 const CELL = 46; // height of a core in the drawing
 

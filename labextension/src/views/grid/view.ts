@@ -261,7 +261,7 @@ export class GridView {
     const plane = this.editor.plane;
     plane?.querySelector(':scope > .tb-noc')?.remove();
     const frame = this.links.of(this.store.epoch, this.noc());
-    this.element.dataset['tbLinks'] = frame ? frame.key === 'links' ? `${String(frame.meta['epoch'])}:${String(frame.meta['noc'])}` : '' : '';
+    this.element.dataset['tbNoc'] = frame ? `${String(frame.meta['epoch'])}:${String(frame.meta['noc'])}` : '';
     if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.threshold()));
     if (!this.linkbox) return;
     const list = linkList(this.store);
