@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -56,6 +57,13 @@ class Watcher(Protocol):
 
     def ends(self) -> None:
         """The run is over, whether it came to its end or not."""
+
+
+def filled(result: Runnable, samples: Sequence[Any]) -> list[Any]:
+    """Samples repeated, all of them each time, until their elements are a multiple of the microbatch. Raises
+    `InputError` for samples that do not fit the model."""
+    count = sum(1 for s in samples for _ in elements(result.graph, frontend.feeds(result.graph, s)))
+    return list(samples) * (math.lcm(count, result.options.microbatch) // count if count else 1)
 
 
 class Runner:

@@ -242,3 +242,16 @@ def test_a_step_of_one_op_is_smaller_than_a_microbatch() -> None:
     session.control.resume()
     thread.join(60)
     assert steps[-1].done.tolist() == [4] * len(steps[-1].ops) and len(came) == 1
+
+
+def test_the_sample_fills_a_microbatch() -> None:
+    model, inputs = perceptron()
+    session = Session(model, inputs, "n150", options=CompileOptions(microbatch=4), name="four")
+    done: list[tuple[int, int]] = []
+    session.on("run", lambda *of: done.append(of))
+    assert all(c.passes(0.99) for c in session.verify())
+    assert done[-1] == (4, 4)
+    assert len(session.run()) == 1 and len(session.run([inputs[0]] * 8)) == 8
+    assert all(c.passes(0.99) for c in session.verify(torch.randn(2, 128, 256)))  # two of four
+    with pytest.raises(InputError, match="3 inputs given, the model runs 4 at a time"):
+        session.run([inputs[0]] * 3)

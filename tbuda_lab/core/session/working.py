@@ -19,7 +19,7 @@ from tbuda_lab.core.events import Events
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.runcontrol import RunControl
-from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.runner import Runner, filled
 from tbuda_lab.core.session import living
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import History
@@ -291,7 +291,8 @@ class Working:
     def run(
         self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None
     ) -> list[list[torch.Tensor]]:
-        """Run samples on the simulated device (default: the sample inputs); outputs per sample, in order.
+        """Run samples on the simulated device (default: the sample inputs, repeated until they fill a microbatch);
+        outputs per sample, in order.
 
         `control` pauses and steps it, from another thread; "live" events tell how it goes. break_below: compare every
         op with torch as it comes, for the first sample, and pause behind the first one that correlates less; a
@@ -306,7 +307,8 @@ class Working:
                 self._runner = Runner(result, mode)
             runner, cancel = self._runner, self._cancel
             self._runner = None  # one that is stopped midway has queues half full
-            samples = [self.sample_inputs] if inputs is None else list(inputs)
+            given = [self.sample_inputs] if inputs is None else list(inputs)
+            samples = self._guarded(lambda: filled(result, given)) if inputs is None else given
             watch: OpWatch | None = None
             if break_below is not None and samples:
 
@@ -338,15 +340,17 @@ class Working:
             self.timings["run"] = time.perf_counter() - start
             self._events.emit("stage", "run", 1.0)
             self._events.emit("ran", outputs)
-            return list(outputs)
+            return list(outputs[: len(given)])
 
     def verify(
         self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None
     ) -> list[Comparison]:
-        """Run one sample on the device and in torch (float32, eager) and compare every output. break_below: see `run`.
+        """Run one sample on the device (repeated until it fills a microbatch) and in torch (float32, eager) and compare
+        every output. break_below: see `run`.
         """
         sample = self.sample_inputs if inputs is None else as_sample(inputs)
-        got = self.run([sample], mode, break_below=break_below)[0]
+        samples = None if inputs is None else filled(self.compile(), [sample])
+        got = self.run(samples, mode, break_below=break_below)[0]
         wanted = frontend.reference(self.model, sample)
         return [
             compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())
