@@ -24,6 +24,7 @@ from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.bounds import alike_from
 from tbuda_lab.core.placer.choices import Needs
 from tbuda_lab.core.placer.mend import priced
+from tbuda_lab.core.placer.policies.quicken import quicken
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
@@ -458,9 +459,14 @@ class Optimal:
         key = self.problem.structure(first, last), segment.rows
         ready = self._finished.get(key)
         if ready is None:
-            polished = self._lighter(polish(self.problem, segment, {}), {})
-            ready = self._finished[key] = priced(self.problem, polished)
+            ready = self._finished[key] = self._ready(segment, {})
         return dataclasses.replace(ready, first=first, last=last)
+
+    def _ready(self, segment: Segment, outside: dict[int, int]) -> Segment:
+        polished = self._lighter(polish(self.problem, segment, outside), outside)
+        if self.waiting.counts_fill:
+            polished = quicken(self.problem, polished, outside)
+        return priced(self.problem, polished, outside)
 
     def _settle(self, path: list[tuple[int, int]]) -> list[Segment]:
         """Reads of queues written by earlier epochs are checked now that all rows are known."""
@@ -477,8 +483,7 @@ class Optimal:
                 found = [again] if again is not None else self._split(first, last, outside)
                 parts = []
                 for other in found:
-                    part = self._lighter(polish(self.problem, other, outside), outside)
-                    parts.append(priced(self.problem, part, outside))
+                    parts.append(self._ready(other, outside))
             for part in parts:
                 result.append(part)
                 outside.update(zip(range(part.first, part.last), part.rows, strict=True))

@@ -1,0 +1,310 @@
+"""What the choice of epochs charges for forks, filling and the host link: against the event-driven simulator, against
+brute force, and against what mending then does."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.bandwidth import HOST
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.epochsim.build import build
+from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.tm import broadcast
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwUnary
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.choices import Needs
+from tbuda_lab.core.placer.flow import flow, trial
+from tbuda_lab.core.placer.mend import mend, priced
+from tbuda_lab.core.placer.place import _Check, _choose
+from tbuda_lab.core.placer.policies import OTHERS, POLICIES
+from tbuda_lab.core.placer.policies.optimal import KERNEL_WEIGHT, Optimal, objective, weighed
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.reconverge import meetings
+from tbuda_lab.core.placer.schedule import schedule
+from tbuda_lab.core.placer.segment import Segment, choose_rows, measure, place_rows
+from tbuda_lab.core.placer.stages import epoch_cost, overhead, slowest_stage
+from tbuda_lab.core.placer.waiting import Gathered, Waiting
+from tests.epochsim.oracle import EventDriven
+from tests.placer.graphs import Sketch, convolutions, encoder
+
+BATCH = 8
+SHAPE = (1, 1, 64, 256)
+
+
+def quiet(fraction: float) -> None:
+    """Nobody asks how far it is."""
+
+
+def problem_of(graph: Graph, device: str = "grayskull", **options: object) -> Problem:
+    o, spec = CompileOptions(**options), load_device(device)  # type: ignore[arg-type]
+    return Problem(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
+
+
+def chosen(graph: Graph, device: str, batch: int) -> tuple[Problem, list[Segment]]:
+    spec, options = load_device(device), CompileOptions(microbatch=batch)
+    models = op_models(graph, spec, options)
+    problem, segments, _, _ = _choose(graph, models, spec, options, (), _Check(None, None))
+    return problem, segments
+
+
+def event_driven(problem: Problem, segment: Segment, batch: int) -> tuple[float, float]:
+    """(end of the first input, end of the last) by counting tiles in a heap of times; infinite where it hangs."""
+    built = build(trial(problem, segment, ()), EpochConstants())
+    run = EventDriven(built.network, batch)
+    if built.diagnostics or not run.finished:
+        return np.inf, np.inf
+    ops = built.network.ops[: len(built.parts)]
+    ends = [
+        max(run.start[op, turn, o.steps - 1] + run.durations[op][-1] for op, o in enumerate(ops))
+        for turn in (0, batch - 1)
+    ]
+    return ends[0], ends[1]
+
+
+# -- reconvergence ---------------------------------------------------------------------------------------------------
+def ways(problem: Problem, fork: int, op: int) -> list[tuple[int, ...]]:
+    """Every path of ops from a fork to an op, both left out; one entry for each."""
+    found: list[tuple[int, ...]] = []
+    for producer in problem.facts[op].producers:
+        if producer == fork:
+            found.append(())
+        elif producer > fork:
+            found += [(*way, producer) for way in ways(problem, fork, producer)]
+    return found
+
+
+@pytest.mark.parametrize("graph", [encoder(1), convolutions(16, 16, 2)], ids=["encoder", "convolutions"])
+def test_meetings_are_pairs_of_disjoint_paths_and_every_op_where_paths_part_and_meet_has_one(graph: Graph) -> None:
+    problem = problem_of(graph)
+    found = meetings(problem)
+    for join, some in found.items():
+        for m in some:
+            assert m.join == join == m.short[-1][0] == m.long[-1][0]
+            paths = ways(problem, m.fork, join)
+            short, long = (tuple(op for op, _ in branch[:-1]) for branch in (m.short, m.long))
+            assert short in paths and long in paths and not set(short) & set(long) and m.short[-1] != m.long[-1]
+    for fork, join in itertools.combinations(range(len(problem.order)), 2):
+        paths = ways(problem, fork, join)
+        first = [p for p in paths if p] + ([()] if () in paths else [])
+        apart = any(not set(a) & set(b) and a != b for a, b in itertools.combinations(first, 2))
+        if apart:  # a pair of paths with nothing in common but the ends: fork and join stand among the meetings
+            assert any(m.fork == fork for m in found.get(join, ())), (problem.order[fork], problem.order[join])
+
+
+# -- filling ---------------------------------------------------------------------------------------------------------
+def chain(kinds: str) -> Graph:
+    """e: element-wise, m: matmul with itself kept small, r: reduce and spread again."""
+    s = Sketch()
+    x = s.input("x", *SHAPE)
+    for i, kind in enumerate(kinds):
+        if kind == "e":
+            x = s.op(f"e{i}", HwUnary("exp"), SHAPE, x)
+        elif kind == "m":
+            x = s.op(f"m{i}", HwMatmul(), SHAPE, x, s.parameter(f"w{i}", 1, 1, 256, 256))
+        else:
+            top = s.op(f"r{i}", HwReduce("c"), (1, 1, 64, 32), x)
+            x = s.op(f"s{i}", HwUnary("exp"), SHAPE, (top, (broadcast("c", 8),)))
+    return s.output(x)
+
+
+def at_rows(problem: Problem, segment: Segment) -> list[Needs]:
+    """One level and target: the rows that the epoch has."""
+    found = []
+    load = measure(problem, segment.first, segment.last, dict(enumerate(segment.rows)))[2]
+    for op, row in enumerate(segment.rows):
+        where = problem.places(op, segment.first, segment.last)
+        limiter = float(problem.row_limits(op, *where, load)[row])
+        at = int(np.flatnonzero(problem.legal[problem.tables[op].signature] == row)[0])
+        kernel = float(problem.tables[op].rows[row]["cycles"])
+        one = np.array([[[limiter]], [[kernel]]])
+        found.append(Needs(np.ones((2, 1, 1), np.int32), one, np.array([[at]])))
+    return found
+
+
+@pytest.mark.parametrize("kinds", ["ee", "eeeeee", "mem", "mmmm", "rer", "emremre"])
+def test_the_fill_of_a_chain_is_what_the_event_driven_simulator_says(kinds: str) -> None:
+    problem = problem_of(chain(kinds), microbatch=BATCH)
+    (segment,) = Optimal(problem, quiet).run()
+    needs = at_rows(problem, segment)
+    gathered = Gathered(Waiting(problem, [0]), 0, lambda op: needs[op])
+    for op in range(segment.last):
+        gathered.add(op)
+    assert gathered.whole is not None
+    first, _ = event_driven(problem, segment, 2)
+    assert 0.7 * first <= float(gathered.whole[0, 0]) <= 1.3 * first, (first, gathered.whole)
+
+
+def test_filling_counts_as_the_options_say() -> None:
+    graph = chain("emrem")
+    fill = []
+    for cycles in (None, 0, 1_000):
+        problem = problem_of(graph, microbatch=BATCH, epoch_fill_cycles=cycles)
+        segments = Optimal(problem, quiet).run()
+        now = [flow(problem, s) for s in segments]
+        waits = sum(epoch_cost(problem, s) - s.limiter_cycles - 20_000 / BATCH for s in segments)
+        fill.append((waits, sum(f.period - s.limiter_cycles for f, s in zip(now, segments, strict=True)), segments))
+    assert fill[0][0] > fill[1][0] == pytest.approx(fill[1][1])
+    problem = problem_of(graph, microbatch=BATCH, epoch_fill_cycles=1_000)
+    deep = sum(overhead(problem, s.first, s.last) - 20_000 / BATCH for s in fill[2][2])
+    assert deep >= 1_000 / BATCH and fill[2][0] == pytest.approx(fill[2][1] + deep)
+
+
+# -- forks -----------------------------------------------------------------------------------------------------------
+def diamond(width: int = 256) -> Graph:
+    """A residual around a matmul and an element-wise op."""
+    s = Sketch()
+    shape = (1, 1, 64, width)
+    x = s.op("fork", HwUnary("exp"), shape, s.input("x", *shape))
+    y = s.op("up", HwMatmul(), shape, x, s.parameter("w", 1, 1, width, width))
+    return s.output(s.op("join", HwBinary("add"), shape, x, s.op("act", HwUnary("gelu"), shape, y)))
+
+
+def few_rows(models: dict[str, OpModels], count: int) -> dict[str, OpModels]:
+    """Only so many candidates of every op, spread over its legal ones."""
+    kept = {}
+    for name, table in models.items():
+        legal = table.legal()
+        cores = table.rows["cores"][legal]
+        single = legal[np.lexsort((-table.rows["buf_size_mb"][legal], cores))]
+        rows = table.rows[single[np.unique(np.linspace(0, len(single) - 1, count).astype(int))]].copy()
+        rows.setflags(write=False)
+        kept[name] = OpModels(f"{table.signature}/few", rows, table.profile)
+    return kept
+
+
+def reduced() -> Graph:
+    """A softmax without its maximum: the sum of a row has to be there before the row is taken again."""
+    s = Sketch()
+    x = s.op("fork", HwUnary("exp"), SHAPE, s.input("x", *SHAPE))
+    top = s.op("sum", HwReduce("c"), (1, 1, 64, 32), x)
+    inverse = s.op("inverse", HwUnary("reciprocal"), (1, 1, 64, 32), top)
+    return s.output(s.op("join", HwBinary("multiply"), SHAPE, x, (inverse, (broadcast("c", 8),))))
+
+
+@functools.cache
+def small(name: str, batch: int, count: int = 3) -> Problem:
+    graph = {"diamond": diamond, "reduced": reduced}[name]()
+    device, options = load_device("grayskull"), CompileOptions(microbatch=batch)
+    models = few_rows(op_models(graph, device, options), count)
+    return Problem(graph, models, device, options, schedule(graph), {}, frozenset())
+
+
+def best_by_brute_force(problem: Problem, batch: int) -> float:
+    """The least objective over all cuts and all candidates without a mend, each epoch by the event-driven simulator."""
+    n = len(problem.order)
+    least = np.full((n + 1, n + 1), np.inf)
+    for first, last in itertools.combinations(range(n + 1), 2):
+        options = [range(len(problem.tables[op].rows)) for op in range(first, last)]
+        for rows in itertools.product(*options):
+            wanted = dict(zip(range(first, last), rows, strict=True))
+            if choose_rows(problem, first, last, wanted, 0, 0.0, {})[0] != wanted:
+                continue
+            segment = place_rows(problem, first, last, wanted)
+            if segment is None:
+                continue
+            bound = segment.limiter_cycles + KERNEL_WEIGHT * segment.kernel_cycles
+            if bound + overhead(problem, first, last) >= least[first, last]:
+                continue
+            cycles = event_driven(problem, segment, batch)[1]
+            cost = cycles / batch + KERNEL_WEIGHT * segment.kernel_cycles + overhead(problem, first, last)
+            least[first, last] = min(least[first, last], cost)
+    best = np.full(n + 1, np.inf)
+    best[0] = 0.0
+    for last in range(1, n + 1):
+        best[last] = (best[:last] + least[:last, last]).min()
+    return float(best[n])
+
+
+@pytest.mark.parametrize("batch", [2, 8])
+@pytest.mark.parametrize("name", ["diamond", "reduced"])
+def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int) -> None:
+    """Within 2 %: rows are the cheapest in cores for some target. The oracle has no mends, the placer may have some."""
+    problem = small(name, batch)
+    segments = Optimal(problem, quiet).run()
+    reached = objective(problem, segments).total
+    best = best_by_brute_force(problem, batch)
+    assert np.isfinite(best) and reached <= 1.02 * best
+    blind = dataclasses.replace(problem.options, enable_fork_join_buffering=False)
+    other = Problem(problem.graph, problem.models, problem.device, blind, problem.order, {}, frozenset())
+    plain = [priced(problem, dataclasses.replace(s)) for s in Optimal(other, quiet).run()]
+    assert reached <= objective(problem, plain).total + 1e-6
+
+
+@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
+@pytest.mark.parametrize("batch", [1, 24])
+@pytest.mark.parametrize("name", ["diamond", "encoder", "convolutions"])
+def test_mending_takes_what_the_choice_of_epochs_charged(name: str, device: str, batch: int) -> None:
+    made = {"diamond": diamond(), "encoder": encoder(2, 128, 256), "convolutions": convolutions(32, 64, 3)}
+    problem, segments = chosen(made[name], device, batch)
+    mended = mend(problem, segments)
+    charged = sum(epoch_cost(problem, s) for s in segments)
+    assert sum(epoch_cost(mended.problem, s) for s in mended.segments) == pytest.approx(charged, rel=1e-9)
+    options = problem.options
+    switches = len(mended.segments) * options.epoch_switch_cycles
+    flows = [flow(mended.problem, s) for s in mended.segments]
+    assert not any(f.hangs for f in flows)
+    if batch > 1:
+        assert charged == pytest.approx((switches + sum(f.cycles for f in flows)) / batch)
+
+
+# -- the host link ---------------------------------------------------------------------------------------------------
+def test_ops_that_read_one_input_share_the_link_in_the_bound_and_in_the_rows() -> None:
+    s = Sketch()
+    shape = (1, 1, 256, 256)
+    x = s.input("x", *shape)
+    parts = [s.op(f"part{i}", HwUnary(f), shape, x) for i, f in enumerate(("exp", "gelu", "nop", "sqrt"))]
+    a, b = (s.op(f"sum{i}", HwBinary("add"), shape, *parts[2 * i : 2 * i + 2]) for i in range(2))
+    problem = problem_of(s.output(s.op("all", HwBinary("add"), shape, a, b)), "wormhole_b0", microbatch=1)
+    policy = Optimal(problem, quiet)
+    segments = policy.run()
+    readers = [op for op, f in enumerate(problem.facts) if HOST in f.queue_place]
+    assert len(readers) == 4
+    for segment in segments:
+        bound = policy.bound(segment.first, segment.last)
+        used = [op for op in range(segment.first, segment.last) if policy._uses_host(op)]
+        total = 0.0
+        for op in used:
+            legal = problem.legal[problem.tables[op].signature]
+            total += float(problem.host_bytes(op, *problem.places(op, segment.first, segment.last)).min())
+            assert segment.rows[op - segment.first] in legal
+        floor = total / problem.device.pcie_bytes_per_cycle
+        assert bound is not None and segment.limiter_cycles >= floor - 1
+        if len(used) > 1:
+            assert bound.cost >= floor and segment.limiter_cycles <= 1.5 * floor
+
+
+# -- anytime ---------------------------------------------------------------------------------------------------------
+def test_more_time_never_gives_a_worse_value_of_the_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is a count of how often it was looked at."""
+    graph = encoder(3, 64, 256)
+    reached = []
+    for looks in (0, 1, 2, 4, 8, 1000):
+        problem = problem_of(graph, "wormhole_b0", microbatch=16)
+        left = iter(range(looks))
+        monkeypatch.setattr(Problem, "late", property(lambda self, left=left: next(left, None) is None))
+        reached.append(objective(problem, POLICIES["Optimal"](problem, quiet)).total)
+    assert reached == sorted(reached, reverse=True)
+
+
+def test_no_time_at_all_still_gives_nothing_worse_than_another_policy() -> None:
+    for graph, batch in ((encoder(1), 1), (convolutions(32, 64, 3), 16)):
+        problem = problem_of(graph, "wormhole_b0", microbatch=batch, time_budget=0.0)
+        best = slowest_stage(problem, POLICIES["Optimal"](problem, quiet))
+        for run in OTHERS.values():
+            other = [priced(problem, s) for s in run(problem, quiet)]
+            assert best <= slowest_stage(problem, other)
+
+
+def test_the_report_states_the_objective() -> None:
+    problem, segments = chosen(diamond(), "wormhole_b0", 16)
+    said = objective(problem, segments)
+    assert said.total == pytest.approx(sum(weighed(s) + overhead(problem, s.first, s.last) for s in segments))
+    assert said.time == pytest.approx(said.slowest_chip) and said.kernel > 0 and said.waiting > 0
