@@ -49,6 +49,14 @@ def test_every_policy_keeps_within_the_streams(device: str, policy: str) -> None
     assert max(use.fan_out for use in found.values()) > 0
 
 
+@pytest.mark.parametrize(("width", "heads", "seed"), [(128, 2, 0), (256, 4, 3)])
+def test_streams_that_go_back_are_counted_whole(width: int, heads: int, seed: int) -> None:
+    """Slices of a streamed softmax that matmuls read out of order: 1,024 and 1,056 phases at a producer, of 862."""
+    inputs = torch.randn(1, 512, width), torch.zeros(1, 1, 512, 512)
+    result = compiled(Attention(width, heads), inputs, "wormhole_b0", balancer_policy="Random", seed=seed)
+    assert {name: use.faults() for name, use in uses(dumps(result.netlist)).items() if use.faults()} == {}
+
+
 def test_an_op_that_would_read_too_many_buffers_gets_narrower_writers() -> None:
     """Every op alone and as large as it gets: the context matmul would read 72 buffers of the values and 12 or more of
     the weights. Its writers are placed anew with fewer cores, and the others stay as large as they can be."""

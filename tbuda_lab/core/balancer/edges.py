@@ -131,11 +131,11 @@ def pipe(
         return EdgeCost(reason, 1, fan_in)
     if every:
         slot = address // block
-        behind = np.maximum.accumulate(slot, axis=1) - slot
-        if int(behind.max()) + 1 > max(1, int(p["buf_size_mb"])):
+        behind = int((np.maximum.accumulate(slot, axis=1) - slot).max())
+        if behind + 1 > max(1, int(p["buf_size_mb"])):
             return EdgeCost(EdgeReason.BUFFERING, fan_out, fan_in)
         per_t = core.shape[1] // max(1, int(c["t"]) * consumer.z_group) if consumer.kind != "sparse_matmul" else 0
-        if per_t:
+        if per_t and not behind:  # a walk that goes back to a block is not taken to repeat (place-and-route 3)
             core, address = core[:, :per_t], address[:, :per_t]
             lines = lines[:, :per_t]
     moved = core[:, 1:] != core[:, :-1]
