@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.widgets import report
 from tests.browser.conftest import ROOT, Lab, box_of, centre, open_and_run
 from tests.browser.test_bring_up import PATIENCE, command, in_kernel
@@ -374,6 +375,18 @@ def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
     page.locator("[data-tb-action=export-write]").click()
     page.wait_for_selector("[data-tb-view=export] [data-tb-answer=done]:has-text('written')")
     assert "import tbuda_lab as pybuda" in (lab.folder / "edits.py").read_text()
+    page.locator("[data-tb-action=export-tti]").click()
+    page.locator("[data-tb-action=export-path]").fill("model.tti")
+    page.locator("[data-tb-export=preview]", has_text="about").wait_for()
+    page.locator("[data-tb-action=export-set-weights]").click()
+    page.locator("[data-tb-export=preview]", has_text="without weights").wait_for()
+    page.locator("[data-tb-view=export] code", has_text="--no-weights").wait_for()
+    page.screenshot(path=shots / "export_tti_light.png")
+    assert serious(page, "[data-tb-view=export]") == []
+    page.locator("[data-tb-action=export-write]").click()
+    page.wait_for_selector("[data-tb-view=export] [data-tb-answer=done]:has-text('model.tti')")
+    assert not read_image(lab.folder / "model.tti").pickles
+
     page.locator("[data-tb-action=export-image]").click()
     page.locator("[data-tb-action=export-path]").fill("grid.svg")
     page.locator("[data-tb-action=export-png]").click()
@@ -415,6 +428,8 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("x")
     page.wait_for_selector("[data-tb-view=export] [data-tb-action=copy-cli]")
+    page.locator("[data-tb-action=export-tti]").click()
+    page.locator("[data-tb-export=preview]", has_text="cores").wait_for()
     page.screenshot(path=shots / "export_dark.png")
     assert serious(page, "[data-tb-view=export]") == []
     page.keyboard.press("Escape")

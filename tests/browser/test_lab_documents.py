@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core import netlist
+from tbuda_lab.core.session import Session
 from tests.netlist import builders as b
+from tests.session.models import perceptron
 from tests.widgets.test_labcomm import image_files, tar
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
@@ -61,6 +63,7 @@ def page(watched: Any, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> It
     (folder / "plain.json").write_text("{}")
     tar(folder / "image.tti", image_files(tmp_path_factory.mktemp("image")))
     (folder / "bad.tti").write_bytes(b"no archive")
+    Session(*perceptron(), "n150", name="mlp").export_tti(folder / "mlp.tti")
     page = watched.page
     page.set_default_timeout(PATIENCE // 4)
     command(page, "filebrowser:open-path", path="documents")
@@ -119,7 +122,7 @@ def test_a_netlist_that_is_saved_again_is_read_again(page: Any, lab: Any) -> Non
 def test_a_session_file_says_what_it_holds(page: Any, shots: Path) -> None:
     item(page, "mlp.buda.json").dblclick()
     view = page.locator("[data-tb-document=journal] [data-tb-view=journal]")
-    view.wait_for(timeout=PATIENCE)
+    view.locator("[data-tb-step]").first.wait_for(timeout=PATIENCE)  # the view is there before what it shows
     assert view.locator("[data-tb-step]").count() == 1
     assert view.locator("[data-tb-undone]").count() == 1
     text = view.inner_text()
@@ -137,6 +140,20 @@ def test_an_image_shows_manifest_and_grid(page: Any, shots: Path) -> None:
     document.locator("[data-tb-action=image-files]").click()
     document.locator("[data-tb-view=image]", has_text="torch.Tensor.w.pkl").wait_for()
     page.screenshot(path=shots / "lab_image_light.png")
+
+
+def test_an_image_of_our_own_shows_its_model(page: Any, shots: Path) -> None:
+    item(page, "mlp.tti").dblclick()
+    document = page.locator("[data-tb-document=image]").last
+    document.locator(".tb-tile[data-tb-op='first.matmul']").wait_for(timeout=PATIENCE)
+    text = document.locator("[data-tb-view=image]").inner_text()
+    assert "9 rows x 8 columns" in text and "included" in text and "Session.open(" in text
+    page.screenshot(path=shots / "lab_image_own_light.png")
+    command(page, "apputils:change-theme", theme="JupyterLab Dark")
+    page.locator("[data-tb-theme=dark]:visible").first.wait_for()
+    page.screenshot(path=shots / "lab_image_own_dark.png")
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
+    page.locator("[data-tb-theme=light]:visible").first.wait_for()
 
 
 def test_a_file_that_is_none_says_why(page: Any) -> None:

@@ -105,6 +105,11 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
         ("files", f"{len(image.members):,}, {size:,} bytes"
          + (f"; {image.pickles} of them pickles, which are not opened" if image.pickles else "")),
     ]  # fmt: skip
+    name = PurePosixPath(image.path).name
+    use = "to be looked at: it has no graph that this could compile; `tbuda tti netlist` takes its netlist out"
+    if ours:
+        use = f"Session.open({name!r}) edits it, `tbuda run {name}` runs it, and TTDevice.load_image in scripts"
+    facts.append(("use it", use))
     return [(what, value) for what, value in facts if value]
 
 
