@@ -119,6 +119,18 @@ describe('dragging in the grid', () => {
   const answer = (seq: number, taken: Size[] = []) =>
     store.put(legalFrame(name, size, [0, 0], [size, [1, 1], [2, 2], [4, 4]], seq, false, taken));
 
+  it('keeps the handles when a finger leaves, for its next touch; a mouse takes them along', () => {
+    const shown = () => plane.querySelectorAll('[data-tb-handle]').length > 0;
+    fire(tile(), 'pointerover', 5, 5, { pointerType: 'touch' });
+    fire(plane, 'pointerleave', 5, 5, { pointerType: 'touch' });
+    expect(shown()).toBe(true);
+    fire(plane, 'pointerover', 5, 5, { pointerType: 'touch' }); // on empty ground
+    expect(shown()).toBe(false);
+    fire(tile(), 'pointerover', 5, 5, { pointerType: 'mouse' });
+    fire(plane, 'pointerleave', 5, 5, { pointerType: 'mouse' });
+    expect(shown()).toBe(false);
+  });
+
   it('asks once, sends nothing on the way, commits the legal shape it snapped to', () => {
     const probe = take('se');
     expect(probe).toMatchObject({ type: 'probe_begin', op: name });

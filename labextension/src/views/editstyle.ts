@@ -1,6 +1,6 @@
 /** Styles of everything that edits. */
 export const editStyle = `
-.tb-handle { touch-action: none; }
+.tb-handle, .tb-tile.tb-selected { touch-action: none; }
 .tb-handle-hit { fill: transparent; }
 .tb-handle-mark { fill: var(--tb-accent); stroke: var(--tb-surface); stroke-width: 1.5; }
 .tb-handle:hover .tb-handle-mark { stroke: var(--tb-text); }

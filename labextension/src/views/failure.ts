@@ -31,7 +31,7 @@ export class Failure {
     const frame = frames.get('problems');
     const [severity, where, message, fix] = ['severity', 'where', 'message', 'fix'].map(c => frame?.text(c) ?? []);
     const errors = severity!.map((level, i) => (level === 'error' ? i : -1)).filter(i => i >= 0);
-    const placed = frames.has('ops');
+    const placed = frames.has('ops') && !['Run', 'Verify'].includes(stage ?? ''); // else it is the placement that failed
     const more = errors.length - MOST;
     this.element.replaceChildren(
       h('h4', {}, stage ? `${stage} failed` : 'That failed', placed ? h('small', {}, ' What you see is the last placement that worked.') : ''),
