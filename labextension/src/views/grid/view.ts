@@ -170,8 +170,8 @@ export class GridView {
       else this.card.show(this.ops!, op, this.text, tile!.getBoundingClientRect(), this.element.getBoundingClientRect());
     });
     plane.addEventListener('pointerdown', () => this.card.hide());
-    plane.addEventListener('pointerleave', () => {
-      this.editor.offer(null);
+    plane.addEventListener('pointerleave', event => {
+      if (event.pointerType !== 'touch') this.editor.offer(null); // a finger leaves before it comes back to a handle
       store.setHover('');
       this.card.hide();
     });
