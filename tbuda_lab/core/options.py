@@ -42,9 +42,9 @@ class CompileOptions:
     microbatch: int = 1
     target_cycles: int | None = None                # None: the policy's own target
     epoch_switch_cycles: int = 20_000               # what Optimal charges for an epoch: for switching to it,
-    epoch_fill_cycles: int | None = None            # and per op of its longest chain for filling it (see cost-model)
+    epoch_fill_cycles: int | None = None            # and per op of its longest chain for filling it (None: simulated)
     schedule_swaps: int = 16                        # trials of Optimal's search over other schedules; 0: none
-    time_budget: float | None = None                # seconds after which Optimal gives its best so far; None: by steps
+    time_budget: float | None = None                # seconds after which Optimal searches no more; None: by steps
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
     seed: int = 0
 
