@@ -118,6 +118,9 @@ def compile_graph(
 
     with clock.stage("lower"):
         lowered = lower(passed.graph, spec, options)
+        if overrides:  # what nothing can honour is told before the model is placed to decide on fusing
+            asked = edit(lower_for(lowered, passed.graph, spec, options, overrides), spec, options, overrides)
+            refuse_impossible(asked.graph, spec, options, overrides)
     fusion = decide(passed.graph, lowered, spec, plain, place)
     with clock.stage("lower"):
         edited = edit(

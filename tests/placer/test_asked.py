@@ -71,6 +71,37 @@ def test_names_of_policies_are_looked_up_first(monkeypatch: pytest.MonkeyPatch) 
         balancer_policy="Ribbn", scheduler_policy="DFS", chip_placement_policy="SNAIL", dram_placement_algorithm="ANY"
     )
     with pytest.raises(PlacementError) as caught:
-        compile_graph(traced(), DEVICE, options)
+        compile_graph(traced()[2], DEVICE, options)
     assert [d.where for d in caught.value.diagnostics] == ["Ribbn", "DFS", "SNAIL", "ANY"]
     assert "SingleOpPerEpoch" in caught.value.diagnostics[0].fix and "CLOSEST" in caught.value.diagnostics[3].fix
+
+
+@pytest.mark.parametrize(
+    ("direction", "pieces", "size", "said"),
+    [
+        ("n", (2, 1), None, "direction 'n'"),
+        ("c", (2, 1), None, "direction 'c'"),
+        ("r", (1, 2), None, "direction 'r'"),
+        (None, (2, 1), (2, 1), "grid of 2x1"),
+        ("c", (1, 8), (1, 8), "grid of 1x8"),
+    ],
+)
+def test_overrides_that_could_each_be_had_alone(
+    direction: str | None, pieces: tuple[int, int], size: tuple[int, int] | None, said: str
+) -> None:
+    """A stream that its direction or its grid leaves no room for: each is legal, both are not."""
+    graph = encoder(1)
+    given = {"t_stream_shape": pieces, "t_stream_dir": direction, "op_size": size}
+    records = [Override(kind, "l0.up", value) for kind, value in given.items() if value is not None]
+    for record in records:
+        refuse_impossible(graph, DEVICE, CompileOptions(), [record])
+    with pytest.raises(OverrideError) as caught:
+        refuse_impossible(graph, DEVICE, CompileOptions(), records)
+    assert [d.where for d in caught.value.diagnostics] == ["l0.up"] and said in caught.value.diagnostics[0].message
+
+
+def test_no_model_is_placed_before_overrides_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even to find out what of it should be fused."""
+    monkeypatch.setattr(compiler, "decide", lambda *_: pytest.fail("the model was placed"))
+    with pytest.raises(OverrideError):
+        compile_graph(traced()[2], DEVICE, CompileOptions(), [Override("op_size", "up.matmul", (3, 1))])

@@ -36,6 +36,7 @@ def ublock_shapes(rows: int, cols: int, dst_tiles: int) -> tuple[tuple[int, int]
 
 def expand(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For a ragged product: indices of the owner and of the position within the owner, `counts[i]` of each i."""
+    counts = np.asarray(counts, np.int64)  # an empty list would be one of floats
     owner = np.repeat(np.arange(len(counts)), counts)
     starts = np.cumsum(counts) - counts
     return owner, np.arange(len(owner)) - starts[owner]

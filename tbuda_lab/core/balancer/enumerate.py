@@ -136,6 +136,8 @@ def enumerate_candidates(
     stream_c = np.array([s[2] for s in streams], dtype=np.int64)
     gr, gc, s = (a.reshape(-1) for a in np.meshgrid(grid_r, grid_c, np.arange(len(streams)), indexing="ij"))
     exact = (par_r % (gr * stream_r[s]) == 0) & (par_c % (gc * stream_c[s]) == 0)
+    if not exact.any():
+        return np.zeros(0, dtype=CANDIDATE)
     gr, gc, s = gr[exact], gc[exact], s[exact]
     block_r, block_c = rt // (gr * stream_r[s]), ct // (gc * stream_c[s])
 

@@ -149,6 +149,31 @@ def _check(record: Override, name: str, profile: OpProfile, device: DeviceSpec) 
     return None
 
 
+def _apart(name: str, choice: Choice, profile: OpProfile) -> Diagnostic | None:
+    """What of one op's overrides does not go together, each of which could be had alone; None if all of it does."""
+    if choice.stream_shape is None:
+        return None
+
+    def error(message: str, fix: str) -> Diagnostic:
+        return Diagnostic("error", name, "override-t_stream_shape", message, fix)
+
+    (down, along), direction = choice.stream_shape, choice.stream_dir
+    said = f"t-stream shape {down}x{along}"
+    if direction == "n" and down * along > 1 or direction in ("r", "rz") and along > 1:
+        return error(f"{said} and direction {direction!r} do not go together", "take one of the two away")
+    if direction in ("c", "cz") and down > 1:
+        return error(f"{said} and direction {direction!r} do not go together", "take one of the two away")
+    if choice.grid is not None:
+        rows, cols = parallel_tiles(profile)
+        (high, wide) = choice.grid
+        if rows % (high * down) or cols % (wide * along):
+            return error(
+                f"{said} on a grid of {high}x{wide} does not divide {rows}x{cols} tiles",
+                "rows of grid times pieces must divide the rows of tiles, and columns the columns",
+            )
+    return None
+
+
 def choices(profiles: Mapping[str, OpProfile], device: DeviceSpec, overrides: Sequence[Override]) -> dict[str, Choice]:
     """What the overrides fix for each op they address. Later records win over earlier ones of the same kind.
 
@@ -174,6 +199,7 @@ def choices(profiles: Mapping[str, OpProfile], device: DeviceSpec, overrides: Se
                 table[name] = dataclasses.replace(choice, **{_FIELD[record.kind]: pair})  # type: ignore[arg-type]
             else:
                 table[name] = dataclasses.replace(choice, **{_FIELD[record.kind]: record.value})
+    errors += [wrong for name, choice in table.items() if (wrong := _apart(name, choice, profiles[name])) is not None]
     if errors:
         raise OverrideError(f"{counted(len(errors), 'override')} cannot be honoured", errors)
     return table
