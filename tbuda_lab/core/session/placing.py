@@ -8,8 +8,9 @@ of the order in which edits were made, so that undo, replay and a second session
 from __future__ import annotations
 
 import bisect
+import copy
 import threading
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
@@ -51,10 +52,11 @@ class Placed:
         policy: str,
         placement: Placement | None = None,
         parts: Parts | None = None,
-        limits: Bounds | None = None,
+        limits: Callable[[], Bounds | None] = lambda: None,
         base: Placed | None = None,
     ) -> None:
-        """base: a complete placement of the same graph on the same chips, from which what is the same is taken over."""
+        """limits: bounds that hold for it, asked for when it is reported. base: a placement of the same graph on the
+        same chips, from which what is the same is taken over."""
         self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
         self.overrides, self.policy = overrides, policy
         self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
@@ -139,7 +141,7 @@ class Placed:
                 unmatched_targets(self.problem.graph, self.overrides),
                 chips=self.chips,
                 parts=self._parts,
-                limits=self._limits,
+                limits=self._limits(),
                 queues=self.queues(),
                 places=self._rectangles(),
             )
@@ -158,31 +160,15 @@ class Placing:
         outcome: Outcome,
     ) -> None:
         self.device, self.overrides = device, overrides
-        self.graph, self.placement, self.edits = outcome.graph, outcome.placement, outcome.edits
-        self._problem = outcome.problem
-        self._whole: Placed | None = None
+        self.graph, self.edits = outcome.graph, outcome.edits
+        self._parts = outcome.parts
+        self._whole = _placed_as(outcome, overrides)
         self._reworked: dict[Hashable, list[Segment]] = {}
         self.made = 0  # epochs that edits made anew
         self._carried: tuple[tuple[str, ...], Carried] | None = None
-        self._parts = outcome.parts
 
     def whole(self) -> Placed:
         """The placement itself."""
-        if self._whole is None:
-            placement, problem = self.placement, self._problem
-            segments = []
-            at = 0
-            for epoch in placement.epochs:
-                spots = [placement.ops[name] for name in epoch.ops]
-                rows = {at + i: spot.row for i, spot in enumerate(spots)}
-                last = at + len(spots)
-                kernel, limiter, _ = measure(problem, at, last, rows)
-                places = tuple((s.start[0], s.start[1], s.transposed) for s in spots)
-                segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
-                at = last
-            policy = placement.report.policy if placement.report is not None else ""
-            chips = [e.chip for e in placement.epochs]
-            self._whole = Placed(problem, segments, chips, self.overrides, policy, placement)
         return self._whole
 
     def edited(
@@ -199,7 +185,8 @@ class Placing:
         base, segments_now, chips_now, resorted, remade = carried_over
         pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides, base.order)
         problem = base.twin(models, pins, breaks)
-        if any(e.temporal != e.index for e in self.placement.epochs) or _other_chips(base, problem):
+        temporal = temporal_epochs(whole.chips, self.device.arch)
+        if list(temporal) != list(range(len(temporal))) or _other_chips(base, problem):
             return None
         ops = range(len(problem.order))
         retabled = {op for op in ops if base.tables[op].signature != problem.tables[op].signature}
@@ -219,11 +206,12 @@ class Placing:
         self.made += again.made
         if found is None:
             return None
-        limits = self._limits(overrides) if base is whole.problem else None
+        if base is not whole.problem:  # another order numbers the ops otherwise
+            return Placed(problem, *found, overrides, whole.policy, parts=self._parts)
         return Placed(
-            problem, *found, overrides, whole.policy, parts=self._parts, limits=limits,
-            base=whole if base is whole.problem else None,  # another order numbers the ops otherwise
-        )
+            problem, *found, overrides, whole.policy, parts=self._parts, limits=lambda: self._limits(overrides),
+            base=whole,
+        )  # fmt: skip
 
     def regraphed(
         self,
@@ -233,7 +221,7 @@ class Placing:
         cancel: threading.Event | None = None,
     ) -> Placing | None:
         """The whole placement of an edited copy of its graph, with these overrides: its own and the edits. None where
-        the whole model has to be placed anew. Raises what `edited` and `Placed.placement` raise."""
+        the whole model has to be placed anew. Raises what `edited` raises."""
         whole = self.whole()
         if len(self.device.chips) > 1:
             return None
@@ -249,9 +237,12 @@ class Placing:
             return None
         # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
         same = all(models[name].signature == table.signature for name, table in whole.problem.models.items())
-        limits = self._limits(overrides) if same else None
-        placed = Placed(problem, *found, overrides, whole.policy, parts=self._parts, limits=limits)
-        return Placing(self.device, overrides, Outcome(graph, placed.placement(), self.edits, problem, self._parts))
+        limits = (lambda: self._limits(overrides)) if same else (lambda: None)
+        made = copy.copy(self)
+        made.overrides, made.graph = overrides, graph
+        made._whole = Placed(problem, *found, overrides, whole.policy, parts=self._parts, limits=limits)
+        made._reworked, made._carried, made.made = {}, None, 0
+        return made
 
     def _resequenced(self, order: tuple[str, ...]) -> Carried:
         """`resequence.carried` for an order, kept for the edits that follow."""
@@ -264,9 +255,26 @@ class Placing:
     def _limits(self, overrides: tuple[Override, ...]) -> Bounds | None:
         """Bounds of the whole placement: what is added to its overrides only takes candidates away, and no placement
         becomes faster by that. None where some of its overrides are gone."""
-        report = self.placement.report
+        report = self._whole.placement().report
         kept = set(frozen(self.overrides)) <= set(frozen(overrides))
         return report.bounds if report is not None and kept else None
+
+
+def _placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> Placed:
+    """What came out of placing a whole model, epoch by epoch."""
+    placement, problem = outcome.placement, outcome.problem
+    segments = []
+    at = 0
+    for epoch in placement.epochs:
+        spots = [placement.ops[name] for name in epoch.ops]
+        rows = {at + i: spot.row for i, spot in enumerate(spots)}
+        last = at + len(spots)
+        kernel, limiter, _ = measure(problem, at, last, rows)
+        places = tuple((s.start[0], s.start[1], s.transposed) for s in spots)
+        segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
+        at = last
+    policy = placement.report.policy if placement.report is not None else ""
+    return Placed(problem, segments, [e.chip for e in placement.epochs], overrides, policy, placement)
 
 
 class _Again:

@@ -63,8 +63,8 @@ def regraphed(
                 row = same or 0
             rows.append(int(made.legal[made.tables[op].signature][0]) if op in anew else row)
             spots.append(spot)
-        cycles = segment.kernel_cycles, segment.limiter_cycles
-        found.append(Segment(first, last, tuple(rows), tuple(spots), *cycles))
+        carried = dataclasses.replace(segment, first=first, last=last, rows=tuple(rows), spots=tuple(spots))
+        found.append(segment if carried == segment else carried)
     return Regraphed(made, tuple(found), frozenset(changed), frozenset(anew), frozenset(remade))
 
 

@@ -36,8 +36,22 @@ from tbuda_lab.core.session.placing import Placed, Placing
 from tbuda_lab.core.session.sharing import share_netlist
 from tbuda_lab.core.session.state import State, frozen
 
+CHOOSING = (
+    "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
+    "enable_fork_join_buffering", "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
+    "enable_auto_transposing_placement",
+)  # fmt: skip
+"""Options that choose among candidates: tables are the same whatever they say."""
+
 T = TypeVar("T")
 _FREE = Choice()
+
+
+@functools.lru_cache(maxsize=256)
+def _without(options: CompileOptions, names: tuple[str, ...]) -> CompileOptions:
+    """Options with these at their defaults."""
+    plain = CompileOptions()
+    return dataclasses.replace(options, **{name: getattr(plain, name) for name in names})
 
 
 class Kept(OrderedDict[Hashable, Any]):
@@ -179,7 +193,7 @@ class Stages:
             rows.setflags(write=False)
             return OpModels(signature if choice == Choice() else f"{signature}|{choice!r}", rows, profile)
 
-        return self._tables.get_or((options, signature, choice), make)
+        return self._tables.get_or((_without(options, CHOOSING), signature, choice), make)
 
     def signatures(self, front: Front, options: CompileOptions) -> dict[str, str]:
         """The signature of every op's profile."""
