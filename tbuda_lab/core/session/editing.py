@@ -145,12 +145,22 @@ class Editing(Working):
     def _learn_names(self, commands: Sequence[Command]) -> None:
         """Patterns and predicates are journaled by the names they match; lowering may have to tell which there are."""
         open_ended = [o for c in commands for o in c.overrides() if not isinstance(o.target, (str, tuple))]
-        if self._journal is not None and open_ended and not self._names:
+        if self._journal is not None and open_ended:
             self._cancel.set()
-            self._names = tuple(node.name for node in self.graph("lowered"))
+            self._names = self._all_names()
+
+    def _all_names(self) -> tuple[str, ...]:
+        """Names that an override may address: of the lowered graph, and of ops that are fused into others as long as no
+        override names them; those known before are kept."""
+        with self._work:
+            front = self._guarded(lambda: self._front(self._history.state))
+        return tuple(dict.fromkeys((*self._names, *front.lowered.nodes, *front.inner)))
 
     def _resolve(self, override: Override) -> tuple[str, ...]:
-        return tuple(override.matches(self._names))
+        queues: tuple[str, ...] = ()  # those between epochs are known once something is placed
+        if override.kind == "queue_channel" and self.result is not None:
+            queues = tuple(self.result.placement.queues)
+        return tuple(override.matches(dict.fromkeys((*self._names, *queues))))
 
     @property
     def journal_path(self) -> Path | None:
@@ -174,7 +184,7 @@ class Editing(Working):
         """Write the edits as a `*.buda.json` file, and go on writing every edit to it."""
         journal = Journal(Path(path), self._header())
         if any(not isinstance(o.target, (str, tuple)) for o in (*self._header().overrides, *self.overrides)):
-            self._names = tuple(node.name for node in self.graph("lowered"))
+            self._names = self._all_names()
         with self._edit:
             self._journal = journal
             self._journal.write(self._history, self._resolve)
