@@ -159,7 +159,7 @@ def _apart(name: str, choice: Choice, profile: OpProfile) -> Diagnostic | None:
 
     (down, along), direction = choice.stream_shape, choice.stream_dir
     said = f"t-stream shape {down}x{along}"
-    if direction == "n" and down * along > 1 or direction in ("r", "rz") and along > 1:
+    if (direction == "n" and down * along > 1) or (direction in ("r", "rz") and along > 1):
         return error(f"{said} and direction {direction!r} do not go together", "take one of the two away")
     if direction in ("c", "cz") and down > 1:
         return error(f"{said} and direction {direction!r} do not go together", "take one of the two away")
