@@ -18,6 +18,7 @@ import nbformat
 
 HERE = pathlib.Path(__file__).parent
 WIDGET = "application/vnd.jupyter.widget-view+json"  # the number of a model that died with its kernel
+AT_WORK = "Still at work when this was stored"  # says the twin of a view that has nothing to show yet
 TIMEOUT = 600  # s for a cell
 
 
@@ -45,7 +46,17 @@ def settled(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             output.get("data", {}).pop(WIDGET, None)
         if "outputs" in cell:
             cell.outputs = joined(cell.outputs)
+    finished(notebook)
     return notebook
+
+
+def finished(notebook: nbformat.NotebookNode) -> None:
+    """In place: a view that was still at work when its cell ended shows what the last cell with its twin does."""
+    shown = [o for cell in notebook.cells for o in cell.get("outputs", ()) if "text/html" in o.get("data", {})]
+    last = {o.data["text/plain"]: o.data["text/html"] for o in shown if AT_WORK not in o.data["text/html"]}
+    for output in shown:
+        if AT_WORK in output.data["text/html"]:
+            output.data["text/html"] = last.get(output.data["text/plain"], output.data["text/html"])
 
 
 def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:

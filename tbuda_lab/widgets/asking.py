@@ -166,6 +166,7 @@ def _alternative(choice: Any) -> dict[str, Any]:
     }
     said["grid"] = list(choice.grid)
     said["edit"] = {"do": "resize", "op": choice.command.op, "size": list(choice.command.size)}
+    said["python"] = choice.command.python()
     return said
 
 

@@ -84,4 +84,4 @@ class GraphView(GraphLooks, View):
         picture = self._picture(frame)
         if len(picture) >= twins.LIMIT - len(said):  # as a first view shows it
             picture = graph_svg(frame, direction=self.direction)
-        return said + picture
+        return f"{said}<div style='overflow-x:auto'>{picture}</div>" if self.direction == "LR" else said + picture

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.widgets.linksvg import CELL_H, CELL_W, STRIP, link_legend, link_lines
+from tbuda_lab.widgets.linksvg import CELL_H, CELL_W, LEGEND, STRIP, link_legend, link_lines
 from tbuda_lab.widgets.paint import load_paint
 from tbuda_lab.widgets.svg import FONT, fitting, picture, short
 
@@ -41,9 +41,11 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
         f"<text x='-7' y='{top[r] + CELL_H / 2 + 4}' font-size='10' fill='#566376' text-anchor='end'>{r}</text>"
         for r in range(meta["rows"])
     ]
-    for op in np.flatnonzero(frame.columns["op_epoch"] == epoch).tolist():
-        if frame.columns["op_rows"][op]:
-            parts.append(_tile(frame, op, top))
+    def tiles(words: bool = False) -> list[str]:
+        ops = np.flatnonzero((frame.columns["op_epoch"] == epoch) & (frame.columns["op_rows"] > 0))
+        return [_tile(frame, op, top, words) for op in ops.tolist()]
+
+    parts += tiles()
     parts += _shared(frame, epoch, top)
     for y, row in strips:
         parts.append(f"<rect x='0' y='{y + 1}' width='{width}' height='{STRIP - 2}' fill='url(#h)'/>")
@@ -54,8 +56,9 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
     legend = 0
     if links is not None:
         parts += link_lines(links, top, {row: y for y, row in strips}, threshold)
+        parts += tiles(words=True)  # what is written lies over the links
         parts += link_legend(links, height)
-        legend = 20
+        legend = LEGEND
     parts.append("</g>")
     return picture(width + RULER + 6, height + RULER + legend, parts, f"Core grid of epoch {epoch}")
 
@@ -156,7 +159,8 @@ def _rows(
     return top, strips, y
 
 
-def _tile(frame: Frame, op: int, top: dict[int, int]) -> str:
+def _tile(frame: Frame, op: int, top: dict[int, int], words: bool = False) -> str:
+    """An op; `words`: only what is written on it, with a seam of its colour."""
     c = frame.columns
     row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
     x, y = col * CELL_W + 1.5, top[row] + 1.5
@@ -166,9 +170,12 @@ def _tile(frame: Frame, op: int, top: dict[int, int]) -> str:
     paint = load_paint(load)
     name = frame.strings[int(c["op_name"][op])]
     mark = "▲ " if load >= 1 else ""
-    return (
+    head = f"<g paint-order='stroke' stroke='{paint.fill}' stroke-width='3.5'>" if words else (
         f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the epoch</title>"
         f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
+    )
+    return (
+        f"{head}"
         f"<text x='{x + w / 2}' y='{y + h / 2 - 1}' font-size='10.5' font-weight='600' fill='{paint.text}' "
         f"text-anchor='middle'>{escape(fitting(name, int((w - 6) / 6.6)))}</text>"
         f"<text x='{x + w / 2}' y='{y + h / 2 + 12}' font-size='10' fill='{paint.text}' text-anchor='middle'>"

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.netlistfile import netlist_frames
 from tbuda_lab.core.netlist.image import Image, image_facts, read_image
@@ -26,12 +27,24 @@ def open_tti(path: str | pathlib.Path, *, height: int = 0) -> ImageFile:
     return ImageFile(path, height=height)
 
 
+def board_of(image: Image) -> str | None:
+    """The board or arch that an image of ours was compiled for, if its grid is that one's: what to draw it on."""
+    ours = image.manifest.get("tbuda_lab")
+    device = ours.get("device") if isinstance(ours, dict) else None
+    name = device.get("name") if isinstance(device, dict) else None
+    if name not in (*ARCHS, *BOARDS):
+        return None
+    spec = load_device(str(name))
+    return str(name) if image.manifest.get("grid_size") == [spec.rows, spec.cols] else None
+
+
 def image_frames(image: Image) -> list[Frame]:
     """What a view of an image shows: its facts, and what there is to say about its first netlist."""
     frames = []
     if image.netlists:
         name, text = next(iter(image.netlists.items()))
-        frames = netlist_frames(netlists.loads(text, lenient=True, path=PurePosixPath(name).name), text)
+        netlist = netlists.loads(text, lenient=True, path=PurePosixPath(name).name)
+        frames = netlist_frames(netlist, text, arch=board_of(image))
     facts: dict[str, Any] = {
         "facts": image_facts(image),
         "files": [[m.name, m.size] for m in image.members[:_FILES_SHOWN]],

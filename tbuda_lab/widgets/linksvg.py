@@ -9,6 +9,7 @@ from tbuda_lab.widgets.paint import load_paint
 from tbuda_lab.widgets.svg import short
 
 CELL_W, CELL_H, STRIP = 74, 46, 18
+LEGEND = 34
 LANE = 0.42
 """How far beside the middle of a core its links run, in parts of it: NoC 0 below and right, NoC 1 above and left."""
 
@@ -76,7 +77,7 @@ def _line(xs: list[float], ys: list[float], axis: int, x: int, y: int, step: int
 
 
 def link_legend(links: Frame, below: float) -> list[str]:
-    """One line under the grid: what the colours say, and that it is an estimate."""
+    """Under the grid, in `LEGEND` pixels: what the colours say, and that it is an estimate."""
     words = {"0": "all over NoC 0", "1": "all over NoC 1", "both": "each way over the shorter NoC"}[links.meta["noc"]]
     parts = [f"<g font-size='10' fill='#566376' transform='translate(0 {below + 13})'>"]
     x = 0
@@ -86,5 +87,5 @@ def link_legend(links: Frame, below: float) -> list[str]:
             f"<text x='{x + 22}'>{100 * load:.0f} %</text>"
         )
         x += 60
-    text = f"of a link, estimated: {words}; NoC 0 → ↓ whole, NoC 1 ← ↑ dashed"
-    return [*parts, f"<text x='{x}'>{text}</text></g>"]
+    text = f"{words}; NoC 0 → ↓ whole, NoC 1 ← ↑ dashed"
+    return [*parts, f"<text x='{x}'>of what a link carries, estimated:</text><text y='14'>{text}</text></g>"]

@@ -35,18 +35,21 @@ def graph_svg(
     edges = list(_segments(frame, layout, direction == "LR"))
     parts = [*_groups(frame, layout), _edges(frame, layout, edges, direction == "LR"), *_nodes(frame, layout)]
     parts += _words(frame, edges) if show_tms else []
-    return picture(layout.size[0], layout.size[1], parts, f"Graph of stage {frame.meta['stage']}")
+    title = f"Graph of stage {frame.meta['stage']}"
+    return picture(layout.size[0], layout.size[1], parts, title, wide=direction == "LR")
 
 
-def picture(width: float, height: float, parts: list[str], title: str) -> str:
+def picture(width: float, height: float, parts: list[str], title: str, *, wide: bool = False) -> str:
+    """An SVG of parts on white ground. wide: it keeps its width, for a box that scrolls."""
     hatch = (
         "<defs><pattern id='h' width='7' height='7' patternUnits='userSpaceOnUse' patternTransform='rotate(45)'>"
         "<rect width='7' height='7' fill='#eceff3'/><path d='M0 0V7' stroke='#c9ced7' stroke-width='3'/></pattern>"
         "</defs>"
     )
+    style = f"max-width:{'none' if wide else '100%'};height:auto;background:#fff"
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width:.0f} {height:.0f}' width='{width:.0f}' "
-        f"style='max-width:100%;height:auto;background:#fff' role='img' aria-label='{escape(title, True)}'>"
+        f"style='{style}' role='img' aria-label='{escape(title, True)}'>"
         f"{hatch}{''.join(parts)}</svg>"
     )
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tbuda_lab.widgets import twins
+
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
@@ -63,6 +65,7 @@ def test_what_is_stored(path: Path) -> None:
         assert not [o for o in cell.outputs if o.output_type == "error" or o.get("name") == "stderr"]
         pictures += sum("<svg" in o.get("data", {}).get("text/html", "") for o in cell.outputs)
     assert pictures > 0, "no static twin is stored"
+    assert tool().AT_WORK not in text, "a view is stored without its picture: show its twin at the end"
 
 
 @pytest.mark.slow
@@ -76,6 +79,20 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pcc = [float(p) for p in re.findall(r"PCC (\d\.\d+)", printed)]
     assert all(p >= 0.99 for p in pcc)
     assert pcc or path.stem[:2] in ("04", "05")
+
+
+def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end() -> None:
+    note = twins.bringup_html({})
+    assert tool().AT_WORK in note
+
+    def output(html: str, name: str) -> Any:
+        return nbformat.v4.new_output("execute_result", {"text/html": html, "text/plain": name})
+
+    outputs = [[output(note, "a")], [output("<p>first</p>", "a"), output(note, "b")], [output("<p>last</p>", "a")]]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=o) for o in outputs])
+    tool().finished(notebook)
+    found = [[o.data["text/html"] for o in cell.outputs] for cell in notebook.cells]
+    assert found == [["<p>last</p>"], ["<p>first</p>", note], ["<p>last</p>"]]
 
 
 def test_pieces_of_a_stream_are_joined() -> None:

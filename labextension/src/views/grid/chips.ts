@@ -2,7 +2,7 @@
 import { h } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
-import { saidTime } from '../units.js';
+import { saidTime, shortTime } from '../units.js';
 import { drawEpoch } from './draw.js';
 
 const WORDS = 300; // px of a chip from which its ops are written
@@ -52,7 +52,7 @@ export function together(
     const here = siblingOf(ops, epoch, chip);
     const current = here === epoch;
     const limits = here >= 0 && ops.slowest[here]! >= slowest;
-    const said = here < 0 ? 'rests' : `epoch ${here}, ${saidTime(ops.slowest[here]!, ops.clock)}`;
+    const said = here < 0 ? 'rests' : `epoch ${here}, ${(words ? saidTime : shortTime)(ops.slowest[here]!, ops.clock)}`;
     box.append(h('figure', {
       class: current ? 'tb-chip-now' : here < 0 ? 'tb-chip-idle' : '', 'data-tb-figure': chip, 'data-tb-chip': current ? undefined : chip
     }, h('figcaption', {}, h('button', {

@@ -19,6 +19,7 @@ export const chipStyle = `
 .tb-noc path { fill: none; pointer-events: stroke; }
 .tb-noc .tb-link-back { stroke-dasharray: 7 3; }
 .tb-noc .tb-link-over { stroke-dasharray: 2 2; }
+.tb-words text { fill: var(--tile-text); stroke: var(--tile-fill); stroke-width: 3.5px; paint-order: stroke; stroke-linejoin: round; pointer-events: none; font-family: var(--tb-font); }
 .tb-noc path:hover { stroke: var(--tb-accent); }
 .tb-legend .tb-link-key { display: inline-block; width: 20px; border: 0; border-radius: 1px; vertical-align: middle; }
 .tb-legend input[type=number] { width: 46px; font: inherit; color: var(--tb-text); background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 5px; margin: 0 4px 0 5px; }

@@ -120,6 +120,7 @@ function tile(
     'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${saidTime(ops.get('cycles', op), ops.clock)}${limits ? ', limits the epoch' : ''}`
   });
   group.style.setProperty('--tile-text', paint.text);
+  group.style.setProperty('--tile-fill', paint.fill);
   group.append(svg('rect', { class: 'tb-body', x, y, width: w, height: hgt, rx: 5, fill: paint.fill, stroke: paint.edge }));
   const inner: string[] = [];
   for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * cell} ${y + 4}V${y + hgt - 4}`);

@@ -11,6 +11,7 @@ import { Exact } from './exact.js';
 import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
 import { Legal } from './legal.js';
+import { Pace } from '../pace.js';
 import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Displacement, type Dragged, type Scene } from './pictures.js';
 
 const STILL = 4; // px: a press that moves less is a click
@@ -37,6 +38,9 @@ export class Editor {
   geometry: Geometry | null = null;
   plane: SVGGElement | null = null;
   private drag: Drag | null = null;
+  private readonly pace = new Pace(() => {
+    if (this.drag?.moving) this.draw();
+  });
   private legal: Legal | null = null;
   private seq = 0;
   private handles: SVGGElement | null = null;
@@ -211,7 +215,7 @@ export class Editor {
       this.begin();
       return;
     }
-    this.draw();
+    this.pace.ask();
   }
 
   private release(event: PointerEvent): void {
@@ -223,7 +227,7 @@ export class Editor {
     }
     drag.pointer = [event.clientX, event.clientY];
     drag.alt = event.altKey;
-    this.draw();
+    this.pace.now();
     const { picture, legal } = this;
     const { ops, geometry, store } = this;
     const at = store.epoch;
@@ -246,6 +250,7 @@ export class Editor {
     if (!this.drag) return;
     const { id, band } = this.drag;
     this.drag = null;
+    this.pace.stop();
     this.picture = null;
     delete this.area.dataset['tbDragging'];
     band?.remove();

@@ -116,6 +116,17 @@ export function drawLinks(frame: Frame, geometry: Geometry, threshold: number): 
   return group;
 }
 
+/** What is written on the tiles once more, to lie over the links. */
+export function wordsOver(plane: SVGGElement): SVGElement {
+  const words = svg('g', { class: 'tb-noc-words', 'aria-hidden': 'true' });
+  for (const tile of plane.querySelectorAll<SVGGElement>(':scope > .tb-tiles > .tb-tile')) {
+    const copy = svg('g', { class: 'tb-words', style: tile.getAttribute('style') ?? '' });
+    copy.append(...[...tile.querySelectorAll(':scope > text')].map(text => text.cloneNode(true)));
+    words.append(copy);
+  }
+  return words;
+}
+
 /** Where every node of an axis lies: workers in the middle of their cores, others on the edge between. */
 function places(known: readonly number[], count: number, at: readonly number[], size: number): number[] {
   return Array.from({ length: count }, (_, node) => {

@@ -18,7 +18,7 @@ import { CELL_W, cellWidth, drawEpoch, letterSize, shortName } from './draw.js';
 import { Editor } from './edit.js';
 import { Geometry } from './geometry.js';
 import { GridKeys } from './keys.js';
-import { drawLinks, linkLegend, linkName, Links, type Noc } from './links.js';
+import { drawLinks, linkLegend, linkName, Links, type Noc, wordsOver } from './links.js';
 import type { Displacement } from './pictures.js';
 import { drawPipes, pipesOf, type Shown } from './pipes.js';
 import { drawChips, drawStrip } from './strip.js';
@@ -259,10 +259,10 @@ export class GridView {
   /** Lines for the links of the epoch, where they are wanted and here. */
   private markLinks(ops: Ops): void {
     const plane = this.editor.plane;
-    plane?.querySelector(':scope > .tb-noc')?.remove();
+    plane?.querySelectorAll(':scope > .tb-noc, :scope > .tb-noc-words').forEach(old => old.remove());
     const frame = this.links.of(this.store.epoch, this.noc());
     this.element.dataset['tbNoc'] = frame ? `${String(frame.meta['epoch'])}:${String(frame.meta['noc'])}` : '';
-    if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.threshold()));
+    if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.threshold()), wordsOver(plane));
     if (!this.linkbox) return;
     const list = linkList(this.store);
     this.linkbox.hidden = !list.length;
