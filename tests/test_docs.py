@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "bench/README.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/device-images.md", "bench/README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -54,3 +54,12 @@ def test_the_pybuda_script_of_the_readme_runs() -> None:
     answer = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     assert "(1, 1, 32, 32)" in answer.stdout
+
+
+def test_the_script_about_device_images_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs/device-images.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    answer = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert "- Device Name: tt0" in answer.stdout and "(1, 32)" in answer.stdout
+    assert [p.name for p in (tmp_path / "device_images").iterdir()] == ["tt0.tti"]

@@ -300,6 +300,15 @@ def test_an_image_in_a_notebook(folder: Path) -> None:
     assert repr(view) == "ImageFile('x.tti': 4 files)"
 
 
+def test_an_image_of_ours_is_drawn_on_its_board(folder: Path) -> None:
+    """Which the netlist does not say: an n150 has nine rows."""
+    path = Session(*perceptron(), "n150", name="mlp").export_tti(folder / "mlp.tti")
+    pipe = Pipe(open="image", path="mlp.tti")
+    pipe.say(type="hello", have={})
+    assert pipe.frames()["ops"].meta["rows"] == 9
+    assert ("weights", "included") in pipe.frames()["image"].meta["facts"] and path.exists()
+
+
 def test_a_zip_is_an_image_too(folder: Path) -> None:
     files = image_files(folder)
     with zipfile.ZipFile(folder / "old.tti", "w") as archive:
