@@ -22,6 +22,7 @@ from tbuda_lab.core.placer import Outcome, decide, fusing, place_and_mend
 from tbuda_lab.core.session import ResizeOp, Session
 
 OPTIONS = CompileOptions()
+INPUTS = (torch.zeros(1, 4, 128, 64),)
 
 
 class Attention(torch.nn.Module):
@@ -35,7 +36,7 @@ class Attention(torch.nn.Module):
 
 @functools.cache
 def attention() -> Graph:
-    return from_torch(Attention().eval(), (torch.zeros(1, 4, 128, 64),), name="attention")
+    return from_torch(Attention().eval(), INPUTS, name="attention")
 
 
 @functools.cache
@@ -107,7 +108,7 @@ def test_a_small_part_of_the_model_is_not_worth_trying(monkeypatch: pytest.Monke
 
 
 def test_a_session_decides_as_a_compile_does_and_an_edit_changes_nothing() -> None:
-    session = Session(attention(), device="wormhole_b0")
+    session = Session(attention(), INPUTS, device="wormhole_b0")
     first = session.compile()
     whole = compile_graph(attention(), "wormhole_b0")
     assert dumps(first.netlist) == dumps(whole.netlist) and first.fused == whole.fused
