@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/device-images.md", "bench/README.md"]
+PAGES = [
+    "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/device-images.md",
+    "bench/README.md",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES)
