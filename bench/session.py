@@ -27,20 +27,20 @@ BARS = {"legal": 5, "what-if": 100, "recompile": 500, "drawn": 500, "undo": 100,
 SLOWER = ("epoch break", "nop", "queue on an edge", "format", "fidelity")
 
 
-def bert_large(layers: int = 24, sequence: int = 384) -> tuple[Any, tuple[Any, ...]]:
+def bert_large(layers: int = 24, sequence: int = 384, width: int = 1024) -> tuple[Any, tuple[Any, ...]]:
     """The encoder of BERT-large; every layer uses the first one's storage, so that it fits small machines."""
     import torch
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    config = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 32}
+    config = {"hidden_size": width, "num_attention_heads": 16, "intermediate_size": 4 * width, "vocab_size": 32}
     first = BertModel(BertConfig(num_hidden_layers=1, **config)).encoder.layer[0]
     with torch.device("meta"):
         encoder = BertModel(BertConfig(num_hidden_layers=layers, **config)).encoder
     for layer in encoder.layer:
         values = {name: torch.nn.Parameter(value.detach()) for name, value in first.named_parameters()}
         layer.load_state_dict(values, assign=True)
-    return encoder.eval().requires_grad_(False), (torch.randn(1, sequence, 1024),)
+    return encoder.eval().requires_grad_(False), (torch.randn(1, sequence, width),)
 
 
 def session_of(name: str, device: str) -> Any:

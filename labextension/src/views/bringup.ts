@@ -52,10 +52,14 @@ export class Tabs implements View {
       onclick: () => button.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: this.front === 'ops' ? 'table' : this.front }))
     }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
       svg('path', { d: 'M4 1.5h6.5V8M8 4H1.5v6.5H8z', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
-    const offer = () => (button.hidden = !document.body.dataset['tbPreferences']);
+    const fill = fullWidth();
+    const offer = () => {
+      button.hidden = !document.body.dataset['tbPreferences'];
+      fill.hidden = !button.hidden;
+    };
     offer();
     this.stops.push(onPreferences(offer));
-    this.bar.after(button); // a list of tabs holds nothing else
+    this.bar.after(button, fill); // a list of tabs holds nothing else
   }
 
   show(id: string): void {
@@ -86,6 +90,25 @@ export class Tabs implements View {
     this.stops.forEach(stop => stop());
     this.panels.forEach(view => view.dispose());
   }
+}
+
+/** Where there is no JupyterLab to open a tab in: the workbench over the whole page, and back. */
+function fullWidth(): HTMLButtonElement {
+  const button = h('button', {
+    type: 'button', class: 'tb-detach', 'data-tb-action': 'full-width', title: 'Over the whole page, or back (Escape)', 'aria-label': 'over the whole page',
+    'aria-pressed': 'false', onclick: () => show(button.getAttribute('aria-pressed') === 'false')
+  }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
+    svg('path', { d: 'M1.5 4V1.5H4M8 1.5h2.5V4M10.5 8v2.5H8M4 10.5H1.5V8', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
+  const leave = (event: Event) => {
+    if ((event as KeyboardEvent).key === 'Escape' && !event.defaultPrevented) show(false);
+  };
+  const show = (on: boolean) => {
+    const root = button.closest<HTMLElement>('.tb-root');
+    root?.classList.toggle('tb-filling', on);
+    root?.[on ? 'addEventListener' : 'removeEventListener']('keydown', leave);
+    button.setAttribute('aria-pressed', String(on));
+  };
+  return button;
 }
 
 export class BringUp implements View {

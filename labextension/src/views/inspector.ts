@@ -43,8 +43,9 @@ export class Inspector {
 
   private render(): void {
     const names = this.store.selection.names;
+    const links = names.length ? [] : linkList(this.store);
+    this.element.classList.toggle('tb-nothing', !names.length && !links.length);
     if (!names.length) {
-      const links = linkList(this.store);
       this.element.replaceChildren(...(links.length ? links : [h('div', { class: 'tb-empty' }, 'Select an op in the graph, the grid or the table.')]));
       return;
     }

@@ -20,6 +20,8 @@ export const overlayStyle = `
 .tb-keys kbd { font: 600 11px var(--tb-code); background: var(--tb-faint); border: 1px solid var(--tb-line); border-bottom-width: 2px; border-radius: 4px; padding: 1px 5px; margin-right: 4px; color: var(--tb-text); white-space: nowrap; }
 .tb-dialog .tb-plain { width: 100%; border-collapse: collapse; margin: 0 0 10px; font-variant-numeric: tabular-nums; }
 .tb-root .tb-dialog .tb-plain th { text-align: left; font-weight: 600; color: var(--tb-muted); padding: 4px 8px; border-bottom: 1px solid var(--tb-line); white-space: nowrap; }
+.tb-root .tb-dialog .tb-plain td.tb-doings { white-space: nowrap; text-align: right; }
+.tb-doings > * + * { margin-left: 6px; }
 .tb-root .tb-dialog .tb-plain th.tb-right { text-align: right; }
 .tb-root .tb-dialog .tb-plain td { padding: 4px 8px; border-bottom: 1px solid var(--tb-line); text-align: left; }
 .tb-root .tb-dialog .tb-plain td.tb-right { text-align: right; white-space: nowrap; }

@@ -14,7 +14,7 @@ export interface Preferences {
   echo: boolean;
   /** What grids are coloured by at first. */
   colour: 'load' | 'family' | 'epoch';
-  /** Pictures a second at most, while the timeline plays. */
+  /** Pictures a second at most, while the timeline plays and while something is dragged on the grid. */
   fps: number;
 }
 

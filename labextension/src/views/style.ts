@@ -35,11 +35,15 @@ export const style = `
 .tb-upper, .tb-lower { display: grid; gap: 10px; min-width: 0; }
 .tb-graph, .tb-grid { display: flex; flex-direction: column; height: 520px; }
 .tb-tabbed, .tb-inspector { height: 330px; }
+.tb-lower > .tb-inspector.tb-nothing { height: 56px; }
 @container (min-width: 860px) {
   .tb-upper { grid-template-columns: minmax(0, 10fr) minmax(0, 11fr); }
   .tb-lower { grid-template-columns: minmax(0, 1fr) 330px; }
+  .tb-lower > .tb-inspector.tb-nothing { height: 330px; }
 }
 .tb-root > .tb-view { height: var(--tb-height, 520px); overflow: hidden; }
+.tb-root.tb-filling { position: fixed; inset: 0; z-index: 9999; overflow: auto; background: var(--tb-ground); }
+.tb-filling .tb-upper > .tb-view { height: max(520px, calc(100vh - 480px)); }
 .tb-root > .tb-view.tb-problems { height: auto; max-height: var(--tb-height, 520px); overflow: auto; }
 
 .tb-bar { display: flex; align-items: center; gap: 8px; padding: 6px 10px; min-height: 40px; border-bottom: 1px solid var(--tb-line); flex: none; flex-wrap: wrap; }
@@ -188,8 +192,9 @@ export const style = `
 .tb-rows .tb-row.tb-hovered { background: var(--tb-hover); }
 .tb-rows .tb-row.tb-selected { background: var(--tb-accent-soft); box-shadow: inset 3px 0 var(--tb-accent); }
 .tb-cell { padding: 0 9px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; flex: none; text-align: left; }
-.tb-root button.tb-cell { padding: 0 9px; height: 100%; color: inherit; }
-.tb-root button.tb-cell:hover { color: var(--tb-text); }
+.tb-root .tb-headrow .tb-cell { padding: 0; height: 100%; }
+.tb-root .tb-headrow button { width: 100%; height: 100%; padding: 0 9px; color: inherit; font-weight: inherit; text-align: inherit; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.tb-root .tb-headrow button:hover { color: var(--tb-text); }
 .tb-right, .tb-root button.tb-right { text-align: right; }
 .tb-arrow { font-style: normal; font-size: 8px; margin-left: 4px; vertical-align: 1px; }
 .tb-loaded { display: flex; align-items: center; justify-content: space-between; gap: 7px; }

@@ -1,6 +1,7 @@
 /** "Why here?": the chosen candidate against the next best, what stands against each, and the edit that would change it. */
-import { Dialog } from './dialog.js';
+import { copy, Dialog } from './dialog.js';
 import { grouped, h, percent, short } from './dom.js';
+import { slowText } from './grid/legal.js';
 import { Ops } from './ops.js';
 import type { Store } from './store.js';
 
@@ -13,6 +14,8 @@ interface Alternative {
   l1_bytes: number;
   against: string;
   edit: Record<string, unknown>;
+  /** The call that does the same. */
+  python: string;
 }
 
 interface Reasons extends Record<string, unknown> {
@@ -81,9 +84,9 @@ export class WhyPanel {
     const frame = store.frames.get('ops');
     const l1 = frame ? Ops.of(frame).l1 : 0;
     const share = (bytes: number) => (l1 ? percent(bytes / l1) : `${short(bytes)}B`);
-    const head = ['Grid', 'Cores', 'Cycles', 'With traffic', 'Epoch', 'L1', 'Verdict', ''];
-    const row = (cells: (string | HTMLElement)[], name: string) =>
-      h('tr', { class: name }, ...cells.map((c, i) => h('td', { class: i > 0 && i < 6 ? 'tb-right' : '' }, c)));
+    const head = ['Grid', 'Cores', 'Cycles', 'With data', 'Epoch', 'L1', 'Verdict', ''];
+    const row = (cells: (string | HTMLElement)[], name: string) => h('tr', { class: name },
+      ...cells.slice(0, 7).map((c, i) => h('td', { class: i > 0 && i < 6 ? 'tb-right' : '' }, c)), h('td', { class: 'tb-doings' }, ...cells.slice(7)));
     const chosen = row([
       r.grid.join('×'), grouped(r.cores), grouped(r.cycles), grouped(r.limiter_cycles), grouped(r.epoch_cycles), share(r.l1_bytes),
       r.overrides.includes('op_size') ? 'chosen: you asked for it' : 'chosen', ''
@@ -93,14 +96,17 @@ export class WhyPanel {
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.ask({ type: 'edit', ...a.edit })
-      }, 'Apply')
+      }, 'Apply'), h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'copy-alternative', title: a.python, 'aria-label': `copy the Python call that gives ${r.op} ${a.grid.join(' by ')} cores`,
+        onclick: () => copy(a.python, (ok, text) => store.say(ok, text))
+      }, 'Copy Python')
     ], ''));
     this.dialog.body.replaceChildren(
       h('p', {}, r.text),
       h('table', { class: 'tb-plain' },
         h('thead', {}, h('tr', {}, ...head.map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
       h('p', {}, `${r.picked} `,
-        r.limiter_op === r.op ? `It limits epoch ${r.epoch} by its ${r.limited_by}.` : `Epoch ${r.epoch} is limited by ${r.limiter_op} (${r.limiter}).`),
+        r.limiter_op === r.op ? `It limits epoch ${r.epoch} by its ${slowText(r.limited_by)}.` : `Epoch ${r.epoch} is limited by ${r.limiter_op} (${r.limiter}).`),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
         onclick: () => store.ask({ type: 'edit', do: 'clear', op: r.op })

@@ -28,6 +28,7 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
     assert why["ok"] and (why["grid"], why["cycles"], why["text"]) == (list(reasons.grid), reasons.cycles, reasons.text)
     assert [a["grid"] for a in why["next_best"]] == [list(a.grid) for a in reasons.next_best]
     assert why["next_best"][0]["edit"]["do"] == "resize" and "with the whole model" in why["picked"]
+    assert why["next_best"][0]["python"] == reasons.next_best[0].command.python()
     assert not said(tell(hub, type="why", op="nobody"), "why")["ok"]
     choices = said(tell(hub, type="choices", op=OP), "choices")
     assert choices["ok"] and choices["now"]["u_kt"] in [v for v, _ in choices["u_kt"]]

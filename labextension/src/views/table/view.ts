@@ -175,12 +175,11 @@ export class TableView {
     const { ops, store } = this;
     this.head.replaceChildren(...this.chosen.map(column => {
       const active = this.sort.id === column.id;
-      return h('button', {
-        type: 'button', role: 'columnheader', title: column.title, class: column.text ? 'tb-cell' : 'tb-cell tb-right',
-        style: `width:${column.width}px`, 'data-tb-action': `sort-${column.id}`,
-        'aria-sort': active ? (this.sort.down ? 'descending' : 'ascending') : 'none',
-        onclick: () => this.sortBy(column.id)
-      }, column.label, active ? h('i', { class: 'tb-arrow' }, this.sort.down ? '▼' : '▲') : '');
+      return h('div', {
+        role: 'columnheader', class: column.text ? 'tb-cell' : 'tb-cell tb-right', style: `width:${column.width}px`,
+        'aria-sort': active ? (this.sort.down ? 'descending' : 'ascending') : 'none'
+      }, h('button', { type: 'button', title: column.title, 'data-tb-action': `sort-${column.id}`, onclick: () => this.sortBy(column.id) },
+        column.label, active ? h('i', { class: 'tb-arrow' }, this.sort.down ? '▼' : '▲') : ''));
     }));
     if (!ops) {
       this.shown = [];
