@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.balancer.bandwidth import limits
+from tbuda_lab.core.balancer.bandwidth import limits, spoken
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import Placement, Reason
 from tbuda_lab.core.device import load_device
@@ -100,3 +100,14 @@ def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
                 assert found.reason in {Reason(int(x)) for x in mine}
             assert found.text.startswith(MEANING[found.reason])
             assert set(MEANING) == set(REMEDY) | {Reason.LEGAL} == set(Reason)
+
+
+@pytest.mark.parametrize(
+    ("limiter", "said"),
+    [
+        ("kernel", "kernel"), ("input 1 dram", "input 1 from DRAM"), ("input 0 noc", "input 0 over NoC"),
+        ("output host", "output to the host"), ("picker dram", "picker from DRAM"), ("output noc", "output over NoC"),
+    ],
+)  # fmt: skip
+def test_what_limits_an_op_is_said_in_words(limiter: str, said: str) -> None:
+    assert spoken(limiter) == said

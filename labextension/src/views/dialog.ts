@@ -13,7 +13,7 @@ export class Dialog {
       class: `tb-dialog tb-dialog-${name}`, role: 'dialog', 'aria-label': title, tabindex: -1, hidden: true,
       'data-tb-view': name, 'data-lm-suppress-shortcuts': 'true'
     },
-      h('header', {}, this.title,
+      h('header', { role: 'presentation' }, this.title,
         h('button', { type: 'button', class: 'tb-close', 'aria-label': 'close', 'data-tb-action': `close-${name}`, onclick: () => this.close() }, '×')),
       this.body);
     this.element.addEventListener('keydown', event => this.key(event));

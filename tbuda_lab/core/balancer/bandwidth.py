@@ -22,6 +22,17 @@ from tbuda_lab.core.lowering.hwops import HwSparseMatmul
 NOC, DRAM, HOST = "noc", "dram", "host"
 
 
+_WAYS = {"dram": "DRAM", "host": "the host"}
+
+
+def spoken(limiter: str) -> str:
+    """What limits an op, in words: "input 1 from DRAM" for "input 1 dram", "output over NoC" for "output noc"."""
+    subject, _, way = limiter.rpartition(" ")
+    if not subject or way not in (NOC, DRAM, HOST):
+        return limiter
+    return f"{subject} over NoC" if way == NOC else f"{subject} {'to' if subject == 'output' else 'from'} {_WAYS[way]}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Load:
     """How many cores of an epoch use DRAM and the host link."""

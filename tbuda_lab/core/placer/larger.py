@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import limiter_name, limits
+from tbuda_lab.core.balancer.bandwidth import limiter_name, limits, spoken
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import EdgeBook, Segment, measure, place_rows
 
@@ -36,7 +36,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
         )[:, 0]
         what = limiter_name(int(here.argmax()), where, output)
         none = "none of the candidates that its override leaves" if table.held else "no legal candidate"
-        return f"{none} is faster, its {what} holds it"
+        return f"{none} is faster, its {spoken(what)} holds it"
     cores = table.rows["cores"][faster].astype(np.int64)
     own = int(table.rows["cores"][rows[op]])
     free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items())

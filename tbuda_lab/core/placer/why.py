@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from tbuda_lab.core.balancer.bandwidth import spoken
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY, describe
 from tbuda_lab.core.balancer.types import Placement, Reason
@@ -57,7 +58,7 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
     kernel, limiter, what = placement.report.op_limiters[op]
     free = device_cores - report.cores
     blocks = limiter == report.limiter_cycles
-    held = "" if what == "kernel" else f", held by its {what}; the kernel alone takes {kernel:,}"
+    held = "" if what == "kernel" else f", held by its {spoken(what)}; the kernel alone takes {kernel:,}"
     sentences = [
         f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch} and takes "
         f"{limiter:,} cycles per input{held}."
