@@ -10,6 +10,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import refuse_impossible
+from tbuda_lab.core.session import Session
 from tests.placer.graphs import encoder
 from tests.placer.test_edits import traced
 
@@ -105,3 +106,16 @@ def test_no_model_is_placed_before_overrides_are_looked_at(monkeypatch: pytest.M
     monkeypatch.setattr(compiler, "decide", lambda *_: pytest.fail("the model was placed"))
     with pytest.raises(OverrideError):
         compile_graph(traced()[2], DEVICE, CompileOptions(), [Override("op_size", "up.matmul", (3, 1))])
+
+
+@pytest.mark.parametrize(
+    "record", [Override("op_size", "up.matmul", (3, 1)), Override("insert_nop", "up.matmul", {"dest": ("none",)})]
+)
+def test_a_session_opened_with_them_places_nothing_either(record: Override) -> None:
+    model, x, _ = traced()
+    started: list[str] = []
+    session = Session(model, (x,), DEVICE, CompileOptions(), [record])
+    session.on("stage", lambda name, fraction: started.append(name))
+    with pytest.raises(OverrideError):
+        session.compile()
+    assert "lower" in started and not {"balance", "place"} & set(started)

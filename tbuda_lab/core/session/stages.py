@@ -25,7 +25,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering import lower, lower_for
 from tbuda_lab.core.lowering.edits import edit, edits_of
 from tbuda_lab.core.lowering.fuse import addressed, inner_names
 from tbuda_lab.core.netlist.check import OpMemory
@@ -133,6 +133,10 @@ class Stages:
             with clock.stage("lower"):
                 self._count("lower")
                 lowered = lower(passed.graph, self.device, options)
+                if overrides:  # told before the model is placed to decide on fusing
+                    asked = lower_for(lowered, passed.graph, self.device, options, overrides)
+                    asked = edit(asked, self.device, options, edits_of(overrides)).graph
+                    refuse_impossible(asked, self.device, options, overrides)
             return self._fused(Front(key, passed.graph, lowered), key, clock)
 
         front: Front = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
