@@ -29,6 +29,7 @@ from tbuda_lab.core.placer import (
     rectangles,
     unmatched_targets,
 )
+from tbuda_lab.core.placer.asked import chip_breaks
 from tbuda_lab.core.placer.schedule import constrained
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.stages import temporal_epochs
@@ -185,8 +186,7 @@ class Placing:
         base, segments_now, chips_now, resorted, remade = carried_over
         pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides, base.order)
         problem = base.twin(models, pins, breaks)
-        temporal = temporal_epochs(whole.chips, self.device.arch)
-        if list(temporal) != list(range(len(temporal))) or _other_chips(base, problem):
+        if self._other_chips(problem, overrides) or (order != whole.problem.order and len(self.device.chips) > 1):
             return None
         ops = range(len(problem.order))
         retabled = {op for op in ops if base.tables[op].signature != problem.tables[op].signature}
@@ -206,7 +206,8 @@ class Placing:
         self.made += again.made
         if found is None:
             return None
-        if base is not whole.problem:  # another order numbers the ops otherwise
+        if base is not whole.problem or len(self.device.chips) > 1:
+            # another order numbers the ops otherwise; on several chips one epoch more moves others to another time
             return Placed(problem, *found, overrides, whole.policy, parts=self._parts)
         return Placed(
             problem, *found, overrides, whole.policy, parts=self._parts, limits=lambda: self._limits(overrides),
@@ -223,13 +224,13 @@ class Placing:
         """The whole placement of an edited copy of its graph, with these overrides: its own and the edits. None where
         the whole model has to be placed anew. Raises what `edited` raises."""
         whole = self.whole()
-        if len(self.device.chips) > 1:
-            return None
         now = regraphed(whole.problem, whole.segments, graph, models)
         pins, breaks = pins_and_breaks(graph, models, self.device, overrides, now.problem.order)
         if constrained(graph, now.problem.order, overrides) != now.problem.order or breaks != whole.problem.breaks:
             return None
         problem = now.problem.twin(models, pins, breaks)
+        if self._other_chips(problem, overrides):
+            return None
         again = _Again(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
         found = again.run(now.segments, whole.chips, cancel)
         self.made += again.made
@@ -251,6 +252,21 @@ class Placing:
             self._carried = order, carried(whole.problem, whole.segments, whole.chips, order)
             self._reworked = {}
         return self._carried[1]
+
+    def _other_chips(self, problem: Problem, overrides: tuple[Override, ...]) -> bool:
+        """Whether overrides send ops to other chips than they are on, or no longer keep some where they are."""
+        if len(self.device.chips) == 1:
+            return False
+        whole = self._whole
+        if chip_breaks(problem.order, self.device, overrides) != whole.problem.chip_breaks:
+            return True
+        before, after = ({n: p.chip for n, p in q.pins.items() if p.chip is not None} for q in (whole.problem, problem))
+        where = {
+            name: chip
+            for segment, chip in zip(whole.segments, whole.chips, strict=True)
+            for name in whole.problem.order[segment.first : segment.last]
+        }
+        return not before.items() <= after.items() or any(where.get(name, chip) != chip for name, chip in after.items())
 
     def _limits(self, overrides: tuple[Override, ...]) -> Bounds | None:
         """Bounds of the whole placement: what is added to its overrides only takes candidates away, and no placement
@@ -365,12 +381,3 @@ class _Again:
             found = Rework(problem, old, changed, retabled, outside).run()
             self.known[key] = found
         return found
-
-
-def _other_chips(before: Problem, after: Problem) -> bool:
-    def chips(problem: Problem) -> dict[str, int]:
-        return {name: pin.chip for name, pin in problem.pins.items() if pin.chip is not None}
-
-    if chips(before) != chips(after):
-        return True
-    return len(after.device.chips) > 1 and before.breaks != after.breaks

@@ -1,0 +1,97 @@
+"""Edits on several chips: the pipeline stays, and only the epochs they touch are made anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbuda_lab.core import netlist
+from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.emit import emit
+from tbuda_lab.core.netlist.check import check
+from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
+from tbuda_lab.core.placer.asked import chip_breaks
+from tbuda_lab.core.session import ChipBreak, Command, EpochBreak, FormatOp, PlaceOp, ResizeOp, Session
+from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
+
+
+@pytest.fixture(scope="module")
+def session(traced) -> Session:
+    graph, inputs = traced["encoder"]
+    session = Session(graph, inputs, "n300", name="two_chips")
+    session.compile()
+    return session
+
+
+def _local(session: Session) -> list[Command]:
+    """Edits that send nothing to another chip, about an op in the middle of the second stage."""
+    placement = session.compile().placement
+    stage = placement.epochs[-1].ops
+    op = next(n for n in stage[len(stage) // 2 :] if len(session.legal(n).legal) > 1)
+    size = next(s for s in session.legal(op).legal if s != session.legal(op).grid)
+    source = next(s for s in session.compile().lowered[op].sources if s in placement.ops)
+    return [
+        ResizeOp(op, size), EpochBreak(op), PlaceOp(op, chip=placement.ops[op].chip), InsertNop(source, (op,)),
+        InsertQueue(source, (op,)), FormatOp(op, fidelity="LoFi"),
+    ]  # fmt: skip
+
+
+def _as_from_scratch(session: Session) -> None:
+    """The netlist against a fresh problem with the same epochs on the same chips."""
+    result, placed = session.compile(), session.placed()
+    models = op_models(result.lowered, result.device, result.options, result.overrides)
+    order = placed.problem.order
+    pins, breaks = pins_and_breaks(result.lowered, models, result.device, result.overrides, order)
+    stages = chip_breaks(order, result.device, result.overrides)
+    fresh = Problem(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
+    said = unmatched_targets(result.lowered, result.overrides)
+    wanted = assemble(fresh, placed.segments, placed.policy, result.overrides, said, chips=placed.chips)
+    got = result.placement
+    assert (got.ops, got.epochs, got.queues, got.input_buffers) == (
+        wanted.ops, wanted.epochs, wanted.queues, wanted.input_buffers
+    )  # fmt: skip
+    emission = emit(result.lowered, wanted, result.device, result.options.microbatch)
+    assert netlist.dumps(emission.netlist) == netlist.dumps(result.netlist)
+    assert [f for f in check(result.netlist, profile="strict") if f.severity == "error"] == []
+
+
+def test_an_edit_within_a_stage_leaves_the_pipeline_as_it_is(session: Session) -> None:
+    plain = session.compile().placement
+    assert len({e.chip for e in plain.epochs}) == 2 and len({e.temporal for e in plain.epochs}) == 1
+    for edit in _local(session):
+        before = session.work
+        now = session.attempt(edit).placement
+        done = {name: count - before.get(name, 0) for name, count in session.work.items()}
+        assert not done.get("place") and not done.get("lower") and done["epoch"] <= 2, edit.label
+        for name, spot in plain.ops.items():
+            assert now.ops[name].chip == spot.chip
+            if spot.epoch == 0 and not isinstance(edit, (InsertNop, InsertQueue)):
+                assert now.ops[name] == spot
+        _as_from_scratch(session)
+        session.undo()
+    assert session.compile().placement is plain
+
+
+def test_what_crosses_chips_places_the_model_anew(session: Session) -> None:
+    first = session.compile().placement.epochs[0]
+    other = next(c for c in (0, 1) if c != first.chip)
+    last = first.ops[-1]
+    for edit in (PlaceOp(last, chip=other), ChipBreak(last)):
+        before = session.work["place"]
+        assert session.attempt(edit).placement.ops[last].chip == other
+        assert session.work["place"] == before + 1
+        session.undo()
+        session.compile()
+
+
+def test_edits_of_a_pipeline_run_as_torch_does(session: Session) -> None:
+    """A break within a stage: what follows it runs beside the other chip, one step later."""
+    resize, cut, _, nop, *_ = _local(session)
+    session.attempt(cut)
+    assert [e.temporal for e in session.compile().placement.epochs] == [0, 0, 1]
+    session.attempt(nop)
+    session.attempt(resize)
+    _as_from_scratch(session)
+    assert all(c.pcc is not None and c.pcc > 0.99 for c in session.verify())
+    while session.undo():
+        pass
+    session.compile()
