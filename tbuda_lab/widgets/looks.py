@@ -11,14 +11,17 @@ from tbuda_lab.core.frames.memoryframe import memory_frame
 from tbuda_lab.core.frames.passframes import pass_frame, passes_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.diff_frames import session_diff_frame
+from tbuda_lab.widgets.link_frames import shown_links
 
 PASSES = 1 << 20
 """Bytes of graphs of passes in a report."""
+LINKS = 1 << 18
+"""Bytes of loads of NoC links in a report."""
 
 
-def look_frames(session: Any, passes: bool = False) -> list[Frame]:
-    """Memory; the cluster where there are several chips; start against now where something was edited; the passes, if
-    they are wanted, with as many graphs as there is room for.
+def look_frames(session: Any, passes: bool = False, links: bool = False) -> list[Frame]:
+    """Memory; the cluster where there are several chips; start against now where something was edited; if they are
+    wanted, the links of the epochs and the passes, with as many graphs as there is room for.
 
     Nothing for what has not compiled, or is no session of the compiler.
     """
@@ -29,7 +32,21 @@ def look_frames(session: Any, passes: bool = False) -> list[Frame]:
         frames.append(cluster_frame(session.result, session.rev))
     if session.history:
         frames.append(session_diff_frame(session, session.diff("start")))
-    return [*frames, *(_passes(session) if passes else [])]
+    return [*frames, *(_links(session) if links else []), *(_passes(session) if passes else [])]
+
+
+def _links(session: Session) -> list[Frame]:
+    """The links of the epochs, each transfer over the shorter way, the slowest epochs first while there is room."""
+    cycles = session.compile().placement.epoch_cycles
+    frames: list[Frame] = []
+    room = LINKS
+    for epoch in sorted(range(len(cycles)), key=lambda e: -cycles[e]):
+        frame = shown_links(session, epoch, "both")
+        room -= len(frame.pack()[1]) + sum(map(len, frame.strings))
+        if room < 0:
+            break
+        frames.append(frame)
+    return frames
 
 
 def _passes(session: Session) -> list[Frame]:

@@ -21,11 +21,11 @@ LEFT_OUT = "(left out)"
 
 _WORDS = (
     "op_type", "op_df", "op_fidelity", "op_stream", "op_limiter", "node_type", "node_df", "queue_kind", "queue_df",
-    "queue_what", "step_name", "step_doc", "severity", "rule",
+    "queue_what", "step_name", "step_label", "step_doc", "severity", "rule",
 )  # fmt: skip
 """Columns whose strings are the compiler's own words."""
 _META = (
-    "kinds", "locations", "classes", "totals", "device", "arch", "stage", "side", "pass", "doc", "verdict", "options",
+    "kinds", "locations", "classes", "totals", "device", "arch", "stage", "side", "pass", "label", "noc", "doc", "verdict", "options",
     "channels", "directions", "grid_a", "grid_b",
 )  # fmt: skip
 _KEPT = ("start", "now", "previous")
@@ -40,7 +40,7 @@ _NUMBERS = re.compile(r"[\d\s()\[\]x×,.:-]*")
 def redacted(frames: Sequence[Frame], what: str) -> list[Frame]:
     """The frames without names, without shapes, or without both; the text of the netlist goes in any case.
 
-    Without shapes: no tensor shapes, blocks, bytes, and no page of memory. Raises `InputError` for another word.
+    Without shapes: no tensor shapes, blocks, bytes, no page of memory and no loads of links. Raises `InputError` for another word.
     """
     if what not in WHAT:
         raise InputError(f"redact is one of {', '.join(WHAT)}, not {what!r}")
@@ -49,7 +49,7 @@ def redacted(frames: Sequence[Frame], what: str) -> list[Frame]:
     names, shapes = what in ("names", "both"), what in ("shapes", "both")
     gone = {"netlist", *(["memory"] if shapes else [])}
     rename = _Renaming(frames, names, shapes)
-    return [rename.frame(f) for f in frames if f.key not in gone]
+    return [rename.frame(f) for f in frames if f.key not in gone and not (shapes and f.key.startswith("links:"))]
 
 
 class _Renaming:

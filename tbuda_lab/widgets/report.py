@@ -59,7 +59,7 @@ def report_html(
         raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     frames = session_frames(session.result, session.device, session.problems, session.name, comparisons)
     frames += _timeline(session) if "trace" in wanted else []
-    frames += look_frames(session, "passes" in wanted)
+    frames += look_frames(session, "passes" in wanted, "epochs" in wanted)
     frames = redacted([f for f in frames if _page_of(f.key) in ("", *wanted)], redact)
     frames = [_with_pages(f, wanted) for f in frames]
     name = session.name if redact in ("nothing", "shapes") else "A model"

@@ -44,7 +44,7 @@ def frames(page: object) -> dict[str, Frame]:
     return found
 
 
-# -- passes ------------------------------------------------------------------------------------------------------------
+# -- passes -----------------------------------------------------------------------------------------------------------
 def test_labels_name_every_step_once(session: Session) -> None:
     trace = session.passes()
     assert len(set(trace.labels)) == len(trace.steps)
@@ -88,7 +88,7 @@ def test_a_page_gets_the_graph_after_a_pass_and_what_it_changed(session: Session
     assert refused[-1]["type"] == "refused" and "no pass 'nonsense'" in refused[-1]["text"] and refused[-1]["ask"] == 8
 
 
-# -- how the graph lies ------------------------------------------------------------------------------------------------
+# -- how the graph lies -----------------------------------------------------------------------------------------------
 def test_left_to_right_is_no_overlap_and_ranks_go_right() -> None:
     frame = graph_frame(synthetic.encoder_graph(2), "lowered")
     groups = set(range(len(frame.text("group_path"))))
@@ -149,7 +149,7 @@ def test_the_picture_of_the_graph_does_as_the_traits_say(session: Session) -> No
         graph.direction = "RL"
 
 
-# -- links and chips ---------------------------------------------------------------------------------------------------
+# -- links and chips --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("noc", ["0", "1", "both"])
 def test_a_page_gets_the_links_of_an_epoch(session: Session, noc: str) -> None:
     got = frames(say(hub_of(session), type="need_links", epoch=0, noc=noc, ask=3))[f"links:0:{noc}"]
@@ -213,7 +213,7 @@ def test_the_twin_shows_the_epoch_that_is_shown(session: Session) -> None:
     assert f"<title>{name}" in grid.static().html and "Core grid of epoch 1" in grid.static().html
 
 
-# -- the table -----------------------------------------------------------------------------------------------------------
+# -- the table --------------------------------------------------------------------------------------------------------
 def test_a_row_per_core_covers_every_core_once(session: Session) -> None:
     table, placement = OpTable(session), session.compile().placement
     table.per_core = True
@@ -222,7 +222,8 @@ def test_a_row_per_core_covers_every_core_once(session: Session) -> None:
     assert len(cores) == len(rows) == sum(p.size[0] * p.size[1] for p in placement.ops.values())
     for row in rows:
         spot = placement.ops[row["name"]]
-        assert 0 <= row["core_row"] - spot.start[0] < spot.size[0] and 0 <= row["core_col"] - spot.start[1] < spot.size[1]
+        assert 0 <= row["core_row"] - spot.start[0] < spot.size[0]
+        assert 0 <= row["core_col"] - spot.start[1] < spot.size[1]
     assert len(table.to_frame()) == len(rows) == len(table.to_csv().splitlines()) - 1
     html = table.static().html
     assert html.count("<tr>") == 1 + min(60, len(rows)) and "<th>core</th>" in html

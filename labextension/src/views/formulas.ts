@@ -21,6 +21,7 @@ export const FORMULAS = {
   l1: 'Buffers of one core (inputs, parameters, intermediates, output) and their share of the L1 that firmware leaves. Source: core/balancer/buffers.py.',
   format: 'Data format of the output, and how many passes the matrix unit spends on the mantissa.',
   candidates: 'Grids × blocks × stream factors that were looked at, those of them that fit, and the least kernel cycles among these. Source: core/balancer/enumerate.py.',
+  links: 'Bytes per input over a link ÷ limiter cycles of the epoch ÷ the 32 bytes per cycle that a link carries. Every transfer takes the rings of its NoC: x then y upwards on NoC 0, y then x downwards on NoC 1. Estimated: netlists assign no NoC; it limits nothing. Source: docs/cost-model.md.',
   trace: 'Simulated cycles of the whole batch through all epochs, and the same ÷ inputs: with loading epochs, filling them, and waits for full buffers. Source: core/epochsim.'
 } as const;
 

@@ -1,6 +1,7 @@
 /** The busiest links of what the grid shows, and who uses them; of the selected ops, where some are selected. */
 import { h, percent, short } from './dom.js';
-import { ESTIMATE, linkName, usersOf } from './grid/links.js';
+import { FORMULAS } from './formulas.js';
+import { linkName, usersOf } from './grid/links.js';
 import { shortName } from './grid/draw.js';
 import type { Store } from './store.js';
 
@@ -19,7 +20,7 @@ export function linkList(store: Store): HTMLElement[] {
   const left = Number(frame.meta['left_out']);
   const said = [WHO[frame.meta['noc'] as keyof typeof WHO], left ? `${short(left)}B per input to and from the host and other chips are on no link` : ''].filter(Boolean).join('; ');
   return [
-    h('h4', { title: ESTIMATE }, `Busiest links${chosen.size ? ' of the selection' : ''}, epoch ${String(frame.meta['epoch'])} (estimated)`),
+    h('h4', { title: FORMULAS.links }, `Busiest links${chosen.size ? ' of the selection' : ''}, epoch ${String(frame.meta['epoch'])} (estimated)`),
     h('p', { class: 'tb-fix' }, `${said}.`),
     mine.length
       ? h('ol', { class: 'tb-linklist', 'data-tb-links': mine.length }, ...mine.slice(0, LISTED).map(k => {

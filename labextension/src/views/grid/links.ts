@@ -3,16 +3,13 @@
  * cores. An estimate: netlists assign no NoC.
  */
 import { h, percent, short, svg } from '../dom.js';
+import { FORMULAS } from '../formulas.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint } from '../theme.js';
 import type { Geometry } from './geometry.js';
 
 export type Noc = 'none' | '0' | '1' | 'both';
-
-export const ESTIMATE = 'Bytes per input over a link / cycles of the epoch per input / 32 bytes per cycle. Every transfer goes along ' +
-  'the torus of its NoC, x then y upwards on NoC 0, y then x downwards on NoC 1; multicasts run once along a row or column. ' +
-  'An estimate: netlists assign no NoC, and the limiter does not count it.';
 
 const LANE = 0.42; // beside the middle of a core, in parts of it: NoC 0 below and right, NoC 1 above and left
 const STUB = 9;
@@ -152,7 +149,7 @@ function line(xs: number[], ys: number[], axis: number, x: number, y: number, st
 export function linkLegend(state: string): HTMLElement[] {
   if (state) return [h('span', {}, state)];
   const dark = isDark();
-  return [h('span', { title: ESTIMATE }, 'links, estimated:'),
+  return [h('span', { title: FORMULAS.links }, 'links, estimated:'),
     ...[0.1, 0.4, 0.7, 1].map(v => h('span', { class: 'tb-key' },
       h('i', { class: 'tb-link-key', style: `height:${1.2 + 4.3 * v}px;background:${loadPaint(v, dark).edge}` }), v === 1 ? '≥ 100 %' : percent(v))),
     h('span', { class: 'tb-key' }, 'NoC 0 → ↓ whole, NoC 1 ← ↑ dashed')];
