@@ -135,12 +135,17 @@ def _takes(options: CompileOptions, cycles: float, period: float, limiter: float
 class _Mender:
     def __init__(self, problem: Problem, overrides: tuple[Override, ...], check: Callable[[float], None]) -> None:
         self.problem, self.overrides, self.check = problem, overrides, check
+        # overrides that may address a nop which is to be inserted, or a buffer: then equal epochs are not alike
+        self._by_name = any(
+            o.kind == "input_buffer_multiplier" or not isinstance(o.target, (str, tuple)) or "buffer_" in str(o.target)
+            for o in overrides
+        )
         self._nopped: dict[tuple[int, int, int], tuple[Problem, Problem]] = {}
 
     def price(self, segment: Segment, outside: Mapping[int, int] | None = None) -> Price:
         """The mends of an epoch and what it takes with them: worked out once for equal epochs."""
         problem = self.problem
-        names = problem.order[segment.first : segment.last] if self.overrides else ()  # they go by name
+        names = problem.order[segment.first : segment.last] if self._by_name else ()
         key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
         known = problem.prices.get(key)
         if not isinstance(known, Price):
