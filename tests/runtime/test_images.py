@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import torch
 from torch import nn
 
 import tbuda_lab as pybuda
+from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.session import Session
 from tbuda_lab.runtime import device as devices
 from tests.e2e.street import pcc
 
@@ -150,6 +153,41 @@ def test_harvested_rows_and_two_chips(tmp_path: Path) -> None:
         device.push_to_inputs(X)
         assert torch.equal(pybuda.run_inference().get()[0].value(), wanted)
         pybuda.shutdown()
+
+
+class Three(pybuda.PyBudaModule):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.a, self.b, self.c = (pybuda.Parameter(64, 64) for _ in range(3))
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        first = pybuda.op.Softmax("sm", pybuda.op.Matmul("mm1", x, self.a), dim=-1)
+        return pybuda.op.Matmul("mm3", pybuda.op.Matmul("mm2", first, self.b), self.c)
+
+
+@pytest.mark.parametrize("ask", [
+    lambda: pybuda.set_epoch_break(pybuda.query.name_regex("mm[23]")),
+    lambda: pybuda.set_epoch_break(["mm2", "mm3"]),
+    lambda: pybuda.config.configure_mixed_precision(name_regex="mm.*", output_df=pybuda.DataFormat.Bfp8_b),
+    lambda: pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Bfp8_b, balancer_policy="Ribbon"),
+], ids=["each", "first of a list", "a pattern with an op that cannot", "options"])  # fmt: skip
+def test_what_a_script_asked_for_is_in_the_image(tmp_path: Path, ask: Any) -> None:
+    """A session on the image compiles the netlist that is in it, and weights are kept in the formats asked for."""
+    ask()
+    x = torch.rand(1, 64, 64)
+    device = pybuda.TTDevice("t", arch=pybuda.BackendDevice.Wormhole_B0, module=Three("m"))
+    image = device.compile_to_image(img_path=tmp_path / "x.tti", sample_inputs=(x,))
+    session = Session.open(tmp_path / "x.tti")
+    assert netlist.dumps(session.compile().netlist) == netlist.dumps(image.loaded.netlist)
+    session.export_tti(tmp_path / "y.tti")
+    assert Session.open(tmp_path / "y.tti").overrides == session.overrides
+    device.push_to_inputs(x)
+    wanted = pybuda.run_inference().get()[0].value()
+    pybuda.pybuda_reset()
+    loaded = pybuda.TTDevice.load_image(img_path=tmp_path / "x.tti")
+    loaded.modules[-1].set_parameter("b", loaded.modules[-1].get_parameter("b").value())
+    loaded.push_to_inputs(x)
+    assert torch.equal(pybuda.run_inference().get()[0].value(), wanted)
 
 
 def test_two_torch_modules_of_one_device_keep_their_names(tmp_path: Path) -> None:
