@@ -124,8 +124,10 @@ describe('dragging in the grid', () => {
     fire(tile(), 'pointerover', 5, 5, { pointerType: 'touch' });
     fire(plane, 'pointerleave', 5, 5, { pointerType: 'touch' });
     expect(shown()).toBe(true);
+    expect(plane.classList.contains('tb-in-hand')).toBe(true); // the finger drags and does not scroll
     fire(plane, 'pointerover', 5, 5, { pointerType: 'touch' }); // on empty ground
     expect(shown()).toBe(false);
+    expect(plane.classList.contains('tb-in-hand')).toBe(false);
     fire(tile(), 'pointerover', 5, 5, { pointerType: 'mouse' });
     fire(plane, 'pointerleave', 5, 5, { pointerType: 'mouse' });
     expect(shown()).toBe(false);

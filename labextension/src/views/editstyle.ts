@@ -1,6 +1,7 @@
 /** Styles of everything that edits. */
 export const editStyle = `
-.tb-handle, .tb-tile.tb-selected { touch-action: none; }
+/* Once an op was tapped, a finger drags it; a tap on empty ground lets it scroll the page again. */
+.tb-plane.tb-in-hand { touch-action: none; }
 .tb-handle-hit { fill: transparent; }
 .tb-handle-mark { fill: var(--tb-accent); stroke: var(--tb-surface); stroke-width: 1.5; }
 .tb-handle:hover .tb-handle-mark { stroke: var(--tb-text); }

@@ -105,6 +105,7 @@ export class Editor {
   /** Shows the handles of an op, null for none. They stay while the pointer is on one of them. */
   offer(op: number | null): void {
     if (this.drag) return;
+    this.area.classList.toggle('tb-in-hand', op !== null && this.ready);
     if (op === null || !this.ready) {
       this.handles?.remove();
       this.handles = null;
