@@ -25,6 +25,7 @@ from tbuda_lab.core.options import CompileOptions
         ((28, 30), 3, 6, 2, 2),
         ((25, 18), 3, 7, 3, 2),
         ((19, 23), 10, 5, 1, 1),  # two taps of a row in a patch
+        ((258, 256), 3, 6, 2, 2),  # whole patches of four tiles
     ],
 )
 def test_the_image_sorted_by_phase_gives_the_same_convolution(size, channels, kernel, stride, padding):
@@ -61,6 +62,16 @@ def test_patches_fill_the_columns_of_a_tile(channels, kernel, stride, positions)
     passed = passes.run(frontend.from_torch(model, (torch.randn(1, channels, 64, 64),))).graph
     (conv,) = [n.op for n in passed.ops if isinstance(n.op, ConvRows)]
     assert conv.kernel[0] * conv.kernel[1] == positions
+
+
+@pytest.mark.parametrize(("size", "columns"), [(254, 24), (260, 108)])
+def test_a_large_image_comes_in_whole_patches(size, columns):
+    """From 512 tile rows of output on: 126 x 126 pixels have 497, 129 x 129 have 521."""
+    model = torch.nn.Conv2d(3, 8, 6, 2).eval()
+    passed = passes.run(frontend.from_torch(model, (torch.zeros(1, 3, size, size),))).graph
+    (conv,) = [n for n in passed.ops if isinstance(n.op, ConvRows)]
+    assert passed[conv.sources[0]].shape[-1] == columns
+    assert (conv.op.kernel == (1, 1)) == (columns == 108)
 
 
 def test_a_convolution_that_patches_do_not_help_stays():
