@@ -22,10 +22,12 @@ from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.choices import Needs
 from tbuda_lab.core.placer.flow import flow, trial
+from tbuda_lab.core.placer.hostlink import uses_host
 from tbuda_lab.core.placer.mend import mend, priced
 from tbuda_lab.core.placer.place import _Check, _choose
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
-from tbuda_lab.core.placer.policies.optimal import KERNEL_WEIGHT, Optimal, objective, weighed
+from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, objective, weighed
+from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.reconverge import meetings
 from tbuda_lab.core.placer.schedule import schedule
@@ -269,7 +271,7 @@ def test_ops_that_read_one_input_share_the_link_in_the_bound_and_in_the_rows() -
     assert len(readers) == 4
     for segment in segments:
         bound = policy.bound(segment.first, segment.last)
-        used = [op for op in range(segment.first, segment.last) if policy._uses_host(op)]
+        used = [op for op in range(segment.first, segment.last) if uses_host(problem, op)]
         total = 0.0
         for op in used:
             legal = problem.legal[problem.tables[op].signature]

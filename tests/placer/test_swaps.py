@@ -12,7 +12,8 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place
-from tbuda_lab.core.placer.policies.optimal import Optimal, weighed
+from tbuda_lab.core.placer.policies.objective import weighed
+from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.swaps import improve, reordered
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.schedule import schedule

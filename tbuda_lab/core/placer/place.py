@@ -21,7 +21,7 @@ from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.join import join
 from tbuda_lab.core.placer.mend import mend
 from tbuda_lab.core.placer.policies import policy
-from tbuda_lab.core.placer.policies.optimal import objective
+from tbuda_lab.core.placer.policies.objective import objective
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.problem import Pin, Problem
 from tbuda_lab.core.placer.rescue import hops, rescue, rescue_notes

@@ -18,75 +18,29 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import HOST, cores_at_divider
-from tbuda_lab.core.balancer.types import Objective
+from tbuda_lab.core.balancer.bandwidth import cores_at_divider
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.bounds import alike_from
 from tbuda_lab.core.placer.choices import Needs
+from tbuda_lab.core.placer.hostlink import link_cycles, share_link, uses_host
 from tbuda_lab.core.placer.mend import priced
+from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
 from tbuda_lab.core.placer.policies.quicken import quicken
+from tbuda_lab.core.placer.policies.runs import Attempt, Bound, Guess, Why
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
-from tbuda_lab.core.placer.stages import divide, longest_chains, overhead, rules, slowest_stage
+from tbuda_lab.core.placer.stages import divide, longest_chains, rules
 from tbuda_lab.core.placer.waiting import Gathered, Waiting
-
-KERNEL_WEIGHT = 1.0
-"""What a cycle of the slowest kernel costs beside one of the limiter. While DRAM sets the pace of an epoch its kernels
-are free to be slow; but the limits are estimates, a larger batch lifts them, and then the kernels are what is left."""
 
 _KERNEL_PARTS = (1.0, 0.5, 0.25)
 _DRAM_PRICES = (4, 8)
 """Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
 in L1 that smaller ones stream, and fewer cores on DRAM leave more bandwidth to each."""
 _TARGETS = 160
-_SHARES = 3  # how often ops on the host link are fitted to each other
 _MORE = 10  # runs made real after the path is settled, in case another one is better than it was thought
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
-
-
-@dataclasses.dataclass
-class _Bound:
-    """charge: the part of the cost that filling and forks make."""
-
-    cost: float
-    level: int
-    target: int
-    charge: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class _Guess:
-    """By how much runs turn out to cost more than their bound says, and than they did when they were placed."""
-
-    bound: float
-    placed: float
-
-
-@dataclasses.dataclass(frozen=True)
-class _Why:
-    """Why a run is no epoch; `producer` and `consumer` are counted from the first op of the run."""
-
-    reason: str
-    producer: int | None = None
-    consumer: int = 0
-
-    def text(self, problem: Problem, first: int) -> str:
-        if self.producer is None:
-            return self.reason
-        return f"{problem.order[first + self.producer]} -> {problem.order[first + self.consumer]}: {self.reason}"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Attempt:
-    """What came of a run at one target: it holds for every run of the same structure."""
-
-    segment: Segment | None
-    why: _Why | None
-
-    def at(self, first: int, last: int) -> Segment | None:
-        return None if self.segment is None else dataclasses.replace(self.segment, first=first, last=last)
 
 
 class Optimal:
@@ -102,14 +56,14 @@ class Optimal:
         self.targets = self._targets()
         self.waiting = Waiting(problem, self.caps.tolist())
         self._tables: dict[tuple[object, ...], Needs] = {}
-        self.bounds: dict[int, dict[int, _Bound]] = {}  # by first op: last -> bound
+        self.bounds: dict[int, dict[int, Bound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
         self._made: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
         self._finished: dict[tuple[object, ...], Segment] = {}
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._attempts: dict[tuple[tuple[object, ...], int, int], _Attempt] = {}
+        self._attempts: dict[tuple[tuple[object, ...], int, int], Attempt] = {}
 
     def on(self, problem: Problem) -> Optimal:
         """The same for the problem in another order."""
@@ -142,14 +96,14 @@ class Optimal:
             self._tables[key] = found
         return found
 
-    def _sweep(self, first: int) -> dict[int, _Bound]:
+    def _sweep(self, first: int) -> dict[int, Bound]:
         """Bounds of all runs that start at `first`."""
         problem = self.problem
         shape = (2, len(self.levels), len(self.targets))
         use, cycles = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # cycles: of ops that are settled
         waiting: dict[int, int] = {}  # by op whose output may still come to stay inside: readers that are not yet
         current: dict[int, Needs] = {}
-        found: dict[int, _Bound] = {}
+        found: dict[int, Bound] = {}
         chip: int | None = None
         last = first
         hosted: list[int] = []
@@ -176,35 +130,18 @@ class Optimal:
             for member in settled:
                 np.maximum(cycles, current.pop(member).cycles, out=cycles)
             gathered.add(op)
-            hosted += [op] if self._uses_host(op) else []
+            hosted += [op] if uses_host(problem, op) else []
             slow = [cycles, *(needs.cycles for needs in current.values())]
-            bound = self._bound(use, slow, gathered, self._link(hosted, first, last, self._needs))
+            bound = self._bound(use, slow, gathered, link_cycles(problem, hosted, first, last, self._needs))
             if bound is not None:
                 found[last] = bound
             elif not (use[0] <= problem.cores).any():
                 break
         return found
 
-    def _uses_host(self, op: int) -> bool:
-        fact = self.problem.facts[op]
-        return fact.host_output or HOST in fact.queue_place
-
-    def _link(
-        self, hosted: Sequence[int], first: int, last: int, needs: Callable[[int, int, int], Needs]
-    ) -> np.ndarray | None:
-        """(levels, targets) cycles that the host link is busy with what these ops of a run move over it, however they
-        share it; None where no two do: what one alone takes is in its own cycles."""
-        if len(hosted) < 2:
-            return None
-        total = np.zeros(needs(hosted[0], first, last).at.shape)
-        for op in hosted:
-            total += self.problem.host_bytes(op, *self.problem.places(op, first, last))[needs(op, first, last).at]
-        busy: np.ndarray = total / self.problem.device.pcie_bytes_per_cycle
-        return busy
-
     def _bound(
         self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: Gathered, link: np.ndarray | None
-    ) -> _Bound | None:
+    ) -> Bound | None:
         """The cheapest level and target of ops that together use so much, None if the device has it at no target."""
         fits = (use[0] <= self._most[0]) & (use[1] <= self._most[1])
         at = fits.argmax(axis=1)  # the lowest target of each level that fits
@@ -222,9 +159,9 @@ class Optimal:
             charge += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.microbatch
         cost = np.where(ok, slowest + charge + KERNEL_WEIGHT * longest, np.inf)
         level = int(cost.argmin())
-        return _Bound(float(cost[level]), level, int(at[level]), float(charge[level]))
+        return Bound(float(cost[level]), level, int(at[level]), float(charge[level]))
 
-    def bound(self, first: int, last: int, price: int = 0) -> _Bound | None:
+    def bound(self, first: int, last: int, price: int = 0) -> Bound | None:
         """The bound of one run alone."""
         needs = [self._needs(op, first, last, price) for op in range(first, last)]
         use = needs[0].use.copy()
@@ -233,8 +170,8 @@ class Optimal:
         gathered = Gathered(self.waiting, first, lambda op: needs[op - first])
         for op in range(first, last):
             gathered.add(op)
-        hosted = [op for op in range(first, last) if self._uses_host(op)]
-        link = self._link(hosted, first, last, lambda op, first, last: needs[op - first])
+        hosted = [op for op in range(first, last) if uses_host(self.problem, op)]
+        link = link_cycles(self.problem, hosted, first, last, lambda op, first, last: needs[op - first])
         return self._bound(use, [n.cycles for n in needs], gathered, link)
 
     def _chip(self, op: int) -> int | None:
@@ -271,7 +208,7 @@ class Optimal:
 
     def _attempt(
         self, first: int, last: int, level: int, target: int, outside: dict[int, int], price: int = 0
-    ) -> _Attempt:
+    ) -> Attempt:
         problem = self.problem
         load, limit, part = int(self.caps[level]), int(self.targets[target]), self.levels[level][1]
         picked: dict[int, int] = {}
@@ -280,37 +217,17 @@ class Optimal:
             front = problem.frontier(op, where, output, load, part, price)
             at = int(np.searchsorted(-front.cycles, -limit, side="left"))
             if at >= len(front.row):
-                return _Attempt(None, None)
+                return Attempt(None, None)
             picked[op] = int(front.row[at])
-        self._share_link(first, last, picked, load, limit, part, price)
+        share_link(problem, first, last, picked, load, limit, part, price)
         rows, book = choose_rows(problem, first, last, picked, load, limit, outside, limit * part)
         if rows is None:
             if book.refusal is None:
-                return _Attempt(None, _Why("no legal combination of candidates"))
+                return Attempt(None, Why("no legal combination of candidates"))
             producer, consumer, reason = book.refusal
-            return _Attempt(None, _Why(reason.value, producer - first, consumer - first))
+            return Attempt(None, Why(reason.value, producer - first, consumer - first))
         segment = place_rows(problem, first, last, rows)
-        return _Attempt(segment, None if segment else _Why("the rectangles do not pack into the grid"))
-
-    def _share_link(
-        self, first: int, last: int, picked: dict[int, int], load: int, limit: int, part: float, price: int
-    ) -> None:
-        """Other rows for ops that use the host link together: each core gets as much of it as any other, so a small
-        grid beside large ones would wait."""
-        problem = self.problem
-        hosted = [op for op in range(first, last) if self._uses_host(op)]
-        if len(hosted) < 2:
-            return
-        places = {op: problem.places(op, first, last) for op in hosted}
-        for _ in range(_SHARES):
-            cores = sum(problem.host_cores(op, *places[op], picked[op]) for op in hosted)
-            before = dict(picked)
-            for op in hosted:
-                front = problem.frontier(op, *places[op], load, part, price, cores)
-                at = int(np.searchsorted(-front.cycles, -limit, side="left"))
-                picked[op] = int(front.row[min(at, len(front.row) - 1)])  # the fastest where none is fast enough
-            if picked == before:
-                break
+        return Attempt(segment, None if segment else Why("the rectangles do not pack into the grid"))
 
     def _lighter(self, segment: Segment, outside: dict[int, int]) -> Segment:
         """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""
@@ -332,7 +249,7 @@ class Optimal:
         return segment
 
     # -- the path --------------------------------------------------------------------------------------------
-    def _costs(self, guess: _Guess | None) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _costs(self, guess: Guess | None) -> list[tuple[np.ndarray, np.ndarray]]:
         """By first op: where epochs from there may end, and what each costs: as finished, else as guessed from what is
         known of it. Without a guess only what is finished counts."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
@@ -369,7 +286,7 @@ class Optimal:
         self.real[first, last] = segment
         self._made.setdefault(first, {})[list(self.bounds[first]).index(last)] = segment
 
-    def _path(self, guess: _Guess | None) -> list[tuple[int, int]]:
+    def _path(self, guess: Guess | None) -> list[tuple[int, int]]:
         """The cheapest way through all ops, see `_costs`; empty if there is none."""
         n = len(self.problem.order)
         costs = self._costs(guess)
@@ -398,7 +315,7 @@ class Optimal:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
         problem = self.problem
         n = len(problem.order)
-        known: dict[tuple[object, ...], dict[int, _Bound]] = {}  # by length: equal layers are swept once
+        known: dict[tuple[object, ...], dict[int, Bound]] = {}  # by length: equal layers are swept once
         for first in range(n):
             alike = alike_from(problem, first)
             ends = known.get(alike)
@@ -409,7 +326,7 @@ class Optimal:
         budget = 60 + 3 * n
         sceptical, more = False, _MORE
         while True:
-            guess = _Guess(1.0, 1.0) if sceptical else self._guess()
+            guess = Guess(1.0, 1.0) if sceptical else self._guess()
             path = self._path(guess)
             if not path:
                 self._explain()
@@ -431,12 +348,12 @@ class Optimal:
                 budget, more = max(budget, n), max(more, n)
         return self._settle(path)
 
-    def _guess(self) -> _Guess:
+    def _guess(self) -> Guess:
         """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other
         runs may do better; of filling and buffers all of it, for they have them too."""
         made, ready = (float(np.median(part)) if part else 0.0 for part in self.slack)
         placed = 1.0 + ready
-        return _Guess((1.0 + 0.5 * made) * placed, placed)
+        return Guess((1.0 + 0.5 * made) * placed, placed)
 
     def _advance(self, first: int, last: int) -> None:
         """Makes a run real; finishes one that is."""
@@ -532,23 +449,6 @@ class Optimal:
                 for i in stuck
             ],
         )
-
-
-def weighed(segment: Segment) -> float:
-    """What an epoch costs the policy beside the switch to it: cycles of its limiter, its charge once it is priced, and
-    a part of the cycles of its slowest kernel."""
-    return segment.limiter_cycles + segment.charge + KERNEL_WEIGHT * segment.kernel_cycles
-
-
-def objective(problem: Problem, segments: Sequence[Segment]) -> Objective:
-    """What the policy minimises, of priced epochs (those that are not count as if nothing ever waited)."""
-    return Objective(
-        limiter=float(sum(s.limiter_cycles for s in segments)),
-        waiting=float(sum(s.charge for s in segments)),
-        switch=float(sum(overhead(problem, s.first, s.last) for s in segments)),
-        kernel=float(KERNEL_WEIGHT * sum(s.kernel_cycles for s in segments)),
-        slowest_chip=slowest_stage(problem, segments),
-    )
 
 
 class _Unknown(Segment):

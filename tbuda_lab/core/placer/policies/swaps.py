@@ -14,7 +14,8 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tbuda_lab.core.placer.mend import priced
-from tbuda_lab.core.placer.policies.optimal import Optimal, weighed
+from tbuda_lab.core.placer.policies.objective import weighed
+from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.schedule import sparse_pairs
 from tbuda_lab.core.placer.segment import Segment, choose_rows, polish

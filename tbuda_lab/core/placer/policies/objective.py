@@ -1,0 +1,31 @@
+"""What `Optimal` minimises (docs/cost-model.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tbuda_lab.core.balancer.types import Objective
+from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.stages import overhead, slowest_stage
+
+KERNEL_WEIGHT = 1.0
+"""What a cycle of the slowest kernel costs beside one of the limiter. While DRAM sets the pace of an epoch its kernels
+are free to be slow; but the limits are estimates, a larger batch lifts them, and then the kernels are what is left."""
+
+
+def weighed(segment: Segment) -> float:
+    """What an epoch costs the policy beside the switch to it: cycles of its limiter, its charge once it is priced, and
+    a part of the cycles of its slowest kernel."""
+    return segment.limiter_cycles + segment.charge + KERNEL_WEIGHT * segment.kernel_cycles
+
+
+def objective(problem: Problem, segments: Sequence[Segment]) -> Objective:
+    """What the policy minimises, of priced epochs (those that are not count as if nothing ever waited)."""
+    return Objective(
+        limiter=float(sum(s.limiter_cycles for s in segments)),
+        waiting=float(sum(s.charge for s in segments)),
+        switch=float(sum(overhead(problem, s.first, s.last) for s in segments)),
+        kernel=float(KERNEL_WEIGHT * sum(s.kernel_cycles for s in segments)),
+        slowest_chip=slowest_stage(problem, segments),
+    )
