@@ -9,11 +9,12 @@ from tbuda_lab.core import netlist
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.compiler import checked
 from tbuda_lab.core.emit import emit
-from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.lowering.edits import is_edit, queued_ports
+from tbuda_lab.core.lowering.opformats import FORMAT_KINDS, legal_formats
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
+from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
 from tests.session.models import encoder
 
 
@@ -48,6 +49,8 @@ def same_as_from_scratch(session: Session) -> None:
     assert got.report is not None and wanted.report is not None
     assert got.report.op_limiters == wanted.report.op_limiters
     assert got.report.bounds.best <= got.report.bounds.achieved_limiter
+    if any(is_edit(o) and o.kind in FORMAT_KINDS for o in result.overrides):  # other candidates: bounds of their own
+        assert got.report.bounds == wanted.report.bounds
     emission = emit(result.lowered, wanted, result.device, result.options.microbatch)
     assert netlist.dumps(emission.netlist) == netlist.dumps(result.netlist)
     assert checked(emission.netlist, result.device) == checked(result.netlist, result.device)
@@ -103,6 +106,16 @@ def test_the_result_is_a_function_of_the_overrides() -> None:
     for _ in range(3):
         session.undo()
     assert edges(session) == first
+
+
+def test_another_format_has_the_bounds_that_its_candidates_give() -> None:
+    session = opened()
+    graph = session.compile().lowered
+    for op in ("0.up.matmul", "1.matmul"):
+        formats = [f.name for f in legal_formats(graph, op, session.device) if f.name != str(graph[op].df)]
+        session.apply(FormatOp(op, data_format=formats[0]))
+        same_as_from_scratch(session)
+        session.undo()
 
 
 def test_what_an_insertion_would_do_is_what_it_does() -> None:

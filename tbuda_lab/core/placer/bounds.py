@@ -192,13 +192,46 @@ _alike: weakref.WeakKeyDictionary[Problem, dict[int, tuple[object, ...]]] = weak
 
 @dataclasses.dataclass
 class _Runs:
-    """By first op: (lengths, least cycles) of the runs from there; and what was worked out from them."""
+    """By first op: (lengths, least cycles) of the runs from there; and what was worked out from them. order: the ops;
+    targets: those that cycles were held against."""
 
     runs: list[tuple[np.ndarray, np.ndarray]]
+    order: tuple[str, ...] = ()
+    targets: np.ndarray | None = None
     rest: dict[float, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 _known: weakref.WeakKeyDictionary[Problem, _Runs] = weakref.WeakKeyDictionary()
+
+
+_edited: weakref.WeakKeyDictionary[Problem, tuple[_Runs, frozenset[int]]] = weakref.WeakKeyDictionary()
+
+
+def carry_runs(problem: Problem, old: Problem, changed: frozenset[int]) -> None:
+    """Bounds of an edited copy of a problem with the same breaks may take over the runs in which none of the `changed`
+    ops (whose candidates, operands or readers differ, and the new ones) stands."""
+    known = _known.get(old)
+    if known is not None:
+        _edited[problem] = known, changed
+
+
+def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """By first op, the runs that are those of the problem this one is an edited copy of."""
+    known, changed = _edited.pop(problem, (None, frozenset()))
+    if known is None or known.targets is None or not np.array_equal(known.targets, targets):
+        return {}
+    at = {name: i for i, name in enumerate(known.order)}
+    count = np.zeros(len(problem.order) + 1, dtype=np.int64)
+    count[[op + 1 for op in changed]] = 1
+    count = count.cumsum()
+    found = {}
+    for first, name in enumerate(problem.order):
+        last, old = min(len(problem.order), first + problem.cores + 1), at.get(name)
+        if old is None or count[last] > count[first]:
+            continue
+        if problem.order[first:last] == known.order[old : old + problem.cores + 1]:
+            found[first] = known.runs[old]
+    return found
 
 
 def _least_runs(problem: Problem) -> _Runs:
@@ -207,8 +240,12 @@ def _least_runs(problem: Problem) -> _Runs:
     if found is None:
         relaxed = _NoPacking(problem)
         alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
-        found = _Runs([])
+        found = _Runs([], problem.order, relaxed.targets)
+        carried = _carried(problem, relaxed.targets)
         for first in range(len(problem.order)):
+            if first in carried:
+                found.runs.append(carried[first])
+                continue
             key = alike_from(problem, first)
             if key not in alike:
                 ends = relaxed.sweep(first)

@@ -30,6 +30,7 @@ from tbuda_lab.core.placer import (
     unmatched_targets,
 )
 from tbuda_lab.core.placer.asked import chip_breaks
+from tbuda_lab.core.placer.bounds import carry_runs
 from tbuda_lab.core.placer.schedule import constrained
 from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.stages import temporal_epochs
@@ -231,6 +232,7 @@ class Placing:
         problem = now.problem.twin(models, pins, breaks)
         if self._other_chips(problem, overrides):
             return None
+        carry_runs(problem, whole.problem, now.changed)
         again = _Again(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
         found = again.run(now.segments, whole.chips, cancel)
         self.made += again.made
