@@ -7,13 +7,15 @@ import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
 import { badgesOf, type Badges } from '../trace/checks.js';
 import type { Store } from '../store.js';
-import { isDark, onTheme, type Paint } from '../theme.js';
+import { isDark, onTheme } from '../theme.js';
 import { Breaks } from './breaks.js';
 import { changeLegend, changePaint } from './changes.js';
 import type { Camera, Colours, Look } from './draw.js';
+import { Eye } from './eye.js';
+import { Finder } from './finder.js';
 import { placeHooks } from './hooks.js';
 import { GraphKeys } from './keys.js';
-import type { Direction } from './layout.js';
+import { Lying } from './lying.js';
 import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
 import { openedBy } from './opening.js';
@@ -23,25 +25,9 @@ import { Passes } from './passes.js';
 import { Picture } from './picture.js';
 import { pointer } from './pointer.js';
 import { Scene } from './scene.js';
-import { matching } from './search.js';
+import { stageButtons, stagesOf, type Special } from './stages.js';
 
-const STAGES: [string, string, string][] = [
-  ['traced', 'Traced', 'the model as traced'],
-  ['passed', 'Passes', 'after the passes on nD ops'],
-  ['lowered', 'Lowered', 'hardware ops, as placed']
-];
-const EACH: [string, string, string] = ['pass', 'Each pass', 'the graph after any pass, with what the pass changed'];
-const FILE: [string, string, string][] = [['netlist', 'Ops and queues', 'the netlist of a file']];
-const MARGIN = 24;
 const RESTED = 150; // ms without a new picture until the elements over the nodes are put in place: they take a frame or two
-
-/** A graph that is none of the compile's stages. */
-export interface Special {
-  stage: [name: string, label: string, title: string];
-  /** Colours of a node; null for the usual ones. */
-  paint(frame: Frame, node: number, dark: boolean): Paint | null;
-  legend(dark: boolean): HTMLElement[];
-}
 
 export class GraphView {
   readonly element: HTMLElement;
@@ -51,12 +37,10 @@ export class GraphView {
   private readonly menu: NodeMenu;
   readonly stage: HTMLElement;
   private readonly hooks: HTMLElement;
-  readonly search: HTMLInputElement;
-  private readonly found: HTMLElement;
   private readonly tabs: HTMLElement;
   private readonly legend: HTMLElement;
   private readonly empty: HTMLElement;
-  private readonly map = new Minimap((x, y) => this.centre(x, y));
+  private readonly map = new Minimap((x, y) => this.eye.centre(x, y));
   private readonly stops: (() => void)[] = [];
   /** Colours of a new placement: the grid is drawn before. */
   private readonly recoloured = new Afterwards(() => this.repaint());
@@ -64,11 +48,10 @@ export class GraphView {
   private cameras = new Map<string, Camera>();
   private shown = '';
   private pinned = '';
-  private camera: Camera = { x: 0, y: 0, scale: 1 };
-  private fitted = false;
+  private readonly eye: Eye;
+  private readonly finder: Finder;
+  private readonly lying: Lying;
   private selected = new Set<number>();
-  private matches: Set<number> | null = null;
-  private matchAt = -1;
   private hover = -1;
   ops: Ops | null = null;
   private badges: Badges = () => null;
@@ -76,13 +59,6 @@ export class GraphView {
   private readonly depth: () => number | null;
   private readonly collapsed: () => string[];
   private readonly passes: Passes | null;
-  private readonly viewport: () => number[];
-  private direction: Direction = 'TB';
-  private words = false;
-  private readonly turner: HTMLButtonElement;
-  private readonly worder: HTMLButtonElement;
-  /** Somebody moved the camera: where it looks is told to Python. */
-  private moved = false;
   private painted = 0;
   private readonly picture = new Picture();
   /** What the next frame draws: everything, or else these items where they are. */
@@ -105,42 +81,37 @@ export class GraphView {
       'data-jp-suppress-context-menu': '',
       'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches, H shows all keys.'
     }, this.canvas, this.hooks, this.breaks.element, this.map.element, this.empty);
-    this.search = h('input', {
-      type: 'search', class: 'tb-search', placeholder: 'Search nodes', 'aria-label': 'Search nodes', spellcheck: 'false',
-      'data-tb-action': 'graph-search', 'data-lm-suppress-shortcuts': 'true'
+    this.eye = new Eye(store, this.stage, () => this.scene, anew => {
+      if (anew) this.repaint();
+      else this.schedule();
     });
-    this.found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+    this.finder = new Finder(store, () => this.scene, node => this.eye.reveal(node, true), () => this.repaint(), () => this.stage.focus());
+    this.lying = new Lying(store, () => {
+      this.scenes.forEach(scene => this.lying.lay(scene));
+      this.cameras.clear();
+      this.eye.fitted = false;
+      this.fit();
+    }, direction => (this.element.dataset['tbDirection'] = direction));
     this.tabs = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Stage' });
     this.legend = h('div', { class: 'tb-legend' });
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
-    this.turner = button('graph-direction', '⇄', '', () => this.turn());
-    this.worder = button('graph-tms', 'TM', 'Write what edges do to their tensors', () => this.say(!this.words));
     this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': special ? 'Graph of the pass' : 'Graph' },
-      h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.search, this.found,
+      h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.finder.input, this.finder.found,
         h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
-        this.turner, this.worder,
+        this.lying.turner, this.lying.worder,
         button('graph-expand', '⊞', 'Open all groups', () => this.openAll()),
         button('graph-collapse', '⊟', 'Close all groups', () => this.closeAll()),
         button('graph-out', '−', 'Zoom out', () => this.zoom(1 / 1.3)),
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
         button('graph-fit', 'Fit', 'Fit the graph into the view', () => this.fit()))),
       this.stage, this.legend);
+    this.lying.dress();
     this.passes = special ? null : new Passes(store, frame => this.passCame(frame));
     if (this.passes) this.stage.before(this.passes.element);
     this.menu = new NodeMenu(store, this.element, event => this.edge(event));
     this.depth = store.trait<number | null>('depth', null, () => this.reopen());
     this.collapsed = store.trait<string[]>('collapsed', [], () => this.reopen());
-    const query = store.trait('query', '', text => {
-      if (text === this.search.value) return;
-      this.search.value = text;
-      this.searched();
-    });
-    this.search.value = query();
-    this.direction = store.trait<Direction>('direction', 'TB', direction => this.lie(direction, this.words))();
-    this.words = store.trait('show_tms', false, words => this.lie(this.direction, words))();
-    this.viewport = store.trait<number[]>('viewport', [], at => this.lookAt(at));
-    this.dressed();
     this.listen();
   }
 
@@ -158,6 +129,10 @@ export class GraphView {
   show(stage: string): void {
     this.pinned = stage;
     this.choose();
+  }
+
+  get search(): HTMLInputElement {
+    return this.finder.input;
   }
 
   get scene(): Scene | undefined {
@@ -181,15 +156,6 @@ export class GraphView {
     const resize = new ResizeObserver(() => this.resized());
     resize.observe(this.stage);
     this.stops.push(() => resize.disconnect());
-    this.search.addEventListener('input', () => this.typed());
-    this.search.addEventListener('keydown', event => {
-      if (event.key === 'Enter') this.nextMatch(event.shiftKey ? -1 : 1);
-      if (event.key === 'Escape') {
-        this.search.value = '';
-        this.typed();
-        this.stage.focus();
-      }
-    });
     pointer(this.stage, this);
     this.stage.addEventListener('keydown', event => this.keys.handle(event));
     for (const key of store.frames.keys()) this.arrived(key);
@@ -227,7 +193,7 @@ export class GraphView {
       });
       scene.update();
     } else if (this.depth() !== null || this.collapsed().length) this.openAs(scene);
-    scene.lie(this.direction, this.words);
+    this.lying.lay(scene);
     this.scenes.set(stage, scene);
     this.choose();
   }
@@ -236,13 +202,13 @@ export class GraphView {
   private passCame(frame: Frame | null): void {
     if (frame) {
       const scene = new Scene(frame);
-      scene.lie(this.direction, this.words);
+      this.lying.lay(scene);
       this.scenes.set('pass', scene);
       this.cameras.delete('pass');
       if (this.shown === 'pass') this.shown = ''; // it is fitted anew
       this.show('pass');
       const first = Array.from(frame.column('node_change')).findIndex((change, n) => change > 0 && scene.standIn(n) === scene.itemOfNode[n]);
-      if (first >= 0 && this.stage.clientHeight) this.reveal(first, false);
+      if (first >= 0 && this.stage.clientHeight) this.eye.reveal(first, false);
     } else if (this.pinned === 'pass') this.show('');
   }
 
@@ -251,70 +217,30 @@ export class GraphView {
     else if (this.passes?.there) this.passes.open();
   }
 
-  // -- how it lies -----------------------------------------------------------------------------------------------
   turn(): void {
-    const { host } = this.store;
-    const next = this.direction === 'TB' ? 'LR' : 'TB';
-    this.lie(next, this.words);
-    if (host.get('direction') !== undefined) host.set('direction', next);
-  }
-
-  private say(words: boolean): void {
-    const { host } = this.store;
-    this.lie(this.direction, words);
-    if (host.get('show_tms') !== undefined) host.set('show_tms', words);
-  }
-
-  private lie(direction: Direction, words: boolean): void {
-    if (direction === this.direction && words === this.words) return;
-    [this.direction, this.words] = [direction, words];
-    this.scenes.forEach(scene => scene.lie(direction, words));
-    this.cameras.clear();
-    this.dressed();
-    this.fitted = false;
-    this.fit();
-  }
-
-  private dressed(): void {
-    const turned = this.direction === 'LR';
-    this.turner.textContent = turned ? '⇅' : '⇄';
-    this.turner.title = turned ? 'From top to bottom (L)' : 'From left to right (L)';
-    this.turner.setAttribute('aria-label', this.turner.title);
-    this.worder.setAttribute('aria-pressed', String(this.words));
-    this.element.dataset['tbDirection'] = this.direction;
+    this.lying.turn();
   }
 
   /** The stage asked for, else the furthest one there is. */
   private choose(): void {
-    const stages = this.special ? [this.special.stage] : this.scenes.has('netlist') ? FILE : STAGES;
+    const stages = stagesOf(this.scenes, this.special);
     const there = stages.map(([name]) => name).filter(name => this.scenes.has(name));
     const pass = this.passes?.there === true;
     const next = pass && this.pinned === 'pass' && this.scenes.has('pass') ? 'pass' : there.includes(this.pinned) ? this.pinned : (there.at(-1) ?? '');
-    const buttons = stages.map(([name, label, title]) =>
-      h('button', {
-        type: 'button', title, 'data-tb-action': `graph-stage-${name}`, 'aria-pressed': String(name === next),
-        disabled: !there.includes(name), onclick: () => this.show(name)
-      }, label));
-    if (pass) {
-      const [, label, title] = EACH;
-      buttons.push(h('button', {
-        type: 'button', title, 'data-tb-action': 'graph-stage-pass', 'aria-pressed': String(next === 'pass'), onclick: () => this.passes!.open()
-      }, label));
-    }
-    this.tabs.replaceChildren(...buttons);
+    this.tabs.replaceChildren(...stageButtons(stages, there, next, name => this.show(name), pass ? () => this.passes!.open() : null));
     if (this.shown === 'pass' && next !== 'pass') this.passes?.close();
     this.empty.hidden = there.length > 0;
-    if (this.shown) this.cameras.set(this.shown, this.camera);
+    if (this.shown) this.cameras.set(this.shown, this.eye.camera);
     const changed = next !== this.shown;
     this.shown = next;
     if (changed) {
       const camera = this.cameras.get(next);
-      this.fitted = camera !== undefined;
-      if (camera) this.camera = camera;
+      this.eye.fitted = camera !== undefined;
+      if (camera) this.eye.camera = camera;
     }
-    this.searched();
+    this.finder.search();
     this.followSelection(false);
-    if (!this.fitted) this.fit();
+    if (!this.eye.fitted) this.fit();
     this.repaint();
   }
 
@@ -327,83 +253,37 @@ export class GraphView {
       this.canvas.width = width;
       this.canvas.height = height;
     }
-    if (!this.fitted) this.fit();
+    if (!this.eye.fitted) this.fit();
     this.anew = true;
     this.paintNow();
   }
 
-  /** The whole graph when it stays readable, else its top at a readable size. */
   fit(): void {
-    const scene = this.scene;
-    const { clientWidth: w, clientHeight: hgt } = this.stage;
-    if (!scene || !w || !hgt) return;
-    const { width, height } = scene.layout;
-    const whole = Math.min((w - MARGIN) / width, (hgt - MARGIN) / height);
-    const first = !this.fitted;
-    const readable = Math.min(0.8, scene.turned ? (hgt - MARGIN) / height : (w - MARGIN) / width);
-    const scale = Math.min(1.15, first ? Math.max(whole, readable) : whole);
-    this.camera = {
-      scale,
-      x: width * scale > w ? MARGIN / 2 : (w - width * scale) / 2,
-      y: height * scale > hgt ? MARGIN / 2 : (hgt - height * scale) / 2
-    };
-    this.fitted = true;
-    this.moved = false;
-    if (first) this.lookAt(this.viewport());
-    this.repaint();
+    this.eye.fit();
   }
 
-  zoom(factor: number, cx = this.stage.clientWidth / 2, cy = this.stage.clientHeight / 2): void {
-    const scale = Math.max(0.02, Math.min(4, this.camera.scale * factor));
-    const real = scale / this.camera.scale;
-    this.camera = { scale, x: cx - (cx - this.camera.x) * real, y: cy - (cy - this.camera.y) * real };
-    this.moved = true;
-    this.schedule();
+  zoom(factor: number, cx?: number, cy?: number): void {
+    this.eye.zoom(factor, cx, cy);
   }
 
   pan(dx: number, dy: number): void {
-    this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
-    this.moved = true;
-    this.schedule();
+    this.eye.pan(dx, dy);
   }
 
-  /** Looks at a point of the graph at a scale, as Python says it; without one all of it is fitted. */
-  private lookAt(at: readonly number[]): void {
-    if (at.length === 3) {
-      const { clientWidth, clientHeight } = this.stage;
-      if (!this.scene || !clientWidth || this.sight().every((v, k) => Math.abs(v - at[k]!) < 0.01)) return;
-      const [x, y, scale] = at as [number, number, number];
-      this.camera = { scale, x: clientWidth / 2 - x * scale, y: clientHeight / 2 - y * scale };
-      this.moved = true;
-      this.repaint();
-    } else if (this.moved) this.fit();
-  }
-
-  /** The point of the graph in the middle, and the scale. */
-  private sight(): [number, number, number] {
-    const { x, y, scale } = this.camera;
-    const round = (v: number) => Math.round(v * 1000) / 1000;
-    return [round((this.stage.clientWidth / 2 - x) / scale), round((this.stage.clientHeight / 2 - y) / scale), round(scale)];
-  }
-
-  /** Tells Python where it looks, once the picture rests. */
-  private tellSight(): void {
-    const { host } = this.store;
-    const was = host.get('viewport') as number[] | undefined;
-    const now = this.moved ? this.sight() : [];
-    if (was && (was.length !== now.length || now.some((v, k) => Math.abs(v - was[k]!) >= 0.01))) host.set('viewport', now);
+  world(event: MouseEvent): [number, number] {
+    return this.eye.world(event);
   }
 
   /** Where the graph lies on the stage. */
   private world0(): { scene: Scene | undefined; camera: Camera; shown: boolean } {
-    return { scene: this.scene, camera: this.camera, shown: this.shown === 'lowered' };
+    return { scene: this.scene, camera: this.eye.camera, shown: this.shown === 'lowered' };
   }
 
   /** The edge under a pointer, by the names of its ends; "" for an end that is not one node. */
   private edge(event: MouseEvent): { from: string; to: string } | null {
     const scene = this.scene;
     if (!scene || !(event.target as Element).closest('.tb-stage')) return null;
-    const found = scene.edgeAt(...this.world(event), 6 / this.camera.scale);
+    const found = scene.edgeAt(...this.world(event), 6 / this.eye.camera.scale);
     return found && { from: scene.names[found.source]!, to: scene.names[found.target] ?? '' };
   }
 
@@ -411,7 +291,7 @@ export class GraphView {
     const scene = this.scene;
     if (!scene) return;
     const open = [...scene.opened].map(g => scene.groupPaths[g]!);
-    Object.assign(this.store.kept.get(digit)!, { graph: { stage: this.shown, camera: this.camera, open } });
+    Object.assign(this.store.kept.get(digit)!, { graph: { stage: this.shown, camera: this.eye.camera, open } });
   }
 
   private recall(digit: string): void {
@@ -425,22 +305,8 @@ export class GraphView {
     });
     scene.update();
     this.show(view.stage);
-    this.camera = view.camera;
+    this.eye.camera = view.camera;
     this.repaint();
-  }
-
-  private centre(x: number, y: number): void {
-    const { scale } = this.camera;
-    this.camera = { scale, x: this.stage.clientWidth / 2 - x * scale, y: this.stage.clientHeight / 2 - y * scale };
-    this.schedule();
-  }
-
-  world(event: MouseEvent): [number, number] {
-    const rect = this.stage.getBoundingClientRect();
-    return [
-      (event.clientX - rect.left - this.camera.x) / this.camera.scale,
-      (event.clientY - rect.top - this.camera.y) / this.camera.scale
-    ];
   }
 
   // -- pointer and keys -----------------------------------------------------------------------------------------
@@ -470,7 +336,7 @@ export class GraphView {
     const [x0, y0, w0] = scene.box(item);
     scene.toggle(group);
     const [x1, y1, w1] = scene.box(item);
-    this.pan((x0 + w0 / 2 - x1 - w1 / 2) * this.camera.scale, (y0 - y1) * this.camera.scale);
+    this.pan((x0 + w0 / 2 - x1 - w1 / 2) * this.eye.camera.scale, (y0 - y1) * this.eye.camera.scale);
     this.repaint();
   }
 
@@ -497,37 +363,12 @@ export class GraphView {
   }
 
   // -- search, selection, hover ---------------------------------------------------------------------------------
-  /** Searched by hand: Python hears of it where the view has such a trait. */
-  private typed(): void {
-    const { host } = this.store;
-    if (host.get('query') !== undefined) host.set('query', this.search.value);
-    this.searched();
-  }
-
-  private searched(): void {
-    this.matchAt = -1;
-    this.matches = matching(this.scene, this.search.value.trim());
-    this.found.textContent = this.matches ? `${this.matches.size} found` : '';
-    this.repaint();
-  }
-
-  private nextMatch(step: number): void {
-    const scene = this.scene;
-    if (!scene || !this.matches?.size) return;
-    const list = [...this.matches];
-    this.matchAt = (this.matchAt + step + list.length) % list.length;
-    const node = list[this.matchAt]!;
-    this.found.textContent = `${this.matchAt + 1} of ${list.length}`;
-    this.reveal(node, true);
-    this.store.select([scene.names[node]!], 'graph');
-  }
-
   private followSelection(scroll: boolean): void {
     const scene = this.scene;
     if (!scene) return;
     this.selected = new Set(new Matcher(scene.names).find(this.store.selection.names));
     const first = [...this.selected][0];
-    if (scroll && preferences().follow && first !== undefined && this.selected.size <= 8) this.reveal(first, false);
+    if (scroll && preferences().follow && first !== undefined && this.selected.size <= 8) this.eye.reveal(first, false);
     this.repaint();
   }
 
@@ -538,20 +379,6 @@ export class GraphView {
     if (!scene || before === this.hover) return;
     this.touched.push(...[before, this.hover].filter(n => n >= 0 && n < scene.names.length).map(n => scene.itemOfNode[n]!));
     this.schedule();
-  }
-
-  /** Opens the groups around a node and brings it into view if it is outside. */
-  private reveal(node: number, always: boolean): void {
-    const scene = this.scene!;
-    const changed = scene.reveal(node);
-    const [x, y, w, hgt] = scene.box(scene.itemOfNode[node]!);
-    const { scale } = this.camera;
-    const [sx, sy] = [(x + w / 2) * scale + this.camera.x, (y + hgt / 2) * scale + this.camera.y];
-    const { clientWidth, clientHeight } = this.stage;
-    const inside = sx > 30 && sy > 20 && sx < clientWidth - 30 && sy < clientHeight - 20;
-    if (inside && !changed && !always) return;
-    const zoomed = Math.max(scale, 0.75);
-    this.camera = { scale: zoomed, x: clientWidth / 2 - (x + w / 2) * zoomed, y: clientHeight / 2 - (y + hgt / 2) * zoomed };
   }
 
   // -- painting -------------------------------------------------------------------------------------------------
@@ -580,33 +407,33 @@ export class GraphView {
       paint,
       selected: this.selected,
       hover: this.hover,
-      matches: this.matches,
+      matches: this.finder.matches,
       badge: node => this.badges(this.shown, scene.names[node]!)
     };
     const ratio = devicePixelRatio || 1;
     const touched = this.touched.splice(0).filter(item => scene.layout.visible[item]);
     if (!this.anew && touched.length && !this.picture.mend(ctx, scene, touched, look, ratio)) this.anew = true;
-    const settled = !this.anew && !this.unfinished && this.camera === this.drawn;
-    if (this.anew) this.picture.renew(ctx, scene, this.camera, look, ratio);
-    this.unfinished = !this.anew && !settled && this.picture.move(ctx, scene, this.camera, look, ratio);
+    const settled = !this.anew && !this.unfinished && this.eye.camera === this.drawn;
+    if (this.anew) this.picture.renew(ctx, scene, this.eye.camera, look, ratio);
+    this.unfinished = !this.anew && !settled && this.picture.move(ctx, scene, this.eye.camera, look, ratio);
     if (this.unfinished) this.schedule();
     this.anew = false;
-    this.drawn = this.camera;
+    this.drawn = this.eye.camera;
     if (settled) return; // only boxes were touched
     const { clientWidth, clientHeight } = this.stage;
-    this.map.draw(scene, this.camera, this.colours, node => paint(node).edge, [this.ops, by, dark, this.overlay], clientWidth, clientHeight);
-    this.hooks.style.transform = `translate(${this.camera.x}px, ${this.camera.y}px) scale(${this.camera.scale})`;
+    this.map.draw(scene, this.eye.camera, this.colours, node => paint(node).edge, [this.ops, by, dark, this.overlay], clientWidth, clientHeight);
+    this.hooks.style.transform = `translate(${this.eye.camera.x}px, ${this.eye.camera.y}px) scale(${this.eye.camera.scale})`;
     clearTimeout(this.hookTimer);
     this.hookTimer = window.setTimeout(() => {
-      placeHooks(this.hooks, scene, this.camera, clientWidth, clientHeight, this.selected);
-      this.tellSight();
+      placeHooks(this.hooks, scene, this.eye.camera, clientWidth, clientHeight, this.selected);
+      this.eye.tell();
     }, RESTED);
     const own = this.special?.legend(dark) ?? (changed ? changeLegend([1, 2, 0], dark) : this.overlay?.legend(dark));
     if (own) {
       this.legend.replaceChildren(...own);
       delete this.legend.dataset['key']; // the usual one is written anew
     } else paintLegend(this.legend, by, this.shown, dark);
-    this.breaks.place(scene, this.camera);
+    this.breaks.place(scene, this.eye.camera);
     if (this.element.dataset['tbStage'] !== this.shown) this.element.dataset['tbStage'] = this.shown;
   }
 }

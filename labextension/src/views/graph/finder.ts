@@ -1,0 +1,63 @@
+/** The search field of the graph: which nodes match, and from one match to the next. */
+import { h } from '../dom.js';
+import type { Store } from '../store.js';
+import type { Scene } from './scene.js';
+import { matching } from './search.js';
+
+export class Finder {
+  readonly input: HTMLInputElement;
+  readonly found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  matches: Set<number> | null = null;
+  private at = -1;
+
+  /** go: to a node of the scene. changed: other nodes match. left: Escape was pressed. */
+  constructor(
+    private readonly store: Store, private readonly scene: () => Scene | undefined, private readonly go: (node: number) => void,
+    private readonly changed: () => void, left: () => void
+  ) {
+    this.input = h('input', {
+      type: 'search', class: 'tb-search', placeholder: 'Search nodes', 'aria-label': 'Search nodes', spellcheck: 'false',
+      'data-tb-action': 'graph-search', 'data-lm-suppress-shortcuts': 'true'
+    });
+    this.input.value = store.trait('query', '', text => {
+      if (text === this.input.value) return;
+      this.input.value = text;
+      this.search();
+    })();
+    this.input.addEventListener('input', () => this.typed());
+    this.input.addEventListener('keydown', event => {
+      if (event.key === 'Enter') this.next(event.shiftKey ? -1 : 1);
+      if (event.key === 'Escape') {
+        this.input.value = '';
+        this.typed();
+        left();
+      }
+    });
+  }
+
+  /** Searches the scene there is now. */
+  search(): void {
+    this.at = -1;
+    this.matches = matching(this.scene(), this.input.value.trim());
+    this.found.textContent = this.matches ? `${this.matches.size} found` : '';
+    this.changed();
+  }
+
+  /** Searched by hand: Python hears of it where the view has such a trait. */
+  private typed(): void {
+    const { host } = this.store;
+    if (host.get('query') !== undefined) host.set('query', this.input.value);
+    this.search();
+  }
+
+  private next(step: number): void {
+    const scene = this.scene();
+    if (!scene || !this.matches?.size) return;
+    const list = [...this.matches];
+    this.at = (this.at + step + list.length) % list.length;
+    const node = list[this.at]!;
+    this.found.textContent = `${this.at + 1} of ${list.length}`;
+    this.go(node);
+    this.store.select([scene.names[node]!], 'graph');
+  }
+}
