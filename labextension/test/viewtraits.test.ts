@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
+import { BringUp } from '../src/views/bringup.js';
 import { siblingOf, nearestOf, usualPerRow } from '../src/views/grid/chips.js';
 import { drawLinks, linkName, usersOf } from '../src/views/grid/links.js';
 import { Geometry } from '../src/views/grid/geometry.js';
@@ -123,6 +124,24 @@ describe('chips', () => {
     host.set('chip', null);
     store.stepEpoch(-1);
     expect(store.epoch).toBe(2);
+    view.dispose();
+  });
+});
+
+describe('the workbench', () => {
+  it('shows graph or grid alone, and the tab that Python names', () => {
+    const { store, host } = live();
+    host.set('mode', 'grid');
+    const view = new BringUp(store);
+    const hidden = () => ['graph', 'grid'].map(name => view.element.querySelector<HTMLElement>(`.tb-upper > [data-tb-view=${name}]`)!.hidden);
+    expect(hidden()).toEqual([true, false]);
+    host.set('mode', 'split');
+    expect(hidden()).toEqual([false, false]);
+    const front = () => view.element.querySelector('[role=tab][aria-selected=true]')!.getAttribute('data-tb-action');
+    host.say({ type: 'show', tab: 'netlist' });
+    expect(front()).toBe('tab-netlist');
+    host.say({ type: 'show', tab: 'kitchen' });
+    expect(front()).toBe('tab-netlist');
     view.dispose();
   });
 });

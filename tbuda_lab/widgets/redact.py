@@ -25,8 +25,8 @@ _WORDS = (
 )  # fmt: skip
 """Columns whose strings are the compiler's own words."""
 _META = (
-    "kinds", "locations", "classes", "totals", "device", "arch", "stage", "side", "pass", "label", "noc", "doc", "verdict", "options",
-    "channels", "directions", "grid_a", "grid_b",
+    "kinds", "locations", "classes", "totals", "device", "arch", "stage", "side", "pass", "label", "noc", "doc",
+    "verdict", "options", "channels", "directions", "grid_a", "grid_b",
 )  # fmt: skip
 _KEPT = ("start", "now", "previous")
 _SHAPES = (
@@ -40,7 +40,8 @@ _NUMBERS = re.compile(r"[\d\s()\[\]x×,.:-]*")
 def redacted(frames: Sequence[Frame], what: str) -> list[Frame]:
     """The frames without names, without shapes, or without both; the text of the netlist goes in any case.
 
-    Without shapes: no tensor shapes, blocks, bytes, no page of memory and no loads of links. Raises `InputError` for another word.
+    Without shapes: no tensor shapes, blocks, bytes, no page of memory and no loads of links. Raises `InputError` for
+    another word.
     """
     if what not in WHAT:
         raise InputError(f"redact is one of {', '.join(WHAT)}, not {what!r}")

@@ -10,7 +10,7 @@ import traitlets
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.options import CompileOptions, Override
@@ -25,6 +25,9 @@ from tbuda_lab.widgets.grid_view import EpochGrid
 from tbuda_lab.widgets.gridlooks import GridLooks
 from tbuda_lab.widgets.table_view import OpTable
 
+MODES = ("split", "graph", "grid")
+TABS = ("ops", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster", "problems")
+
 __all__ = [
     "BUNDLE", "BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView",
     "StaticView", "View",
@@ -36,10 +39,12 @@ class BringUp(GridLooks, GraphLooks, View):
 
     `BringUp(model, sample_inputs, device="n150")` makes a session and starts to compile, run and verify in a thread;
     `BringUp(session)` shows one that exists. `verify=False` runs without comparing with torch; `start=False` waits for
-    the Run button or `.start()`.
+    the Run button or `.start()`. mode: "split", or "graph" or "grid" alone.
     """
 
     kind = "bringup"
+
+    mode = traitlets.Enum(MODES, "split").tag(sync=True)
 
     def __init__(
         self,
@@ -80,9 +85,17 @@ class BringUp(GridLooks, GraphLooks, View):
         """Stop the work at its next safe point."""
         self.hub.cancel()
 
-    def show(self, epoch: int) -> None:
-        """Show an epoch in the grid."""
-        self.post({"type": "show", "epoch": epoch}, [])
+    def show(self, what: int | str) -> None:
+        """Show an epoch by its number, "graph", "grid" or both ("split") above, or one of `TABS` below. Raises
+        `InputError` for another word."""
+        if isinstance(what, int):
+            self.post({"type": "show", "epoch": what}, [])
+        elif what in MODES:
+            self.mode = what
+        elif what in TABS:
+            self.post({"type": "show", "tab": what}, [])
+        else:
+            raise InputError(f"the workbench has no {what!r}; there are {', '.join((*MODES, *TABS))}, and epochs")
 
     def report(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the report page; returns its path. Raises `OutputError` where it cannot be written."""

@@ -11,6 +11,7 @@ import pytest
 import traitlets
 
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, place
 from tbuda_lab.core.frames.linksframe import USERS, links_frame
 from tbuda_lab.core.frames.optable import epoch_totals, op_columns
@@ -86,6 +87,18 @@ def test_a_page_gets_the_graph_after_a_pass_and_what_it_changed(session: Session
     assert marked == set(trace.steps[index].changes.added) & drawn
     refused = [m for m, _ in say(hub_of(session), type="need_pass", **{"pass": "nonsense"}, ask=8).messages]
     assert refused[-1]["type"] == "refused" and "no pass 'nonsense'" in refused[-1]["text"] and refused[-1]["ask"] == 8
+
+
+def test_the_workbench_shows_what_it_is_told(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = widgets.BringUp(session, start=False)
+    said: list[dict[str, object]] = []
+    monkeypatch.setattr(view, "post", lambda message, buffers: said.append(message))
+    view.show("grid")
+    view.show("memory")
+    view.show(1)
+    assert view.mode == "grid" and said == [{"type": "show", "tab": "memory"}, {"type": "show", "epoch": 1}]
+    with pytest.raises(InputError, match="no 'kitchen'; there are split, graph, grid, ops"):
+        view.show("kitchen")
 
 
 # -- how the graph lies -----------------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ export class Tabs implements View {
   }
 
   show(id: string): void {
+    if (!this.panels.has(id)) return;
     this.front = id;
     for (const [key, view] of this.panels) {
       view.element.hidden = key !== id;
@@ -150,6 +151,15 @@ export class BringUp implements View {
       upper.hidden = lower.hidden = store.status.failed && ![...store.frames.keys()].some(key => key === 'ops' || key.startsWith('graph:'));
     };
     this.stops.push(store.on('status', fold), store.on('frame', fold));
+    const arrange = (mode: string): void => {
+      graph.element.hidden = mode === 'grid';
+      grid.element.hidden = mode === 'graph';
+      upper.dataset['tbMode'] = mode;
+    };
+    arrange(store.trait('mode', 'split', arrange)());
+    this.stops.push(store.listen('show', message => {
+      if (typeof message['tab'] === 'string') tabs.show(message['tab']);
+    }));
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
       stages.element, metrics.element, failure.element, upper, lower);
     fold();

@@ -306,6 +306,7 @@ export class Store {
       this.say(Boolean(message['ok']), String(message['text']));
     } else if (message['type'] === 'show') {
       if (typeof message['epoch'] === 'number') this.setEpoch(message['epoch']);
+      this.hearers.get('show')?.forEach(f => f(message, buffers));
     } else {
       const type = String(message['type']);
       const hearers = this.hearers.get(type);

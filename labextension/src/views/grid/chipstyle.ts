@@ -16,6 +16,7 @@ export const chipStyle = `
 .tb-pass-bar select { font: inherit; color: var(--tb-text); background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 5px; height: 24px; min-width: 0; max-width: 260px; flex: 0 1 auto; }
 .tb-root button.tb-chip-drop:hover { background: var(--tb-hover); }
 .tb-root button.tb-chip-drop[aria-pressed=true] { background: var(--tb-accent-soft); border-color: var(--tb-accent); }
+.tb-upper[data-tb-mode=graph], .tb-upper[data-tb-mode=grid] { grid-template-columns: minmax(0, 1fr); }
 .tb-noc path { fill: none; pointer-events: stroke; }
 .tb-noc .tb-link-back { stroke-dasharray: 7 3; }
 .tb-noc .tb-link-over { stroke-dasharray: 2 2; }

@@ -42,6 +42,10 @@ export class PassStepper {
       question: () => ({ type: 'want', key: 'passes' }), paint: () => this.render(), sized: () => this.ask()
     });
     const draw = () => this.frames.draw();
+    store.trait('pass_name', '', name => { // of a workbench it is the graph's
+      const index = store.host.get('view') === 'passes' ? (this.steps?.text('step_label').indexOf(name) ?? -1) : -1;
+      if (index >= 0 && index !== this.shown.index) this.want(index, this.shown.side);
+    });
     this.stops.push(
       () => this.frames.dispose(),
       store.on('frame', key => {
@@ -105,6 +109,9 @@ export class PassStepper {
 
   private want(index: number, side: Side): void {
     this.shown = { index, side };
+    const { host } = this.store;
+    const label = host.get('view') === 'passes' ? this.steps?.text('step_label')[index] : undefined;
+    if (label !== undefined && host.get('pass_name') !== label) host.set('pass_name', label);
     const kept = this.kept(index, side);
     if (kept) this.store.put(kept.as('passgraph'));
     else if (this.store.host.live) this.store.host.send({ type: 'want', key: 'passgraph', index, side });
