@@ -1,14 +1,14 @@
 """Edits at 1,000 ops in JupyterLab and Chromium: from letting go of the mouse to the new placement painted, and undo.
 
-    flock /tmp/measure.lock nice -n -15 python bench/edits_browser.py [--layers 36] [--width 1024] [--drags 40] [--pace quick|rest|both]
+    nice -n -15 python bench/edits_browser.py [--layers 36] [--width 1024] [--drags 40] [--pace quick|rest|both]
 
 36 encoder layers of BERT-large, 1,045 ops, in a notebook with the workbench. Ops spread over early and late epochs are
-dragged by the mouse to a legal shape, let go, seen, and undone with Ctrl+Z. "quick" lets go at once; "rest" waits for the
-exact answer, as somebody does who reads the tag. Times are of the page's clock: from the press or release, as the browser
-dates it, to the end of the frame in which the grid shows the other shape (the animation frame that finds it drawn, and
-the one after that). The parts: out (event to the websocket), way (to the kernel's desk), kernel (to the frame "ops" being
-posted), back (to its message in the page), decode (to the grid's elements), paint (to the end of the frame). "rest of it" is
-from there until nothing is under way any more: the other frames, tables, graph.
+dragged by the mouse to a legal shape, let go, seen, and undone with Ctrl+Z. "quick" lets go at once; "rest" waits for
+the exact answer, as somebody does who reads the tag. Times are of the page's clock: from the press or release, as the
+browser dates it, to the end of the frame in which the grid shows the other shape (the animation frame that finds it
+drawn, and the one after that). The parts: out (event to the websocket), way (to the kernel's desk), kernel (to the
+frame "ops" being posted), back (to its message in the page), decode (to the grid's elements), paint (to the end of the
+frame). "rest of it" is from there until nothing is under way any more: the other frames, tables, graph.
 """
 
 from __future__ import annotations
@@ -104,16 +104,19 @@ WATCH = """
       if (!drawn && other()) { drawn = performance.now(); observer.disconnect(); }
     });
     observer.observe(grid, { childList: true });
-    const refused = () => [...document.querySelectorAll('[data-tb-view=grid] [data-tb-answer=refused]')].some(e => e.offsetParent);
+    const lines = () => [...document.querySelectorAll('[data-tb-view=grid] [data-tb-answer=refused]')];
+    const refused = () => lines().some(e => e.offsetParent);
     const step = () => {
       if (!drawn && refused()) return done(null);
       if (!drawn) return requestAnimationFrame(step);
-      requestAnimationFrame(() => done({ drawn: performance.timeOrigin + drawn, painted: performance.timeOrigin + performance.now() }));
+      const { timeOrigin } = performance;
+      requestAnimationFrame(() => done({ drawn: timeOrigin + drawn, painted: timeOrigin + performance.now() }));
     };
     requestAnimationFrame(step);
   });
   const text = data => typeof data === 'string' ? data : new TextDecoder('latin1').decode(new Uint8Array(data));
-  window.tbFound = (what, part) => log.filter(e => e.what === what && e.data !== null && part.every(p => text(e.data).includes(p))).map(e => e.at);
+  const holds = (data, parts) => data !== null && parts.every(p => text(data).includes(p));
+  window.tbFound = (what, parts) => log.filter(e => e.what === what && holds(e.data, parts)).map(e => e.at);
   window.tbLast = what => log.filter(e => e.what === what).at(-1)?.at ?? 0;
   window.tbClear = () => { log.length = 0; };
 })();
@@ -146,21 +149,24 @@ class Bench:
         page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
         page.evaluate("() => window.jupyterapp.restored")
         page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area').then(() => null)")
-        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:open', { path: 'bench.ipynb' }).then(() => null)")
+        page.evaluate(
+            "() => window.jupyterapp.commands.execute('docmanager:open', { path: 'bench.ipynb' }).then(() => null)"
+        )
         run_all(page)
         page.wait_for_selector(f"{GRID} .tb-tile, .jp-OutputArea-output[data-mime-type*=error]", timeout=400_000)
         page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
 
     def settled(self) -> float:
-        """Wait until the kernel is done with an edit and 300 ms went by without a message; returns when the last came."""
-        self.page.wait_for_function("() => !document.querySelector(\"[data-tb-view=grid] [data-tb-stale=working]\")")
+        """Wait until the kernel is done and 300 ms went by without a message; returns when the last came."""
+        self.page.wait_for_function('() => !document.querySelector("[data-tb-view=grid] [data-tb-stale=working]")')
         self.page.wait_for_function(
-            "() => performance.timeOrigin + performance.now() - window.tbLast('came') > 300", polling=100)
+            "() => performance.timeOrigin + performance.now() - window.tbLast('came') > 300", polling=100
+        )
         return float(self.page.evaluate("() => window.tbLast('came')"))
 
     def drag(self, op: str, now: list[int], to: list[int], rest: bool) -> bool:
-        """Hover, press the handle of the side that changes, go to the size. False, and all is as before, where the tag says
-        something else."""
+        """Hover, press the handle of the side that changes, go to the size. False where the tag says something else:
+        then all is as before."""
         page = self.page
         tile = page.locator(f"{GRID} .tb-tile[data-tb-op='{op}']")
         body = box_of(tile.locator(".tb-body"))
@@ -190,7 +196,9 @@ class Bench:
         page = self.page
         self.kernel("marks.clear()")
         before = page.evaluate("op => window.tbShown(op)", op)
-        page.evaluate("([op, before]) => { window.tbClear(); window.tbWait = window.tbUntil(op, before); }", [op, before])
+        page.evaluate(
+            "([op, before]) => { window.tbClear(); window.tbWait = window.tbUntil(op, before); }", [op, before]
+        )
         act()
         got = page.evaluate("() => window.tbWait")
         last = self.settled()
@@ -199,7 +207,8 @@ class Bench:
         began = page.evaluate("event => window.tbLast(event)", event)
         sent = page.evaluate("what => window.tbFound('sent', [what])", f'"type":"{message}"')[0]
         came = page.evaluate("() => window.tbFound('came', ['\"key\": \"ops\"'])") or page.evaluate(
-            "() => window.tbFound('came', ['\"key\":\"ops\"'])")
+            "() => window.tbFound('came', ['\"key\":\"ops\"'])"
+        )
         marks = json.loads(self.kernel("print(json.dumps(marks))"))
         desk = next(at for what, at in marks if what == f"got {message}")
         posted = next(at for what, at in marks if what == "frame ops")
@@ -242,7 +251,9 @@ class Bench:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=36)
-    parser.add_argument("--width", type=int, default=1024, help="of the layers; with 512 the kernel takes 2 instead of 4 GB")
+    parser.add_argument(
+        "--width", type=int, default=1024, help="of the layers; with 512 the kernel takes 2 instead of 4 GB"
+    )
     parser.add_argument("--drags", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", choices=("quick", "rest", "both"), default="both")
@@ -261,7 +272,9 @@ def main() -> None:
             facts = "len(session.result.placement.ops), len(session.result.placement.epochs)"
             ops, epochs = json.loads(bench.kernel(f"print(json.dumps([{facts}]))"))
             paces = {"quick": [False], "rest": [True], "both": [False, True]}[asked.pace]
-            plan = json.loads(bench.kernel(PLAN.replace("{count}", str(asked.drags)).replace("{seed}", str(asked.seed))))
+            plan = json.loads(
+                bench.kernel(PLAN.replace("{count}", str(asked.drags)).replace("{seed}", str(asked.seed)))
+            )
             rng = random.Random(asked.seed)
             for k, (op, epoch, now, to) in enumerate(plan):
                 bench.one(op, epoch, now, to, paces[k % len(paces)] if len(paces) < 3 else rng.choice(paces))

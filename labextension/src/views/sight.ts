@@ -1,6 +1,6 @@
 /**
- * Whether somebody looks at a view: one behind a tab, or in a folded panel, only notes that its picture is old and draws it
- * when it is seen.
+ * Whether somebody looks at a view: one behind a tab, or in a folded panel, only notes that its picture is old and draws
+ * it when it is seen.
  */
 export class Sight {
   private old = false;

@@ -176,6 +176,7 @@ export const style = `
 
 .tb-tabbed { position: relative; display: flex; flex-direction: column; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; min-width: 0; overflow: hidden; }
 .tb-tabs { display: flex; overflow-x: auto; scrollbar-width: none; padding-right: 34px !important; border-bottom: 1px solid var(--tb-line); padding: 0 6px; flex: none; }
+.tb-root .tb-detach[aria-pressed=true] { color: var(--tb-accent); }
 .tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); }
 .tb-tabs button { padding: 7px 12px; color: var(--tb-muted); border-bottom: 2px solid transparent; }
 .tb-tabs button[aria-selected=true] { color: var(--tb-text); font-weight: 600; border-bottom-color: var(--tb-accent); }
