@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Mapping
+from html import escape
 from typing import Any
+
+import traitlets
 
 from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace
 from tbuda_lab.core.errors import InputError
@@ -12,13 +15,15 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.baseview import View
 from tbuda_lab.widgets.timekeeper import BATCHES, MOST
-from tbuda_lab.widgets.tracesvg import trace_html
+from tbuda_lab.widgets.tracelooks import TraceLooks
+from tbuda_lab.widgets.tracesvg import Sight, sight_of, trace_html, trace_svg
 
 
-class RunTrace(View):
+class RunTrace(TraceLooks, View):
     """The placement in time: epochs, ops, cores; what each waits for; how full the buffers are.
 
-    batch: how many inputs are simulated. The cursor drives the core grid of the same session.
+    batch: how many inputs are simulated. The cursor drives the core grid of the same session. See `TraceLooks` for its
+    traits.
     """
 
     kind = "trace"
@@ -53,6 +58,25 @@ class RunTrace(View):
         """Put the cursor on a cycle; the core grid follows."""
         self.post({"type": "trace_show", "cycle": int(cycle)}, [])
 
+    @traitlets.validate("lanes")
+    def _placed(self, proposal: Any) -> list[str]:
+        names: list[str] = proposal["value"]
+        result = self.session.result if names else None
+        unknown = [n for n in names if result is not None and n not in result.placement.ops]
+        if unknown:
+            raise traitlets.TraitError(f"{unknown[0]!r} is no op of this placement; lanes are names of placed ops")
+        return names
+
+    def _sight(self) -> Sight:
+        return sight_of(self.trace, self.t0, self.t1, self.lanes, rows=self.level != "epochs")
+
+    def svg(self) -> str:
+        """The epochs, and what the ops in sight do, as SVG: within `t0` to `t1`, of `lanes`, without ops at the level
+        "epochs"; the ops of the epoch that most of the stretch belongs to. Compiles what is not compiled. Raises
+        `InputError` where nothing runs in that stretch."""
+        self.session.compile()
+        return trace_svg(self.trace, self._sight())
+
     def to_chrome_trace(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write Chrome trace JSON; returns the path. Raises `OutputError` where it cannot be written."""
         self.trace.trace.to_chrome_trace(path)
@@ -61,4 +85,7 @@ class RunTrace(View):
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         if self.session.result is None:
             return "<p>no placement yet</p>"
-        return trace_html(self.session.timeline(self.batch))
+        try:
+            return trace_html(self.trace, self._sight())
+        except InputError as error:  # another placement is shorter
+            return f"<p>{escape(str(error).splitlines()[0])}</p>{trace_html(self.trace)}"

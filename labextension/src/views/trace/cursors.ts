@@ -6,10 +6,11 @@ export class Cursors {
   private readonly at: number[] = [];
   private moved = -1;
 
-  /** text: how a distance is written. moves: called when a cursor is dragged or pushed by keys. */
+  /** text: how a distance is written. changed: called when somebody put, moved or took away a cursor. */
   constructor(
     private readonly place: { toX: (cycle: number) => number; toCycle: (x: number) => number; width: () => number },
-    private readonly text: (cycles: number) => string
+    private readonly text: (cycles: number) => string,
+    private readonly changed: () => void = () => undefined
   ) {}
 
   get all(): readonly number[] {
@@ -20,11 +21,18 @@ export class Cursors {
   add(cycle: number): void {
     if (this.at.length < 2) this.at.push(cycle);
     else this.at[Math.abs(this.at[0]! - cycle) <= Math.abs(this.at[1]! - cycle) ? 0 : 1] = cycle;
+    this.changed();
     this.render();
   }
 
   clear(): void {
-    this.at.length = 0;
+    this.put([]);
+    this.changed();
+  }
+
+  /** These, and no others. */
+  put(cycles: readonly number[]): void {
+    this.at.splice(0, this.at.length, ...cycles.slice(0, 2));
     this.render();
   }
 
@@ -58,6 +66,7 @@ export class Cursors {
       const origin = this.element.getBoundingClientRect().left;
       const move = (e: PointerEvent) => {
         this.at[i] = this.place.toCycle(e.clientX - origin);
+        this.changed();
         this.render();
       };
       const up = () => {
@@ -74,6 +83,7 @@ export class Cursors {
       else return;
       event.preventDefault();
       event.stopPropagation();
+      this.changed();
       this.moved = step ? i : -1;
       this.render();
       this.moved = -1;

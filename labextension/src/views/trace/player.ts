@@ -81,12 +81,14 @@ export class Player {
       this.playing = requestAnimationFrame(step);
     };
     this.playing = requestAnimationFrame(step);
+    view.traits.playing();
     view.dress();
   }
 
   private stop(): void {
     cancelAnimationFrame(this.playing);
     this.playing = 0;
+    this.view.traits.playing();
     this.view.dress();
   }
 }

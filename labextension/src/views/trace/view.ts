@@ -16,6 +16,7 @@ import { Player } from './player.js';
 import { stallList } from './stalls.js';
 import { length, type Unit } from './time.js';
 import { Tiles } from './tiles.js';
+import { TraceTraits } from './traits.js';
 import { Window } from './window.js';
 
 const MANY = 40; // rows up to which all epochs are open at first
@@ -35,6 +36,7 @@ export class TraceView {
   readonly cursors: Cursors;
   readonly asking: Asking;
   readonly player: Player;
+  readonly traits: TraceTraits;
   private readonly picture: TracePicture;
   private readonly sight: Sight;
   private readonly stops: (() => void)[] = [];
@@ -58,7 +60,8 @@ export class TraceView {
     this.asking = new Asking(store);
     this.player = new Player(this);
     this.picture = new TracePicture(this);
-    this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c));
+    this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c), () => this.traits.marked());
+    this.traits = new TraceTraits(this);
     this.scroller.append(this.labels);
     this.stage = h('div', {
       class: 'tb-trace-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
@@ -78,6 +81,7 @@ export class TraceView {
     this.sight.dispose();
     this.asking.dispose();
     this.player.dispose();
+    this.traits.dispose();
     cancelAnimationFrame(this.painted);
   }
 
@@ -163,6 +167,7 @@ export class TraceView {
     const longest = [...model.epochs].sort((a, b) => model.span(b)[1] - model.span(b)[0] - (model.span(a)[1] - model.span(a)[0]))[0];
     const epochs = before ? new Set([...this.shown.epochs].filter(e => model.opsOf.has(e))) : new Set(all ? model.epochs : longest === undefined ? [] : [longest]);
     this.shown = { epochs, parts: new Set(), only: null, levels: -1, fills: 0 };
+    this.traits.loaded(!same, !before);
     this.empty.hidden = true;
     this.element.dataset['tbState'] = 'ready';
     this.element.dataset['tbEvents'] = String(model.events);
@@ -185,7 +190,10 @@ export class TraceView {
     if (travel && chosen.size) {
       const first = [...chosen][0]!;
       const { epoch } = model.ops[first]!;
-      this.shown = { ...this.shown, epochs: new Set([...this.shown.epochs, epoch]) };
+      if (!this.shown.epochs.has(epoch)) {
+        this.shown = { ...this.shown, epochs: new Set([...this.shown.epochs, epoch]) };
+        this.traits.opened();
+      }
       if (this.shown.only && ![...chosen].some(op => this.shown.only!.has(op))) this.shown = { ...this.shown, only: null };
       this.layout();
       const row = this.rows.find(r => r.op === first);
@@ -194,7 +202,7 @@ export class TraceView {
         this.scroller.scrollTop = Math.max(0, row.top - room / 3);
       }
       const round = model.roundsOf.get(epoch)?.[0];
-      if (round && this.size.width && this.time.width < model.cycles) this.time.reveal(round.start, round.end);
+      if (round && this.size.width && this.time.width < model.cycles && this.time.reveal(round.start, round.end)) this.traits.moved();
     }
     this.askFills();
     this.layout();
@@ -234,6 +242,7 @@ export class TraceView {
     const fresh = fills && this.shown.levels >= 0 && fills.meta['op'] === model.ops[this.shown.levels]!.name;
     this.shown = { ...this.shown, fills: fresh ? fills.column('fill_points').length : 0 };
     this.rows = rowsOf(model, this.shown);
+    this.traits.laid();
     this.layouts++;
     const last = this.rows.at(-1);
     this.labels.style.height = `${last ? last.top + last.height : 0}px`;
@@ -283,6 +292,7 @@ export class TraceView {
     this.tiles?.forget();
     this.askFills();
     this.repaint();
+    this.traits.moved();
   }
 
   zoom(factor: number, about = this.player.cycle ?? (this.time.start + this.time.end) / 2): void {
@@ -315,6 +325,7 @@ export class TraceView {
     const flip = <T>(set: ReadonlySet<T>, item: T) => new Set(set.has(item) ? [...set].filter(i => i !== item) : [...set, item]);
     if (row.kind === 'epoch') this.shown = { ...this.shown, epochs: flip(this.shown.epochs, row.epoch) };
     else this.shown = { ...this.shown, parts: flip(this.shown.parts, this.model!.ops[row.op]!.name) };
+    this.traits.opened();
     this.layout();
     this.stage.focus({ preventScroll: true });
   }

@@ -1,0 +1,163 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+
+import { StaticHost } from '../src/views/host.js';
+import { Store } from '../src/views/store.js';
+import { told } from '../src/views/told.js';
+import { TraceView } from '../src/views/trace/view.js';
+import { handFrame } from './handframe.js';
+
+/** A host that remembers what the page told it. */
+class Heard extends StaticHost {
+  readonly told: [string, unknown][] = [];
+  private asking = false;
+  override set(name: string, value: unknown): void {
+    if (!this.asking) this.told.push([name, value]);
+    super.set(name, value);
+  }
+  /** Python sets a trait. */
+  ask(name: string, value: unknown): void {
+    this.asking = true;
+    super.set(name, value);
+    this.asking = false;
+  }
+}
+
+function alone(view: string, traits: Record<string, unknown>): { host: Heard; store: Store } {
+  const host = new Heard({ view, ...traits });
+  return { host, store: new Store(host) };
+}
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+describe('a state told', () => {
+  it('goes once it rests, without an echo, and gives way to Python', () => {
+    const { host, store } = alone('x', { n: 1 });
+    const taken: number[] = [];
+    const n = told<number>(store, 'x', 'n', value => taken.push(value), 100);
+    n.tell(2);
+    n.tell(3);
+    expect(host.told).toEqual([]);
+    vi.advanceTimersByTime(100);
+    expect([host.told, taken]).toEqual([[['n', 3]], []]);
+    n.tell(4);
+    host.ask('n', 9);
+    vi.advanceTimersByTime(1000);
+    expect([host.told.length, taken, n.value()]).toEqual([1, [9], 9]);
+    n.tell(9);
+    vi.advanceTimersByTime(1000);
+    expect(host.told).toHaveLength(1);
+    n.tell(5);
+    n.dispose();
+    vi.advanceTimersByTime(1000);
+    host.ask('n', 8);
+    expect([host.told.length, taken]).toEqual([1, [9]]);
+  });
+
+  it('is of that view alone: a workbench has other traits of these names', () => {
+    const { host, store } = alone('bringup', { mode: 'split' });
+    const mode = told<string>(store, 'memory', 'mode', () => expect.fail('not for it'));
+    host.ask('mode', 'grid');
+    mode.tell('dram');
+    expect([host.told, mode.value()]).toEqual([[], undefined]);
+  });
+});
+
+const TRACE = { t0: 0, t1: null, level: '', lanes: [], cursors: [], play: false };
+
+function trace(cycles = 1000) {
+  return handFrame('trace', { rev: 5, batch: 1, per_run: 1, cycles, events: 9, clock_hz: 1e9, batches: [1, 8] }, [
+    ['lane_name', 'text', ['a', 'a', 'b', 'c']], ['lane_epoch', 'u4', [0, 0, 0, 1]], ['lane_chip', 'u2', [0, 0, 0, 0]],
+    ['lane_row', 'u2', [0, 1, 2, 0]], ['lane_col', 'u2', [0, 0, 0, 0]], ['lane_rows', 'u2', [1, 1, 1, 2]], ['lane_cols', 'u2', [2, 2, 1, 2]],
+    ['block_first', 'u4', [0, 3]], ['block_end', 'u4', [3, 4]],
+    ['run_epoch', 'u4', [0, 1]], ['run_chip', 'u2', [0, 0]], ['run_round', 'u4', [0, 0]], ['run_start', 'f8', [100, 600]], ['run_end', 'f8', [500, cycles]],
+    ['op_name', 'text', ['a', 'b', 'c']], ...['compute', 'input', 'space', 'dram'].map((c): [string, string, number[]] => [`op_${c}`, 'f8', [1, 2, 3]]),
+    ['op_input_from', 'text', ['', 'a', 'b']], ['op_space_to', 'text', ['b', '', '']],
+    ...['fork', 'join', 'source', 'target', 'short', 'long'].map((c): [string, string, string[]] => [`stall_${c}`, 'text', []]),
+    ['stall_epoch', 'u4', []], ['stall_cycles', 'f8', []], ['stall_critical', 'u1', []]
+  ]);
+}
+
+describe('the timeline', () => {
+  function shown(traits: Record<string, unknown> = {}) {
+    const { host, store } = alone('trace', { ...TRACE, ...traits });
+    const view = new TraceView(store);
+    store.put(trace());
+    vi.advanceTimersByTime(1000);
+    const kinds = () => view.rows.map(row => (row.op < 0 ? `${row.epoch}` : view.model!.ops[row.op]!.name)).join(' ');
+    return { host, store, view, kinds };
+  }
+
+  it('shows what Python asked for before there was a trace', () => {
+    const { host, view, kinds } = shown({ t0: 200, t1: 400, level: 'cores', cursors: [250, 300] });
+    expect([view.time.start, view.time.end]).toEqual([200, 400]);
+    expect(kinds()).toBe('0 a a a b 1 c');
+    expect(view.element.querySelector<HTMLElement>('[data-tb-difference]')!.dataset['tbDifference']).toBe('50');
+    expect(host.told).toEqual([]);
+    view.dispose();
+  });
+
+  it('shows another stretch, and tells of the one somebody went to, the end first where it must', () => {
+    const { host, view } = shown();
+    host.ask('t1', 300);
+    host.ask('t0', 200);
+    vi.advanceTimersByTime(1000);
+    expect([view.time.start, view.time.end, host.told]).toEqual([200, 300, []]);
+    view.show(600, 700);
+    expect(host.told).toEqual([]);
+    vi.advanceTimersByTime(1000);
+    expect(host.told).toEqual([['t1', 700], ['t0', 600]]);
+    view.show(100, 200);
+    vi.advanceTimersByTime(1000);
+    expect(host.told.slice(2)).toEqual([['t0', 100], ['t1', 200]]);
+    view.show(0, 1000);
+    vi.advanceTimersByTime(1000);
+    expect(host.told.slice(4)).toEqual([['t0', 0], ['t1', null]]);
+    host.ask('t0', 990); // nearer than the view can go: it says where it is
+    host.ask('t1', 995);
+    vi.advanceTimersByTime(1000);
+    expect(Object.fromEntries(host.told.slice(6))).toEqual({ t0: 984, t1: null });
+    view.dispose();
+  });
+
+  it('opens rows, and tells which are open', () => {
+    const { host, view, kinds } = shown();
+    host.ask('level', 'epochs');
+    expect(kinds()).toBe('0 1');
+    view.toggle(view.rows[0]!);
+    expect([kinds(), host.told]).toEqual(['0 a b 1', [['level', '']]]);
+    view.toggle(view.rows[3]!);
+    expect(host.told.at(-1)).toEqual(['level', 'ops']);
+    view.toggle(view.rows[1]!); // the cores of a
+    expect([kinds(), host.told.at(-1)]).toEqual(['0 a a a b 1 c', ['level', 'cores']]);
+    view.dispose();
+  });
+
+  it('shows some ops alone, and tells when all are back', () => {
+    const { host, store, view, kinds } = shown();
+    host.ask('lanes', ['c', 'a', 'gone']);
+    expect(kinds()).toBe('0 a 1 c');
+    expect(host.told).toEqual([]);
+    store.put(trace(2000)); // another placement has them too
+    vi.advanceTimersByTime(1000);
+    expect(kinds()).toBe('0 a 1 c');
+    view.feeders();
+    expect([kinds(), host.told]).toEqual(['0 a b 1 c', [['lanes', []]]]);
+    view.dispose();
+  });
+
+  it('tells of cursors once they rest, and of playing', () => {
+    const { host, view } = shown();
+    view.cursors.add(100.4);
+    view.cursors.add(300);
+    vi.advanceTimersByTime(1000);
+    expect(host.told).toEqual([['cursors', [100, 300]]]);
+    host.ask('cursors', [7]);
+    expect([...view.cursors.all]).toEqual([7]);
+    host.ask('play', true);
+    expect(view.player.playing).toBeGreaterThan(0);
+    view.player.play();
+    expect([view.player.playing, host.told.at(-1)]).toEqual([0, ['play', false]]);
+    view.dispose();
+  });
+});

@@ -1,0 +1,81 @@
+"""States of timeline, memory, comparison and texts as Python tells them: refused where wrong, honoured by the twin."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+
+import pytest
+import traitlets
+
+from tbuda_lab import widgets
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.session import EpochBreak, Session
+from tbuda_lab.widgets.baseview import BUNDLE
+from tests.session.models import encoder
+
+pytestmark = pytest.mark.skipif(not BUNDLE.is_file(), reason="the front end is not built: make front-end")
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    session = Session(*encoder(1), "n150", name="encoder")
+    ops = [node.name for node in session.graph("lowered").ops]
+    session.apply(EpochBreak(ops[len(ops) // 2]))
+    assert len(session.compile().placement.epochs) > 1
+    yield session
+
+
+def titles(svg: str) -> list[str]:
+    root = ET.fromstring(svg.replace("&nbsp;", " "))
+    return [t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}title")]
+
+
+# -- the timeline -----------------------------------------------------------------------------------------------------
+def test_the_timeline_draws_the_stretch_and_the_ops_asked_for(session: Session) -> None:
+    view = widgets.RunTrace(session, batch=2)
+    runs = view.trace.trace.epochs
+    names = {run.epoch: list(session.compile().placement.epochs[run.epoch].ops) for run in runs}
+    last = runs[-1]
+    view.window(last.start, last.end)
+    assert (view.t0, view.t1) == (last.start, last.end)
+    assert set(titles(view.svg())) <= set(names[last.epoch]) and titles(view.svg())
+    view.window()
+    assert (view.t0, view.t1) == (0, None)
+    first = runs[0]
+    pair = [names[first.epoch][0], names[last.epoch][0]]
+    view.lanes = pair
+    assert list(dict.fromkeys(titles(view.svg()))) == pair and "2 ops" in view.static().html
+    view.level = "epochs"
+    assert titles(view.svg()) == [] and "all epochs." in view.static().html
+    view.level, view.lanes = "", []
+    view.window(10 * view.trace.cycles)
+    with pytest.raises(InputError, match="nothing runs from cycle"):
+        view.svg()
+    assert "nothing runs from cycle" in view.static().html and "<svg" in view.static().html
+
+
+def test_bars_of_a_stretch_stay_within_the_picture(session: Session) -> None:
+    view = widgets.RunTrace(session, batch=2)
+    cycles = view.trace.cycles
+    view.window(cycles * 0.2, cycles * 0.3)
+    bars = re.findall(r"M([\d.-]+) \d+h([\d.]+)v13", view.svg())
+    assert bars and all(190 <= float(x) and float(x) + float(w) <= 900 for x, w in bars)
+
+
+@pytest.mark.parametrize("name, value, said", [
+    ("t0", -1.0, "t0 is a cycle, 0 or later"), ("t1", float("nan"), "t1 is a cycle"), 
+    ("t0", 60.0, r"cycle 60 \(t0\) is not before 50"),
+    ("level", "rows", "level"), ("lanes", ["nonsense"], "'nonsense' is no op of this placement"), ("cursors", [1, 2, 3], "length"),
+    ("cursors", [-1.0], "cursors stand on cycles"), ("play", "yes", "play"),
+])  # fmt: skip
+def test_the_timeline_refuses_what_is_no_state_of_it(session: Session, name: str, value: object, said: str) -> None:
+    view = widgets.RunTrace(session)
+    view.window(0, 50)
+    with pytest.raises(traitlets.TraitError, match=said):
+        setattr(view, name, value)
+    with pytest.raises(InputError, match="not from 5 to 5"):
+        view.window(5, 5)
+    view.window(50, 60)  # at once, past the end that was
+    assert (view.t0, view.t1) == (50, 60)
