@@ -132,7 +132,7 @@ def test_an_op_is_given_what_its_operands_take(session: Session) -> None:
             if spot.size != (1, 1) or placement.ops[source].size != (1, 1):
                 assert arrived[source, op.name] == pytest.approx(size), (source, op.name)
                 checked += 1
-    assert checked >= 10
+    assert checked >= 6
 
 
 @pytest.mark.parametrize("role", ["in0", "in1", "bias", "elt"])

@@ -203,7 +203,8 @@ class _Mender:
                 break
             # what is left of the cycles when nothing holds the epoch up any more: a mend that comes near it will do
             whole = state.problem.options.microbatch * (now.period - state.parts[0].limiter_cycles)
-            floor = 0, _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
+            floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
+            fewer = max(0, cost[0] - 1)  # of several forks that hang, one at a time
             best: tuple[tuple[int, float], _Action, _State] | None = None
             for action in self._actions(state, now):
                 made = self._apply(state, action, first, outside)
@@ -213,7 +214,7 @@ class _Mender:
                 total = sum(f.deadlocks for f in flows), self._time(made.parts, flows)
                 if best is None or total < best[0]:
                     best = total, action, made
-                    if total <= floor:
+                    if total[0] <= fewer and total[1] <= floor:
                         break
             if best is None or not best[0] < (cost[0], _WORTH * cost[1]):
                 break
