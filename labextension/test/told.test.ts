@@ -1,9 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { StaticHost } from '../src/views/host.js';
+import { DiffView } from '../src/views/diff/view.js';
+import { MemoryView } from '../src/views/memory/view.js';
+import { Ops } from '../src/views/ops.js';
 import { Store } from '../src/views/store.js';
 import { told } from '../src/views/told.js';
 import { TraceView } from '../src/views/trace/view.js';
+import { frame } from './fixture.js';
 import { handFrame } from './handframe.js';
 
 /** A host that remembers what the page told it. */
@@ -159,5 +163,47 @@ describe('the timeline', () => {
     view.player.play();
     expect([view.player.playing, host.told.at(-1)]).toEqual([0, ['play', false]]);
     view.dispose();
+  });
+});
+
+describe('memory', () => {
+  it('shows cores or channels, and the op of the core asked for; tells of the core of another op', () => {
+    const ops = Ops.of(frame('ops'));
+    const last = ops.byEpoch[0]!.at(-1)!;
+    const corner = (op: number) => [ops.get('row', op) + ops.get('rows', op) - 1, ops.get('col', op) + ops.get('cols', op) - 1];
+    const { host, store } = alone('memory', { mode: 'l1', core: [], channel: null, epoch: 0 });
+    store.put(frame('ops'));
+    const view = new MemoryView(store);
+    host.told.length = 0;
+    host.ask('core', corner(last));
+    expect(store.selection.names).toEqual([ops.name[last]]);
+    const told = () => host.told.filter(([name]) => name !== 'selection');
+    expect(told()).toEqual([]);
+    const first = ops.byEpoch[0]![0]!;
+    store.select([ops.name[first]!], 'test');
+    expect(told()).toEqual([['core', [ops.get('row', first), ops.get('col', first)]]]);
+    host.ask('mode', 'dram');
+    expect(view.element.dataset['tbMode']).toBe('dram');
+    view.element.querySelector<HTMLElement>('[data-tb-action=memory-l1]')!.click();
+    expect(told().at(-1)).toEqual(['mode', 'l1']);
+    view.dispose();
+  });
+});
+
+describe('a comparison', () => {
+  it('is drawn as Python says from the start, and tells no workbench', () => {
+    const { host, store } = alone('diff', { mode: 'delta' });
+    const view = new DiffView(store);
+    vi.advanceTimersByTime(100);
+    expect(view.element.dataset['tbMode']).toBe('delta');
+    host.ask('mode', 'blink');
+    vi.advanceTimersByTime(100);
+    expect([view.element.dataset['tbMode'], host.told]).toEqual(['blink', []]);
+    view.dispose();
+    const other = alone('bringup', { mode: 'grid' });
+    const inside = new DiffView(other.store);
+    vi.advanceTimersByTime(100);
+    expect(inside.element.dataset['tbMode']).toBe('split');
+    inside.dispose();
   });
 });

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import traitlets
+
 from tbuda_lab.core.diff import Diff, compare_sides, file_sides, side_of_result
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import Frame
@@ -41,11 +43,14 @@ class DiffView(View):
 
     `DiffView(session, a, b)`: two checkpoints, or "start" (as the session was opened), "previous" (before the last
     edit), "now". `DiffView("a.yaml", "b.yaml")`: two netlist files of any origin, or folders of `tbuda compile`.
-    `DiffView(diff)`: a comparison that is there already.
+    `DiffView(diff)`: a comparison that is there already. mode: "split", "blink" or "delta" (coloured by change of
+    cycles), how the page draws the grids; the static twin always has them side by side.
     """
 
     kind = "diff"
     frames_shown: ClassVar[tuple[str, ...]] = ("diff", "edits", "ops")
+
+    mode = traitlets.Enum(("split", "blink", "delta"), "split").tag(sync=True)
 
     def __init__(
         self, source: Session | Diff | PathLike, a: str | PathLike = "start", b: str = "now", *,

@@ -19,12 +19,12 @@ PAINT = {
 }  # fmt: skip
 
 
-def memory_twin(frame: Frame) -> str:
-    """A memory frame as an HTML fragment."""
+def memory_twin(frame: Frame, channel: int | None = None, limit: int = LIMIT) -> str:
+    """A memory frame as an HTML fragment of at most `limit` characters or so. channel: marked."""
     parts = [_ops(frame)]
-    budget = LIMIT - len(parts[0]) - 20_000
+    budget = limit - len(parts[0]) - 20_000
     for chip in frame.meta["chips"]:
-        picture = lanes_svg(frame, int(chip))
+        picture = lanes_svg(frame, int(chip), channel)
         budget -= len(picture)
         if budget < 0:
             break
@@ -32,8 +32,11 @@ def memory_twin(frame: Frame) -> str:
     return "".join([*parts, _queues(frame)])
 
 
-def lanes_svg(frame: Frame, chip: int) -> str:
-    """The channels of a chip with their queues by address, and the share of bandwidth asked in the busiest epoch."""
+def lanes_svg(frame: Frame, chip: int, mark: int | None = None) -> str:
+    """The channels of a chip with their queues by address, and the share of bandwidth asked in the busiest epoch.
+
+    mark: a channel to mark.
+    """
     c, meta = frame.columns, frame.meta
     names, kinds = frame.text("queue_name"), frame.text("queue_kind")
     load = _loads(frame)
@@ -44,7 +47,8 @@ def lanes_svg(frame: Frame, chip: int) -> str:
         y = at * LANE
         parts.append(
             f"<text x='{LEFT - 8}' y='{y + 15}' text-anchor='end' fill='#566376'>ch {channel}</text>"
-            f"<rect x='{LEFT}' y='{y + 2}' width='{WIDTH}' height='{LANE - 5}' fill='#f0f3f7' stroke='#dde3eb'/>"
+            f"<rect x='{LEFT}' y='{y + 2}' width='{WIDTH}' height='{LANE - 5}' fill='#f0f3f7' "
+            f"stroke='{'#1f63d6' if channel == mark else '#dde3eb'}'/>"
         )
         for k in np.flatnonzero((c["gap_chip"] == chip) & (c["gap_location"] == 0)).tolist():
             x, w = LEFT + WIDTH * c["gap_x"][k], WIDTH * c["gap_w"][k]

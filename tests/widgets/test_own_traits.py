@@ -61,13 +61,14 @@ def test_bars_of_a_stretch_stay_within_the_picture(session: Session) -> None:
     cycles = view.trace.cycles
     view.window(cycles * 0.2, cycles * 0.3)
     bars = re.findall(r"M([\d.-]+) \d+h([\d.]+)v13", view.svg())
-    assert bars and all(190 <= float(x) and float(x) + float(w) <= 900 for x, w in bars)
+    assert bars and all(float(x) >= 190 and float(x) + float(w) <= 900 for x, w in bars)
 
 
 @pytest.mark.parametrize("name, value, said", [
-    ("t0", -1.0, "t0 is a cycle, 0 or later"), ("t1", float("nan"), "t1 is a cycle"), 
+    ("t0", -1.0, "t0 is a cycle, 0 or later"), ("t1", float("nan"), "t1 is a cycle"),
     ("t0", 60.0, r"cycle 60 \(t0\) is not before 50"),
-    ("level", "rows", "level"), ("lanes", ["nonsense"], "'nonsense' is no op of this placement"), ("cursors", [1, 2, 3], "length"),
+    ("level", "rows", "level"), ("lanes", ["nonsense"], "'nonsense' is no op of this placement"),
+    ("cursors", [1, 2, 3], "length"),
     ("cursors", [-1.0], "cursors stand on cycles"), ("play", "yes", "play"),
 ])  # fmt: skip
 def test_the_timeline_refuses_what_is_no_state_of_it(session: Session, name: str, value: object, said: str) -> None:
@@ -79,3 +80,43 @@ def test_the_timeline_refuses_what_is_no_state_of_it(session: Session, name: str
         view.window(5, 5)
     view.window(50, 60)  # at once, past the end that was
     assert (view.t0, view.t1) == (50, 60)
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+def test_memory_draws_the_cores_or_the_channels(session: Session) -> None:
+    view = widgets.MemoryView(session)
+    ops = session.compile().placement.epochs[1].ops
+    view.epoch, view.core = 1, (0, 1)
+    drawn = titles(view.svg())
+    assert {t.rsplit(":", 1)[0] for t in drawn} == set(ops) and view.svg().count("stroke-dasharray") == 1
+    used, room = session.l1(ops[0]), re.compile(r": (\d+) % of what buffers may use")
+    share = used.used / (used.size - used.reserved)
+    assert room.search(next(t for t in drawn if t.startswith(ops[0] + ":"))).group(1) == f"{100 * share:.0f}"  # type: ignore[union-attr]
+    assert "L1 of epoch 1" in view.static().html
+    view.mode, view.channel = "dram", 1
+    assert "DRAM channels of chip 0" in view.svg() and view.svg().count("stroke='#1f63d6'") == 1
+    assert "L1 of epoch" not in view.static().html
+    with pytest.raises(InputError, match="no chip 7; there are 0"):
+        view.svg(chip=7)
+    view.mode, view.epoch = "l1", 99
+    with pytest.raises(InputError, match="no epoch 99"):
+        view.svg()
+    assert "L1 of epoch" in view.static().html
+
+
+@pytest.mark.parametrize("name, value, said", [
+    ("mode", "l2", "l2"), ("core", (99, 0), r"a core is \(row, column\), or \(\), not \(99, 0\); there are 9 rows"),
+    ("core", (1,), r"not \(1,\)"), ("channel", 99, "no DRAM channel 99; there are 0, 1"), ("channel", -1, "-1"),
+])  # fmt: skip
+def test_memory_refuses_what_is_no_state_of_it(session: Session, name: str, value: object, said: str) -> None:
+    with pytest.raises(traitlets.TraitError, match=said):
+        setattr(widgets.MemoryView(session), name, value)
+
+
+# -- comparisons ------------------------------------------------------------------------------------------------------
+def test_a_comparison_has_three_modes(session: Session) -> None:
+    view = widgets.DiffView(session)
+    view.mode = "blink"
+    assert view.get_state("mode") == {"mode": "blink"}
+    with pytest.raises(traitlets.TraitError, match="delta"):
+        view.mode = "both"

@@ -33,7 +33,10 @@ export const memoryStyle = `
 .tb-lanes { display: grid; gap: 5px; grid-auto-rows: minmax(22px, 34px); flex: 1 1 0; align-content: start; }
 .tb-lane { display: grid; grid-template-columns: 46px minmax(0, 1fr) 72px 92px; gap: 8px; align-items: center; border-radius: 5px; padding: 0 3px; font-variant-numeric: tabular-nums; }
 .tb-lane.tb-over { outline: 2px solid var(--tb-accent); background: var(--tb-accent-soft); }
+.tb-lane.tb-chosen { background: var(--tb-accent-soft); box-shadow: inset 0 0 0 1px var(--tb-accent); }
 .tb-lane-name { color: var(--tb-muted); white-space: nowrap; }
+.tb-root button.tb-lane-name { border: 0; background: none; padding: 0; font: inherit; text-align: left; cursor: pointer; }
+.tb-core-mark { fill: none; stroke: var(--tb-accent); stroke-width: 2; stroke-dasharray: 5 3; pointer-events: none; }
 .tb-lane-bar { position: relative; height: 100%; background: var(--tb-lattice); border: 1px solid var(--tb-lattice-edge); border-radius: 3px; overflow: hidden; }
 .tb-lane-gap { position: absolute; top: 0; bottom: 0; background: repeating-linear-gradient(135deg, var(--tb-hatch) 0 2px, var(--tb-hatch-ground) 2px 6px); }
 .tb-root button.tb-block { position: absolute; top: 1px; bottom: 1px; min-width: 2px; border: 1px solid var(--tb-q-edge); background: var(--tb-q); border-radius: 2px; touch-action: none; }

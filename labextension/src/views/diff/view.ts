@@ -2,6 +2,7 @@
 import { grouped, h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import { isDark, onTheme } from '../theme.js';
 import { Wanted } from '../wanted.js';
 import { type Class, CLASSES, DiffData, GLYPHS, type Side, signed } from './data.js';
@@ -29,6 +30,7 @@ export class DiffView {
   private frame: Frame | null = null;
   private data: DiffData | null = null;
   private mode: Mode = 'split';
+  private readonly told: Told<Mode>;
   private pair = 0;
   private side: Side = 'b';
   private playing = !still();
@@ -42,12 +44,14 @@ export class DiffView {
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-diff', 'data-tb-view': 'diff', 'aria-label': 'Comparison' },
       this.bar, this.summary, h('div', { class: 'tb-diff-body' }, this.grids, this.list));
+    this.told = told(store, 'diff', 'mode', mode => this.show(mode));
+    this.mode = this.told.value() ?? 'split';
     this.frames = new Wanted(store, this.element, {
       keys: ['diff'], ready: () => store.frames.has('ops'), question: () => ({ type: 'want', key: 'diff', ...this.asked }), paint: () => this.render()
     });
     const draw = () => this.frames.draw();
     this.stops.push(
-      () => this.frames.dispose(),
+      () => this.frames.dispose(), () => this.told.dispose(),
       store.on('frame', key => {
         if (key === 'diff') draw();
         if (key === 'ops') this.frames.outdated();
@@ -78,6 +82,12 @@ export class DiffView {
     const first = this.data.changed[0];
     if (this.pair >= this.data.pairs.length || !this.differs(this.pair)) this.pair = first === undefined ? 0 : Math.max(0, this.data.pairOf(first));
     return true;
+  }
+
+  private show(mode: Mode): void {
+    this.mode = mode;
+    this.told.tell(mode);
+    this.frames.draw();
   }
 
   private differs(pair: number): boolean {
@@ -136,10 +146,7 @@ export class DiffView {
         onclick: () => this.store.host.send({ type: 'checkpoint' })
       }, 'Checkpoint') : '',
       data ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Grid' }, ...MODES.map(([mode, label, title]) =>
-        button(`diff-mode-${mode}`, this.mode === mode, label, title, () => {
-          this.mode = mode;
-          this.render();
-        }))) : '',
+        button(`diff-mode-${mode}`, this.mode === mode, label, title, () => this.show(mode)))) : '',
       data ? this.epochs(data) : '',
       data && this.mode === 'blink' ? h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'diff-play', 'aria-pressed': String(this.playing),

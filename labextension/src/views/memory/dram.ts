@@ -9,13 +9,13 @@ export function kindClass(kind: string): string {
 }
 
 /** One lane per channel: the blocks of a chip by address; what the epoch does not need is faint. */
-export function lanes(data: MemoryData, chip: number, epoch: number): HTMLElement {
+export function lanes(data: MemoryData, chip: number, epoch: number, chosen: number | null = null): HTMLElement {
   const shown = data.lanes.filter(lane => !lane.host || data.held(chip, lane) > 0);
   return h('div', { class: 'tb-lanes', role: 'list', 'aria-label': `DRAM channels of chip ${chip}` },
-    ...shown.map(lane => laneRow(data, lane, chip, epoch)));
+    ...shown.map(lane => laneRow(data, lane, chip, epoch, !lane.host && lane.channel === chosen)));
 }
 
-function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number): HTMLElement {
+function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number, chosen: boolean): HTMLElement {
   const load = lane.host ? 0 : data.load(epoch, lane.channel);
   const share = Number.isNaN(load) ? '–' : percent(load);
   const held = data.held(chip, lane);
@@ -36,10 +36,12 @@ function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number): HTM
   }
   const label = lane.host ? `host ${lane.channel}` : `ch ${lane.channel}`;
   return h('div', {
-    class: 'tb-lane', role: 'listitem', 'data-tb-channel': lane.channel, 'data-tb-location': lane.host ? 'host' : 'dram',
+    class: chosen ? 'tb-lane tb-chosen' : 'tb-lane', role: 'listitem', 'data-tb-channel': lane.channel, 'data-tb-location': lane.host ? 'host' : 'dram',
     'aria-label': `${label}: ${bytes(held)} in queues${lane.host ? '' : `, ${share} of its bandwidth asked in epoch ${epoch}`}`
   },
-  h('span', { class: 'tb-lane-name' }, label), bar, h('span', { class: 'tb-lane-held' }, bytes(held)),
+  lane.host ? h('span', { class: 'tb-lane-name' }, label) : h('button', {
+    type: 'button', class: 'tb-lane-name', 'data-tb-action': 'memory-lane', 'data-tb-lane': lane.channel, 'aria-pressed': String(chosen), title: 'mark this channel, or no longer'
+  }, label), bar, h('span', { class: 'tb-lane-held' }, bytes(held)),
   lane.host ? h('span', { class: 'tb-lane-load' }) : h('span', {
     class: `tb-lane-load${load > 1 ? ' tb-worse' : ''}`, 'data-tb-metric': 'channel-load',
     title: `${grouped(data.asked(epoch, lane.channel))} bytes per input in epoch ${epoch}, of ${data.capacity.toFixed(1)} bytes per cycle`

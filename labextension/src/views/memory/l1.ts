@@ -11,8 +11,8 @@ const STRIP = 10;
 const LEFT = 20;
 const TOP = 16;
 
-/** Every core of an epoch, coloured by how full it is. */
-export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolean): SVGSVGElement {
+/** Every core of an epoch, coloured by how full it is. core: row and column of one that is marked. */
+export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolean, core: readonly number[] = []): SVGSVGElement {
   const rows = new Rows(ops.physical, ops.harvested, CELL_H, STRIP);
   const w = ops.cols * CELL_W;
   const root = svg('svg', {
@@ -54,6 +54,10 @@ export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolea
     }
     plane.append(group);
   }
+  const [row, col] = core;
+  if (row !== undefined && row < ops.rows && col! < ops.cols) plane.append(svg('rect', {
+    class: 'tb-core-mark', 'data-tb-core': core.join(','), x: col! * CELL_W + 3.5, y: rows.top[row]! + 3.5, width: CELL_W - 7, height: CELL_H - 7, rx: 3
+  }));
   return root;
 }
 

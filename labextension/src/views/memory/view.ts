@@ -4,6 +4,7 @@ import { undoKey } from '../editbar.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import { isDark, onTheme } from '../theme.js';
 import { Wanted } from '../wanted.js';
 import { MemoryData } from './data.js';
@@ -25,18 +26,32 @@ export class MemoryView {
   private ops: Ops | null = null;
   private mode: Mode = 'l1';
   private chip = 0;
+  /** Row and column of the core whose buffers are listed; nothing: of the fullest. */
+  private core: number[] = [];
+  private channel: number | null = null;
+  private readonly told: { mode: Told<Mode>; core: Told<number[]>; channel: Told<number | null> };
+  private fresh = true;
 
   constructor(private readonly store: Store) {
     this.element = h('section', {
       class: 'tb-view tb-memory', 'data-tb-view': 'memory', 'aria-label': 'Memory', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, this.body);
     this.drag = new QueueDrag(this.element, () => this.data, () => store.edits !== null && !store.edits.busy, (queue, channel) => this.put(queue, channel));
+    this.told = {
+      mode: told(store, 'memory', 'mode', mode => this.show(mode)),
+      core: told(store, 'memory', 'core', at => this.choose(at)),
+      channel: told(store, 'memory', 'channel', channel => this.pick(channel))
+    };
+    this.mode = this.told.mode.value() ?? 'l1';
+    this.core = this.told.core.value() ?? [];
+    this.channel = this.told.channel.value() ?? null;
+    if (store.host.get('view') === 'memory') store.setEpoch(Number(store.host.get('epoch') ?? 0));
     this.wanted = new Wanted(store, this.element, {
       keys: ['memory'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'memory' }), paint: () => this.render()
     });
     const draw = () => this.wanted.draw();
     this.stops.push(
-      () => this.wanted.dispose(),
+      () => this.wanted.dispose(), () => Object.values(this.told).forEach(t => t.dispose()),
       store.on('frame', key => {
         if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
@@ -51,6 +66,9 @@ export class MemoryView {
     this.element.addEventListener('click', event => {
       const target = (event.target as Element).closest<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]');
       const name = target?.dataset['tbOp'] ?? target?.dataset['tbQueue'];
+      const lane = (event.target as Element).closest<HTMLElement>('[data-tb-action=memory-lane]');
+      if (lane) this.pick(this.channel === Number(lane.dataset['tbLane']) ? null : Number(lane.dataset['tbLane']));
+      if (target?.dataset['tbOp'] && this.mode === 'l1') this.hit(target, event);
       if (name) store.click(name, (event as MouseEvent).ctrlKey || (event as MouseEvent).metaKey, 'memory');
     });
     const ops = store.frames.get('ops');
@@ -61,6 +79,47 @@ export class MemoryView {
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+  }
+
+  private show(mode: Mode): void {
+    this.mode = mode;
+    this.told.mode.tell(mode);
+    this.render();
+  }
+
+  private pick(channel: number | null): void {
+    this.channel = channel;
+    this.told.channel.tell(channel);
+    this.wanted.draw();
+  }
+
+  /** Another core of the epoch shown: its op is selected. */
+  private choose(at: number[]): void {
+    this.core = at;
+    this.told.core.tell(at);
+    const { ops, store } = this;
+    const op = ops?.byEpoch[Math.min(store.epoch, ops.epochs - 1)]?.find(k => this.covers(k));
+    if (ops && op !== undefined) store.select([ops.name[op]!], 'memory');
+    this.wanted.draw();
+  }
+
+  /** Whether an op stands on the chosen core. */
+  private covers(op: number): boolean {
+    const [row, col] = this.core;
+    const get = (name: string) => this.ops!.get(name, op);
+    return row !== undefined && row >= get('row') && row < get('row') + get('rows') && col! >= get('col') && col! < get('col') + get('cols');
+  }
+
+  /** Which core of a tile was clicked. */
+  private hit(tile: HTMLElement | SVGElement, event: MouseEvent): void {
+    const op = this.ops?.indexOf.get(tile.dataset['tbOp']!);
+    if (op === undefined) return;
+    const box = tile.getBoundingClientRect();
+    const at = (first: string, count: string, place: number, size: number) =>
+      this.ops!.get(first, op) + Math.max(0, Math.min(this.ops!.get(count, op) - 1, Math.floor((place / (size || 1)) * this.ops!.get(count, op))));
+    this.core = [at('row', 'rows', event.clientY - box.top, box.height), at('col', 'cols', event.clientX - box.left, box.width)];
+    this.told.core.tell(this.core);
+    this.wanted.draw();
   }
 
   private put(queue: string, channel: number): void {
@@ -91,16 +150,20 @@ export class MemoryView {
       return;
     }
     const epoch = Math.min(store.epoch, ops.epochs - 1);
+    if (this.fresh) {
+      this.fresh = false;
+      if (this.core.length) this.choose(this.core);
+    }
     if (this.mode === 'l1') {
       const members = ops.byEpoch[epoch] ?? [];
       const fullest = members.map(op => data.indexOf.get(ops.name[op]!)).filter(op => op !== undefined)
         .reduce((best, op) => (best < 0 || data.used(op) > data.used(best) ? op : best), -1);
       const wanted = data.indexOf.has(this.chosen) ? this.chosen : (data.names[fullest] ?? '');
-      this.body.replaceChildren(h('div', { class: 'tb-heat-box' }, drawHeat(ops, data, epoch, isDark())), h('div', { class: 'tb-core-box', tabindex: 0 }, core(data, wanted)));
+      this.body.replaceChildren(h('div', { class: 'tb-heat-box' }, drawHeat(ops, data, epoch, isDark(), this.core)), h('div', { class: 'tb-core-box', tabindex: 0 }, core(data, wanted)));
     } else {
       const live = store.edits !== null && !store.edits.busy;
       this.body.replaceChildren(
-        h('div', { class: 'tb-lane-box' }, lanes(data, this.chip, epoch), legend()),
+        h('div', { class: 'tb-lane-box' }, lanes(data, this.chip, epoch, this.channel), legend()),
         h('div', { class: 'tb-core-box', tabindex: 0 }, queueCard(data, this.chosen, epoch, live ? channel => this.put(this.chosen, channel) : null)));
     }
     this.mark();
@@ -110,10 +173,7 @@ export class MemoryView {
     const { data, ops, store } = this;
     const mode = (id: Mode, label: string, title: string) => h('button', {
       type: 'button', 'data-tb-action': `memory-${id}`, 'aria-pressed': String(this.mode === id), title,
-      onclick: () => {
-        this.mode = id;
-        this.render();
-      }
+      onclick: () => this.show(id)
     }, label);
     this.bar.replaceChildren(h('h3', {}, 'Memory'),
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Memory shown' },
@@ -137,6 +197,10 @@ export class MemoryView {
     const { data, ops, store } = this;
     const op = ops?.indexOf.get(this.chosen);
     const queue = data?.queueOf.get(this.chosen);
+    if (ops && op !== undefined && !this.covers(op)) {
+      this.core = [ops.get('row', op), ops.get('col', op)];
+      this.told.core.tell(this.core);
+    }
     if (travel && data && queue !== undefined) this.chip = data.queues[queue]!.chip;
     if (travel && !this.wanted.hidden && ops && op !== undefined && ops.epochOf(op) !== store.epoch) store.setEpoch(ops.epochOf(op));
     this.wanted.draw();

@@ -1,0 +1,62 @@
+"""How full the L1 of every core of an epoch is, as SVG, as `labextension/src/views/memory/l1.ts` draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.widgets.paint import load_paint
+from tbuda_lab.widgets.svg import elide, short_name
+
+CELL_W, CELL_H, LEFT, TOP = 52, 34, 20, 18
+
+
+def heat_svg(ops: Frame, memory: Frame, epoch: int, core: Sequence[int] = ()) -> str:
+    """The core grid of an epoch, ops coloured by the share of L1 that their buffers take of what buffers may use.
+
+    core: (row, column) of a core to mark. Raises `IndexError` for an epoch that there is not.
+    """
+    c, rows, cols = ops.columns, int(ops.meta["rows"]), int(ops.meta["cols"])
+    if not 0 <= epoch < c["epoch_cycles"].size:
+        raise IndexError(f"there is no epoch {epoch}; there are {c['epoch_cycles'].size}")
+    room = memory.meta["l1_size"] - memory.meta["l1_reserved"]
+    used = dict(zip(memory.text("op_name"), memory.columns["op_used"].tolist(), strict=True))
+    width, height = LEFT + cols * CELL_W + 4, TOP + rows * CELL_H + 4
+    cells = "".join(
+        f"M{LEFT + x * CELL_W + 1} {TOP + y * CELL_H + 1}h{CELL_W - 2}v{CELL_H - 2}h{2 - CELL_W}z"
+        for y in range(rows) for x in range(cols)
+    )  # fmt: skip
+    parts = [f"<path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>"]
+    names = ops.text("op_name")
+    for op in np.flatnonzero(c["op_epoch"] == epoch).tolist():
+        y, x, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
+        if not high or names[op] not in used:
+            continue
+        share = used[names[op]] / room
+        paint = load_paint(share)
+        left, top = LEFT + x * CELL_W + 1.5, TOP + y * CELL_H + 1.5
+        w, h = wide * CELL_W - 3, high * CELL_H - 3
+        label = elide(short_name(names[op]), int((w - 6) / 5.6)) if h > 40 else ""
+        words = [label, f"{100 * share:.0f} %"] if label else [f"{100 * share:.0f} %"]
+        text = "".join(
+            f"<text x='{left + w / 2}' y='{top + h / 2 + 4 + 12 * (k - (len(words) - 1) / 2)}' font-size='9.5' "
+            f"fill='{paint.text}' text-anchor='middle'>{escape(word)}</text>"
+            for k, word in enumerate(words)
+        )
+        parts.append(
+            f"<g><title>{escape(names[op])}: {100 * share:.0f} % of what buffers may use</title><rect x='{left}' "
+            f"y='{top}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>{text}</g>"
+        )
+    if core:
+        parts.append(
+            f"<rect x='{LEFT + core[1] * CELL_W + 3}' y='{TOP + core[0] * CELL_H + 3}' width='{CELL_W - 6}' "
+            f"height='{CELL_H - 6}' fill='none' stroke='#1f63d6' stroke-width='2' stroke-dasharray='5 3'/>"
+        )
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' role='img' "
+        f"font-family='system-ui,sans-serif' style='max-width:100%;height:auto;background:#fff' "
+        f"aria-label='L1 of epoch {epoch}'>{''.join(parts)}</svg>"
+    )
