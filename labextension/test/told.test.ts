@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { StaticHost } from '../src/views/host.js';
+import { ClusterView } from '../src/views/cluster/view.js';
 import { DiffView } from '../src/views/diff/view.js';
 import { MemoryView } from '../src/views/memory/view.js';
 import { Ops } from '../src/views/ops.js';
@@ -186,6 +187,20 @@ describe('memory', () => {
     expect(view.element.dataset['tbMode']).toBe('dram');
     view.element.querySelector<HTMLElement>('[data-tb-action=memory-l1]')!.click();
     expect(told().at(-1)).toEqual(['mode', 'l1']);
+    view.dispose();
+  });
+});
+
+describe('the cluster', () => {
+  it('shows the epoch that Python asked for before it was there, and tells of another', () => {
+    const { host, store } = alone('cluster', { epoch: 1 });
+    store.put(frame('ops'));
+    const view = new ClusterView(store);
+    expect([store.epoch, host.told]).toEqual([1, []]);
+    store.setEpoch(0);
+    expect(host.told).toEqual([['epoch', 0]]);
+    host.ask('epoch', 1);
+    expect([store.epoch, host.told.length]).toEqual([1, 1]);
     view.dispose();
   });
 });

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import traitlets
+
 from tbuda_lab.core.cluster import ClusterMap, cluster_map
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
@@ -17,11 +19,14 @@ from tbuda_lab.widgets.cluster_twin import cluster_twin
 class ClusterView(View):
     """Chips as cards with their links, what each runs in a temporal epoch, and what crosses the links.
 
-    Dragging an op or an epoch to another chip is `chip` or `chip_of_epoch`, an edit like any other.
+    Dragging an op or an epoch to another chip is `chip` or `chip_of_epoch`, an edit like any other. epoch:
+    the epoch shown, and with it all that run at its time; the page sets it too. The static twin shows all of them.
     """
 
     kind = "cluster"
     frames_shown: ClassVar[tuple[str, ...]] = ("cluster", "ops", "edits")
+
+    epoch = traitlets.Int(0, min=0).tag(sync=True)
 
     def __init__(self, session: Session, *, height: int = 0) -> None:
         super().__init__(session, height=height)

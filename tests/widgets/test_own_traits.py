@@ -120,3 +120,11 @@ def test_a_comparison_has_three_modes(session: Session) -> None:
     assert view.get_state("mode") == {"mode": "blink"}
     with pytest.raises(traitlets.TraitError, match="delta"):
         view.mode = "both"
+
+
+def test_the_cluster_has_an_epoch(session: Session) -> None:
+    view = widgets.ClusterView(session)
+    view.epoch = 1
+    assert view.get_state("epoch") == {"epoch": 1}
+    with pytest.raises(traitlets.TraitError, match="epoch"):
+        view.epoch = -1
