@@ -145,8 +145,11 @@ def test_a_chip_and_the_edges_of_an_op(graph: tuple[Any, Any]) -> None:
     assert answer(ask(hub, type="undo"))[0]
     assert set(session.result.placement.ops) == before
     assert answer(ask(hub, type="edit", do="queue", op=OP, to="second.matmul"))[0]
+    queue = session.result.netlist.queues[f"e2e_{OP}_0"]
+    readers = [op.name for _, op in session.result.netlist.ops() if queue.name in {i.source for i in op.inputs}]
+    assert queue.input == OP and readers == ["second.matmul"]
     ops = session.result.placement.ops
-    assert ops[OP].epoch < ops["second.matmul"].epoch, "a queue is read in a later epoch"
+    assert ops[OP].epoch <= ops["second.matmul"].epoch, "in one epoch or a later one: the queue holds a batch"
     assert not answer(ask(hub, type="edit", do="nop", op=OP, to="nobody"))[0]
     assert not answer(ask(hub, type="edit", do="queue", op=OP))[0]
 
