@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, centre, open_and_run
+from tests.browser.conftest import Lab, centre, open_and_run, until
 from tests.browser.test_bring_up import PATIENCE, command, in_kernel
 
 pytestmark = [
@@ -87,8 +87,8 @@ def test_a_queue_is_dragged_to_another_channel(page: Any, shots: Path) -> None:
     page.screenshot(path=shots / "memory_drag_light.png")
     page.mouse.up()
     page.wait_for_selector(f"{MEMORY} [data-tb-channel='{target}'] [data-tb-queue='{name}']")
-    lies = in_kernel(page, f"print({{c for c, _ in session.dram().queues['{name}'].queue.buffers}})").strip()
-    assert lies == f"{{{target}}}"
+    lies = f"print({{c for c, _ in session.dram().queues['{name}'].queue.buffers}})"
+    until(page, lambda: in_kernel(page, lies).strip() == f"{{{target}}}")  # one of its buffers lay there before
     assert f"override_dram_queue_placement('{name}', channel={target})" in in_kernel(page, "print(session.to_python())")
     block = page.locator(f"{MEMORY} [data-tb-channel='{target}'] [data-tb-queue='{name}']").first
     block.click()

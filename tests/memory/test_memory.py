@@ -44,7 +44,7 @@ def crowded() -> Session:
     uses = [use for use in plain.dram().queues.values() if use.queue.location == "dram"]
     e2e = sorted(use.bytes for use in uses if use.queue.kind == "e2e")
     assert len(e2e) > 4
-    room = (sum(use.bytes for use in uses) - e2e[-1]) // device.dram_channels
+    room = (sum(use.bytes for use in uses) - e2e[-1] // 2) // device.dram_channels
     bare = dataclasses.replace(device, dram_reserved=(0,) * device.dram_channels, dram_top_reserved=0)
     small = dataclasses.replace(bare, dram_channel_bytes=bare.dram_start(0) + room)
     session = Session(plain.trace(), plain.sample_inputs, small, options)

@@ -36,7 +36,7 @@ from tbuda_lab.core.session.commands import Disable
 from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
 from tbuda_lab.core.session.temporal import into_epoch
 
-STEPS = {"mlp": 12, "encoder": 6}
+STEPS = {"mlp": 12, "encoder": 9}
 
 
 def _about_an_op(session: Session, op: str, rng: random.Random) -> dict[str, tuple[Command, ...]]:
