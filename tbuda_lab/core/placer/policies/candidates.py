@@ -35,7 +35,7 @@ class Candidates:
     """Legal rows per op, and the facts about them that several policies ask for."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self._problem = weakref.ref(problem)  # these are kept under it: a strong one would keep both for good
         self._rows: dict[str, np.ndarray] = {}
         self._cycles: dict[tuple[object, ...], np.ndarray] = {}
         names = problem.number
@@ -43,6 +43,12 @@ class Candidates:
             names[s]: names[d] for s, d in sparse_pairs(problem.graph).items() if names[d] == names[s] + 1
         }
         self._volumes = self._prologue_volumes()
+
+    @property
+    def problem(self) -> Problem:
+        problem = self._problem()
+        assert problem is not None, "whoever asks for candidates holds the problem"
+        return problem
 
     def rows(self, op: int) -> np.ndarray:
         """Rows of an op's table that upstream would have enumerated, in table order."""
