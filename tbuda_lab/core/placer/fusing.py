@@ -3,8 +3,8 @@
 `lowering.fuse` makes one op of every chain it may. That never costs core-cycles, and arithmetic on a value that waits
 in dest takes half; but where a value goes on into an op that gains nothing from dest (an exponential, say), one long op
 stands where two short ones might run side by side, and an epoch may wait for it. No local price tells which is better:
-it depends on what else is in the epoch. So such groups, if they are a large part of the model, are cut and the whole
-model is placed again; the placement with fewer cycles, switches of epochs included, is kept.
+it depends on what else is in the epoch. So such groups, if they are a large part of the epochs that wait for kernels,
+are cut and the whole model is placed again; the placement with fewer cycles, switches of epochs included, is kept.
 
 The decision follows from the passed graph and the options that passes and lowering read, never from overrides or from
 how long anything takes: an edit does not change what is fused.
@@ -45,7 +45,7 @@ class Pattern:
     as_one, apart: core-cycles per input of one of them, each at the legal shape with the fewest, and of its steps as
     ops of their own. ends: steps whose value gains nothing by staying inside, by number. tried: `cycles` of the whole
     model (as one op, cut), None where the model was not placed for it. share: what groups that may be cut take of all
-    core-cycles of the placement.
+    core-cycles of the placement, in epochs that wait for kernels and not for data.
     """
 
     ops: tuple[str, ...]
@@ -68,7 +68,8 @@ class Pattern:
             if not self.ends:
                 return f"{chain}{count}: {price}; fused: every value goes on in dest"
             return (
-                f"{chain}{count}: {price}; fused: with {self.share:.1%} of all core-cycles it matters too little to try"
+                f"{chain}{count}: {price}; fused: with {self.share:.1%} of all core-cycles, in epochs that wait for "
+                "kernels, it matters too little to try"
             )
         fused, cut = (f"{n:,}" for n in self.tried)
         kept = "cut" if self.cut else "fused"
@@ -189,11 +190,18 @@ def _core_cycles(profile: OpProfile, device: DeviceSpec, options: CompileOptions
 
 
 def _shares(patterns: Sequence[Pattern], outcome: Outcome, device: DeviceSpec) -> tuple[Pattern, ...]:
-    """The patterns with their part of all cores for as long as the epochs last."""
-    report = outcome.placement.report
+    """The patterns with their part of all cores for as long as the epochs last, in epochs that wait for kernels: where
+    DRAM sets the pace a shorter op ends no epoch sooner."""
+    placement = outcome.placement
+    report = placement.report
     assert report is not None
     whole = max(1, report.bounds.achieved_limiter * device.rows * device.cols)
-    return tuple(dataclasses.replace(p, share=p.as_one * len(p.ops) / whole if p.ends else 0.0) for p in patterns)
+    waits = [epoch.limiter == "kernel" for epoch in report.epochs]
+    count = [sum(waits[placement.ops[name].epoch] for name in p.ops) for p in patterns]
+    return tuple(
+        dataclasses.replace(p, share=p.as_one * n / whole if p.ends else 0.0)
+        for p, n in zip(patterns, count, strict=True)
+    )
 
 
 def _cut_at(lowered: Graph, pattern: Pattern) -> frozenset[str]:
