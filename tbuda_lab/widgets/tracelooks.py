@@ -58,4 +58,4 @@ class TraceLooks(traitlets.HasTraits):
 
 
 def _cycle(value: object) -> bool:
-    return isinstance(value, numbers.Real) and math.isfinite(value) and value >= 0
+    return isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0
