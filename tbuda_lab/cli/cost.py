@@ -23,7 +23,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Registers both commands."""
     cost = subparsers.add_parser(
         "cost", help="add estimated cycles to a measurement CSV",
-        description=f"Copies a measurement CSV and adds the column {COLUMN}: modelled cycles of one core per input.",
+        description=f"Copies a measurement CSV and adds the column {COLUMN}: modelled cycles of one core per input. It "
+                    "is empty in rows that cannot be estimated; notes on stderr say why.",
     )
     cost.add_argument("file", type=Path, metavar="FILE.csv")
     cost.add_argument("--arch", required=True, type=str.lower, choices=_ARCHS)
@@ -51,12 +52,16 @@ def run_cost(arguments: argparse.Namespace) -> int:
 
     table = _table(arguments)
     with whole_file(arguments.out) as temporary:
-        sheet = read_sheet(arguments.file, arguments.op)
+        sheet = read_sheet(arguments.file, arguments.op, strict=False)
+        if sheet.cells and len(sheet.refused) == len(sheet.cells):
+            raise InputError(f"{arguments.file}: none of its {len(sheet.cells)} rows can be estimated: "
+                             + "; ".join(sheet.notes))
         estimate = sheet.estimate(arguments.arch, table)
-        _write(sheet, [str(int(value)) for value in estimate], temporary)
+        _write(sheet, [str(value) if value else "" for value in estimate.tolist()], temporary)
     for note in sheet.notes:
         print(f"{arguments.file}: {note}", file=sys.stderr)
-    print(f"{len(estimate)} runs -> {arguments.out}")
+    without = f", {len(sheet.refused)} of them without an estimate" if sheet.refused else ""
+    print(f"{len(estimate)} runs{without} -> {arguments.out}")
     timed = None if sheet.measured is None else sheet.measured > 0  # NaN: a run without a time
     if sheet.measured is not None and timed is not None and timed.any():
         errors = relative_errors(estimate[timed], sheet.measured[timed])

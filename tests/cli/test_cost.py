@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import random
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tbuda_lab.cli.app import main
 
@@ -108,13 +112,97 @@ def test_a_sheet_says_what_it_is_by_its_columns(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [("2,2,1,8,", "2,two,1,8,"), ("Bfp8_b,1,2,2,1,8", "Bfp9,1,2,2,1,8"), ("8,1100000,", "8,1100000,,more")],
+    ("change", "into", "said", "empty"),
+    [("2,2,1,8,", "2,two,1,8,", "output_mb_c 'two' is no count", True),
+     ("2,2,1,8,", "2,0,1,8,", "output_mb_c '0' is no count", True),
+     ("2,2,1,8,", "2,,1,8,", "output_mb_c is empty", True),
+     ("Bfp8_b,1,2,2,1,8", "Bfp9,1,2,2,1,8", "'Bfp9'", True),
+     ("LoFi,Bfp8_b,1,2,2,1,8", "NoFi,Bfp8_b,1,2,2,1,8", "'NoFi'", True),
+     ("8,gelu,LoFi,Bfp8_b,1,2,2,1,8,1100000,", ",,,,,,,,,,", "column output_t is empty, taken as 1", True),
+     ("Bfp8_b,1,2,2,1,8", "Bfp8_b,,2,2,1,8", "column output_t is empty, taken as 1", False),
+     ("8,1100000,", "8,1100000,,more", "12 cells under 11 columns", False)],
 )
-def test_a_row_that_cannot_be_read_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, said: str
+def test_a_row_that_cannot_be_read_is_named_and_left_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, into: str, said: str, empty: bool
 ) -> None:
     source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
-    source.write_text(SHEET.replace(change, said), encoding="utf-8")
+    call = ["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]
+    source.write_text(SHEET, encoding="utf-8")
+    assert main(call) == 0
+    wanted = [row["estimated_cycles"] for row in rows_of(target)]
+    capsys.readouterr()
+    assert SHEET.count(change) == 1
+    source.write_text(SHEET.replace(change, into), encoding="utf-8")
+    assert main(call) == 0
+    told = capsys.readouterr()
+    assert "line 3: " in told.err and said in told.err and ("without an estimate" in told.out) == empty
+    assert [row["estimated_cycles"] for row in rows_of(target)] == [wanted[0], "" if empty else wanted[1], wanted[2]]
+
+
+def test_a_sheet_without_any_row_to_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
+    source.write_text(SHEET.replace("Bfp8_b", "Bfp9").replace("Float16_b", "Half"), encoding="utf-8")
     assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 1
-    assert "runs.csv:3:" in capsys.readouterr().err and not target.exists()
+    said = capsys.readouterr().err
+    assert "none of its 3 rows" in said and "'Bfp9'" in said and "'Half'" in said and not target.exists()
+
+
+def test_columns_may_stand_in_any_order_and_come_from_several_layouts(tmp_path: Path) -> None:
+    """What pandas makes of two sheets joined: all columns of both, each filled in the rows of its own."""
+    (tmp_path / "runs.csv").write_text(SHEET, encoding="utf-8")
+    rows = rows_of(tmp_path / "runs.csv")
+    other = {"Binary-Type": "add", "math_fidelity": "HiFi4", "input0_df": "Float16_b", "t": "1", "mblock_m": "2",
+             "mblock_n": "4", "ublock_rt": "2", "ublock_ct": "2", "runtime": "4000"}
+    header = sorted({*rows[0], *other}, reverse=True)
+    with (tmp_path / "joined.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, header)
+        writer.writeheader()
+        writer.writerows([*rows, other])
+    with (tmp_path / "other.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(other))
+        writer.writeheader()
+        writer.writerow(other)
+    for name in ("runs", "other", "joined"):
+        call = ["cost", "--arch", "grayskull", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / f"{name}.out")]
+        assert main(call) == 0
+    runs, one, joined = ([row["estimated_cycles"] for row in rows_of(tmp_path / f"{name}.out")]
+                         for name in ("runs", "other", "joined"))
+    assert joined == runs + one and all(int(value) > 0 for value in joined)
+
+
+def test_notes_of_a_kind_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten thousand rows of two unknown types and of many wrong counts: a page of notes, and every row answered."""
+    head, row, *_ = SHEET.splitlines()
+    rows = [row.replace("gelu", "softplus" if i % 2 else "mish").replace(",2,2,1,", f",2,{i}?,1,") if i < 60
+            else row.replace("gelu", "softplus") for i in range(10_000)]
+    source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
+    source.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 0
+    said = capsys.readouterr().err
+    assert "unknown op type 'softplus', priced as nop (and" in said and len(said.splitlines()) <= 25
+    found = [row["estimated_cycles"] for row in rows_of(target)]
+    assert found[:60] == [""] * 60 and len(set(found[60:])) == 1 and int(found[60]) > 0
+
+
+_CELL = st.sampled_from(["", "0", "1", "2", "-1", "1e9", "1e400", "nan", "x", '"', "gelu", "matmul", "reduce", "splice",
+                         "sparse_matmul", "embedding", "Int32", "Int8", "Bfp8_b", "Tf32", "Lf8", "HiFi4", "r", "c",
+                         "True", "\r", "\u00e9", "  "])
+
+
+@settings(max_examples=120, deadline=None)
+@given(arch=st.sampled_from(["grayskull", "wormhole_b0", "blackhole"]), order=st.randoms(use_true_random=False),
+       rows=st.lists(st.lists(_CELL, max_size=20), max_size=6), end=st.sampled_from(["\n", "\r\n", "\r"]))
+def test_no_sheet_makes_it_fall_over(arch: str, order: random.Random, rows: list[list[str]], end: str) -> None:
+    """Whatever stands in the cells: every row has a positive estimate or an empty cell, or the sheet is refused."""
+    header = ["op_type", "input0_df", "math_fidelity", "t", "mblock_m", "mblock_n", "ublock_rt", "ublock_ct", "m_k",
+              "u_kt", "z", "nz_tiles", "nz_ublocks", "nz_strips", "Vector-Mode", "approx", "l1_acc", "runtime", "own"]
+    order.shuffle(header)
+    good = {"op_type": "gelu", "input0_df": "Bfp8_b"} | dict.fromkeys(
+        ("mblock_m", "mblock_n", "ublock_rt", "ublock_ct", "t", "m_k", "u_kt", "z"), "1")
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "runs.csv", Path(folder) / "out.csv"
+        lines = [",".join(header), ",".join(good.get(name, "") for name in header), *(",".join(row) for row in rows)]
+        source.write_bytes(end.join(lines).encode())
+        assert main(["cost", "--arch", arch, str(source), "--out", str(target)]) == 0
+        found = [row["estimated_cycles"] for row in rows_of(target)]
+        assert found and all(not value or int(value) > 0 for value in found) and int(found[0]) > 0

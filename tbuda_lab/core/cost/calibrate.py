@@ -32,9 +32,10 @@ _FEWEST = 5
 
 @dataclasses.dataclass(frozen=True)
 class Runs:
-    """All runs of one key."""
+    """All runs of one key. counts: what their blocks are made of, by name (t, mblock_m, ..., fidelity)."""
 
     key: Key
+    counts: dict[str, F64]
     features: dict[str, F64]
     measured: F64
 
@@ -70,7 +71,9 @@ def _joined(key: Key, parts: list[tuple[Sheet, list[int]]]) -> Runs:
     table = np.stack([*features.values(), measured], axis=1)
     _, first = np.unique(table, axis=0, return_index=True)
     keep = np.sort(first)
-    return Runs(key, {name: values[keep] for name, values in features.items()}, measured[keep])
+    counts = {name: np.concatenate([sheet.counts[name][rows] for sheet, rows in parts])[keep]
+              for name in parts[0][0].counts}
+    return Runs(key, counts, {name: values[keep] for name, values in features.items()}, measured[keep])
 
 
 def form(key: Key) -> tuple[str, ...]:

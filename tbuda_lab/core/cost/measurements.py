@@ -7,21 +7,20 @@ or `matmul-l1-acc-fp16.csv`.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.cost.blocks import F64, Block, format_class
+from tbuda_lab.core.cost.cells import Cells, open_cells
 from tbuda_lab.core.cost.model import KINDS, cycles
 from tbuda_lab.core.cost.tables import Key, Table
-from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.formats import DataFormat, parse_fidelity, parse_format
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_fidelity, parse_format
 
 INPUTS_PER_RUN = 128
 """Sheets with `total-runtime` timed this many inputs; `runtime` is cycles of one."""
@@ -39,6 +38,7 @@ _FORMAT = ("input0_df", "input0", "input_df", "output_df")
 _VECTOR = ("Vector-Mode", "vector_mode")
 _FIDELITY = ("math_fidelity",)
 _TRUE = ("true", "1", "yes")
+_ASSUMED = DataFormat.Float16_b  # of a sheet that does not say, unless that is an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Sheet:
     counts: dict[str, F64]
     measured: F64 | None  # cycles per input, NaN where a run has none
     notes: tuple[str, ...] = ()
+    refused: tuple[int, ...] = ()  # rows that were not understood
 
     def block(self, rows: npt.NDArray[np.intp]) -> Block:
         """The blocks of some rows."""
@@ -63,7 +64,7 @@ class Sheet:
                      c["fidelity"].astype(np.int64), c["nz_tiles"], c["nz_ublocks"], c["nz_strips"])
 
     def estimate(self, arch: str, table: Table | None = None) -> npt.NDArray[np.int64]:
-        """Estimated cycles per input of every run: one call of the model per kind of run."""
+        """Estimated cycles per input of every run, 0 of those refused: one call of the model per kind of run."""
         found = np.zeros(len(self.cells), np.int64)
         groups: dict[tuple[Key, DataFormat, str], list[int]] = {}
         for row, group in enumerate(zip(self.keys, self.formats, self.vectors, strict=True)):
@@ -78,147 +79,93 @@ class Sheet:
                 vector=vector, l1_acc=key.variant == "l1_acc", sparse=(b.nz_tiles, b.nz_ublocks, b.nz_strips),
                 table=table,
             )
+        found[list(self.refused)] = 0
         return found
 
 
-def read_sheet(path: Path, kind: str | None = None) -> Sheet:
+def read_sheet(path: Path, kind: str | None = None, *, strict: bool = True) -> Sheet:
     """Reads a sheet; `kind` overrides the op type that columns or file name give.
 
     Cells that are missing at the end of a row are empty; lines that repeat the header, as in joined sheets, are left
-    out. Raises `InputError` naming file, line and column of what is missing or not understood.
+    out. Raises `InputError` naming file, line and column of what is missing or not understood; unless `strict`, a row
+    that is not understood has no estimate instead, and a note says why.
     """
-    reader = _opened(path)
-    header, cells = reader.header, reader.cells
-    counts = {name: reader.numbers(names, None if name in _REQUIRED else _default(name))
+    cells = open_cells(path, strict)
+    count = len(cells.rows)
+    counts = {name: cells.numbers(names, None if name in _REQUIRED else _least(name), _least(name))
               for name, names in _COLUMNS.items()}
-    fidelity = [text or "LoFi" for text in reader.texts(_FIDELITY) or [""] * len(cells)]
-    counts["fidelity"] = np.array([reader.parsed(parse_fidelity, text, i).value for i, text in enumerate(fidelity)],
+    fidelity = [text or "LoFi" for text in cells.texts(_FIDELITY) or [""] * count]
+    counts["fidelity"] = np.array([f.value for f in cells.parsed(fidelity, parse_fidelity, MathFidelity.LoFi)],
                                   dtype=np.float64)
-    texts = reader.texts(_FORMAT)
+    texts = cells.texts(_FORMAT)
     if texts is None:
-        raise InputError(f"{path}: no column gives the input format; it is called {' or '.join(_FORMAT)}")
-    kinds, unknown = _kinds(reader, kind)
+        texts = _assumed_formats(cells)
+    kinds, unknown = _kinds(cells, kind)
     if "sparse_matmul" in kinds:  # the sparse operand is not what moves
-        texts = reader.texts(("input1_df", "output_df")) or texts
-    formats = [reader.parsed(parse_format, text, i) for i, text in enumerate(texts)]
-    variants = _variants(reader, kinds)
+        texts = cells.texts(("input1_df", "output_df")) or texts
+    formats = cells.parsed(texts, parse_format, _ASSUMED)
+    variants = _variants(cells, kinds)
     keys = [Key(k, format_class(df), v) for k, df, v in zip(kinds, formats, variants, strict=True)]
     _reductions(counts, kinds, variants)
-    vectors = [text or "rc" for text in reader.texts(_VECTOR) or ["rc"] * len(cells)]
-    measured = _measured(reader)
-    if measured is not None and unknown:
-        measured[unknown] = math.nan
-    return Sheet(path, header, cells, keys, formats, vectors, counts, measured, tuple(reader.notes))
+    vectors = [text.lower() or "rc" for text in cells.texts(_VECTOR) or ["rc"] * count]
+    measured = _measured(cells)
+    refused = sorted(cells.refused)
+    if measured is not None:
+        measured[[*unknown, *refused]] = math.nan
+    return Sheet(path, cells.header, cells.rows, keys, formats, vectors, counts, measured, cells.notes,
+                 tuple(refused))
 
 
-def _opened(path: Path) -> _Reader:
-    """Header and rows of a file."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            source = csv.reader(file)
-            rows = [(source.line_num, row) for row in source if any(cell.strip() for cell in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot read the sheet: {error}") from error
-    if not rows:
-        raise InputError(f"{path}: the sheet is empty")
-    header = [name.strip() for name in rows[0][1]]
-    reader = _Reader(path, header, [], [], [])
-    for line, row in rows[1:]:
-        if [name.strip() for name in row] == header:
-            reader.notes.append(f"line {line} repeats the header and is left out")
-            continue
-        if any(cell.strip() for cell in row[len(header):]):
-            raise InputError(f"{path}:{line}: {len(row)} cells under {len(header)} columns")
-        reader.cells.append([*row, *[""] * (len(header) - len(row))][:len(header)])
-        reader.lines.append(line)
-    return reader
+def _assumed_formats(cells: Cells) -> list[str]:
+    columns = " or ".join(_FORMAT)
+    if cells.strict:
+        raise InputError(f"{cells.path}: no column gives the input format; it is called {columns}")
+    cells.say(0, f"no column gives the input format ({columns}): taken as {_ASSUMED.name}")
+    return [_ASSUMED.name] * len(cells.rows)
 
 
-def _default(name: str) -> float:
-    return 0.0 if name.startswith("nz_") else 1.0
+def _least(name: str) -> int:
+    return 0 if name.startswith("nz_") else 1
 
 
-@dataclasses.dataclass
-class _Reader:
-    """Columns of a sheet by name, with errors that say where. lines: of the file, of each row of cells."""
-
-    path: Path
-    header: list[str]
-    cells: list[list[str]]
-    lines: list[int]
-    notes: list[str]
-
-    def texts(self, names: tuple[str, ...]) -> list[str] | None:
-        """The first of the named columns that there is."""
-        for name in names:
-            if name in self.header:
-                index = self.header.index(name)
-                return [row[index].strip() for row in self.cells]
-        return None
-
-    def numbers(self, names: tuple[str, ...], default: float | None) -> F64:
-        found = self.texts(names)
-        if found is None:
-            if default is None:
-                raise InputError(f"{self.path}: no column {' or '.join(names)}")
-            return np.full(len(self.cells), default)
-        name = next(name for name in names if name in self.header)
-        return np.array([self.parsed(_positive, text, i, name) for i, text in enumerate(found)], np.float64)
-
-    def parsed(self, parse: Any, text: str, row: int, column: str = "") -> Any:
-        try:
-            return parse(text)
-        except (ValueError, TbudaError) as error:
-            where = f" column {column}" if column else ""
-            raise InputError(f"{self.path}:{self.lines[row]}:{where} {error}") from error
-
-
-def _positive(text: str) -> float:
-    if not text:
-        raise ValueError("is empty")
-    value = float(text)
-    if not 0 <= value < 2**31:
-        raise ValueError(f"{text!r} is no count")
-    return value
-
-
-def _kinds(reader: _Reader, kind: str | None) -> tuple[list[str], list[int]]:
+def _kinds(cells: Cells, kind: str | None) -> tuple[list[str], list[int]]:
     """The op type of every row, and the rows of types that nobody knows."""
-    count = len(reader.cells)
+    count = len(cells.rows)
     if kind is not None:
         if kind not in KINDS:
             raise InputError(f"unknown op type {kind!r}; one of {', '.join(KINDS)}")
         return [kind] * count, []
-    named = reader.texts(_OP)
+    named = cells.texts(_OP)
     if named is not None and (not count or any(named)):
         kinds = [text.lower().replace("-", "_") for text in named]
         unknown = [row for row, text in enumerate(kinds) if text not in KINDS]
-        reader.notes += [f"line {reader.lines[row]}: unknown op type {named[row]!r}, priced as nop" for row in unknown]
+        for row in unknown:
+            cells.say(cells.lines[row], f": unknown op type {named[row]!r}, priced as nop")
         return ["nop" if text not in KINDS else text for text in kinds], unknown
-    stem = _stem(reader)
-    if "sparse" in stem or {"nz_tiles", "nz_ublocks"} & set(reader.header):
+    stem = _stem(cells)
+    if "sparse" in stem or {"nz_tiles", "nz_ublocks"} & set(cells.header):
         return ["sparse_matmul"] * count, []
     in_name = [known for known in KINDS if re.search(rf"(?:^|_){known}(?:_|\d|$)", stem)]
     if in_name:
         return [max(in_name, key=len)] * count, []
     for columns, known in (({"m_k", "u_kt"}, "matmul"), ({"z"}, "reduce")):
-        if columns <= set(reader.header):
-            reader.notes.append(f"neither a column nor the file name gives the op type: taken as {known}, which has "
-                                f"columns {' and '.join(sorted(columns))}")
+        if columns <= set(cells.header):
+            cells.say(0, f"neither a column nor the file name gives the op type: taken as {known}, which has "
+                         f"columns {' and '.join(sorted(columns))}")
             return [known] * count, []
-    raise InputError(f"{reader.path}: neither a column ({', '.join(_OP)}) nor the file name gives the op type; "
+    raise InputError(f"{cells.path}: neither a column ({', '.join(_OP)}) nor the file name gives the op type; "
                      f"name it with --op: {', '.join(KINDS)}")
 
 
-def _variants(reader: _Reader, kinds: list[str]) -> list[str]:
-    stem = _stem(reader)
-    l1_acc = reader.texts(("l1_acc",))
-    approximate = reader.texts(("approximate_mode", "approx"))
+def _variants(cells: Cells, kinds: list[str]) -> list[str]:
+    stem = _stem(cells)
+    l1_acc = cells.texts(("l1_acc",))
+    approximate = cells.texts(("approximate_mode", "approx"))
     found = []
     for row, kind in enumerate(kinds):
         if kind == "reduce":
             match = re.search(r"(?:^|_)reduce_([rcz])(?:_|$)", stem)
-            found.append(match[1] if match else "z" if "z" in reader.header else "r")
+            found.append(match[1] if match else "z" if "z" in cells.header else "r")
         elif kind in ("matmul", "depthwise"):
             on = l1_acc[row].lower() in _TRUE if l1_acc is not None else "l1_acc" in stem
             found.append("l1_acc" if on else "")
@@ -237,17 +184,19 @@ def _reductions(counts: dict[str, F64], kinds: list[str], variants: list[str]) -
             counts[reduced] = np.where(rows, 1.0, counts[reduced])
 
 
-def _stem(reader: _Reader) -> str:
-    return re.sub(r"[-\s.]+", "_", reader.path.stem.lower())
+def _stem(cells: Cells) -> str:
+    return re.sub(r"[-\s.]+", "_", cells.path.stem.lower())
 
 
-def _measured(reader: _Reader) -> F64 | None:
+def _measured(cells: Cells) -> F64 | None:
     """Cycles per input, NaN where a cell holds no number (a run that failed); None without such a column."""
-    for name, inputs in (("runtime", 1), ("total-runtime", INPUTS_PER_RUN)):
-        texts = reader.texts((name,))
+    found: F64 | None = None
+    for name, inputs in (("total-runtime", INPUTS_PER_RUN), ("runtime", 1)):
+        texts = cells.texts((name,))
         if texts is not None:
-            return np.array([_number_or_nan(text) for text in texts], np.float64) / inputs
-    return None
+            mine = np.array([_number_or_nan(text) for text in texts], np.float64) / inputs
+            found = mine if found is None else np.where(np.isnan(mine), found, mine)
+    return found
 
 
 def _number_or_nan(text: str) -> float:
