@@ -19,7 +19,16 @@ export class Sidebar extends Widget {
     this.title.caption = 'Tensix';
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Tensix sessions');
-    for (const signal of [sessions.changed, current.changed, settings.changed]) signal.connect(this.draw, this);
+    for (const signal of [sessions.changed, current.changed, settings.changed]) signal.connect(this.update, this);
+    this.draw();
+  }
+
+  /** Folded away it is not drawn: to keep its place it must ask how far it is scrolled, which lays out the whole page. */
+  protected override onUpdateRequest(): void {
+    if (this.isVisible) this.draw();
+  }
+
+  protected override onBeforeShow(): void {
     this.draw();
   }
 
