@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tbuda_lab.core import netlist
-from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.emit import emit
-from tbuda_lab.core.netlist.check import check
-from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
-from tbuda_lab.core.placer.asked import chip_breaks
 from tbuda_lab.core.session import ChipBreak, Command, EpochBreak, FormatOp, PlaceOp, ResizeOp, Session
 from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
+from tests.session.scratch import same_as_from_scratch
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +30,6 @@ def _local(session: Session) -> list[Command]:
     ]  # fmt: skip
 
 
-def _as_from_scratch(session: Session) -> None:
-    """The netlist against a fresh problem with the same epochs on the same chips."""
-    result, placed = session.compile(), session.placed()
-    models = op_models(result.lowered, result.device, result.options, result.overrides)
-    order = placed.problem.order
-    pins, breaks = pins_and_breaks(result.lowered, models, result.device, result.overrides, order)
-    stages = chip_breaks(order, result.device, result.overrides)
-    fresh = Problem(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
-    said = unmatched_targets(result.lowered, result.overrides)
-    wanted = assemble(fresh, placed.segments, placed.policy, result.overrides, said, chips=placed.chips)
-    got = result.placement
-    assert (got.ops, got.epochs, got.queues, got.input_buffers) == (
-        wanted.ops, wanted.epochs, wanted.queues, wanted.input_buffers
-    )  # fmt: skip
-    emission = emit(result.lowered, wanted, result.device, result.options.microbatch)
-    assert netlist.dumps(emission.netlist) == netlist.dumps(result.netlist)
-    assert [f for f in check(result.netlist, profile="strict") if f.severity == "error"] == []
-
-
 def test_an_edit_within_a_stage_leaves_the_pipeline_as_it_is(session: Session) -> None:
     plain = session.compile().placement
     assert len({e.chip for e in plain.epochs}) == 2 and len({e.temporal for e in plain.epochs}) == 1
@@ -66,7 +42,7 @@ def test_an_edit_within_a_stage_leaves_the_pipeline_as_it_is(session: Session) -
             assert now.ops[name].chip == spot.chip
             if spot.epoch == 0 and not isinstance(edit, (InsertNop, InsertQueue)):
                 assert now.ops[name] == spot
-        _as_from_scratch(session)
+        same_as_from_scratch(session, session.placed().chips)
         session.undo()
     assert session.compile().placement is plain
 
@@ -90,7 +66,7 @@ def test_edits_of_a_pipeline_run_as_torch_does(session: Session) -> None:
     assert [e.temporal for e in session.compile().placement.epochs] == [0, 0, 1]
     session.attempt(nop)
     session.attempt(resize)
-    _as_from_scratch(session)
+    same_as_from_scratch(session, session.placed().chips)
     assert all(c.pcc is not None and c.pcc > 0.99 for c in session.verify())
     while session.undo():
         pass

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core import netlist
-from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.compiler import checked
-from tbuda_lab.core.emit import emit
-from tbuda_lab.core.lowering.edits import is_edit, queued_ports
-from tbuda_lab.core.lowering.opformats import FORMAT_KINDS, legal_formats
+from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.lowering.opformats import legal_formats
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
 from tests.session.models import encoder
+from tests.session.scratch import same_as_from_scratch
 
 
 def opened() -> Session:
@@ -31,29 +28,6 @@ def edges(session: Session) -> list[tuple[str, str, int]]:
     graph = session.compile().lowered
     ops = {n.name for n in graph.ops}
     return [(s, n.name, p) for n in graph.ops for p, s in enumerate(n.sources) if s in ops]
-
-
-def same_as_from_scratch(session: Session) -> None:
-    """Queues, addresses, buffers, costs and netlist of a result against a fresh problem with the same epochs."""
-    result, placed = session.compile(), session.placed()
-    models = op_models(result.lowered, result.device, result.options, result.overrides)
-    order = placed.problem.order
-    pins, breaks = pins_and_breaks(result.lowered, models, result.device, result.overrides, order)
-    fresh = Problem(result.lowered, models, result.device, result.options, order, pins, breaks)
-    said = unmatched_targets(result.lowered, result.overrides)
-    wanted, got = assemble(fresh, placed.segments, placed.policy, result.overrides, said), result.placement
-    assert (got.ops, got.epochs, got.queues, got.schedule) == (
-        wanted.ops, wanted.epochs, wanted.queues, wanted.schedule
-    )  # fmt: skip
-    assert got.input_buffers == wanted.input_buffers and got.ublock_order == wanted.ublock_order
-    assert got.report is not None and wanted.report is not None
-    assert got.report.op_limiters == wanted.report.op_limiters
-    assert got.report.bounds.best <= got.report.bounds.achieved_limiter
-    if any(is_edit(o) and o.kind in FORMAT_KINDS for o in result.overrides):  # other candidates: bounds of their own
-        assert got.report.bounds == wanted.report.bounds
-    emission = emit(result.lowered, wanted, result.device, result.options.microbatch)
-    assert netlist.dumps(emission.netlist) == netlist.dumps(result.netlist)
-    assert checked(emission.netlist, result.device) == checked(result.netlist, result.device)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -114,7 +88,8 @@ def test_another_format_has_the_bounds_that_its_candidates_give() -> None:
     for op in ("0.up.matmul", "1.matmul"):
         formats = [f.name for f in legal_formats(graph, op, session.device) if f.name != str(graph[op].df)]
         session.apply(FormatOp(op, data_format=formats[0]))
-        same_as_from_scratch(session)
+        wanted, got = same_as_from_scratch(session).report, session.compile().placement.report
+        assert wanted is not None and got is not None and got.bounds == wanted.bounds
         session.undo()
 
 

@@ -1,0 +1,41 @@
+"""What a session arrived at by reuse, against the same epochs placed from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tbuda_lab.core import netlist
+from tbuda_lab.core.balancer import Placement, op_models
+from tbuda_lab.core.compiler import checked
+from tbuda_lab.core.emit import emit
+from tbuda_lab.core.netlist.check import check
+from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
+from tbuda_lab.core.placer.asked import chip_breaks
+from tbuda_lab.core.session import Session
+
+
+def same_as_from_scratch(session: Session, chips: Sequence[int] | None = None) -> Placement:
+    """Ops, queues, addresses, buffers, costs and netlist of the result are those of a fresh problem with the same
+    epochs, and the netlist passes the strict check. chips: of the epochs; None: chosen anew, too. Returns the placement
+    of the fresh problem."""
+    result, placed = session.compile(), session.placed()
+    models = op_models(result.lowered, result.device, result.options, result.overrides)
+    order = placed.problem.order
+    pins, breaks = pins_and_breaks(result.lowered, models, result.device, result.overrides, order)
+    stages = chip_breaks(order, result.device, result.overrides)
+    fresh = Problem(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
+    said = unmatched_targets(result.lowered, result.overrides)
+    wanted = assemble(fresh, placed.segments, placed.policy, result.overrides, said, chips=chips)
+    got = result.placement
+    assert (got.ops, got.epochs, got.queues, got.schedule) == (
+        wanted.ops, wanted.epochs, wanted.queues, wanted.schedule
+    )  # fmt: skip
+    assert got.input_buffers == wanted.input_buffers and got.ublock_order == wanted.ublock_order
+    assert got.report is not None and wanted.report is not None
+    assert got.report.op_limiters == wanted.report.op_limiters
+    assert got.report.bounds.best <= got.report.bounds.achieved_limiter
+    emission = emit(result.lowered, wanted, result.device, result.options.microbatch)
+    assert netlist.dumps(emission.netlist) == netlist.dumps(result.netlist)
+    assert checked(emission.netlist, result.device) == checked(result.netlist, result.device)
+    assert [f for f in check(result.netlist, profile="strict") if f.severity == "error"] == []
+    return wanted
