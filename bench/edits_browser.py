@@ -65,7 +65,10 @@ def plan(count, seed):
         name, place = rng.choice([(n, p) for n, p in ops if low <= p.epoch < max(low + 1, low + epochs // 8)])
         table = session.legal(name)
         rows, cols = table.grid
+        top, left = place.start
+        room = session.device.rows - top, session.device.cols - left
         sizes = [s for s in table.legal if s != table.grid and (s[0] == rows or s[1] == cols)]
+        sizes = [s for s in sizes if s[0] <= room[0] and s[1] <= room[1]]
         if sizes and not place.transposed:
             found.append([name, place.epoch, [rows, cols], list(rng.choice(sizes))])
     return found
@@ -183,7 +186,7 @@ class Bench:
         try:
             tag.filter(has_text=f"→ {to[0]}×{to[1]}").wait_for(timeout=5000)
             if rest:
-                tag.filter(has_text="all epochs").wait_for(timeout=20_000)
+                tag.filter(has_text="cycles / input").wait_for(timeout=20_000)
         except PlaywrightTimeoutError:
             print(f"passed over: {op} from {now} to {to}: {tag.inner_text()!r}", flush=True)
             page.keyboard.press("Escape")
