@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 
-import type { Host } from '../src/views/host.js';
+import { type Host, StaticHost } from '../src/views/host.js';
 import { changePaint } from '../src/views/graph/changes.js';
 import { PassStepper } from '../src/views/passes/view.js';
 import { Frame } from '../src/views/frame.js';
@@ -10,7 +10,7 @@ import { handFrame } from './handframe.js';
 
 function passes(): Frame {
   return handFrame('passes', { error: '', rev: 1, name: 'x' }, [
-    ['step_name', 'text', ['fold', 'nothing', 'split']], ['step_doc', 'text', ['folds', 'does nothing', 'splits']],
+    ...['name', 'label'].map((c): [string, string, string[]] => [`step_${c}`, 'text', ['fold', 'nothing', 'split']]), ['step_doc', 'text', ['folds', 'does nothing', 'splits']],
     ['step_before', 'u4', [9, 7, 7]], ['step_after', 'u4', [7, 7, 8]], ['step_rewrites', 'u4', [2, 0, 1]], ['step_seconds', 'f4', [0.01, 0.001, 0.002]],
     ['step_added', 'u4', [0, 0, 1]], ['step_removed', 'u4', [2, 0, 0]], ['step_changed', 'u4', [1, 0, 0]]
   ]);
@@ -88,6 +88,18 @@ describe('PassStepper', () => {
 
   it('tells apart what a pass did by colour, in both themes', () => {
     for (const dark of [false, true]) expect(new Set([0, 1, 2, 3].map(k => changePaint(k, dark).fill)).size).toBe(4);
+  });
+
+  it('goes to the pass that Python named before there was a list, and tells of another', () => {
+    const host = new StaticHost({ view: 'passes', pass_name: 'split' });
+    const store = new Store(host);
+    const { element } = new PassStepper(store);
+    document.body.append(element);
+    [0, 2].forEach(k => store.put(graph(k).as(`passgraph:${k}:after`)));
+    store.put(passes());
+    expect(element.dataset['tbPass']).toBe('2');
+    press(element, 'pass-previous');
+    expect([element.dataset['tbPass'], host.get('pass_name')]).toEqual(['0', 'fold']);
   });
 
   it('says why there is nothing', () => {

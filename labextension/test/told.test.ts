@@ -39,7 +39,7 @@ describe('a state told', () => {
   it('goes once it rests, without an echo, and gives way to Python', () => {
     const { host, store } = alone('x', { n: 1 });
     const taken: number[] = [];
-    const n = told<number>(store, 'x', 'n', value => taken.push(value), 100);
+    const n = told(store, 'n', 0, value => taken.push(value), { rest: 100 });
     n.tell(2);
     n.tell(3);
     expect(host.told).toEqual([]);
@@ -61,10 +61,18 @@ describe('a state told', () => {
 
   it('is of that view alone: a workbench has other traits of these names', () => {
     const { host, store } = alone('bringup', { mode: 'split' });
-    const mode = told<string>(store, 'memory', 'mode', () => expect.fail('not for it'));
+    const mode = told(store, 'mode', 'l1', () => expect.fail('not for it'), { of: 'memory' });
     host.ask('mode', 'grid');
     mode.tell('dram');
-    expect([host.told, mode.value()]).toEqual([[], undefined]);
+    expect([host.told, mode.value()]).toEqual([[], 'l1']);
+  });
+
+  it('is kept in the page where Python has no such trait', () => {
+    const { host, store } = alone('netlistfile', {});
+    const pipes = told(store, 'show_pipes', 'none');
+    expect(pipes.value()).toBe('none');
+    pipes.tell('all');
+    expect([host.told, pipes.value()]).toEqual([[], 'all']);
   });
 });
 

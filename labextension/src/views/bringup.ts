@@ -13,6 +13,7 @@ import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
+import { told } from './told.js';
 
 export interface View {
   readonly element: HTMLElement;
@@ -156,8 +157,9 @@ export class BringUp implements View {
       grid.element.hidden = mode === 'graph';
       upper.dataset['tbMode'] = mode;
     };
-    arrange(store.trait('mode', 'split', arrange)());
-    this.stops.push(store.listen('show', message => {
+    const mode = told(store, 'mode', 'split', arrange);
+    arrange(mode.value());
+    this.stops.push(() => mode.dispose(), store.listen('show', message => {
       if (typeof message['tab'] === 'string') tabs.show(message['tab']);
     }));
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },

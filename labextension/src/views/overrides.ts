@@ -6,6 +6,7 @@ import { copy, open } from './dialog.js';
 import { h, percent, short } from './dom.js';
 import { undoKey } from './editbar.js';
 import type { Overridden, Store } from './store.js';
+import { told } from './told.js';
 
 const MOST = 48 * 1024; // bytes of a file that a page sends
 const GLYPH: Record<Overridden['state'], string> = { obtained: '✓', missed: '!', vetoed: '✕', unmatched: '?', pending: '…', off: '○' };
@@ -43,7 +44,9 @@ export class OverridesPanel {
       if (this.shown !== 'list') this.ask('code');
       this.render();
     };
-    show(store.trait('show_code', '', show)());
+    const code = told(store, 'show_code', '', show);
+    this.stops.push(() => code.dispose());
+    show(code.value());
   }
 
   dispose(): void {

@@ -4,6 +4,11 @@ import { preferences } from './preferences.js';
 const ALL = 60; // pictures a second from which there is no cap
 const EARLY = 4; // ms, half a tick of the display: that is in time
 
+/** Whether a picture of `last` has stood long enough for the next. */
+export function due(last: number, now: number): boolean {
+  return now - last >= 1000 / preferences().fps - EARLY;
+}
+
 export class Pace {
   private last = -Infinity;
   private frame = 0;
@@ -13,7 +18,7 @@ export class Pace {
   /** Draws now if the last picture is old enough, else once it is. */
   ask(): void {
     if (this.frame) return;
-    if (this.due(performance.now())) this.now();
+    if (this.ready(performance.now())) this.now();
     else this.frame = requestAnimationFrame(now => this.wait(now));
   }
 
@@ -29,13 +34,12 @@ export class Pace {
     this.frame = 0;
   }
 
-  private due(now: number): boolean {
-    const { fps } = preferences();
-    return fps >= ALL || now - this.last >= 1000 / fps - EARLY;
+  private ready(now: number): boolean {
+    return preferences().fps >= ALL || due(this.last, now);
   }
 
   private wait(now: number): void {
-    if (this.due(now)) this.now();
+    if (this.ready(now)) this.now();
     else this.frame = requestAnimationFrame(next => this.wait(next));
   }
 }

@@ -1,10 +1,11 @@
 /**
  * State shared by the views of one widget: frames by key, selection, hover, the epoch shown, colouring.
- * Selection crosses to Python through the host; hover and viewport stay in the page.
+ * Selection and epoch cross to Python through the host; hover stays in the page.
  */
 import { type Arrival, Assembler, type Frame, INFLATES } from './frame.js';
 import type { Host } from './host.js';
 import { preferences } from './preferences.js';
+import { told, type Told } from './told.js';
 
 export interface Selection {
   kind: 'op' | 'group';
@@ -102,17 +103,20 @@ export class Store {
   private readonly stops: (() => void)[] = [];
   private seq = 0;
   private readonly waiting: [Record<string, unknown>, DataView[], Arrival | null][] = [];
+  private readonly told: Told<number>;
 
   constructor(readonly host: Host) {
     this.stops.push(host.onMessage((message, buffers) => this.receive(message, buffers)));
     this.stops.push(host.on('selection', () => this.follow()));
     this.follow();
-    this.trait('epoch', 0, epoch => this.setEpoch(epoch));
+    this.told = told(this, 'epoch', 0, epoch => this.setEpoch(epoch));
+    this.epoch = this.told.value();
     host.send({ type: 'hello', have: {}, inflates: INFLATES });
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    this.told.dispose();
     this.listeners.clear();
     this.hearers.clear();
   }
@@ -134,13 +138,6 @@ export class Store {
     this.unheard.delete(type);
     if (missed) f(...missed);
     return () => set.delete(f);
-  }
-
-  /** A trait of the view, settable from Python; `f` hears of every change. The stop is kept until the store goes. */
-  trait<T>(name: string, plain: T, f: (value: T) => void = () => undefined): () => T {
-    const read = (): T => (this.host.get(name) as T | undefined) ?? plain;
-    this.stops.push(this.host.on(name, () => f(read())));
-    return read;
   }
 
   /** Puts a frame in place, whole (static pages have them at hand). */
@@ -178,7 +175,7 @@ export class Store {
   setEpoch(epoch: number): void {
     if (epoch === this.epoch) return;
     this.epoch = epoch;
-    if (this.host.get('epoch') !== undefined && this.host.get('epoch') !== epoch) this.host.set('epoch', epoch);
+    this.told.tell(epoch);
     this.emit('epoch', String(epoch));
   }
 
@@ -306,7 +303,6 @@ export class Store {
       this.say(Boolean(message['ok']), String(message['text']));
     } else if (message['type'] === 'show') {
       if (typeof message['epoch'] === 'number') this.setEpoch(message['epoch']);
-      this.hearers.get('show')?.forEach(f => f(message, buffers));
     } else {
       const type = String(message['type']);
       const hearers = this.hearers.get(type);

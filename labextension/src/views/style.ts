@@ -40,6 +40,7 @@ export const style = `
   .tb-upper { grid-template-columns: minmax(0, 10fr) minmax(0, 11fr); }
   .tb-lower { grid-template-columns: minmax(0, 1fr) 330px; }
   .tb-lower > .tb-inspector.tb-nothing { height: 330px; }
+  .tb-lower:has(> .tb-inspector[hidden]) { grid-template-columns: minmax(0, 1fr); }
 }
 .tb-root > .tb-view { height: var(--tb-height, 520px); overflow: hidden; }
 .tb-root.tb-filling { position: fixed; inset: 0; z-index: 9999; overflow: auto; background: var(--tb-ground); }
@@ -103,6 +104,10 @@ export const style = `
 .tb-failure li, .tb-failure p { overflow-wrap: anywhere; }
 .tb-failure .tb-fix { color: var(--tb-muted); }
 .tb-failure .tb-link { margin-top: 6px; }
+.tb-topline { display: flex; flex-wrap: wrap; align-items: center; gap: 8px; min-width: 0; }
+.tb-docks { display: flex; gap: 8px; margin-left: auto; }
+.tb-docks button { background: var(--tb-surface); }
+.tb-metrics[hidden] + .tb-docks { display: none; }
 .tb-metrics { display: flex; flex-wrap: wrap; gap: 8px; }
 .tb-metric { background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; padding: 5px 14px 6px; display: flex; align-items: baseline; gap: 7px; }
 .tb-metric b { font-size: 16px; font-weight: 650; font-variant-numeric: tabular-nums; letter-spacing: -.01em; }
@@ -162,8 +167,7 @@ export const style = `
 .tb-card header span { color: var(--tb-muted); }
 .tb-root dl.tb-facts { display: grid; overflow: visible; width: auto; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 12px; font-variant-numeric: tabular-nums; }
 .tb-facts dt { color: var(--tb-muted); }
-.tb-facts dt[title], .tb-metric[title], .tb-epoch-head span[title], .tb-headrow button[title] { cursor: help; }
-.tb-headrow button[title] { cursor: pointer; }
+.tb-facts dt[title], .tb-metric[title], .tb-epoch-head span[title] { cursor: help; }
 .tb-inspector dl.tb-facts { grid-template-columns: minmax(68px, max-content) minmax(0, 1fr); }
 .tb-diff-strip { fill: var(--tb-hatch-ground); stroke: var(--tb-hatch); stroke-width: .5; }
 .tb-facts dd { overflow-wrap: anywhere; white-space: pre-line; }
@@ -175,7 +179,7 @@ export const style = `
 .tb-entry dd { overflow-wrap: anywhere; }
 
 .tb-tabbed { position: relative; display: flex; flex-direction: column; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; min-width: 0; overflow: hidden; }
-.tb-tabs { display: flex; overflow-x: auto; scrollbar-width: none; padding-right: 34px !important; border-bottom: 1px solid var(--tb-line); padding: 0 6px; flex: none; }
+.tb-tabs { display: flex; overflow-x: auto; scrollbar-width: none; border-bottom: 1px solid var(--tb-line); padding: 0 34px 0 6px; flex: none; }
 .tb-root .tb-detach[aria-pressed=true] { color: var(--tb-accent); }
 .tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); }
 .tb-tabs button { padding: 7px 12px; color: var(--tb-muted); border-bottom: 2px solid transparent; }
@@ -205,8 +209,11 @@ export const style = `
 .tb-code-body { position: relative; min-width: 100%; min-height: 100%; }
 .tb-line { position: absolute; white-space: pre; height: 18px; min-width: 100%; padding-right: 12px; }
 .tb-line.tb-marked { background: var(--tb-accent-soft); box-shadow: inset 3px 0 var(--tb-accent); }
+.tb-line[aria-current] { outline: 1.5px solid var(--tb-accent); outline-offset: -1.5px; }
+.tb-line[aria-current] .tb-number { color: var(--tb-accent); font-weight: 700; }
 .tb-number { display: inline-block; width: 5ch; margin-right: 1.5ch; text-align: right; color: var(--tb-muted); user-select: none; }
 .tb-problems { overflow: auto; }
+.tb-problems > .tb-bar { position: sticky; top: 0; z-index: 1; background: var(--tb-surface); }
 .tb-problem { display: flex; gap: 9px; padding: 7px 12px; border-bottom: 1px solid var(--tb-line); list-style: none; }
 .tb-glyph { flex: none; width: 17px; height: 17px; border-radius: 50%; display: grid; place-items: center; font-size: 10.5px; font-weight: 700; border: 1.5px solid currentcolor; margin-top: 1px; }
 .tb-error .tb-glyph { color: var(--tb-bad); }

@@ -1,37 +1,49 @@
-/** A state of a view that Python sets and hears of: a trait of the widget that shows this view alone. */
+/** A state of a view that Python sets and hears of: a trait of the widget. Where there is none it is one of the page alone. */
 import type { Store } from './store.js';
 
 export interface Told<T> {
-  /** What the trait says; undefined where there is no such trait (workbenches, reports). */
-  value(): T | undefined;
+  /** What the trait says; without one, what was told last. */
+  value(): T;
   /** Tells Python, once the state rests and if it does not know. */
   tell(value: T): void;
   dispose(): void;
 }
 
-/** take: hears of every change that another side made. rest: milliseconds for which a state must not change. */
-export function told<T>(store: Store, kind: string, name: string, take: (value: T) => void, rest = 0): Told<T> {
-  const { host } = store;
-  const there = host.get('view') === kind && host.get(name) !== undefined;
-  const value = (): T | undefined => (there ? (host.get(name) as T) : undefined);
+interface Ways {
+  /** The view that has the trait when it stands alone; in a workbench the name means something else, and nothing is kept. */
+  of?: string;
+  /** Milliseconds for which a state must not change before it is told. */
+  rest?: number;
+}
+
+/** plain: what holds where Python says nothing. take: hears of every change that another side made. */
+export function told<T>(
+  { host }: Store, name: string, plain: T, take: (value: T) => void = () => undefined, { of = '', rest = 0 }: Ways = {}
+): Told<T> {
+  const mine = !of || host.get('view') === of;
+  let kept = plain;
   let timer = 0;
   let own = false;
-  const stop = there ? host.on(name, () => {
+  const there = () => mine && host.get(name) !== undefined;
+  const value = (): T => (there() ? (host.get(name) as T) : kept);
+  const stop = mine ? host.on(name, () => {
     if (own) return;
     clearTimeout(timer);
-    take(host.get(name) as T);
+    take(value());
   }) : () => undefined;
   const send = (next: T) => {
-    if (JSON.stringify(next) === JSON.stringify(value())) return;
-    own = true;
-    host.set(name, next);
-    own = false;
+    if (!there()) kept = next;
+    else if (JSON.stringify(next) !== JSON.stringify(value())) {
+      own = true;
+      host.set(name, next);
+      own = false;
+    }
   };
   return {
     value,
     tell(next) {
       clearTimeout(timer);
-      if (!there) return;
+      if (!mine) return;
       if (rest) timer = window.setTimeout(() => send(next), rest);
       else send(next);
     },

@@ -39,7 +39,6 @@ export class ClusterView {
       keys: ['cluster'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'cluster' }), paint: () => this.render(),
       sized: () => this.scale()
     });
-    if (store.host.get('view') === 'cluster') store.setEpoch(Number(store.host.get('epoch') ?? 0));
     const draw = () => this.wanted.draw();
     this.stops.push(
       () => this.wanted.dispose(),

@@ -44,8 +44,8 @@ export class DiffView {
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-diff', 'data-tb-view': 'diff', 'aria-label': 'Comparison' },
       this.bar, this.summary, h('div', { class: 'tb-diff-body' }, this.grids, this.list));
-    this.told = told(store, 'diff', 'mode', mode => this.show(mode));
-    this.mode = this.told.value() ?? 'split';
+    this.told = told<Mode>(store, 'mode', 'split', mode => this.show(mode), { of: 'diff' });
+    this.mode = this.told.value();
     this.frames = new Wanted(store, this.element, {
       keys: ['diff'], ready: () => store.frames.has('ops'), question: () => ({ type: 'want', key: 'diff', ...this.asked }), paint: () => this.render()
     });

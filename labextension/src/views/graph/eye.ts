@@ -1,23 +1,34 @@
 /** Where the graph is looked at from: fits, zooms, pans, goes to nodes; Python may say it, and is told. */
 import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import type { Camera } from './draw.js';
 import type { Scene } from './scene.js';
 
 const MARGIN = 24;
+const CLOSE = 0.01; // views that differ by less are the same
+
+type Sight = [x: number, y: number, scale: number];
 
 export class Eye {
   camera: Camera = { x: 0, y: 0, scale: 1 };
   fitted = false;
-  /** Somebody moved the camera: where it looks is told to Python. */
-  private moved = false;
-  private readonly viewport: () => number[];
+  /** Cameras that fit the graph into the view: nobody chose where they look. */
+  private readonly fits = new WeakSet<Camera>([this.camera]);
+  private readonly viewport: Told<Sight | []>;
+  /** What Python asked for before there was a graph to look at. */
+  private wish: Sight | [];
 
   /** changed: `anew` where more than the camera is another. */
   constructor(
-    private readonly store: Store, private readonly stage: HTMLElement, private readonly scene: () => Scene | undefined,
+    store: Store, private readonly stage: HTMLElement, private readonly scene: () => Scene | undefined,
     private readonly changed: (anew: boolean) => void
   ) {
-    this.viewport = store.trait<number[]>('viewport', [], at => this.lookAt(at));
+    this.viewport = told<Sight | []>(store, 'viewport', [], at => this.lookAt(at));
+    this.wish = this.viewport.value();
+  }
+
+  dispose(): void {
+    this.viewport.dispose();
   }
 
   /** The whole graph when it stays readable, else its top at a readable size. */
@@ -27,17 +38,16 @@ export class Eye {
     if (!scene || !w || !hgt) return;
     const { width, height } = scene.layout;
     const whole = Math.min((w - MARGIN) / width, (hgt - MARGIN) / height);
-    const first = !this.fitted;
     const readable = Math.min(0.8, scene.turned ? (hgt - MARGIN) / height : (w - MARGIN) / width);
-    const scale = Math.min(1.15, first ? Math.max(whole, readable) : whole);
+    const scale = Math.min(1.15, this.fitted ? whole : Math.max(whole, readable));
     this.camera = {
       scale,
       x: width * scale > w ? MARGIN / 2 : (w - width * scale) / 2,
       y: height * scale > hgt ? MARGIN / 2 : (hgt - height * scale) / 2
     };
+    this.fits.add(this.camera);
     this.fitted = true;
-    this.moved = false;
-    if (first) this.lookAt(this.viewport());
+    if (this.wish.length) this.lookAt(this.wish);
     this.changed(true);
   }
 
@@ -45,19 +55,17 @@ export class Eye {
     const scale = Math.max(0.02, Math.min(4, this.camera.scale * factor));
     const real = scale / this.camera.scale;
     this.camera = { scale, x: cx - (cx - this.camera.x) * real, y: cy - (cy - this.camera.y) * real };
-    this.moved = true;
     this.changed(false);
   }
 
   pan(dx: number, dy: number): void {
     this.camera = { ...this.camera, x: this.camera.x + dx, y: this.camera.y + dy };
-    this.moved = true;
     this.changed(false);
   }
 
   /** Puts a point of the graph into the middle. */
-  centre(x: number, y: number, scale = this.camera.scale): void {
-    this.camera = { scale, x: this.stage.clientWidth / 2 - x * scale, y: this.stage.clientHeight / 2 - y * scale };
+  centre(x: number, y: number): void {
+    this.look([x, y, this.camera.scale]);
     this.changed(false);
   }
 
@@ -71,8 +79,7 @@ export class Eye {
     const { clientWidth, clientHeight } = this.stage;
     const inside = sx > 30 && sy > 20 && sx < clientWidth - 30 && sy < clientHeight - 20;
     if (inside && !changed && !always) return;
-    const zoomed = Math.max(scale, 0.75);
-    this.camera = { scale: zoomed, x: clientWidth / 2 - (x + w / 2) * zoomed, y: clientHeight / 2 - (y + hgt / 2) * zoomed };
+    this.look([x + w / 2, y + hgt / 2, Math.max(scale, 0.75)]);
   }
 
   /** From the page to the graph. */
@@ -86,28 +93,35 @@ export class Eye {
 
   /** Tells Python where it looks, once the picture rests. */
   tell(): void {
-    const { host } = this.store;
-    const was = host.get('viewport') as number[] | undefined;
-    const now = this.moved ? this.sight() : [];
-    if (was && (was.length !== now.length || now.some((v, k) => Math.abs(v - was[k]!) >= 0.01))) host.set('viewport', now);
+    const now: Sight | [] = this.fits.has(this.camera) ? [] : this.sight();
+    if (!same(now, this.viewport.value())) this.viewport.tell(now);
   }
 
   /** Looks at a point of the graph at a scale, as Python says it; without one all of it is fitted. */
-  private lookAt(at: readonly number[]): void {
-    if (at.length === 3) {
-      const { clientWidth, clientHeight } = this.stage;
-      if (!this.scene() || !clientWidth || this.sight().every((v, k) => Math.abs(v - at[k]!) < 0.01)) return;
-      const [x, y, scale] = at as [number, number, number];
-      this.camera = { scale, x: clientWidth / 2 - x * scale, y: clientHeight / 2 - y * scale };
-      this.moved = true;
+  private lookAt(at: Sight | []): void {
+    this.wish = at;
+    if (!this.scene() || !this.stage.clientWidth) return;
+    this.wish = [];
+    if (!at.length) {
+      if (!this.fits.has(this.camera)) this.fit();
+    } else if (!same(this.sight(), at)) {
+      this.look(at);
       this.changed(true);
-    } else if (this.moved) this.fit();
+    }
+  }
+
+  private look([x, y, scale]: Sight): void {
+    this.camera = { scale, x: this.stage.clientWidth / 2 - x * scale, y: this.stage.clientHeight / 2 - y * scale };
   }
 
   /** The point of the graph in the middle, and the scale. */
-  private sight(): [number, number, number] {
+  private sight(): Sight {
     const { x, y, scale } = this.camera;
     const round = (v: number) => Math.round(v * 1000) / 1000;
     return [round((this.stage.clientWidth / 2 - x) / scale), round((this.stage.clientHeight / 2 - y) / scale), round(scale)];
   }
+}
+
+function same(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((v, k) => Math.abs(v - b[k]!) < CLOSE);
 }

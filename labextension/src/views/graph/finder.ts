@@ -1,6 +1,7 @@
 /** The search field of the graph: which nodes match, and from one match to the next. */
 import { h } from '../dom.js';
 import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import type { Scene } from './scene.js';
 import { matching } from './search.js';
 
@@ -8,6 +9,7 @@ export class Finder {
   readonly input: HTMLInputElement;
   readonly found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   matches: Set<number> | null = null;
+  private readonly query: Told<string>;
   private at = -1;
 
   /** go: to a node of the scene. changed: other nodes match. left: Escape was pressed. */
@@ -19,11 +21,11 @@ export class Finder {
       type: 'search', class: 'tb-search', placeholder: 'Search nodes', 'aria-label': 'Search nodes', spellcheck: 'false',
       'data-tb-action': 'graph-search', 'data-lm-suppress-shortcuts': 'true'
     });
-    this.input.value = store.trait('query', '', text => {
-      if (text === this.input.value) return;
+    this.query = told(store, 'query', '', text => {
       this.input.value = text;
       this.search();
-    })();
+    });
+    this.input.value = this.query.value();
     this.input.addEventListener('input', () => this.typed());
     this.input.addEventListener('keydown', event => {
       if (event.key === 'Enter') this.next(event.shiftKey ? -1 : 1);
@@ -43,10 +45,12 @@ export class Finder {
     this.changed();
   }
 
-  /** Searched by hand: Python hears of it where the view has such a trait. */
+  dispose(): void {
+    this.query.dispose();
+  }
+
   private typed(): void {
-    const { host } = this.store;
-    if (host.get('query') !== undefined) host.set('query', this.input.value);
+    this.query.tell(this.input.value);
     this.search();
   }
 

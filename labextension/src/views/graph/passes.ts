@@ -6,6 +6,7 @@
 import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 
 const KINDS = ['added', 'removed', 'changed'] as const;
 
@@ -15,7 +16,7 @@ export class Passes {
   private readonly choice = h('select', { 'data-tb-action': 'graph-pass', 'aria-label': 'Pass' });
   private readonly said = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   private readonly stops: (() => void)[] = [];
-  private readonly told: () => string;
+  private readonly name: Told<string>;
   private ask = 0;
   private label = '';
   private listed: Frame | undefined;
@@ -28,8 +29,9 @@ export class Passes {
     this.element = h('div', { class: 'tb-bar tb-pass-bar', hidden: true }, step(-1, '‹', 'Previous pass that changed something (,)'), this.choice,
       step(1, '›', 'Next pass that changed something (.)'), this.said);
     this.choice.addEventListener('change', () => this.want(this.choice.value));
-    this.told = store.trait<string>('pass_name', '', name => this.follow(name));
+    this.name = told(store, 'pass_name', '', name => this.follow(name));
     this.stops.push(
+      () => this.name.dispose(),
       store.on('frame', key => {
         if (key === 'graph:pass') this.arrived(store.frames.get(key)!);
         else if (key === 'passlist') this.fill(store.frames.get(key));
@@ -61,7 +63,7 @@ export class Passes {
   close(): void {
     this.ask++;
     this.element.hidden = true;
-    this.tell('');
+    this.name.tell('');
   }
 
   /** To the next pass that changed something, or the one before. */
@@ -96,7 +98,7 @@ export class Passes {
     const what = counts.length ? counts.map(([kind, n]) => `${n} ${kind}`).join(', ') : 'changed nothing';
     this.said.textContent = `${index + 1} of ${this.labels.length}: ${what}`;
     this.said.title = String(frame.meta['doc']);
-    this.tell(this.label);
+    this.name.tell(this.label);
     this.show(frame);
   }
 
@@ -108,7 +110,7 @@ export class Passes {
 
   /** Other passes ran: what is shown, or was to be, is asked for anew. */
   private outdated(): void {
-    const name = this.element.hidden ? this.told() : this.label;
+    const name = this.element.hidden ? this.name.value() : this.label;
     if (name && this.there && this.store.host.live) this.want(name);
   }
 
@@ -138,11 +140,5 @@ export class Passes {
   private kept(): string[] {
     const labels = this.store.frames.get('passes')?.text('step_label') ?? [];
     return labels.filter((_, k) => this.store.frames.has(`passgraph:${k}:after`));
-  }
-
-  private tell(name: string): void {
-    const { host } = this.store;
-    const now = host.get('pass_name');
-    if (now !== undefined && now !== name) host.set('pass_name', name);
   }
 }

@@ -7,6 +7,7 @@ import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
 import { badgesOf, type Badges } from '../trace/checks.js';
 import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import { isDark, onTheme } from '../theme.js';
 import { Breaks } from './breaks.js';
 import { changeLegend, changePaint } from './changes.js';
@@ -18,7 +19,7 @@ import { GraphKeys } from './keys.js';
 import { Lying } from './lying.js';
 import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
-import { openedBy } from './opening.js';
+import { openedAs, openedBy } from './opening.js';
 import { Overlay } from './overlay.js';
 import { nodePaint, paintLegend, readColours } from './paints.js';
 import { Passes } from './passes.js';
@@ -56,8 +57,8 @@ export class GraphView {
   ops: Ops | null = null;
   private badges: Badges = () => null;
   private overlay: Overlay | null = null;
-  private readonly depth: () => number | null;
-  private readonly collapsed: () => string[];
+  private readonly depth: Told<number | null>;
+  private readonly collapsed: Told<string[]>;
   private readonly passes: Passes | null;
   private painted = 0;
   private readonly picture = new Picture();
@@ -110,17 +111,14 @@ export class GraphView {
     this.passes = special ? null : new Passes(store, frame => this.passCame(frame));
     if (this.passes) this.stage.before(this.passes.element);
     this.menu = new NodeMenu(store, this.element, event => this.edge(event));
-    this.depth = store.trait<number | null>('depth', null, () => this.reopen());
-    this.collapsed = store.trait<string[]>('collapsed', [], () => this.reopen());
+    this.depth = told<number | null>(store, 'depth', null, () => this.reopen());
+    this.collapsed = told<string[]>(store, 'collapsed', [], () => this.reopen());
     this.listen();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-    this.breaks.dispose();
-    this.passes?.dispose();
-    this.menu.dispose();
-    this.recoloured.dispose();
+    [this.breaks, this.passes, this.menu, this.recoloured, this.eye, this.finder, this.lying, this.depth, this.collapsed].forEach(part => part?.dispose());
     cancelAnimationFrame(this.painted);
     clearTimeout(this.hookTimer);
   }
@@ -192,7 +190,7 @@ export class GraphView {
         if (g === 0 || paths.has(path)) scene.opened.add(g);
       });
       scene.update();
-    } else if (this.depth() !== null || this.collapsed().length) this.openAs(scene);
+    } else if (this.depth.value() !== null || this.collapsed.value().length) this.openAs(scene);
     this.lying.lay(scene);
     this.scenes.set(stage, scene);
     this.choose();
@@ -348,8 +346,16 @@ export class GraphView {
 
   private openAs(scene: Scene): void {
     scene.opened.clear();
-    openedBy(scene, this.depth(), this.collapsed()).forEach(g => scene.opened.add(g));
+    openedBy(scene, this.depth.value(), this.collapsed.value()).forEach(g => scene.opened.add(g));
     scene.update();
+  }
+
+  /** Tells which groups are open; those of a pass follow what it changed. */
+  private tellOpen(): void {
+    const open = this.scene && !this.special && this.shown !== 'pass' && openedAs(this.scene, this.depth.value(), this.collapsed.value());
+    if (!open) return;
+    this.depth.tell(open[0]);
+    this.collapsed.tell(open[1]);
   }
 
   private openAll(): void {
@@ -427,6 +433,7 @@ export class GraphView {
     this.hookTimer = window.setTimeout(() => {
       placeHooks(this.hooks, scene, this.eye.camera, clientWidth, clientHeight, this.selected);
       this.eye.tell();
+      this.tellOpen();
     }, RESTED);
     const own = this.special?.legend(dark) ?? (changed ? changeLegend([1, 2, 0], dark) : this.overlay?.legend(dark));
     if (own) {

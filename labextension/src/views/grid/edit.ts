@@ -49,18 +49,16 @@ export class Editor {
   private spoken = 0;
   private swallow = false;
   private readonly stops: (() => void)[] = [];
-  private readonly displacement: () => Displacement;
 
-  /** say: puts a line into the live region. */
+  /** say: puts a line into the live region. displacement: what becomes of ops where another is dropped. */
   constructor(
     readonly store: Store, private readonly area: HTMLElement, private readonly view: HTMLElement,
-    readonly say: (text: string) => void
+    readonly say: (text: string) => void, private readonly displacement: () => Displacement
   ) {
     this.exact = new Exact(store, () => {
       if (this.drag?.moving) this.draw();
       else this.answer();
     });
-    this.displacement = store.trait<Displacement>('displacement', 'free');
     const key = (event: KeyboardEvent) => this.dragKey(event);
     area.addEventListener('pointerdown', event => this.press(event));
     area.addEventListener('pointermove', event => this.move(event));

@@ -7,6 +7,7 @@ import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
 import type { ColourBy, Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
@@ -58,12 +59,13 @@ export class GridView {
   private cell = 0;
   private scrolling = 0;
   private size: [number, number] | null = null;
-  private readonly pipes: () => Shown;
-  private readonly displacement: () => Displacement;
-  private readonly threshold: () => number;
+  private readonly pipes: Told<Shown>;
+  private readonly displacement: Told<Displacement>;
+  private readonly threshold: Told<number>;
+  private readonly noc: Told<Noc>;
+  private readonly perRow: Told<number>;
+  private readonly chip: Told<number | null>;
   private late = false;
-  private readonly noc: () => Noc;
-  private readonly perRow: () => number;
   private readonly links: Links;
   private readonly linkbox: HTMLElement | null;
 
@@ -85,14 +87,16 @@ export class GridView {
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
       this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.twin.element, this.legend, this.card.element, this.toast.element);
-    this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text));
+    this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.displacement.value());
     this.keys = new GridKeys(this);
-    this.pipes = store.trait<Shown>('show_pipes', 'none', () => this.render());
-    this.threshold = store.trait<number>('link_threshold', 0, () => this.mark());
-    this.displacement = store.trait<Displacement>('displacement', 'free', () => this.render());
-    this.noc = store.trait<Noc>('noc', 'none', () => this.render());
-    this.perRow = store.trait<number>('chips_per_row', 0, () => this.render(true));
-    store.chip = store.trait<number | null>('chip', null, chip => this.alone(chip))();
+    const render = () => this.render();
+    this.pipes = told<Shown>(store, 'show_pipes', 'none', render);
+    this.threshold = told(store, 'link_threshold', 0, render);
+    this.displacement = told<Displacement>(store, 'displacement', 'free', render);
+    this.noc = told<Noc>(store, 'noc', 'none', render);
+    this.perRow = told(store, 'chips_per_row', 0, () => this.render(true));
+    this.chip = told<number | null>(store, 'chip', null, chip => this.alone(chip));
+    store.chip = this.chip.value();
     this.links = new Links(store, () => this.linksCame());
     this.linkbox = aside ? null : h('div', { class: 'tb-linkbox', hidden: true });
     if (this.linkbox) this.legend.after(this.linkbox);
@@ -108,7 +112,10 @@ export class GridView {
   dispose(): void {
     cancelAnimationFrame(this.scrolling);
     this.stops.forEach(stop => stop());
-    [this.bar, this.toast, this.editor, this.suggestions, this.activity, this.links].forEach(part => part.dispose());
+    [
+      this.bar, this.toast, this.editor, this.suggestions, this.activity, this.links,
+      this.pipes, this.threshold, this.displacement, this.noc, this.perRow, this.chip
+    ].forEach(part => part.dispose());
   }
 
   private listen(): void {
@@ -180,7 +187,7 @@ export class GridView {
     const resize = new ResizeObserver(() => {
       this.size = [plane.clientWidth, plane.clientHeight];
       if (this.ops && !this.many && Math.abs(this.room(this.ops) - this.cell) > 2) this.render();
-      else if (this.ops && this.many && wordsAt(this.size[0], this.perRow()) !== this.written) this.render();
+      else if (this.ops && this.many && wordsAt(this.size[0], this.perRow.value()) !== this.written) this.render();
     });
     resize.observe(plane);
     this.stops.push(() => resize.disconnect());
@@ -213,14 +220,14 @@ export class GridView {
 
   /** All chips of the time are shown. */
   private get many(): boolean {
-    return this.perRow() > 0 && this.ops !== null && chipsOf(this.ops).length > 1;
+    return this.perRow.value() > 0 && this.ops !== null && chipsOf(this.ops).length > 1;
   }
 
   /** Goes through the epochs of one chip; null: of all. */
   private alone(chip: number | null): void {
     const { ops, store } = this;
     store.chip = chip;
-    if (store.host.get('chip') !== undefined && store.host.get('chip') !== chip) store.host.set('chip', chip);
+    this.chip.tell(chip);
     if (ops && chip !== null && ops.ofEpoch('chip', store.epoch) !== chip) {
       const here = siblingOf(ops, store.epoch, chip);
       const next = here >= 0 ? here : nearestOf(ops, store.epoch, chip);
@@ -240,7 +247,7 @@ export class GridView {
     }
     const way = (action: string, label: string, title: string, rows: number) => h('button', {
       type: 'button', title, 'data-tb-action': action, 'aria-pressed': String(this.many === rows > 0), onclick: () => {
-        store.host.set('chips_per_row', rows);
+        this.perRow.tell(rows);
         this.render(true);
       }
     }, label);
@@ -260,9 +267,9 @@ export class GridView {
   private markLinks(ops: Ops): void {
     const plane = this.editor.plane;
     plane?.querySelectorAll(':scope > .tb-noc, :scope > .tb-noc-words').forEach(old => old.remove());
-    const frame = this.links.of(this.store.epoch, this.noc());
+    const frame = this.links.of(this.store.epoch, this.noc.value());
     this.element.dataset['tbNoc'] = frame ? `${String(frame.meta['epoch'])}:${String(frame.meta['noc'])}` : '';
-    if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.threshold()), wordsOver(plane));
+    if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.threshold.value()), wordsOver(plane));
     if (!this.linkbox) return;
     const list = linkList(this.store);
     this.linkbox.hidden = !list.length;
@@ -320,7 +327,7 @@ export class GridView {
       }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
     const { many } = this;
     const [width] = this.free();
-    this.written = !many || wordsAt(width, this.perRow());
+    this.written = !many || wordsAt(width, this.perRow.value());
     this.cell = many ? CELL_W : this.room(ops);
     const letter = many ? 1 : letterSize(ops, this.cell, ...this.free());
     const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, letter, this.written);
@@ -328,7 +335,7 @@ export class GridView {
     const focused = inside ? document.activeElement!.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'] : undefined;
     this.plane.classList.toggle('tb-many', many);
     this.plane.replaceChildren(many
-      ? together(ops, epoch, drawing, store.colour, dark, this.perRow(), this.written, next => store.setEpoch(next)) : drawing);
+      ? together(ops, epoch, drawing, store.colour, dark, this.perRow.value(), this.written, next => store.setEpoch(next)) : drawing);
     if (inside) { // else what is typed next would go to the notebook
       const tile = [...drawing.querySelectorAll<SVGGElement>('.tb-tile')].find(one => one.dataset['tbOp'] === focused);
       tile?.classList.add('tb-roving');
@@ -351,24 +358,24 @@ export class GridView {
         : []),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
-      ...(this.noc() === 'none' ? [] : linkLegend(this.links.refused)),
-      store.edits || this.hasLinks() ? this.choice('links', 'noc', ['none', '0', '1', 'both'], this.noc(),
+      ...(this.noc.value() === 'none' ? [] : linkLegend(this.links.refused)),
+      store.edits || this.hasLinks() ? this.choice('links', 'noc', this.noc, ['none', '0', '1', 'both'],
         'what the links of the NoCs would carry if all went over one of them, or each transfer over the one with the shorter way; an estimate') : '',
-      this.noc() !== 'none' || this.pipes() !== 'none' ? this.least() : '',
-      this.choice('pipes', 'show_pipes', ['none', 'selected', 'all'], this.pipes(), 'edges between ops of the epoch'),
-      store.edits ? this.choice('in the way', 'displacement', ['free', 'push', 'swap', 'evict'], this.displacement(),
+      this.noc.value() !== 'none' || this.pipes.value() !== 'none' ? this.least() : '',
+      this.choice('pipes', 'show_pipes', this.pipes, ['none', 'selected', 'all'], 'edges between ops of the epoch'),
+      store.edits ? this.choice('in the way', 'displacement', this.displacement, ['free', 'push', 'swap', 'evict'],
         'what becomes of ops where another is dropped: it takes the nearest free place, others make room, one changes places with it, they go to the next epoch') : '');
     this.mark();
   }
 
   /** A trait of the view as a choice. */
-  private choice(label: string, name: string, values: string[], now: string, title: string): HTMLElement {
+  private choice<T extends string>(label: string, action: string, trait: Told<T>, values: T[], title: string): HTMLElement {
     return h('label', { class: 'tb-key', title }, label, h('select', {
-      'data-tb-action': name, onchange: (event: Event) => {
-        this.store.host.set(name, (event.target as HTMLSelectElement).value);
+      'data-tb-action': action, onchange: (event: Event) => {
+        trait.tell((event.target as HTMLSelectElement).value as T);
         this.render();
       }
-    }, ...values.map(value => h('option', { value, selected: value === now }, value))));
+    }, ...values.map(value => h('option', { value, selected: value === trait.value() }, value))));
   }
 
   /** A page without a kernel has some at hand. */
@@ -379,9 +386,9 @@ export class GridView {
   /** The least load that is drawn. */
   private least(): HTMLElement {
     return h('label', { class: 'tb-key', title: 'links and pipes that carry less are left out: bytes per cycle, of 32 that a link can' }, 'from', h('input', {
-      type: 'number', min: 0, step: 1, value: this.threshold(), 'data-tb-action': 'link_threshold', 'data-lm-suppress-shortcuts': 'true', onchange: (event: Event) => {
+      type: 'number', min: 0, step: 1, value: this.threshold.value(), 'data-tb-action': 'link_threshold', 'data-lm-suppress-shortcuts': 'true', onchange: (event: Event) => {
         const value = Number((event.target as HTMLInputElement).value);
-        this.store.host.set('link_threshold', Number.isFinite(value) && value > 0 ? value : 0);
+        this.threshold.tell(Number.isFinite(value) && value > 0 ? value : 0);
         this.mark();
       }
     }), 'B/cycle');
@@ -424,7 +431,7 @@ export class GridView {
       tile.setAttribute('aria-selected', String(chosen.has(op)));
     }
     this.editor.plane?.querySelector(':scope > .tb-pipes')?.remove();
-    const pipes = pipesOf(ops, store.epoch, this.pipes(), chosen, this.threshold());
+    const pipes = pipesOf(ops, store.epoch, this.pipes.value(), chosen, this.threshold.value());
     if (pipes.length) this.editor.plane?.append(drawPipes(ops, this.editor.geometry!, pipes));
     this.markLinks(ops);
     const touched = new Set([...chosen].map(op => ops.epochOf(op)));

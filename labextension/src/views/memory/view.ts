@@ -38,14 +38,13 @@ export class MemoryView {
     }, this.bar, this.body);
     this.drag = new QueueDrag(this.element, () => this.data, () => store.edits !== null && !store.edits.busy, (queue, channel) => this.put(queue, channel));
     this.told = {
-      mode: told(store, 'memory', 'mode', mode => this.show(mode)),
-      core: told(store, 'memory', 'core', at => this.choose(at)),
-      channel: told(store, 'memory', 'channel', channel => this.pick(channel))
+      mode: told<Mode>(store, 'mode', 'l1', mode => this.show(mode), { of: 'memory' }),
+      core: told<number[]>(store, 'core', [], at => this.choose(at), { of: 'memory' }),
+      channel: told<number | null>(store, 'channel', null, channel => this.pick(channel), { of: 'memory' })
     };
-    this.mode = this.told.mode.value() ?? 'l1';
-    this.core = this.told.core.value() ?? [];
-    this.channel = this.told.channel.value() ?? null;
-    if (store.host.get('view') === 'memory') store.setEpoch(Number(store.host.get('epoch') ?? 0));
+    this.mode = this.told.mode.value();
+    this.core = this.told.core.value();
+    this.channel = this.told.channel.value();
     this.wanted = new Wanted(store, this.element, {
       keys: ['memory'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'memory' }), paint: () => this.render()
     });

@@ -5,6 +5,7 @@ import { changeLegend, changePaint, CHANGES } from '../graph/changes.js';
 import { GraphView } from '../graph/view.js';
 import { StaticHost } from '../host.js';
 import { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import { onTheme } from '../theme.js';
 import { Wanted } from '../wanted.js';
 
@@ -22,6 +23,7 @@ export class PassStepper {
   private readonly graph: GraphView;
   private readonly stops: (() => void)[] = [];
   private readonly frames: Wanted;
+  private readonly name: Told<string>;
   /** The graph drawn. */
   private drawn: Frame | undefined;
   private shown = { index: -1, side: 'after' as Side };
@@ -42,15 +44,14 @@ export class PassStepper {
       question: () => ({ type: 'want', key: 'passes' }), paint: () => this.render(), sized: () => this.ask()
     });
     const draw = () => this.frames.draw();
-    store.trait('pass_name', '', name => { // of a workbench it is the graph's
-      const index = store.host.get('view') === 'passes' ? (this.steps?.text('step_label').indexOf(name) ?? -1) : -1;
-      if (index >= 0 && index !== this.shown.index) this.want(index, this.shown.side);
-    });
+    this.name = told(store, 'pass_name', '', () => this.follow(), { of: 'passes' }); // of a workbench it is the graph's
     this.stops.push(
-      () => this.frames.dispose(),
+      () => this.frames.dispose(), () => this.name.dispose(),
       store.on('frame', key => {
-        if (key === 'passes') draw();
-        else if (key === 'passgraph') this.arrived();
+        if (key === 'passes') {
+          this.follow();
+          draw();
+        } else if (key === 'passgraph') this.arrived();
         else if (key === 'graph:traced') {
           this.frames.asked = false;
           this.ask();
@@ -107,11 +108,17 @@ export class PassStepper {
     return ['added', 'removed', 'changed'].reduce((sum, key) => sum + this.steps!.column(`step_${key}`)[step]!, 0);
   }
 
+  /** To the pass that Python names. */
+  private follow(): void {
+    const name = this.name.value();
+    const index = name ? (this.steps?.text('step_label').indexOf(name) ?? -1) : -1;
+    if (index >= 0 && index !== this.shown.index) this.want(index, this.shown.side);
+  }
+
   private want(index: number, side: Side): void {
     this.shown = { index, side };
-    const { host } = this.store;
-    const label = host.get('view') === 'passes' ? this.steps?.text('step_label')[index] : undefined;
-    if (label !== undefined && host.get('pass_name') !== label) host.set('pass_name', label);
+    const label = this.steps?.text('step_label')[index];
+    if (label !== undefined) this.name.tell(label);
     const kept = this.kept(index, side);
     if (kept) this.store.put(kept.as('passgraph'));
     else if (this.store.host.live) this.store.host.send({ type: 'want', key: 'passgraph', index, side });

@@ -4,12 +4,14 @@ import { counted, h } from '../dom.js';
 import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
 import { COLUMNS } from './columns.js';
 import { coreOf, type Row, rowsOf, totalRow } from './rows.js';
 
 const ROW = 26;
+const REST = 250; // ms without typing until Python is told
 
 export class TableView {
   readonly element: HTMLElement;
@@ -29,7 +31,8 @@ export class TableView {
   private shown: Row[] = [];
   /** What was in sight when it changed last. */
   private sight: { top: number; height: number } | null = null;
-  private readonly columns: () => string[];
+  private readonly columns: Told<string[]>;
+  private readonly order: Told<string>;
   private sort: { id: string; down: boolean } = { id: '', down: false };
 
   constructor(private readonly store: Store) {
@@ -42,37 +45,34 @@ export class TableView {
       'data-tb-action': 'table-filter', 'data-lm-suppress-shortcuts': 'true'
     });
     this.only = h('input', { type: 'checkbox', 'data-tb-action': 'table-epoch-only' });
-    const box = (action: string, name: string, value: (on: boolean) => unknown) => {
-      const made = h('input', { type: 'checkbox', 'data-tb-action': action, onchange: () => {
-        if (store.host.get(name) !== undefined) store.host.set(name, value(made.checked));
-        this.arrange();
-      } });
-      return made;
-    };
-    this.grouped = box('table-group', 'group', on => (on ? 'epoch' : 'none'));
-    this.cores = box('table-per-core', 'per_core', on => on);
+    const box = (action: string, tell: () => void) => h('input', { type: 'checkbox', 'data-tb-action': action, onchange: () => {
+      tell();
+      this.arrange();
+    } });
+    this.grouped = box('table-group', () => group.tell(this.grouped.checked ? 'epoch' : 'none'));
+    this.cores = box('table-per-core', () => perCore.tell(this.cores.checked));
     this.element = h('section', { class: 'tb-view tb-ops', 'data-tb-view': 'table', 'aria-label': 'Ops' },
       h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'),
         h('label', { class: 'tb-check' }, this.grouped, 'by epoch'), h('label', { class: 'tb-check' }, this.cores, 'per core'), this.count),
       this.scroller);
-    this.columns = store.trait<string[]>('columns', [], () => this.arrange());
-    const told = <T>(name: string, plain: T, f: (value: T) => void): void => f(store.trait<T>(name, plain, f)());
-    told('filter', '', text => {
-      this.filter.value = text;
+    const hear = <T>(name: string, plain: T, take: (value: T) => void = () => undefined, rest = 0): Told<T> => {
+      const trait = told(store, name, plain, value => {
+        take(value);
+        this.arrange();
+      }, { rest });
+      take(trait.value());
+      this.stops.push(() => trait.dispose());
+      return trait;
+    };
+    this.columns = hear<string[]>('columns', []);
+    const filter = hear('filter', '', text => (this.filter.value = text), REST);
+    this.filter.addEventListener('input', () => {
+      filter.tell(this.filter.value);
       this.arrange();
     });
-    told('sort', '', text => {
-      this.sort = { id: text.replace(/^-/, ''), down: text.startsWith('-') };
-      this.arrange();
-    });
-    told('group', 'none', how => {
-      this.grouped.checked = how === 'epoch';
-      this.arrange();
-    });
-    told('per_core', false, on => {
-      this.cores.checked = on;
-      this.arrange();
-    });
+    this.order = hear('sort', '', text => (this.sort = { id: text.replace(/^-/, ''), down: text.startsWith('-') }));
+    const group = hear('group', 'none', how => (this.grouped.checked = how === 'epoch'));
+    const perCore = hear('per_core', false, on => (this.cores.checked = on));
     this.listen();
     this.load();
   }
@@ -111,7 +111,6 @@ export class TableView {
       this.look();
       this.render();
     });
-    this.filter.addEventListener('input', () => this.arrange());
     this.only.addEventListener('change', () => this.arrange());
     this.body.addEventListener('click', event => {
       const row = (event.target as Element).closest<HTMLElement>('[data-tb-op]');
@@ -162,12 +161,13 @@ export class TableView {
     if (this.sort.id !== id) this.sort = { id, down: !text };
     else if (this.sort.down !== text) this.sort = { id, down: text };
     else this.sort = { id: '', down: false };
+    this.order.tell(`${this.sort.down ? '-' : ''}${this.sort.id}`);
     this.arrange();
   }
 
   /** The columns that are wanted, in that order; all of them where none are named. */
   private get chosen(): typeof COLUMNS {
-    const wanted = this.columns().flatMap(id => COLUMNS.filter(c => c.id === id));
+    const wanted = this.columns.value().flatMap(id => COLUMNS.filter(c => c.id === id));
     return wanted.length ? wanted : COLUMNS.filter(c => this.ops?.checks || c.id !== 'pcc');
   }
 

@@ -1,5 +1,5 @@
 /** The playhead of the timeline: where it stands, what the grid shows for it, and how it plays. */
-import { preferences } from '../preferences.js';
+import { due } from '../pace.js';
 import { fromTiles } from './scrub.js';
 import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
 import type { TraceView } from './view.js';
@@ -67,7 +67,7 @@ export class Player {
     let before = performance.now();
     this.cycle ??= view.time.start;
     const step = (now: number) => {
-      if (now - before < 1000 / preferences().fps - 4) { // half a tick of the display early is in time
+      if (!due(before, now)) {
         this.playing = requestAnimationFrame(step);
         return;
       }

@@ -21,21 +21,22 @@ export class TraceTraits {
     const stretch = () => {
       if (view.model) this.stretch();
     };
-    this.t0 = told(store, 'trace', 't0', stretch);
-    this.t1 = told(store, 'trace', 't1', stretch);
+    const of = 'trace'; // a workbench has none of them
+    this.t0 = told(store, 't0', 0, stretch, { of });
+    this.t1 = told<number | null>(store, 't1', null, stretch, { of });
     const rows = () => {
       if (!view.model) return;
       this.rows();
       view.layout();
       view.dress();
     };
-    this.level = told(store, 'trace', 'level', rows);
-    this.lanes = told(store, 'trace', 'lanes', rows);
-    this.cursors = told(store, 'trace', 'cursors', at => view.cursors.put(at), REST);
-    this.play = told(store, 'trace', 'play', on => {
+    this.level = told<Level>(store, 'level', '', rows, { of });
+    this.lanes = told<string[]>(store, 'lanes', [], rows, { of });
+    this.cursors = told<number[]>(store, 'cursors', [], at => view.cursors.put(at), { of, rest: REST });
+    this.play = told(store, 'play', false, on => {
       if (view.model && on !== view.player.playing > 0) view.player.play();
-    });
-    view.cursors.put(this.cursors.value() ?? []);
+    }, { of });
+    view.cursors.put(this.cursors.value());
   }
 
   dispose(): void {
@@ -53,7 +54,7 @@ export class TraceTraits {
 
   private stretch(): void {
     const { cycles } = this.view.model!;
-    const [start, end] = [this.t0.value() ?? 0, this.t1.value() ?? cycles];
+    const [start, end] = [this.t0.value(), this.t1.value() ?? cycles];
     if (end > start) this.view.show(start, end);
   }
 
@@ -67,7 +68,7 @@ export class TraceTraits {
         parts: new Set(level === 'cores' ? model.ops.filter(op => op.end - op.first > 1).map(op => op.name) : [])
       };
     }
-    const found = (this.lanes.value() ?? []).map(name => model.opAt.get(name)).filter(op => op !== undefined);
+    const found = this.lanes.value().map(name => model.opAt.get(name)).filter(op => op !== undefined);
     this.taken = found.length ? new Set(found) : null;
     view.shown = { ...view.shown, only: this.taken };
   }
@@ -75,11 +76,10 @@ export class TraceTraits {
   /** Another stretch of time is in sight. The end goes first where the start would pass the end that Python knows. */
   moved(): void {
     clearTimeout(this.timer);
-    if (this.t0.value() === undefined) return;
     this.timer = window.setTimeout(() => {
       const { start, end, cycles } = this.view.time;
       const [from, to] = [Math.floor(start), end >= cycles ? null : Math.ceil(end)];
-      const known = this.t1.value() ?? null;
+      const known = this.t1.value();
       if (known !== null && from >= known) this.t1.tell(to);
       this.t0.tell(from);
       this.t1.tell(to);
