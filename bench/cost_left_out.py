@@ -4,7 +4,7 @@
 
 FOLDER as for cost_model.py. For every op, format and variant and every value that a parameter of its runs takes (t,
 macro blocks, ublocks, inner dimension, z, fidelity, nonzero tiles; shapes and sizes of macro block and ublock as a
-whole), the form is fitted to the runs with other values, with as many pieces as the packaged fit has, and predicts
+whole), the form is fitted to the runs with other values, with features and pieces as in the packaged fit, and predicts
 those with this one: the error of extending the model to what is beside or beyond the sweep. A format left out is
 priced as the packaged model prices one without runs. Prints, per arch, the median errors by parameter over all ops,
 the worst values, and the median of each family over all values.
@@ -21,7 +21,7 @@ import machine  # noqa: F401  (finds the package, holds BLAS to one thread)
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.cost import Key, Table, load_table
+from tbuda_lab.core.cost import Fit, Key, Table, load_table
 from tbuda_lab.core.cost.calibrate import Runs, form, group, read_folder
 from tbuda_lab.core.cost.fitting import fit_pieces
 from tbuda_lab.core.cost.measurements import Sheet
@@ -54,9 +54,10 @@ def parameters(runs: Runs) -> dict[str, npt.NDArray[np.str_]]:
     return found
 
 
-def values_left_out(runs: Runs, pieces: int) -> Iterator[LeftOut]:
-    """Every value of every parameter left out in turn."""
-    x = np.stack([runs.features[name] for name in form(runs.key)], axis=1)
+def values_left_out(runs: Runs, fit: Fit) -> Iterator[LeftOut]:
+    """Every value of every parameter left out in turn, with the features and number of pieces of a fit."""
+    names = dict.fromkeys((*form(runs.key), *(name for piece in fit.pieces for name in piece)))
+    x = np.stack([runs.features[name] for name in names], axis=1)
     y = runs.measured
     for parameter, values in parameters(runs).items():
         distinct = np.unique(values)
@@ -64,7 +65,7 @@ def values_left_out(runs: Runs, pieces: int) -> Iterator[LeftOut]:
             held = values == value
             if (~held).sum() < FEWEST:
                 continue
-            estimate = (x[held] @ fit_pieces(x[~held], y[~held], pieces).T).max(axis=1)
+            estimate = (x[held] @ fit_pieces(x[~held], y[~held], len(fit.pieces)).T).max(axis=1)
             yield LeftOut(runs.key, parameter, value, np.abs(estimate - y[held]) / y[held])
 
 
@@ -89,7 +90,7 @@ def report(arch: str, folder: Path, worst: int) -> None:
     """Prints the tables of one arch."""
     sheets, table = read_folder(folder), load_table(arch)
     found = [one for runs in group(sheets) if runs.key in table.fits
-             for one in values_left_out(runs, len(table.fits[runs.key].pieces))]
+             for one in values_left_out(runs, table.fits[runs.key])]
     found += formats_left_out(sheets, arch, table)
     print(f"### {arch}\n\n| parameter | values left out | runs | median | 95th percentile | worst value's median |")
     print("|---|---|---|---|---|---|")

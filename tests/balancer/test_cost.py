@@ -279,6 +279,20 @@ def test_calibration_finds_the_machine(tmp_path: Path) -> None:
     assert relative_errors(unseen.estimate("wormhole_b0", table), unseen.measured).p95 < 0.01
 
 
+@pytest.mark.parametrize(("crowding", "taken"), [(9, True), (0, False)])
+def test_a_wider_form_is_kept_only_where_it_helps(tmp_path: Path, crowding: int, taken: bool) -> None:
+    """An invented machine on which the tiles of a ublock wait for each other, and one on which they do not."""
+    rows = [f"Float16_b,HiFi4,1,{m},{n},{r},{c},{70 + m * n * (250 + r * c * (20 + crowding * r * c))}"
+            for m in (2, 4, 7) for n in (2, 4) for r in (1, 2, 4) for c in (1, 2)]
+    sheet(tmp_path, "power.csv", "\n".join([f"{HEAD},runtime", *rows]) + "\n")
+    fit = calibrate(group(read_folder(tmp_path)))[Key("power", "fp16")]
+    assert ["ublock_tiles" in piece for piece in fit.pieces] == [taken]
+    assert fit.mean_error < 0.005
+    found = cycles("power", arch="grayskull", df=DataFormat.Float16_b, t=1, mblock_m=3, mblock_n=3, ublock_r=4,
+                   ublock_c=1, table=EMPTY.with_fits({fit.key: fit}))
+    assert found == pytest.approx(70 + 9 * (250 + 4 * (20 + crowding * 4)), rel=0.01)
+
+
 def test_runs_in_two_sheets_count_once(tmp_path: Path) -> None:
     write_runs(tmp_path, 1, 20)
     one = group(read_folder(tmp_path))

@@ -7,6 +7,7 @@ m x n ublocks of r x c tiles per macro block, inner dimension k passes of kt til
 |---|---|---|
 | one | 1 | filling and draining the pipeline |
 | blocks, tiles | U = t m n, T = U r c | per ublock and per tile of output |
+| ublock_tiles | T r c | what every tile waits for the others of its ublock |
 | z_blocks, z_tiles, z_slices | z U, z T, z t | the published form of a reduction over z |
 | z_step_tiles, z_step_blocks | (z-1) T, (z-1) U | combining z slices |
 | z_wait | (z-1) t, where m n = 1 | a single block has to wait for its own last result |
@@ -74,7 +75,7 @@ class Block:
         tiles = blocks * (r * c)
         inner = k * kt * blocks
         found = {
-            "one": np.ones(()), "blocks": blocks, "tiles": tiles,
+            "one": np.ones(()), "blocks": blocks, "tiles": tiles, "ublock_tiles": tiles * (r * c),
             "z_blocks": z * blocks, "z_tiles": z * tiles, "z_slices": z * t,
             "z_step_tiles": (z - 1) * tiles, "z_step_blocks": (z - 1) * blocks,
             "z_wait": (z - 1) * t * (per_slice == 1),

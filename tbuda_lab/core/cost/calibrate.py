@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tbuda_lab.core.cost.blocks import F64, Block
-from tbuda_lab.core.cost.fitting import cross_validate, fit_pieces, relative_errors
+from tbuda_lab.core.cost.fitting import Errors, cross_validate, fit_pieces, relative_errors
 from tbuda_lab.core.cost.measurements import Sheet, read_sheet
 from tbuda_lab.core.cost.tables import Fit, Key
 from tbuda_lab.core.errors import InputError
@@ -26,7 +26,10 @@ FEATURES = {
 }
 """Features of each form; every other op uses those of an elementwise op."""
 
-_SMALLER, _BY = 0.9, 0.005  # a second piece has to take off a tenth of the mean error, and half a percent
+_WIDER = {"power": (*_ELEMENTWISE, "ublock_tiles")}
+"""A form that is tried too, and kept where it predicts unseen runs better."""
+
+_SMALLER, _BY = 0.9, 0.005  # more features or pieces have to take off a tenth of the mean error, and half a percent
 _FEWEST = 5
 
 
@@ -77,12 +80,19 @@ def _joined(key: Key, parts: list[tuple[Sheet, list[int]]]) -> Runs:
 
 
 def form(key: Key) -> tuple[str, ...]:
-    """The features that a key is fitted with."""
+    """The features that a key is fitted with at first."""
     return FEATURES.get("reduce_z" if (key.kind, key.variant) == ("reduce", "z") else key.kind, _ELEMENTWISE)
 
 
+def forms(key: Key) -> list[tuple[tuple[str, ...], int]]:
+    """(features, number of pieces) that are tried for a key, the simplest first."""
+    tried = [form(key), *([_WIDER[key.kind]] if key.kind in _WIDER else [])]
+    return [(names, pieces) for names in tried for pieces in (1, 2)]
+
+
 def calibrate(runs: Iterable[Runs], progress: Callable[[Fit], None] | None = None) -> dict[Key, Fit]:
-    """A fit for every key with enough runs: one sum, or the larger of two where that helps on unseen runs."""
+    """A fit for every key with enough runs: one sum, or the larger of two where that helps on unseen runs, of the
+    form's features, or wider ones where those help."""
     fits: dict[Key, Fit] = {}
     for group_ in runs:
         if len(group_.measured) < _FEWEST:
@@ -95,13 +105,18 @@ def calibrate(runs: Iterable[Runs], progress: Callable[[Fit], None] | None = Non
 
 
 def _fit(runs: Runs) -> Fit:
-    names = form(runs.key)
-    x = np.stack([runs.features[name] for name in names], axis=1)
     y = runs.measured
-    chosen, errors = 1, relative_errors(cross_validate(x, y, 1), y)
-    two = relative_errors(cross_validate(x, y, 2), y)
-    if two.mean < min(_SMALLER * errors.mean, errors.mean - _BY):
-        chosen, errors = 2, two
-    weights = fit_pieces(x, y, chosen)
-    pieces = tuple({name: float(w) for name, w in zip(names, row, strict=True) if w > 1e-9} for row in weights)
-    return Fit(runs.key, tuple(p for p in pieces if p), len(y), errors.median, errors.mean)
+    chosen: tuple[tuple[str, ...], int, Errors] | None = None
+    for names, pieces in forms(runs.key):
+        errors = relative_errors(cross_validate(_columns(runs, names), y, pieces), y)
+        if chosen is None or errors.mean < min(_SMALLER * chosen[2].mean, chosen[2].mean - _BY):
+            chosen = names, pieces, errors
+    assert chosen is not None
+    names, pieces, errors = chosen
+    weights = fit_pieces(_columns(runs, names), y, pieces)
+    found = tuple({name: float(w) for name, w in zip(names, row, strict=True) if w > 1e-9} for row in weights)
+    return Fit(runs.key, tuple(piece for piece in found if piece), len(y), errors.median, errors.mean)
+
+
+def _columns(runs: Runs, names: tuple[str, ...]) -> F64:
+    return np.stack([runs.features[name] for name in names], axis=1)
