@@ -9,9 +9,10 @@ import json
 import os
 import pickle
 import random
+import signal
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.netlist import image
 from tbuda_lab.core.netlist.archive import Archive
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session import Session
@@ -209,6 +211,85 @@ def test_a_sparse_file_is_refused(files: dict[str, bytes], tmp_path: Path) -> No
     path.write_bytes(raw + bytes(-len(raw) % 512) + bytes(head) + bytes(1024))
     with pytest.raises(InputError, match="sparse"):
         load_image(path)
+
+
+def header(name: str, kind: bytes, size: int) -> bytes:
+    """A tar's header that says what is not so, with the right check sum."""
+    head = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    head[156:157] = kind
+    head[124:136] = (size % (1 << 96)).to_bytes(12, "big") if size < 0 else bytes([128]) + size.to_bytes(11, "big")
+    head[148:156] = b" " * 8
+    head[148:156] = f"{sum(head):06o}\0 ".encode()
+    return bytes(head)
+
+
+def fields(**said: str) -> bytes:
+    """A header with further fields of the next one."""
+    lines = b"".join(b"%d%s" % (len(line) + 2, line) for line in (f" {k}={v}\n".encode() for k, v in said.items()))
+    return header("p", tarfile.XHDTYPE, len(lines)) + lines.ljust(512, b"\0")
+
+
+FILE = header("file", tarfile.REGTYPE, 0)
+LIES = {
+    "a size below nothing": FILE + header("x", tarfile.REGTYPE, -512),
+    "a header that leads to itself": FILE + header("x", b"Z", -512),
+    "two headers in a circle": FILE + header("x", b"Z", 0) + header("y", b"Z", -1024),
+    "a field that leads back": FILE + fields(size="-1536") + header("x", b"Z", 0),
+    "a name for no memory": header("x", tarfile.GNUTYPE_LONGNAME, 1 << 40),
+    "a name for no integer": header("x", tarfile.GNUTYPE_LONGNAME, 1 << 80),
+    "fields that take for ever": header("x", tarfile.XHDTYPE, 1 << 20) + b"1" * (1 << 20),
+    "fields of fields": fields(comment="x") * 3000 + FILE,
+    "a size that is not there": FILE + header("x", tarfile.REGTYPE, 1 << 70),
+}
+
+
+@pytest.fixture
+def at_once() -> Iterator[None]:
+    """What takes for ever fails instead."""
+
+    def late(*_: Any) -> None:
+        raise AssertionError("it takes for ever")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("what", LIES)
+def test_headers_that_lie_are_refused_at_once(tmp_path: Path, what: str) -> None:
+    (tmp_path / "x.tti").write_bytes(LIES[what] + bytes(1024))
+    with pytest.raises(InputError, match=r"x\.tti"):
+        read_image(tmp_path / "x.tti")
+
+
+def test_a_zip_of_many_small_members_does_not_swell_either(files: dict[str, bytes], tmp_path: Path) -> None:
+    """Each below the size from which a member's own ratio counts."""
+    with zipfile.ZipFile(tmp_path / "bomb.tti", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(DEVICE, files[DEVICE])
+        for number in range(6):
+            archive.writestr(f"{TOP}{number}.yaml", bytes(8 << 20))
+    with pytest.raises(InputError, match="that is no device image"):
+        read_image(tmp_path / "bomb.tti")
+
+
+def test_netlists_that_are_too_much_together_are_not_read(
+    files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "MAX_TEXTS", len(files[DEVICE]) + 5000)
+    path = write_tar(tmp_path / "x.tti", {DEVICE: files[DEVICE], **{f"{n}.yaml": b"#" * 2000 for n in range(3)}})
+    with pytest.raises(InputError, match="manifests and netlists, more than"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_is_stored_or_deflated(files: dict[str, bytes], tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "x.tti", "w", method) as archive:
+        archive.writestr(DEVICE, files[DEVICE])
+    with pytest.raises(InputError, match="stored or deflated"):
+        read_image(tmp_path / "x.tti")
 
 
 def test_a_file_that_ends_early_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:

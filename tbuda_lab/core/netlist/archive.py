@@ -1,18 +1,20 @@
 """Archives from elsewhere (tar or zip), read member by member: nothing is extracted, nothing leaves the archive.
 
-What a member claims is checked before a byte of it is unpacked: names that climb out, names that stand twice, holes
-of sparse files, zip members that unpack to far more than they take up. Links and devices are no members at all.
+What a member claims is checked before a byte of it is unpacked: names that climb out, names that stand twice, sizes
+below nothing and headers that lead back, holes of sparse files, zips that unpack to far more than they take up. Links
+and devices are no members at all.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import struct
 import tarfile
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from tbuda_lab.core.errors import InputError
 
@@ -20,7 +22,21 @@ MAX_MEMBERS = 200_000
 MAX_UNPACKED = 64 << 30
 """Bytes of all members of a zip together."""
 MAX_RATIO, PLENTY = 200, 16 << 20
-"""A zip member larger than `PLENTY` bytes unpacks to at most `MAX_RATIO` times what it takes up."""
+"""A zip, and each of its members, unpacks to at most `MAX_RATIO` times what it takes up, if to more than `PLENTY`
+bytes."""
+
+MAX_HEADER = 8 << 10
+"""Bytes of a tar's header that holds a long name or further fields of the next one."""
+
+_OF_THE_NEXT = (
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
+_DAMAGED = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, ArithmeticError,
+    MemoryError,
+)  # fmt: skip
+"""What the libraries raise about bytes that are no archive: also lengths that no memory and no integer holds, headers
+within headers without end (`RecursionError`), members that are encrypted or packed in ways of later versions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +45,17 @@ class Member:
 
     name: str
     size: int
+
+
+class _Entry(tarfile.TarInfo):
+    """A header of a tar that claims nothing impossible."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.size < 0 or (entry.type in _OF_THE_NEXT and entry.size > MAX_HEADER):
+            raise tarfile.ReadError(f"a header says that {entry.size} bytes follow")
+        return entry
 
 
 class Archive:
@@ -53,12 +80,12 @@ class Archive:
         except OSError as error:
             self.close()
             raise InputError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:
-            self.close()
-            raise InputError(f"{self.path} is damaged: {error}") from error
         except InputError:
             self.close()
             raise
+        except _DAMAGED as error:
+            self.close()
+            raise InputError(f"{self.path} is damaged: {str(error) or type(error).__name__}") from error
 
     def __enter__(self) -> Archive:
         return self
@@ -72,27 +99,39 @@ class Archive:
 
     def _opened(self, file: BinaryIO) -> tarfile.TarFile:
         try:
-            return tarfile.open(fileobj=file, mode="r:")  # closed with its file
+            return tarfile.open(fileobj=file, mode="r:", tarinfo=_Entry)  # closed with its file
         except tarfile.ReadError as error:
             raise InputError(f"{self.path} is neither a tar nor a zip: {error}") from error
 
     def _list(self) -> None:
         if self._zip is not None:
-            for info in self._zip.infolist():
-                if not info.is_dir():
-                    self._add(info.filename, info.file_size, info)
-                    if info.file_size > max(PLENTY, MAX_RATIO * info.compress_size):
-                        raise InputError(f"{info.filename} in {self.path} would unpack {info.compress_size} bytes to "
-                                         f"{info.file_size}: that is no file of a device image")
-            if sum(member.size for member in self.members.values()) > MAX_UNPACKED:
-                raise InputError(f"{self.path} would unpack to more than {MAX_UNPACKED >> 30} GiB")
+            self._list_zip(self._zip)
             return
         assert self._tar is not None
+        last = -1
         for entry in self._tar:
+            if entry.size < 0 or entry.offset <= last:  # further fields may say so too; it leads back, for ever
+                raise InputError(f"{self.path} is damaged: {entry.name} has a size of {entry.size}")
+            last = entry.offset
             if entry.issparse():
                 raise InputError(f"{entry.name} in {self.path} is a sparse file; an image has none")
             if entry.isfile():  # links and devices are no part of an image
                 self._add(entry.name, entry.size, entry)
+
+    def _list_zip(self, archive: zipfile.ZipFile) -> None:
+        for info in archive.infolist():
+            if info.is_dir():
+                continue
+            self._add(info.filename, info.file_size, info)
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise InputError(f"{info.filename} in {self.path} is packed by method {info.compress_type}: an image "
+                                 "is stored or deflated")
+            if info.file_size > max(PLENTY, MAX_RATIO * info.compress_size):
+                raise InputError(f"{info.filename} in {self.path} would unpack {info.compress_size} bytes to "
+                                 f"{info.file_size}: that is no file of a device image")
+        total, size = sum(member.size for member in self.members.values()), self.path.stat().st_size
+        if total > min(MAX_UNPACKED, max(PLENTY, MAX_RATIO * size)):  # members may also share what they take up
+            raise InputError(f"{self.path} would unpack {size} bytes to {total}: that is no device image")
 
     def _add(self, name: str, size: int, handle: Any) -> None:
         plain = self._plain(name)
@@ -126,9 +165,8 @@ class Archive:
                 assert self._tar is not None
                 extracted = self._tar.extractfile(handle)
                 data = extracted.read(size) if extracted is not None else b""
-        except (OSError, EOFError, RuntimeError, NotImplementedError, tarfile.TarError, zipfile.BadZipFile,
-                zlib.error) as error:
-            raise InputError(f"{name} in {self.path} is damaged: {error}") from error
+        except (OSError, *_DAMAGED) as error:
+            raise InputError(f"{name} in {self.path} is damaged: {str(error) or type(error).__name__}") from error
         if len(data) != size:
             raise InputError(f"{name} in {self.path} is cut off: {len(data)} of {size} bytes")
         return data

@@ -15,6 +15,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.netlist.archive import Archive, Member
 
 MAX_TEXT = 64 << 20     # bytes of the manifest or one netlist
+MAX_TEXTS = 4 * MAX_TEXT  # of all of them
 MANIFEST = "device.json"
 
 
@@ -48,11 +49,13 @@ def read_image(path: str | Path) -> Image:
 
 def image_of(archive: Archive) -> Image:
     """Manifest and netlists of an archive that is open. Raises `InputError`."""
-    texts = {}
-    for name in archive.members:
-        pure = PurePosixPath(name)
-        if len(pure.parts) <= 2 and (pure.name == MANIFEST or pure.suffix in (".yaml", ".yml")):
-            texts[name] = archive.text(name, MAX_TEXT)
+    pures = {name: PurePosixPath(name) for name in archive.members}
+    named = [name for name, pure in pures.items()
+             if len(pure.parts) <= 2 and (pure.name == MANIFEST or pure.suffix in (".yaml", ".yml"))]
+    size = sum(archive.members[name].size for name in named)
+    if size > MAX_TEXTS:
+        raise InputError(f"{archive.path} has {size} bytes of manifests and netlists, more than {MAX_TEXTS}")
+    texts = {name: archive.text(name, MAX_TEXT) for name in named}
     name = manifest_name(archive)
     manifest = _manifest(texts[name], name, archive.path)
     state = manifest.get("compiled_graph_state")
