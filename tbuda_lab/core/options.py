@@ -72,12 +72,28 @@ def front_end(options: CompileOptions) -> CompileOptions:
 FIRST = "first"
 """Value of a break: before whichever of the ops it addresses is scheduled first, instead of before each."""
 
-Target = str | tuple[str, ...] | re.Pattern[str] | Callable[[Any], bool]
+
+@dataclasses.dataclass(frozen=True)
+class Each:
+    """The names that a pattern or predicate matched, as a file holds it: each for itself, where there is such an op.
+
+    A tuple is one list instead: a break stands before the first of its ops, and what one of them cannot have is an
+    error.
+    """
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"each of {', '.join(self.names) or 'no names'}"
+
+
+Target = str | tuple[str, ...] | Each | re.Pattern[str] | Callable[[Any], bool]
 
 
 @dataclasses.dataclass(frozen=True)
 class Override:
-    """One request of the user: `kind` is one of OVERRIDE_KINDS, `target` a name, names, a regex or a predicate.
+    """One request of the user: `kind` is one of OVERRIDE_KINDS, `target` a name, names, a regex or a predicate (in
+    a file: what it matched).
 
     values by kind: op_size -> (rows, columns); t_stream_dir -> "n"|"r"|"c"|"rz"|"cz"; t_stream_shape -> (r, c);
     u_kt -> int; op_placement -> {"start": (r, c), "transpose": bool, "chip": int}; epoch_break, chip_break -> True
@@ -94,12 +110,17 @@ class Override:
     value: Any = True
     source: str = "code"
 
+    @property
+    def named(self) -> bool:
+        """Whether the target is names; which ops a pattern or predicate means is known once there is a graph."""
+        return isinstance(self.target, str | tuple | Each)
+
     def matches(self, names: Iterable[str]) -> list[str]:
         """The names of `names` that this override addresses, in their order (predicates are given the name)."""
         if isinstance(self.target, str):
             return [n for n in names if n == self.target]
-        if isinstance(self.target, tuple):
-            wanted = set(self.target)
+        if isinstance(self.target, tuple | Each):
+            wanted = set(self.target if isinstance(self.target, tuple) else self.target.names)
             return [n for n in names if n in wanted]
         if isinstance(self.target, re.Pattern):
             pattern = self.target

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.options import FIRST, Each, Override
 from tbuda_lab.core.session import (
     ChipBreak,
     ClearOp,
@@ -149,7 +149,69 @@ def test_predicates_are_journaled_by_the_names_they_match(mlp, tmp_path):
     path = mlp.save(tmp_path / "a.buda.json")
     mlp.apply(Override("epoch_break", re.compile(re.escape(matmuls(mlp)[1]))))
     again = Session.open(path, mlp.model, mlp.sample_inputs)
-    assert again.overrides[0].target == (matmuls(mlp)[1],)
+    assert again.overrides[0].target == Each((matmuls(mlp)[1],))
+
+
+def last_two(session: Session) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, matmuls(session)[-2:])))
+
+
+ASKED = {
+    "a break before each": lambda s: Override("epoch_break", last_two(s)),
+    "a break before the first": lambda s: Override("epoch_break", last_two(s), FIRST),
+    "a format that one op cannot have": lambda s: Override("data_format", lambda name: "matmul" in name, "Bfp8_b"),
+    "a channel": lambda s: Override("queue_channel", re.compile(r".*matmul\.weight.*|.*weight"), {"channel": 1}),
+    "nothing": lambda s: Override("epoch_break", lambda name: False),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_what_a_pattern_asks_for_is_the_same_after_a_restart(mlp, tmp_path, what):
+    """By the names it matched, each for itself: in the session file, in exported overrides, and after further edits."""
+    mlp.apply(ASKED[what](mlp))
+    wanted = netlist.dumps(mlp.compile().netlist)
+    mlp.export_overrides(tmp_path / "o.json", form="json")
+    path = mlp.save(tmp_path / "a.buda.json")
+    again = Session.open(path, mlp.model, mlp.sample_inputs)
+    assert netlist.dumps(again.compile().netlist) == wanted
+    again.checkpoint("later")
+    again.apply(ResizeOp(matmuls(again)[0], (1, 1)))
+    third = Session.open(path, mlp.model, mlp.sample_inputs)
+    assert third.overrides[0] == again.overrides[0]
+    third.undo()
+    assert netlist.dumps(third.compile().netlist) == wanted
+    other = Session(mlp.model, mlp.sample_inputs, "e300", name="mlp")
+    other.load_overrides(tmp_path / "o.json")
+    assert netlist.dumps(other.compile().netlist) == wanted
+
+
+def test_patterns_that_were_there_before_the_file_are_in_it(mlp, tmp_path):
+    """Those a session was opened with, and those that are undone while it is saved."""
+    graph, inputs = mlp.model, mlp.sample_inputs
+    one, two = matmuls(mlp)[-2:]
+    asked = (Override("epoch_break", re.compile(re.escape(one))),)
+    path = tmp_path / "a.buda.json"
+    session = Session(graph, inputs, "e300", overrides=asked, name="mlp", journal=path)
+    session.apply(ResizeOp(two, (1, 1)))
+    assert Session.open(path, graph, inputs).overrides[0].target == Each((one,))
+    saved = Session(graph, inputs, "e300", name="mlp")
+    saved.apply(Override("epoch_break", lambda name: name == two))
+    saved.undo()
+    again = Session.open(saved.save(tmp_path / "b.buda.json"), graph, inputs)
+    again.redo()
+    assert again.overrides[0].target == Each((two,))
+
+
+def test_queues_between_epochs_are_known_when_the_file_is_written(mlp, tmp_path):
+    graph, inputs, first = mlp.model, mlp.sample_inputs, matmuls(mlp)[1]
+    session = Session(graph, inputs, "e300", overrides=[Override("epoch_break", first)], name="mlp")
+    session.apply(Override("queue_channel", re.compile("e2e_.*"), {"channel": 3}))
+    path = session.save(tmp_path / "a.buda.json")
+    wanted = netlist.dumps(session.compile().netlist)
+    names = [q.name for q in session.compile().placement.queues.values() if q.name.startswith("e2e_")]
+    again = Session.open(path, graph, inputs)
+    assert names and again.overrides[-1].target == Each(tuple(names))
+    assert netlist.dumps(again.compile().netlist) == wanted
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -170,6 +232,8 @@ commands = st.one_of(
     st.builds(SetOverride, st.builds(Override, st.just("input_buffer_multiplier"), names,
                                      st.dictionaries(small, st.integers(1, 9)), st.just("file"))),
     st.builds(SetOverride, st.builds(Override, st.just("op_size"), st.lists(names).map(tuple), pairs, st.just("file"))),
+    st.builds(SetOverride, st.builds(Override, st.just("op_size"), st.lists(names).map(tuple).map(Each), pairs,
+                                     st.just("file"))),
 )  # fmt: skip
 
 

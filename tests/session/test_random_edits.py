@@ -13,7 +13,7 @@ from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.netlist.check import check
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions, Each, Override
 from tbuda_lab.core.session import (
     ChipBreak,
     ClearOp,
@@ -179,4 +179,4 @@ def test_a_pattern_is_journaled_with_the_ops_inside_fused_ops(traced, tmp_path: 
     assert netlist.dumps(again.compile().netlist) == said != first
     queue = next(q for q in session.compile().placement.queues.values() if q.location == "dram")
     session.apply(Override("queue_channel", re.compile(re.escape(queue.name)), {"channel": 1}))
-    assert Session.open(path, graph, inputs).overrides[-1].target == (queue.name,)
+    assert Session.open(path, graph, inputs).overrides[-1].target == Each((queue.name,))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tbuda_lab.core.options import FIRST, Override
+from tbuda_lab.core.options import FIRST, Each, Override
 
 _MIXED = {"data_format": ("output_df", "DataFormat"), "math_fidelity": ("math_fidelity", "MathFidelity")}
 """Kinds that PyBuda sets by regular expressions of names: its keyword, and where the value comes from."""
@@ -19,6 +19,8 @@ def target_text(target: Any) -> str:
         return target
     if isinstance(target, tuple):
         return ", ".join(target)
+    if isinstance(target, Each):
+        return str(target)
     return f"/{target.pattern}/" if hasattr(target, "pattern") else "a predicate"
 
 
@@ -38,6 +40,8 @@ def override_python(override: Override) -> str:
         if kind == "schedule_constraint":
             return f"pybuda.config.add_schedule_constraint({list(target)!r})"
         return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target)
+    if isinstance(target, Each) and target.names and value != FIRST:
+        return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target.names)
     if not isinstance(target, str):
         return f"# {kind} of {target_text(target)}: {value!r}"
     if kind in ("epoch_break", "chip_break"):

@@ -30,7 +30,7 @@ class Editing(Working):
         """
         commands = tuple(e if isinstance(e, Command) else SetOverride(e) for e in edits)
         if commands:
-            self._learn_names(commands)
+            self._before(commands)
             with self._edit:
                 step = self._history.do(commands, label, source)
             self._changed(step.label)
@@ -42,7 +42,7 @@ class Editing(Working):
         commands = tuple(e if isinstance(e, Command) else SetOverride(e) for e in edits)
         if not commands:
             return self.compile()
-        self._learn_names(commands)
+        self._before(commands)
         with self._edit:
             future = self._history.undone
             step = self._history.do(commands, label, source)
@@ -127,6 +127,9 @@ class Editing(Working):
 
     def _changed(self, label: str) -> None:
         """After every change of the state: stop what runs, take a known result, tell."""
+        if self._journal is not None:
+            self._cancel.set()
+            self._learn_names()
         with self._edit:
             state = self._history.state
             self._cancel.set()
@@ -142,25 +145,47 @@ class Editing(Working):
         elif newly_stale:
             self._events.emit("stale", True)
 
-    def _learn_names(self, commands: Sequence[Command]) -> None:
-        """Patterns and predicates are journaled by the names they match; lowering may have to tell which there are."""
-        open_ended = [o for c in commands for o in c.overrides() if not isinstance(o.target, (str, tuple))]
-        if self._journal is not None and open_ended:
+    def _before(self, commands: Sequence[Command]) -> None:
+        """What the journal has to know before edits are made."""
+        if self._journal is not None and not all(o.named for c in commands for o in c.overrides()):
             self._cancel.set()
-            self._names = self._all_names()
+            self._learn_names(commands, queues=True)
+
+    def _learn_names(self, commands: Sequence[Command] = (), *, queues: bool = False) -> None:
+        """Patterns and predicates are journaled by the names they match, and lowering tells which there are. Those made
+        before new commands are asked about once, and in silence. queues: a compile tells of these, if none did yet."""
+        new = [o for c in commands for o in c.overrides() if not o.named]
+        older: list[Override] = []
+        if not self._names:
+            steps = [entry.step for entry in self._history.log if entry.step is not None]
+            made = [o for step in steps for c in step.commands for o in c.overrides()]
+            older = [o for o in (*self._history.first.overrides, *made) if not o.named]
+        if not new and not older:
+            return
+        if queues and self.result is None and any(o.kind == "queue_channel" for o in (*new, *older)):
+            with contextlib.suppress(TbudaError):
+                self.compile()
+        try:
+            self._names = tuple(dict.fromkeys((*self._names, *self._all_names())))
+        except TbudaError:
+            if new:
+                raise
 
     def _all_names(self) -> tuple[str, ...]:
         """Names that an override may address: of the lowered graph, and of ops that are fused into others as long as no
-        override names them; those known before are kept."""
+        override names them."""
         with self._work:
             front = self._guarded(lambda: self._front(self._history.state))
-        return tuple(dict.fromkeys((*self._names, *front.lowered.nodes, *front.inner)))
+        return (*front.lowered.nodes, *front.inner)
 
     def _resolve(self, override: Override) -> tuple[str, ...]:
+        return self._matched(override, self._names)
+
+    def _matched(self, override: Override, names: Sequence[str]) -> tuple[str, ...]:
         queues: tuple[str, ...] = ()  # those between epochs are known once something is placed
         if override.kind == "queue_channel" and self.result is not None:
             queues = tuple(self.result.placement.queues)
-        return tuple(override.matches(dict.fromkeys((*self._names, *queues))))
+        return tuple(override.matches(dict.fromkeys((*names, *queues))))
 
     @property
     def journal_path(self) -> Path | None:
@@ -178,13 +203,12 @@ class Editing(Working):
             return override.target
         if isinstance(override.target, str):
             return (override.target,)
-        return tuple(override.matches([node.name for node in self.graph("lowered")]))
+        return self._matched(override, self._all_names())
 
     def save(self, path: str | Path) -> Path:
         """Write the edits as a `*.buda.json` file, and go on writing every edit to it."""
         journal = Journal(Path(path), self._header())
-        if any(not isinstance(o.target, (str, tuple)) for o in (*self._header().overrides, *self.overrides)):
-            self._names = self._all_names()
+        self._learn_names(queues=True)
         with self._edit:
             self._journal = journal
             self._journal.write(self._history, self._resolve)
@@ -207,6 +231,8 @@ class Editing(Working):
     # -- checkpoints -------------------------------------------------------------------------------------------
     def checkpoint(self, name: str) -> None:
         """Remember the current options and overrides under a name."""
+        if self._journal is not None:
+            self._learn_names()
         with self._edit:
             if not name or name == "now":
                 raise InputError("a checkpoint needs a name other than 'now'")

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, get_type_hints
 from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override
+from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Each, Override
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import COMMANDS, ClearOp, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
@@ -33,7 +33,8 @@ MAX_BYTES = 16 << 20
 _OTHERS = ("undo", "redo", "checkpoint", "begin", "end")
 
 Resolve = Callable[[Override], tuple[str, ...]]
-"""The names an override addresses, for patterns and predicates, which a file cannot hold."""
+"""The names an override addresses, for patterns and predicates: a file holds those (see `Each`), for a pattern in it
+could take any time and a predicate is code."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,12 +137,13 @@ def options_data(options: CompileOptions) -> dict[str, Any]:
 def override_data(override: Override, resolve: Resolve) -> dict[str, Any]:
     """An override as plain data, as `override_of` reads it."""
     target: Any = override.target
-    if not isinstance(target, (str, tuple)):
-        target = resolve(override)
+    if not isinstance(target, str | tuple):
+        target = target.names if isinstance(target, Each) else resolve(override)
     value: Any = override.value
     if isinstance(value, dict):
         value = {str(k): _plain(v) for k, v in value.items()}
-    return {"kind": override.kind, "target": _plain(target), "value": _plain(value)}
+    each = {} if isinstance(override.target, str | tuple) else {"each": True}
+    return {**each, "kind": override.kind, "target": _plain(target), "value": _plain(value)}
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -239,19 +241,23 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
 
 def override_of(record: Any) -> Override:
     """An override from plain data. Raises `InputError` for what does not fit."""
-    if not isinstance(record, dict) or set(record) != {"kind", "target", "value"}:
-        raise InputError("an override has kind, target and value")
+    if not isinstance(record, dict) or set(record) - {"each"} != {"kind", "target", "value"}:
+        raise InputError("an override has kind, target and value, and may have each")
     kind, target, value = record["kind"], record["target"], record["value"]
     if kind not in OVERRIDE_KINDS:
         raise InputError(f"unknown override {kind!r}; known: {', '.join(OVERRIDE_KINDS)}")
     names = [target] if isinstance(target, str) else target
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise InputError("a target is a name or a list of names")
+    if record.get("each", True) is not True:
+        raise InputError("each is true where a list of names stands for what a pattern matched")
     if isinstance(value, dict):
         turned = {int(k) if re.fullmatch(r"\d{1,4}", k) else k: v for k, v in value.items()}
         value = {k: tuple(v) if isinstance(v, list) else v for k, v in turned.items()}
     elif isinstance(value, list):
         value = tuple(value)
+    if "each" in record:
+        return Override(kind, Each(tuple(names)), value, "file")
     return Override(kind, target if isinstance(target, str) else tuple(target), value, "file")
 
 

@@ -6,7 +6,6 @@ Field names and their meaning: netlist.md 5.2. Lists of what inference has none 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from tbuda_lab._version import __version__
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.graph import Node
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.session.journal import options_data, override_data, override_of
+from tbuda_lab.core.session.journal import options_data, override_data
 from tbuda_lab.core.tti.loaded import Loaded
 from tbuda_lab.core.tti.plain import to_plain
 
@@ -76,22 +75,11 @@ def manifest_of(
 
 
 def _override(override: Override, loaded: Loaded) -> list[dict[str, Any]]:
-    """An override as a record of names. What a pattern or predicate matches is marked: by name it would mean more (an
-    edit that is impossible is an error then, a list of breaks the first of them)."""
-    if isinstance(override.target, str | tuple):
-        return [override_data(override, lambda _: ())]
-    names = dict.fromkeys([*loaded.graph.nodes, *(op.name for _, op in loaded.netlist.ops())])
-    found = tuple(override.matches(names))
-    return [{**override_data(override, lambda _: found), "each": True}] if found else []
-
-
-def override_from(record: Any) -> Override:
-    """The inverse. Raises `InputError`."""
-    if not isinstance(record, dict) or record.get("each") is not True:
-        return override_of(record)
-    plain = override_of({key: value for key, value in record.items() if key != "each"})
-    names = plain.target if isinstance(plain.target, tuple) else (str(plain.target),)
-    return dataclasses.replace(plain, target=re.compile("|".join(re.escape(name) for name in names)))
+    """An override as a record of names, as `journal.override_of` reads it; none of a pattern or predicate that matches
+    nothing."""
+    names = dict.fromkeys([*loaded.graph.nodes, *(op.name for _, op in loaded.netlist.ops()), *loaded.netlist.queues])
+    found = () if override.named else tuple(override.matches(names))
+    return [override_data(override, lambda _: found)] if override.named or found else []
 
 
 def _state(loaded: Loaded, facts: Facts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:

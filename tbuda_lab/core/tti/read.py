@@ -19,9 +19,9 @@ from tbuda_lab.core.netlist.archive import Archive
 from tbuda_lab.core.netlist.image import MAX_TEXT, Image, image_of, manifest_name
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.session.journal import option_values
+from tbuda_lab.core.session.journal import option_values, override_of
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, in_order
-from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION, override_from
+from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
 from tbuda_lab.core.tti.plain import of_plain
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
@@ -96,7 +96,7 @@ class _Reader:
     def _settings(self) -> tuple[CompileOptions, tuple[Any, ...]]:
         try:
             options = CompileOptions(**option_values(self._dict(self.section, "options")))
-            overrides = tuple(override_from(record) for record in self._list(self.section, "overrides"))
+            overrides = tuple(override_of(record) for record in self._list(self.section, "overrides"))
         except TbudaError as error:
             raise self._wrong(str(error)) from error
         if options.microbatch < 1:
