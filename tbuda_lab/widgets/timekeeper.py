@@ -31,7 +31,8 @@ class Timekeeper:
         self._hub = weakref.ref(hub)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._asked: tuple[int, bool] = (BATCHES[1], True)
+        self._placement = 0  # how many there were
+        self._asked: tuple[int, bool, int] = (BATCHES[1], True, 0)
         self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
         self.found: EpochTrace | None = None
         self.rev = -1
@@ -42,7 +43,7 @@ class Timekeeper:
         """A view wants the trace of a batch; it gets it when it is there. whole: epochs take all inputs at once."""
         with self._lock:
             self._views.add(view)
-            self._asked = (batch, whole)
+            self._asked = (batch, whole, self._placement)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="tbuda-trace", daemon=True)
                 self._thread.start()
@@ -56,7 +57,7 @@ class Timekeeper:
                 raise TimeoutError(f"still at work after {timeout} s")
 
     def _work(self) -> None:
-        done: tuple[int, bool] | None = None
+        done: tuple[int, bool, int] | None = None
         while True:
             hub = self._hub()
             with self._lock:
@@ -67,7 +68,7 @@ class Timekeeper:
                 views = list(self._views)
             self._make(hub, done, views)
 
-    def _make(self, hub: Hub, asked: tuple[int, bool], views: list[Listener]) -> None:
+    def _make(self, hub: Hub, asked: tuple[int, bool, int], views: list[Listener]) -> None:
         session = hub.session
         if session.result is None:
             _say(views, "empty", "The timeline appears once the model is placed.")
@@ -82,6 +83,8 @@ class Timekeeper:
             _say(views, "failed", str(error).splitlines()[0])
             return
         with self._lock:
+            if asked[2] != self._placement:
+                return  # views ask again for the one that came meanwhile
             self.found, self.rev = found, rev
         frame = trace_frame(found, rev, BATCHES)
         for view in views:
@@ -90,6 +93,7 @@ class Timekeeper:
     def _outdated(self) -> None:
         """Another placement: there are no tiles of it yet."""
         with self._lock:
+            self._placement += 1
             self.found = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tbuda_lab.widgets.timekeeper import keeper_of
 from tbuda_lab.widgets.tracesvg import trace_html, trace_svg
 from tests.epochsim.test_trace import made_up
 from tests.session.models import encoder
-from tests.widgets.test_hub import Page
+from tests.widgets.talk import Page
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +221,36 @@ def test_after_an_edit_there_is_no_old_tile_and_the_page_gets_the_new_trace_when
     assert (second.columns["lane_rows"][at[0]], second.columns["lane_cols"][at[0]]) != (
         first.columns["lane_rows"][at[1]], first.columns["lane_cols"][at[1]]
     )
+
+
+def test_an_edit_while_the_old_placement_is_simulated_gets_its_own_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.session.models import perceptron
+
+    session = Session(*perceptron(), "n150")
+    session.compile()
+    hub, page = asked(session)
+    at_work, go, simulate = threading.Event(), threading.Event(), session.timeline
+
+    def slow(*args: Any) -> EpochTrace:
+        found = simulate(*args)
+        at_work.set()
+        assert go.wait(60)
+        return found
+
+    monkeypatch.setattr(session, "timeline", slow)
+    say(hub, page, {"type": "need_trace", "batch": 8})
+    assert at_work.wait(60)
+    op = "first.matmul"
+    session.apply(ResizeOp(op, next(s for s in session.legal(op).legal if s != session.result.placement.ops[op].size)))
+    session.compile()
+    say(hub, page, {"type": "need_trace", "batch": 8})  # the very same question
+    go.set()
+    keeper_of(hub).wait(60)
+    frame = page.frames()["trace"]
+    at = frame.text("lane_name").index(op)
+    size = (frame.columns["lane_rows"][at], frame.columns["lane_cols"][at])
+    assert frame.meta["rev"] == session.rev == keeper_of(hub).rev and size == session.result.placement.ops[op].size
+    assert sum(m.get("key") == "trace" for m, _ in page.messages) == 1, "nothing of the placement that is gone"
 
 
 def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
