@@ -138,9 +138,9 @@ describe('the workbench', () => {
     host.set('mode', 'split');
     expect(hidden()).toEqual([false, false]);
     const front = () => view.element.querySelector('[role=tab][aria-selected=true]')!.getAttribute('data-tb-action');
-    host.say({ type: 'show', tab: 'netlist' });
+    host.set('docks', { tab: 'netlist', inspector: true });
     expect(front()).toBe('tab-netlist');
-    host.say({ type: 'show', tab: 'kitchen' });
+    host.set('docks', { tab: 'kitchen', inspector: true });
     expect(front()).toBe('tab-netlist');
     view.dispose();
   });

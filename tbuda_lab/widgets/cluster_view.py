@@ -13,14 +13,14 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.clusterframe import cluster_frame
 from tbuda_lab.core.session import PlaceOp, Session
 from tbuda_lab.widgets.baseview import View
-from tbuda_lab.widgets.cluster_twin import cluster_twin
+from tbuda_lab.widgets.cluster_twin import cluster_svg, cluster_twin
 
 
 class ClusterView(View):
     """Chips as cards with their links, what each runs in a temporal epoch, and what crosses the links.
 
     Dragging an op or an epoch to another chip is `chip` or `chip_of_epoch`, an edit like any other. epoch:
-    the epoch shown, and with it all that run at its time; the page sets it too. The static twin shows all of them.
+    the epoch shown, and with it all that run at its time; the page sets it too.
     """
 
     kind = "cluster"
@@ -50,10 +50,27 @@ class ClusterView(View):
         self.session.apply(*(PlaceOp(op, chip=chip) for op in epochs[epoch].ops), label=f"epoch {epoch} to chip {chip}")
         self.session.compile()
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def svg(self, epoch: int | None = None) -> str:
+        """The chips with their links, and what runs at the time of an epoch (default: the one shown), as SVG. Compiles
+        what is not compiled. Raises `InputError` for an epoch that there is not."""
+        epochs = self.session.compile().placement.epochs
+        at = self.epoch if epoch is None else epoch
+        if not 0 <= at < len(epochs):
+            raise InputError(f"there is no epoch {at}; there are {len(epochs)}")
+        frame = self._frame(self.hub.frames)
+        assert frame is not None  # there is a placement
+        return cluster_svg(frame, self.hub.frames["ops"], at)
+
+    def _frame(self, frames: Mapping[str, Frame]) -> Frame | None:
+        """The chips, of the newest placement."""
         frame, result = frames.get("cluster"), self.session.result
         if result is not None and (frame is None or frame.meta["rev"] != self.session.rev):
             frame = cluster_frame(result, self.session.rev)
+        return frame
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        frame = self._frame(frames)
         if frame is None or "ops" not in frames:
             return "<p>no placement yet</p>"
-        return cluster_twin(frame, frames["ops"])
+        last = frames["ops"].columns["epoch_temporal"].size - 1
+        return cluster_twin(frame, frames["ops"], max(0, min(self.epoch, last)))

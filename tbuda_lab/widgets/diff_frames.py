@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 def session_diff_frame(session: Session, diff: Diff) -> Frame:
     """The frame of a comparison, with the names that the session knows in meta `names`."""
     frame = diff_frame(diff)
+    return dataclasses.replace(frame, meta={**frame.meta, "names": states_of(session)})
+
+
+def states_of(session: Session) -> list[str]:
+    """Names of the states of a session that can be compared: checkpoints, and those that there always are."""
     own = [n for n in session.checkpoints if n not in ("start", "previous", "now")]
-    return dataclasses.replace(frame, meta={**frame.meta, "names": ["start", *own, "previous", "now"]})
+    return ["start", *own, "previous", "now"]
 
 
 @makes("diff")

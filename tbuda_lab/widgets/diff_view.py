@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,8 +16,9 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.diffframe import diff_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.baseview import View
-from tbuda_lab.widgets.diff_frames import session_diff_frame
+from tbuda_lab.widgets.diff_frames import session_diff_frame, states_of
 from tbuda_lab.widgets.diff_twin import diff_twin
+from tbuda_lab.widgets.diffsvg import MODES, pair_svg, pairs_of
 from tbuda_lab.widgets.netlist_file import FileHub
 
 PathLike = str | os.PathLike[str]
@@ -43,14 +45,29 @@ class DiffView(View):
 
     `DiffView(session, a, b)`: two checkpoints, or "start" (as the session was opened), "previous" (before the last
     edit), "now". `DiffView("a.yaml", "b.yaml")`: two netlist files of any origin, or folders of `tbuda compile`.
-    `DiffView(diff)`: a comparison that is there already. mode: "split", "blink" or "delta" (coloured by change of
-    cycles), how the page draws the grids; the static twin always has them side by side.
+    `DiffView(diff)`: a comparison that is there already.
+
+    a, b: what is compared, names as above; of files they stay as they are. mode: how the grids are drawn, "split" (side
+    by side), "blink" (one after the other in the same place; where nothing moves, outlines over the second show what
+    was before) or "delta" (coloured by change of cycles). The page sets them too.
     """
 
     kind = "diff"
     frames_shown: ClassVar[tuple[str, ...]] = ("diff", "edits", "ops")
 
-    mode = traitlets.Enum(("split", "blink", "delta"), "split").tag(sync=True)
+    a = traitlets.Unicode("start").tag(sync=True)
+    b = traitlets.Unicode("now").tag(sync=True)
+    mode = traitlets.Enum(MODES, MODES[0]).tag(sync=True)
+
+    @traitlets.validate("a", "b")
+    def _state(self, proposal: Any) -> str:
+        value: str = proposal["value"]
+        if self._fixed is not None:
+            if value != getattr(self._fixed, proposal["trait"].name):
+                raise traitlets.TraitError(f"this view compares {self._fixed.a!r} with {self._fixed.b!r} and no others")
+        elif value not in (known := states_of(self.session)):
+            raise traitlets.TraitError(f"no checkpoint {value!r}; there are: {', '.join(known)}")
+        return value
 
     def __init__(
         self, source: Session | Diff | PathLike, a: str | PathLike = "start", b: str = "now", *,
@@ -59,8 +76,12 @@ class DiffView(View):
         self._fixed: Diff | None = None
         if isinstance(source, Session):
             super().__init__(source, height=height)
+            try:
+                self.a, self.b = os.fspath(a), b
+            except traitlets.TraitError as error:
+                raise InputError(str(error)) from None
             if source.result is not None:
-                self.compare(os.fspath(a), b)
+                self.compare(self.a, self.b)
             return
         if not isinstance(source, Diff):
             if a == "start":
@@ -68,14 +89,12 @@ class DiffView(View):
             source = compare_sides(*file_sides(Path(source), Path(a), arch=arch))
         self._fixed = source
         self._open(FileHub([diff_frame(source)]), height)
+        self.a, self.b = source.a, source.b
 
     @property
     def diff(self) -> Diff:
-        """The comparison shown."""
-        if self._fixed is not None:
-            return self._fixed
-        frame = self.hub.frame("diff")
-        return self.session.diff(*(("start", "now") if frame is None else (frame.meta["a"], frame.meta["b"])))
+        """The comparison of `a` with `b`."""
+        return self._fixed if self._fixed is not None else self.session.diff(self.a, self.b)
 
     def compare(self, a: str, b: str = "now") -> Diff:
         """Compare two other states, here and in every other view of the session. Raises `InputError`."""
@@ -83,7 +102,20 @@ class DiffView(View):
             raise InputError("this view compares two files; for checkpoints make DiffView(session, a, b)")
         found = self.session.diff(a, b)
         self.hub.publish([session_diff_frame(self.session, found)])
+        for view in self.hub.views_of(self.kind):
+            if isinstance(view, DiffView):
+                view.a, view.b = a, b
         return found
+
+    def svg(self, epoch: int | None = None) -> str:
+        """The grids of a pair of epochs as SVG, as `mode` says. epoch: of the second side; default: the pair with most
+        differing ops. Compiles what is not compiled. Raises `InputError` for an epoch that there is not."""
+        frame = diff_frame(self.diff)
+        pairs = [pair for _, pair in pairs_of(frame) if epoch is None or pair[1] == epoch]
+        if not pairs:
+            there = sorted(int(b) for b in frame.columns["pair_b"] if b >= 0)
+            raise InputError(f"{self.b} has no epoch {epoch}; there are {', '.join(map(str, there))}")
+        return pair_svg(frame, pairs[0], self.mode)
 
     def to_markdown(self) -> str:
         """The comparison shown, as Markdown."""
@@ -93,12 +125,11 @@ class DiffView(View):
         return super().__repr__() if self._fixed is None else f"DiffView({self._fixed.a!r}, {self._fixed.b!r})"
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
-        frame: Any = frames.get("diff")
-        if frame is None:
-            return "<p>nothing compared yet</p>"
         if self._fixed is not None:
-            return diff_twin(frame)
+            return diff_twin(frames["diff"], self.mode)
+        if self.session.result is None:
+            return "<p>nothing compared yet</p>"
         try:
-            return diff_twin(session_diff_frame(self.session, self.session.diff(frame.meta["a"], frame.meta["b"])))
-        except TbudaError:
-            return diff_twin(frame)
+            return diff_twin(diff_frame(self.diff), self.mode)
+        except TbudaError as error:
+            return f"<p>{escape(str(error).splitlines()[0])}</p>"

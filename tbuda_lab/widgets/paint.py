@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 
 
@@ -49,6 +50,15 @@ def load_paint(load: float) -> Paint:
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     css = ["rgb({} {} {})".format(*c) for c in (rgb, edge)]
     return Paint(css[0], css[1], _text_on(luminance))
+
+
+def delta_paint(share: float | None) -> Paint:
+    """Colour by change of cycles, as a share of those before: blue for fewer over grey to orange for more, in full at a
+    factor of two."""
+    strength = min(1.0, abs(share or 0.0))
+    hue, light = 28 if (share or 0) > 0 else 212, 92 - 26 * strength
+    colour = f"hsl({hue} {78 * math.sqrt(strength):.0f}% "
+    return Paint(f"{colour}{light:g}%)", f"{colour}{light - 28:g}%)", "#17202e")
 
 
 def _text_on(ground: float) -> str:

@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 LIMIT = 190_000  # characters of a fragment: a notebook must stay small
+AROUND = 20  # lines of a long text before the one that is marked
 
 
 def metrics_html(frames: Mapping[str, Frame]) -> str:
@@ -52,31 +53,38 @@ def grid_html(frames: Mapping[str, Frame], epoch: int = 0) -> str:
     return epoch_svg(frames["ops"], epoch) if "ops" in frames else "<p>no placement yet</p>"
 
 
-def problems_html(frames: Mapping[str, Frame]) -> str:
-    """All diagnostics."""
+def problems_html(frames: Mapping[str, Frame], wanted: str = "") -> str:
+    """The diagnostics that have `wanted` in what the page searches too: severity, place, rule, message or fix."""
     frame = frames.get("problems")
     if frame is None or not frame.columns["severity"].size:
         return "<p>nothing to report</p>"
-    columns = [frame.text(c) for c in ("severity", "where", "message", "fix")]
-    rows = (f"<li>{escape(s)}: {escape(w)}: {escape(m)} {escape(f)}</li>" for s, w, m, f in zip(*columns, strict=True))
-    return f"<ul>{''.join(rows)}</ul>"
+    rows = list(zip(*(frame.text(c) for c in ("severity", "where", "rule", "message", "fix")), strict=True))
+    part = wanted.strip().lower()
+    kept = [row for row in rows if part in " ".join(row).lower()]
+    said = f"<p>{len(kept)} of {len(rows)} with {escape(part)}</p>" if part else ""
+    items = (f"<li>{escape(s)}: {escape(w)}: {escape(m)} {escape(f)}</li>" for s, w, _, m, f in kept)
+    return f"{said}<ul>{''.join(items)}</ul>"
 
 
-def netlist_html(frames: Mapping[str, Frame]) -> str:
-    """The text of the netlist, as much as there is room for."""
+def netlist_html(frames: Mapping[str, Frame], mark: int | None = None) -> str:
+    """The text of the netlist, as much as there is room for. mark: a line, counted from 1, that is marked; where there
+    is no room for all that comes before it, the text begins shortly before."""
     if "netlist" not in frames:
         return "<p>no netlist yet</p>"
-    lines = frames["netlist"].columns["text"].tobytes().decode().splitlines()
-    room, shown = LIMIT - 200, []
-    for line in lines:
-        safe = escape(line)
-        room -= len(safe) + 1
+    lines = [escape(line) for line in frames["netlist"].columns["text"].tobytes().decode().splitlines()]
+    room, first, shown = LIMIT - 300, 0, []
+    if mark is not None and sum(len(line) + 1 for line in lines[:mark]) > room:
+        first = max(0, mark - AROUND)
+    for number, line in enumerate(lines[first:], first + 1):
+        room -= len(line) + 1
         if room < 0:
             break
-        shown.append(safe)
-    left = len(lines) - len(shown)
+        shown.append(f"<mark>{line}</mark>" if number == mark else line)
+    left = len(lines) - first - len(shown)
+    before = f"<p>after {first:,} lines</p>" if first else ""
     more = f"<p>and {left:,} more lines</p>" if left else ""
-    return f"<details><summary>Netlist</summary><pre>{chr(10).join(shown)}</pre>{more}</details>"
+    state = " open" if mark is not None else ""
+    return f"<details{state}><summary>Netlist</summary>{before}<pre>{chr(10).join(shown)}</pre>{more}</details>"
 
 
 def overrides_html(frames: Mapping[str, Frame]) -> str:

@@ -19,14 +19,12 @@ from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import twins
 from tbuda_lab.widgets.baseview import BUNDLE, StaticView, View
+from tbuda_lab.widgets.docklooks import MODES, TABS, DockLooks
 from tbuda_lab.widgets.graph_view import GraphView
 from tbuda_lab.widgets.graphlooks import GraphLooks
 from tbuda_lab.widgets.grid_view import EpochGrid
 from tbuda_lab.widgets.gridlooks import GridLooks
 from tbuda_lab.widgets.table_view import OpTable
-
-MODES = ("split", "graph", "grid")
-TABS = ("ops", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster", "problems")
 
 __all__ = [
     "BUNDLE", "BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView",
@@ -34,17 +32,15 @@ __all__ = [
 ]
 
 
-class BringUp(GridLooks, GraphLooks, View):
+class BringUp(DockLooks, GridLooks, GraphLooks, View):
     """The workbench: trace, place and run a model, and look at all of it.
 
     `BringUp(model, sample_inputs, device="n150")` makes a session and starts to compile, run and verify in a thread;
     `BringUp(session)` shows one that exists. `verify=False` runs without comparing with torch; `start=False` waits for
-    the Run button or `.start()`. mode: "split", or "graph" or "grid" alone.
+    the Run button or `.start()`. How it is arranged: see `DockLooks`.
     """
 
     kind = "bringup"
-
-    mode = traitlets.Enum(MODES, "split").tag(sync=True)
 
     def __init__(
         self,
@@ -93,7 +89,7 @@ class BringUp(GridLooks, GraphLooks, View):
         elif what in MODES:
             self.mode = what
         elif what in TABS:
-            self.post({"type": "show", "tab": what}, [])
+            self.docks = {"tab": what}
         else:
             raise InputError(f"the workbench has no {what!r}; there are {', '.join((*MODES, *TABS))}, and epochs")
 
@@ -108,10 +104,24 @@ class BringUp(GridLooks, GraphLooks, View):
 
 
 class NetlistView(View):
-    """The netlist text; the entries of the selected ops are marked."""
+    """The netlist text; the entries of the selected ops are marked.
+
+    line: the line that is marked besides and in sight, counted from 1, None for none. A click on a line of the page
+    sets it, and selects the op or queue that stands there.
+    """
 
     kind = "netlist"
     frames_shown = ("netlist",)
+
+    line = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
+
+    @traitlets.validate("line")
+    def _in_the_text(self, proposal: Any) -> int | None:
+        value: int | None = proposal["value"]
+        frame = self.hub.frames.get("netlist")
+        if value is not None and frame is not None and value > frame.meta["lines"]:
+            raise traitlets.TraitError(f"there is no line {value}; the netlist has {frame.meta['lines']:,}")
+        return value
 
     def validate(self) -> list[Finding]:
         """What the strict check finds in the netlist as it would be written: nothing wrong, or the compile refuses it.
@@ -122,7 +132,7 @@ class NetlistView(View):
         return netlists.check(netlists.loads(netlists.dumps(result.netlist)), result.device.arch, "strict")
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
-        return twins.netlist_html(frames)
+        return twins.netlist_html(frames, self.line)
 
 
 class OverridesPanel(View):
@@ -153,15 +163,21 @@ class OverridesPanel(View):
 
 
 class ProblemsView(View):
-    """What the stages had to say, errors first."""
+    """What the stages had to say, errors first.
+
+    filter: a part of the severity, place, rule, message or fix of those that are shown, "" for all; small and large
+    letters are alike. The page sets it when somebody types.
+    """
 
     kind = "problems"
     frames_shown = ("problems",)
 
+    filter = traitlets.Unicode("").tag(sync=True)
+
     @property
     def problems(self) -> list[Diagnostic]:
-        """What is shown; the same as `session.problems`."""
+        """All of them, whatever `filter` says; the same as `session.problems`."""
         return list(self.session.problems)
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
-        return twins.problems_html(frames)
+        return twins.problems_html(frames, self.filter)

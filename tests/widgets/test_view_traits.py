@@ -12,7 +12,7 @@ import traitlets
 
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.frames import Frame, graph_frame, place
+from tbuda_lab.core.frames import graph_frame, place
 from tbuda_lab.core.frames.linksframe import USERS, links_frame
 from tbuda_lab.core.frames.optable import epoch_totals, op_columns
 from tbuda_lab.core.session import Session
@@ -32,17 +32,6 @@ def session() -> Iterator[Session]:
     session = Session(*encoder(1), load_device("wormhole_b0", chips=2), name="encoder")
     session.compile()
     yield session
-
-
-def frames(page: object) -> dict[str, Frame]:
-    """What a page got, by key; frames of one message go apart."""
-    found: dict[str, Frame] = {}
-    for message, buffers in page.messages:  # type: ignore[attr-defined]
-        many = message.get("frames") or [message]
-        for one, buffer in zip(many, buffers, strict=False):
-            if one.get("type") == "frame" and one["chunk"] == [0, 1]:
-                found[one["key"]] = Frame.unpack(one["header"], bytes(buffer))
-    return found
 
 
 # -- passes -----------------------------------------------------------------------------------------------------------
@@ -77,7 +66,7 @@ def test_steps_go_to_passes_that_changed_something(session: Session) -> None:
 def test_a_page_gets_the_graph_after_a_pass_and_what_it_changed(session: Session) -> None:
     trace = session.passes()
     index = next(s.index for s in trace.steps if s.changes.added)
-    got = frames(say(hub_of(session), type="need_pass", **{"pass": trace.labels[index]}, ask=7))
+    got = say(hub_of(session), type="need_pass", **{"pass": trace.labels[index]}, ask=7).frames()
     shown, listed = got["graph:pass"], got["passlist"]
     assert (shown.meta["label"], shown.meta["ask"]) == (trace.labels[index], 7)
     assert tuple(listed.text("step_label")) == trace.labels
@@ -96,7 +85,7 @@ def test_the_workbench_shows_what_it_is_told(session: Session, monkeypatch: pyte
     view.show("grid")
     view.show("memory")
     view.show(1)
-    assert view.mode == "grid" and said == [{"type": "show", "tab": "memory"}, {"type": "show", "epoch": 1}]
+    assert (view.mode, view.docks["tab"]) == ("grid", "memory") and said == [{"type": "show", "epoch": 1}]
     with pytest.raises(InputError, match="no 'kitchen'; there are split, graph, grid, ops"):
         view.show("kitchen")
 
@@ -165,7 +154,7 @@ def test_the_picture_of_the_graph_does_as_the_traits_say(session: Session) -> No
 # -- links and chips --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("noc", ["0", "1", "both"])
 def test_a_page_gets_the_links_of_an_epoch(session: Session, noc: str) -> None:
-    got = frames(say(hub_of(session), type="need_links", epoch=0, noc=noc, ask=3))[f"links:0:{noc}"]
+    got = say(hub_of(session), type="need_links", epoch=0, noc=noc, ask=3).frames()[f"links:0:{noc}"]
     links = session.links(0, noc=noc)
     c = got.columns
     where = tuple(c[f"link_{k}"].astype(int) for k in ("noc", "axis", "y", "x"))

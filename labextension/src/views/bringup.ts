@@ -1,4 +1,5 @@
 /** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
+import { Docks } from './docks.js';
 import { h, svg } from './dom.js';
 import { Failure } from './failure.js';
 import { GraphView } from './graph/view.js';
@@ -13,7 +14,6 @@ import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
-import { told } from './told.js';
 
 export interface View {
   readonly element: HTMLElement;
@@ -29,7 +29,9 @@ export class Tabs implements View {
   private readonly buttons = new Map<string, HTMLButtonElement>();
   private readonly panels = new Map<string, View>();
   private readonly stops: (() => void)[] = [];
-  private front = '';
+  front = '';
+  /** Hears which panel is in front. */
+  shown: (id: string) => void = () => undefined;
 
   constructor(views: [string, string, View][]) {
     this.element = h('div', { class: 'tb-tabbed' }, this.bar);
@@ -71,6 +73,7 @@ export class Tabs implements View {
       this.buttons.get(key)!.setAttribute('aria-selected', String(key === id));
     }
     this.panels.get(id)?.lookedAt?.();
+    this.shown(id);
   }
 
   /** Shows or hides a tab; a hidden one that was seen gives way to the first. */
@@ -152,18 +155,20 @@ export class BringUp implements View {
       upper.hidden = lower.hidden = store.status.failed && ![...store.frames.keys()].some(key => key === 'ops' || key.startsWith('graph:'));
     };
     this.stops.push(store.on('status', fold), store.on('frame', fold));
-    const arrange = (mode: string): void => {
+    const docks = new Docks(store, mode => {
       graph.element.hidden = mode === 'grid';
       grid.element.hidden = mode === 'graph';
       upper.dataset['tbMode'] = mode;
-    };
-    const mode = told(store, 'mode', 'split', arrange);
-    arrange(mode.value());
-    this.stops.push(() => mode.dispose(), store.listen('show', message => {
-      if (typeof message['tab'] === 'string') tabs.show(message['tab']);
-    }));
+    }, open => {
+      if (tabs.front !== open.tab) tabs.show(open.tab);
+      inspector.element.hidden = !open.inspector;
+      if (store.frames.has('ops')) cluster(); // before, nobody knows whether there are several chips
+    });
+    docks.arrange();
+    tabs.shown = id => docks.front(id);
+    this.stops.push(() => docks.dispose());
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
-      stages.element, metrics.element, failure.element, upper, lower);
+      stages.element, h('div', { class: 'tb-topline' }, metrics.element, docks.element), failure.element, upper, lower);
     fold();
   }
 

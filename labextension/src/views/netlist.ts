@@ -2,6 +2,7 @@
 import { h } from './dom.js';
 import type { Frame } from './frame.js';
 import type { Store } from './store.js';
+import { told, type Told } from './told.js';
 
 const KNOWN = new WeakMap<Frame, NetlistText>();
 
@@ -21,10 +22,20 @@ export class NetlistText {
     return (this.split ??= new TextDecoder().decode(this.frame.column('text')).split('\n'));
   }
 
+  /** Without what is after the last end of a line. */
+  readonly count: number;
+
   constructor(private readonly frame: Frame) {
+    this.count = Number(frame.meta['lines'] ?? Infinity);
     const first = frame.column('entry_line');
     const count = frame.column('entry_lines');
     frame.text('entry_name').forEach((name, i) => this.entries.set(name, [first[i]!, count[i]!]));
+  }
+
+  /** The op or queue that a line belongs to. */
+  at(line: number): string | undefined {
+    for (const [name, [first, lines]] of this.entries) if (line >= first && line < first + lines) return name;
+    return undefined;
   }
 
   /** [first line, number of lines] of an op or queue. */
@@ -91,22 +102,32 @@ export class NetlistView {
   private readonly scroller: HTMLElement;
   private readonly body: HTMLElement;
   private text: NetlistText | null = null;
+  /** Lines of the entries of the selection. */
   private marked = new Set<number>();
+  /** The one that somebody clicked or asked for, counted from 1. */
+  private readonly line: Told<number | null>;
   /** What there is to do once somebody looks. */
   private missed: (() => void) | null = null;
   private readonly stops: (() => void)[] = [];
 
   constructor(private readonly store: Store) {
     this.body = h('div', { class: 'tb-code-body' });
-    this.scroller = h('div', { class: 'tb-code', tabindex: 0, role: 'region', 'aria-label': 'Netlist text' }, this.body);
+    this.scroller = h('div', {
+      class: 'tb-code', tabindex: 0, role: 'region', 'data-lm-suppress-shortcuts': 'true',
+      'aria-label': 'Netlist text. Up and down mark a line, Enter selects what stands there, Escape takes the mark away.'
+    }, this.body);
     this.element = h('section', { class: 'tb-view tb-netlist', 'data-tb-view': 'netlist' }, this.scroller);
     this.scroller.addEventListener('scroll', () => this.render());
+    this.body.addEventListener('click', event => this.clicked(event));
+    this.scroller.addEventListener('keydown', event => this.key(event));
+    this.line = told<number | null>(store, 'line', null, line => this.goto(line));
     this.stops.push(
+      () => this.line.dispose(),
       store.on('frame', key => {
         if (key === 'netlist') this.load();
       }),
-      store.on('selection', () => this.follow(true)),
-      store.on('line', line => this.goto(Number(line) - 1))
+      store.on('selection', source => this.follow(source !== 'netlist')),
+      store.on('line', line => this.mark(Number(line)))
     );
     const resize = new ResizeObserver(() => {
       if (this.element.hidden || !this.missed) this.render();
@@ -133,12 +154,14 @@ export class NetlistView {
       this.follow(true);
     })) return;
     const frame = this.store.frames.get('netlist');
+    const first = !this.text;
     if (frame) this.text = NetlistText.of(frame);
     const lines = this.text?.lines ?? [];
     const longest = lines.reduce((n, line) => Math.max(n, line.length), 0);
     this.body.style.height = `${lines.length * LINE}px`;
     this.body.style.width = `${longest + 8}ch`;
     this.follow(false);
+    if (first && this.text && this.line.value() !== null) this.goto(this.line.value());
   }
 
   private follow(scroll: boolean): void {
@@ -161,15 +184,49 @@ export class NetlistView {
     this.render();
   }
 
-  /** Marks one line and brings it into sight. */
-  private goto(line: number): void {
+  /** Marks a line, or none, and brings it into sight. */
+  private mark(line: number | null): void {
+    this.line.tell(line);
+    this.goto(line);
+  }
+
+  private goto(line: number | null): void {
     if (this.later(() => {
       this.load();
       this.goto(line);
     })) return;
-    this.marked = new Set([line]);
-    this.scroller.scrollTop = Math.max(0, line * LINE - this.scroller.clientHeight / 3);
+    const { scrollTop, clientHeight } = this.scroller;
+    const top = ((line ?? 1) - 1) * LINE;
+    if (line !== null && (top < scrollTop || top + LINE > scrollTop + clientHeight)) this.scroller.scrollTop = Math.max(0, top - clientHeight / 3);
     this.render();
+  }
+
+  /** A click marks a line and selects what stands there; on the marked one it takes the mark away. */
+  private clicked(event: MouseEvent): void {
+    const line = Number((event.target as Element).closest<HTMLElement>('[data-tb-line]')?.dataset['tbLine']);
+    if (!line || line > this.text!.count || getSelection()?.toString()) return; // letters were chosen, to copy them
+    const again = line === this.line.value();
+    this.mark(again ? null : line);
+    if (!again) this.choose(line);
+  }
+
+  private choose(line: number): void {
+    const name = this.text?.at(line - 1);
+    if (name !== undefined) this.store.select([name], 'netlist');
+  }
+
+  private key(event: KeyboardEvent): void {
+    const line = this.line.value();
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!this.text || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (step) {
+      const first = Math.ceil(this.scroller.scrollTop / LINE) + 1;
+      this.mark(Math.max(1, Math.min(this.text.count, line === null ? first : line + step)));
+    } else if (event.key === 'Enter' && line !== null) this.choose(line);
+    else if (event.key === 'Escape' && line !== null) this.mark(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   private render(): void {
@@ -181,10 +238,11 @@ export class NetlistView {
     }
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / LINE) - 5);
     const last = Math.min(lines.length, first + Math.ceil(this.scroller.clientHeight / LINE) + 10);
+    const line = this.line.value();
     const made: HTMLElement[] = [];
     for (let i = first; i < last; i++) {
       const mark = this.marked.has(i) ? ' tb-marked' : '';
-      made.push(h('div', { class: `tb-line${mark}`, style: `top:${i * LINE}px` },
+      made.push(h('div', { class: `tb-line${mark}`, style: `top:${i * LINE}px`, 'data-tb-line': i + 1, 'aria-current': i + 1 === line && 'true' },
         h('span', { class: 'tb-number' }, String(i + 1)), shallow(lines[i]!)));
     }
     this.body.replaceChildren(...made);

@@ -6,7 +6,7 @@ import { copy, open } from './dialog.js';
 import { h, percent, short } from './dom.js';
 import { undoKey } from './editbar.js';
 import type { Overridden, Store } from './store.js';
-import { told } from './told.js';
+import { told, type Told } from './told.js';
 
 const MOST = 48 * 1024; // bytes of a file that a page sends
 const GLYPH: Record<Overridden['state'], string> = { obtained: '✓', missed: '!', vetoed: '✕', unmatched: '?', pending: '…', off: '○' };
@@ -19,6 +19,7 @@ export class OverridesPanel {
   private gains: Map<string, number | null> | null = null;
   private code: { python: string; json: string } | null = null;
   private shown: 'list' | 'python' | 'json' = 'list';
+  private readonly way: Told<string>;
 
   constructor(private readonly store: Store, private readonly counted: (count: number) => void = () => undefined) {
     this.element.addEventListener('keydown', event => void undoKey(event, store));
@@ -44,9 +45,9 @@ export class OverridesPanel {
       if (this.shown !== 'list') this.ask('code');
       this.render();
     };
-    const code = told(store, 'show_code', '', show);
-    this.stops.push(() => code.dispose());
-    show(code.value());
+    this.way = told(store, 'show_code', '', show);
+    this.stops.push(() => this.way.dispose());
+    show(this.way.value());
   }
 
   dispose(): void {
@@ -74,6 +75,7 @@ export class OverridesPanel {
       type: 'button', 'aria-pressed': String(this.shown === name), 'data-tb-action': `overrides-${name}`,
       onclick: () => {
         this.shown = name;
+        this.way.tell(name === 'list' ? '' : name);
         if (name !== 'list') this.ask('code');
         this.render();
       }

@@ -1,18 +1,38 @@
 /** What the stages had to say, errors first; a place that names an op selects it. */
-import { h } from './dom.js';
+import { counted, h } from './dom.js';
 import { Lost } from './lost.js';
 import type { Store } from './store.js';
+import { told, type Told } from './told.js';
 
 const GLYPH: Record<string, string> = { error: '✕', warning: '!', note: 'i' };
+const REST = 250; // ms without typing until Python is told
 
 export class ProblemsView {
   readonly element = h('section', { class: 'tb-view tb-problems', 'data-tb-view': 'problems', 'aria-label': 'Problems' });
+  private readonly list = h('div', { class: 'tb-problem-list' });
+  private readonly input = h('input', {
+    type: 'search', class: 'tb-search', placeholder: 'Filter problems', 'aria-label': 'Filter problems', spellcheck: 'false',
+    'data-tb-action': 'problems-filter', 'data-lm-suppress-shortcuts': 'true'
+  });
+  private readonly found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  private readonly bar = h('header', { class: 'tb-bar' }, this.input, this.found);
+  private readonly filter: Told<string>;
   private readonly stops: (() => void)[] = [];
   private readonly lost: Lost;
 
   constructor(private readonly store: Store, private readonly counted: (count: number) => void = () => undefined) {
+    this.element.append(this.bar, this.list);
+    this.filter = told(store, 'filter', '', text => {
+      this.input.value = text;
+      this.render();
+    }, { rest: REST });
+    this.input.value = this.filter.value();
+    this.input.addEventListener('input', () => {
+      this.filter.tell(this.input.value);
+      this.render();
+    });
     this.lost = new Lost(store, () => this.render());
-    this.stops.push(() => this.lost.dispose(), store.on('frame', key => {
+    this.stops.push(() => this.filter.dispose(), () => this.lost.dispose(), store.on('frame', key => {
       if (key === 'problems') this.render();
     }));
     this.render();
@@ -27,19 +47,24 @@ export class ProblemsView {
     const gone = this.lost.names;
     const count = (frame ? frame.column('severity').length : 0) + (gone.length ? 1 : 0);
     this.counted(count);
+    this.bar.hidden = !count;
     if (!count) {
-      this.element.replaceChildren(h('div', { class: 'tb-empty' }, 'Nothing to report.'));
+      this.list.replaceChildren(h('div', { class: 'tb-empty' }, 'Nothing to report.'));
       return;
     }
-    const [severity, where, rule, message, fix] = ['severity', 'where', 'rule', 'message', 'fix'].map(c => frame?.text(c) ?? []);
+    const columns = ['severity', 'where', 'rule', 'message', 'fix'].map(c => frame?.text(c) ?? []);
+    const [severity, where, rule, message, fix] = columns;
+    const wanted = this.input.value.trim().toLowerCase();
+    const kept = severity!.map((_, i) => i).filter(i => columns.map(c => c[i]).join(' ').toLowerCase().includes(wanted)); // as in `twins.problems_html`
+    this.found.textContent = wanted ? `${kept.length} of ${counted(severity!.length, 'problem')}` : '';
     const vanished = gone.length
       ? [h('li', { class: 'tb-problem tb-note', 'data-tb-vanished': gone.join(' ') },
           h('span', { class: 'tb-glyph', 'aria-label': 'note', role: 'img' }, 'i'),
           h('div', {}, `Selected before, and gone since the last compile: ${gone.join(', ')}.`))]
       : [];
-    this.element.replaceChildren(h('ul', {}, ...vanished, ...severity!.map((level, i) =>
-      h('li', { class: `tb-problem tb-${level}` },
-        h('span', { class: 'tb-glyph', 'aria-label': level, role: 'img' }, GLYPH[level] ?? '·'),
+    this.list.replaceChildren(h('ul', {}, ...vanished, ...kept.map(i =>
+      h('li', { class: `tb-problem tb-${severity![i]!}` },
+        h('span', { class: 'tb-glyph', 'aria-label': severity![i], role: 'img' }, GLYPH[severity![i]!] ?? '·'),
         h('div', {},
           h('div', {},
             where![i] ? h('button', {

@@ -59,7 +59,7 @@ class Suggestion:
     @property
     def text(self) -> str:
         before, after = self.cycles
-        return f"{self.label}: {before} -> {after} cycles"
+        return f"{self.label}: {before:,} -> {after:,} cycles"
 
 
 Told = Callable[[list[Suggestion], float], None]

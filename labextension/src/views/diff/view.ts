@@ -30,7 +30,7 @@ export class DiffView {
   private frame: Frame | null = null;
   private data: DiffData | null = null;
   private mode: Mode = 'split';
-  private readonly told: Told<Mode>;
+  private readonly told: { mode: Told<Mode>; a: Told<string>; b: Told<string> };
   private pair = 0;
   private side: Side = 'b';
   private playing = !still();
@@ -44,14 +44,16 @@ export class DiffView {
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-diff', 'data-tb-view': 'diff', 'aria-label': 'Comparison' },
       this.bar, this.summary, h('div', { class: 'tb-diff-body' }, this.grids, this.list));
-    this.told = told<Mode>(store, 'mode', 'split', mode => this.show(mode), { of: 'diff' });
-    this.mode = this.told.value();
+    const side = (at: Side) => told(store, at, '', name => this.compare(at, name), { of: 'diff' });
+    this.told = { mode: told<Mode>(store, 'mode', 'split', mode => this.show(mode), { of: 'diff' }), a: side('a'), b: side('b') };
+    this.mode = this.told.mode.value();
+    if (this.told.a.value()) this.asked = { a: this.told.a.value(), b: this.told.b.value() };
     this.frames = new Wanted(store, this.element, {
       keys: ['diff'], ready: () => store.frames.has('ops'), question: () => ({ type: 'want', key: 'diff', ...this.asked }), paint: () => this.render()
     });
     const draw = () => this.frames.draw();
     this.stops.push(
-      () => this.frames.dispose(), () => this.told.dispose(),
+      () => this.frames.dispose(), () => Object.values(this.told).forEach(t => t.dispose()),
       store.on('frame', key => {
         if (key === 'diff') draw();
         if (key === 'ops') this.frames.outdated();
@@ -78,7 +80,10 @@ export class DiffView {
     if (!frame || frame === this.frame) return false;
     this.frame = frame;
     this.data = new DiffData(frame);
-    this.asked = { a: this.data.name('a'), b: this.data.name('b') };
+    for (const at of ['a', 'b'] as const) {
+      this.asked[at] = this.data.name(at);
+      this.told[at].tell(this.data.name(at));
+    }
     const first = this.data.changed[0];
     if (this.pair >= this.data.pairs.length || !this.differs(this.pair)) this.pair = first === undefined ? 0 : Math.max(0, this.data.pairOf(first));
     return true;
@@ -86,8 +91,15 @@ export class DiffView {
 
   private show(mode: Mode): void {
     this.mode = mode;
-    this.told.tell(mode);
+    this.told.mode.tell(mode);
     this.frames.draw();
+  }
+
+  /** Another state on a side. */
+  private compare(side: Side, name: string): void {
+    if (this.asked[side] === name) return;
+    this.asked[side] = name;
+    this.frames.ask(true);
   }
 
   private differs(pair: number): boolean {
@@ -129,10 +141,7 @@ export class DiffView {
       if (!known.length) return h('b', {}, data?.name(side) ?? '');
       const select = h('select', {
         class: 'tb-select', 'aria-label': label, 'data-tb-action': `diff-${side}`,
-        onchange: (event: Event) => {
-          this.asked[side] = (event.target as HTMLSelectElement).value;
-          this.frames.ask(true);
-        }
+        onchange: (event: Event) => this.compare(side, (event.target as HTMLSelectElement).value)
       }, ...known.map(name => h('option', { value: name, selected: name === this.asked[side] }, name)));
       return select;
     };

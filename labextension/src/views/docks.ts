@@ -1,0 +1,59 @@
+/** How the workbench is arranged: graph, grid or both above, which tab is in front below, whether the inspector stands beside. */
+import { h } from './dom.js';
+import type { Store } from './store.js';
+import { told, type Told } from './told.js';
+
+/** The mirror of `tbuda_lab/widgets/docklooks.py`. */
+interface Open {
+  tab: string;
+  inspector: boolean;
+}
+
+const MODES = [['graph', 'Graph', 'The graph alone'], ['split', 'Both', 'Graph and core grid'], ['grid', 'Grid', 'The core grid alone']] as const;
+
+export class Docks {
+  readonly element: HTMLElement;
+  private readonly mode: Told<string>;
+  private readonly docks: Told<Open>;
+
+  /** above: shows the views of a mode. below: shows a tab, and the inspector or not. */
+  constructor(store: Store, private readonly above: (mode: string) => void, private readonly below: (open: Open) => void) {
+    this.mode = told(store, 'mode', 'split', () => this.arrange());
+    this.docks = told<Open>(store, 'docks', { tab: 'ops', inspector: true }, () => this.arrange());
+    const button = (action: string, label: string, title: string, f: () => void) =>
+      h('button', { type: 'button', 'data-tb-action': action, title, onclick: f }, label);
+    this.element = h('div', { class: 'tb-docks', role: 'group', 'aria-label': 'Arrangement' },
+      h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Above' },
+        ...MODES.map(([id, label, title]) => button(`mode-${id}`, label, title, () => {
+          this.mode.tell(id);
+          this.arrange();
+        }))),
+      h('div', { class: 'tb-segmented' }, button('dock-inspector', 'Inspector', 'The inspector beside the tabs, or not', () =>
+        this.put({ ...this.docks.value(), inspector: !this.docks.value().inspector }))));
+  }
+
+  dispose(): void {
+    this.mode.dispose();
+    this.docks.dispose();
+  }
+
+  /** Another tab came to the front. */
+  front(tab: string): void {
+    this.docks.tell({ ...this.docks.value(), tab });
+  }
+
+  arrange(): void {
+    const [mode, docks] = [this.mode.value(), this.docks.value()];
+    this.above(mode);
+    this.below(docks);
+    for (const button of this.element.querySelectorAll<HTMLElement>('button')) {
+      const action = button.dataset['tbAction'];
+      button.setAttribute('aria-pressed', String(action === 'dock-inspector' ? docks.inspector : action === `mode-${mode}`));
+    }
+  }
+
+  private put(docks: Open): void {
+    this.docks.tell(docks);
+    this.arrange();
+  }
+}
