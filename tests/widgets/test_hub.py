@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from typing import Any
 
 import pytest
 
@@ -17,40 +16,7 @@ from tbuda_lab.widgets.hub import Hub, hub_of
 from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.status import StatusBoard
 from tests.widgets.synthetic import FakeSession
-
-
-class Page:
-    """A view's end of the line."""
-
-    def __init__(self, *keys: str) -> None:
-        self.keys = keys
-        self.messages: list[tuple[dict[str, Any], list[bytes]]] = []
-        self.selection: dict[str, Any] = {}
-
-    def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
-        self.messages.append((message, buffers))
-
-    def selection_changed(self, selection: dict[str, Any]) -> None:
-        self.selection = selection
-
-    def wants(self, key: str) -> bool:
-        return not self.keys or key in self.keys
-
-    def frames(self) -> dict[str, Frame]:
-        """Frames put together again from their chunks."""
-        parts: dict[tuple[str, int], list[bytes]] = {}
-        headers: dict[tuple[str, int], dict[str, Any]] = {}
-        for message, buffers in self.messages:
-            if message["type"] == "frame":
-                key = (message["key"], message["rev"])
-                parts.setdefault(key, []).append(buffers[0])
-                headers.setdefault(key, message.get("header", {}))
-                assert message["chunk"][0] == len(parts[key]) - 1
-        newest = {key: max(r for k, r in parts if k == key) for key, _ in parts}
-        return {k: Frame.unpack(headers[k, r], b"".join(parts[k, r])) for k, r in newest.items()}
-
-    def statuses(self) -> list[dict[str, Any]]:
-        return [m["status"] for m, _ in self.messages if m["type"] == "status"]
+from tests.widgets.talk import Page
 
 
 def attached(session: FakeSession, *keys: str) -> tuple[Hub, Page]:

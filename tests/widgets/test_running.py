@@ -18,7 +18,7 @@ from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.messages import HANDLERS
 from tests.session.models import encoder, perceptron
 from tests.session.test_running import until
-from tests.widgets.test_hub import Page
+from tests.widgets.talk import Page
 
 
 @pytest.fixture(scope="module")

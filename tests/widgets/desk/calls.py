@@ -1,4 +1,4 @@
-"""What a page says to the desk, and what it hears."""
+"""What a page hears of its edits and questions."""
 
 from __future__ import annotations
 
@@ -6,46 +6,25 @@ from typing import Any
 
 from tbuda_lab.widgets import asking, exporting
 from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.messages import HANDLERS
-from tests.widgets.test_hub import Page
+from tests.widgets.talk import Page, answers
 
 OP = "first.matmul"
 ROOMS = (asking, exporting)  # importing them registers who answers
 
 
-def ask(hub: Hub, **content: Any) -> Page:
-    """A view that says one thing, and what it was told."""
-    page = Page()
-    hub.attach(page)
-    assert hub.desk is not None
-    hub.desk.receive(page, content)
-    hub.desk.wait(60)
-    return page
+def said(page: Page, kind: str) -> dict[str, Any]:
+    """The one message of a type that the page got."""
+    (found,) = answers(page, kind)
+    return found
 
 
 def answer(page: Page) -> tuple[bool, str]:
-    said = [m for m, _ in page.messages if m["type"] == "edited"]
-    assert len(said) == 1
-    return said[0]["ok"], said[0]["text"]
+    """Whether its edit was made, and what it was told."""
+    message = said(page, "edited")
+    return message["ok"], message["text"]
 
 
 def edits(hub: Hub) -> dict[str, Any]:
     frame = hub.frame("edits")
     assert frame is not None
     return frame.meta
-
-
-def said(page: Page, kind: str) -> dict[str, Any]:
-    found = [m for m, _ in page.messages if m["type"] == kind]
-    assert len(found) == 1
-    return found[0]
-
-
-def tell(hub: Hub, **content: Any) -> Page:
-    """Like `ask`, by the way that messages of a page take."""
-    page = Page("none")
-    hub.attach(page)
-    HANDLERS[content["type"]](hub, page, content)
-    assert hub.desk is not None
-    hub.desk.wait(60)
-    return page

@@ -1,4 +1,4 @@
-"""A perceptron on two chips, compiled anew for every test."""
+"""A perceptron, compiled anew for every test."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from tbuda_lab.core.session import EpochBreak, ResizeOp, Session, SetOverride
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.twins import overrides_html
-from tests.widgets.desk.calls import OP, answer, ask, edits, said, tell
-from tests.widgets.test_hub import Page
+from tests.widgets.desk.calls import OP, answer, edits, said
+from tests.widgets.talk import Page, say
 
 
 def test_a_resize_is_committed_compiled_and_one_undo_step(hub: Hub) -> None:
     session = hub.session
     before = session.result.placement.ops[OP].size
-    page = ask(hub, type="edit", do="resize", op=OP, size=[2, 4])
+    page = say(hub, type="edit", do="resize", op=OP, size=[2, 4])
     ok, text = answer(page)
     assert ok and text.startswith(f"resize {OP} to 2x4")
     assert session.result.placement.ops[OP].size == (2, 4)
@@ -34,45 +34,45 @@ def test_a_resize_is_committed_compiled_and_one_undo_step(hub: Hub) -> None:
         (OP, "op_size", "2x4", "2x4", "obtained")
     ]
     assert said["overrides"][0]["python"] == f"pybuda.config.override_op_size({OP!r}, (2, 4))"
-    assert answer(ask(hub, type="undo"))[0]
+    assert answer(say(hub, type="undo"))[0]
     assert session.result.placement.ops[OP].size == before
     assert edits(hub)["overrides"] == [] and edits(hub)["redo"] == f"resize {OP} to 2x4"
-    assert answer(ask(hub, type="redo"))[0]
+    assert answer(say(hub, type="redo"))[0]
     assert session.result.placement.ops[OP].size == (2, 4)
 
 
 def test_a_refused_edit_changes_nothing_and_says_why(hub: Hub) -> None:
     session = hub.session
     before = session.result
-    ok, text = answer(ask(hub, type="edit", do="resize", op=OP, size=[3, 5]))
+    ok, text = answer(say(hub, type="edit", do="resize", op=OP, size=[3, 5]))
     assert not ok and OP in text
     assert session.result is before and not session.stale and session.overrides == () and session.future == ()
     for nonsense in ({"do": "resize", "op": OP, "size": ["a", 1]}, {"do": "fly", "op": OP}, {"do": "break"}):
-        assert not answer(ask(hub, type="edit", **nonsense))[0]
-    assert not answer(ask(hub, type="probe_begin", op="nobody", seq=1))[0]
-    assert answer(ask(hub, type="undo")) == (False, "There is nothing to undo.")
+        assert not answer(say(hub, type="edit", **nonsense))[0]
+    assert not answer(say(hub, type="probe_begin", op="nobody", seq=1))[0]
+    assert answer(say(hub, type="undo")) == (False, "There is nothing to undo.")
 
 
 def test_move_break_and_clear(hub: Hub) -> None:
     session = hub.session
     start = next(s for s in reversed(session.legal(OP).starts(*session.legal(OP).grid)) if s != (0, 0))
-    assert answer(ask(hub, type="edit", do="move", op=OP, start=list(start)))[0]
+    assert answer(say(hub, type="edit", do="move", op=OP, start=list(start)))[0]
     assert session.result.placement.ops[OP].start == start
-    assert answer(ask(hub, type="edit", do="break", op="second.matmul"))[0]
+    assert answer(say(hub, type="edit", do="break", op="second.matmul"))[0]
     assert len(session.result.placement.epochs) == 2
-    assert answer(ask(hub, type="edit", do="clear", op="second.matmul"))[0]
+    assert answer(say(hub, type="edit", do="clear", op="second.matmul"))[0]
     assert len(session.result.placement.epochs) == 1
     pin = edits(hub)["overrides"]
     assert [r["field"] for r in pin] == ["op_placement"]
     assert pin[0]["requested"] == pin[0]["obtained"] == f"start {start[0]}, {start[1]}"
     steps = len(session.history)
     for needless in ({"do": "clear", "op": "second.matmul"}, {"do": "move", "op": OP, "start": list(start)}):
-        assert not answer(ask(hub, type="edit", **needless))[0]
+        assert not answer(say(hub, type="edit", **needless))[0]
     assert len(session.history) == steps
 
 
 def test_what_the_static_twin_says(hub: Hub) -> None:
-    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
+    assert answer(say(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
     html = overrides_html(hub.frames)
     assert "<td>2x4</td><td>2x4</td><td>obtained</td>" in html and overrides_html({}) == "<p>no overrides</p>"
 
@@ -91,13 +91,13 @@ def test_an_edit_may_wait_for_a_word_to_compile(hub: Hub) -> None:
     session = hub.session
     before = session.result
     for size in ((2, 4), (2, 2)):
-        ok, text = answer(ask(hub, type="edit", do="resize", op=OP, size=list(size), compile="manual"))
+        ok, text = answer(say(hub, type="edit", do="resize", op=OP, size=list(size), compile="manual"))
         assert ok and "not compiled" in text
     assert session.result is before and session.stale and edits(hub)["stale"] and len(session.history) == 2
-    assert not answer(ask(hub, type="edit", do="resize", op=OP, size=[3, 5], compile="manual"))[0]
-    assert answer(ask(hub, type="recompile"))[0]
+    assert not answer(say(hub, type="edit", do="resize", op=OP, size=[3, 5], compile="manual"))[0]
+    assert answer(say(hub, type="recompile"))[0]
     assert session.result.placement.ops[OP].size == (2, 2) and not edits(hub)["stale"]
-    assert not answer(ask(hub, type="recompile"))[0], "nothing to compile"
+    assert not answer(say(hub, type="recompile"))[0], "nothing to compile"
 
 
 def test_a_gesture_of_many_edits_is_one_undo_step(hub: Hub) -> None:
@@ -106,28 +106,28 @@ def test_a_gesture_of_many_edits_is_one_undo_step(hub: Hub) -> None:
     start = next(s for s in reversed(table.starts(*table.grid)) if s != table.start)
     edits_ = [{"do": "move", "op": OP, "start": list(start)}, {"do": "u_kt", "op": OP, "value": 1}]
     steps = len(session.history)
-    ok, text = answer(ask(hub, type="edit", do="many", edits=edits_, label="move 2 things"))
+    ok, text = answer(say(hub, type="edit", do="many", edits=edits_, label="move 2 things"))
     assert ok and text.startswith("move 2 things:")
     assert len(session.history) == steps + 1 and edits(hub)["undo"] == "move 2 things"
     assert {o.kind for o in session.overrides} == {"op_placement", "u_kt"}
-    assert answer(ask(hub, type="undo"))[0]
+    assert answer(say(hub, type="undo"))[0]
     assert session.overrides == ()
     for wrong in ([], [{"do": "many", "edits": edits_}], [{"do": "move", "op": OP}], "x", [1]):
-        assert not answer(ask(hub, type="edit", do="many", edits=wrong))[0]
+        assert not answer(say(hub, type="edit", do="many", edits=wrong))[0]
     assert session.overrides == () and session.future != ()
 
 
 def test_an_op_goes_to_another_epoch_and_back(hub: Hub) -> None:
     session = hub.session
     order = session.placed().problem.order
-    assert answer(ask(hub, type="edit", do="break", op=order[-1]))[0]
+    assert answer(say(hub, type="edit", do="break", op=order[-1]))[0]
     assert [len(e.ops) for e in session.result.placement.epochs] == [len(order) - 1, 1]
-    assert answer(ask(hub, type="edit", do="epoch", op=order[-2], epoch=1))[0]
+    assert answer(say(hub, type="edit", do="epoch", op=order[-2], epoch=1))[0]
     assert [len(e.ops) for e in session.result.placement.epochs] == [len(order) - 2, 2]
     assert [o.target for o in session.overrides] == [order[-2]]
-    assert answer(ask(hub, type="edit", do="epoch", op=order[-2], epoch=0))[0]
+    assert answer(say(hub, type="edit", do="epoch", op=order[-2], epoch=0))[0]
     assert [len(e.ops) for e in session.result.placement.epochs] == [len(order) - 1, 1]
-    ok, text = answer(ask(hub, type="edit", do="epoch", op=OP, epoch=7))
+    ok, text = answer(say(hub, type="edit", do="epoch", op=OP, epoch=7))
     assert not ok and "epoch 7" in text
 
 
@@ -135,30 +135,30 @@ def test_a_chip_and_the_edges_of_an_op(graph: tuple[Any, Any]) -> None:
     session = Session(*graph, "n300", name="mlp")
     session.compile()
     hub = Hub(session)
-    assert answer(ask(hub, type="edit", do="chip", op=OP, chip=1))[0]
+    assert answer(say(hub, type="edit", do="chip", op=OP, chip=1))[0]
     assert session.result.placement.ops[OP].chip == 1
-    assert not answer(ask(hub, type="edit", do="chip", op=OP, chip=7))[0]
-    assert answer(ask(hub, type="undo"))[0]
+    assert not answer(say(hub, type="edit", do="chip", op=OP, chip=7))[0]
+    assert answer(say(hub, type="undo"))[0]
     before = set(session.result.placement.ops)
-    assert answer(ask(hub, type="edit", do="nop", op=OP, to="second.matmul"))[0]
+    assert answer(say(hub, type="edit", do="nop", op=OP, to="second.matmul"))[0]
     assert before < set(session.result.placement.ops)
-    assert answer(ask(hub, type="undo"))[0]
+    assert answer(say(hub, type="undo"))[0]
     assert set(session.result.placement.ops) == before
-    assert answer(ask(hub, type="edit", do="queue", op=OP, to="second.matmul"))[0]
+    assert answer(say(hub, type="edit", do="queue", op=OP, to="second.matmul"))[0]
     queue = session.result.netlist.queues[f"e2e_{OP}_0"]
     readers = [op.name for _, op in session.result.netlist.ops() if queue.name in {i.source for i in op.inputs}]
     assert queue.input == OP and readers == ["second.matmul"]
     ops = session.result.placement.ops
     assert ops[OP].epoch <= ops["second.matmul"].epoch, "in one epoch or a later one: the queue holds a batch"
-    assert not answer(ask(hub, type="edit", do="nop", op=OP, to="nobody"))[0]
-    assert not answer(ask(hub, type="edit", do="queue", op=OP))[0]
+    assert not answer(say(hub, type="edit", do="nop", op=OP, to="nobody"))[0]
+    assert not answer(say(hub, type="edit", do="queue", op=OP))[0]
 
 
 def test_where_a_break_could_stand(hub: Hub) -> None:
     session = hub.session
     order = session.placed().problem.order
-    assert answer(ask(hub, type="edit", do="break", op=order[1]))[0]
-    page = tell(hub, type="break_stops", op=order[1], ask=5)
+    assert answer(say(hub, type="edit", do="break", op=order[1]))[0]
+    page = say(hub, type="break_stops", op=order[1], ask=5)
     parts = [m for m, _ in page.messages if m["type"] == "break_stops"]
     assert parts[-1]["done"] and all(p["ask"] == 5 for p in parts)
     found = {s[0]: s[1:] for p in parts for s in p["stops"]}
@@ -169,40 +169,40 @@ def test_where_a_break_could_stand(hub: Hub) -> None:
         twin.apply(EpochBreak(name))
         cycles = twin.placed().limiter_cycles
         assert found[name] == [len(cycles), max(cycles), sum(cycles), ""]
-    assert answer(ask(hub, type="edit", do="shift_break", op=order[1], to=order[-1]))[0]
+    assert answer(say(hub, type="edit", do="shift_break", op=order[1], to=order[-1]))[0]
     assert session.result.placement.epochs[1].ops == (order[-1],)
 
 
 def test_an_override_is_switched_off_and_on(hub: Hub) -> None:
     session = hub.session
     before = session.result.placement.ops[OP].size
-    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
+    assert answer(say(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
     assert edits(hub)["overrides"][0]["source"] == "drag" and edits(hub)["overrides"][0]["enabled"]
-    assert answer(ask(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=False))[0]
+    assert answer(say(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=False))[0]
     assert session.overrides == () and session.result.placement.ops[OP].size == before
     off = edits(hub)["overrides"]
     assert [(r["state"], r["requested"], r["enabled"], r["source"]) for r in off] == [("off", "2x4", False, "drag")]
-    assert answer(ask(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
+    assert answer(say(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
     assert session.result.placement.ops[OP].size == (2, 4) and [r["enabled"] for r in edits(hub)["overrides"]] == [True]
-    assert answer(ask(hub, type="undo"))[0]
+    assert answer(say(hub, type="undo"))[0]
     assert [r["state"] for r in edits(hub)["overrides"]] == ["off"]
-    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[2, 2]))[0]
+    assert answer(say(hub, type="edit", do="resize", op=OP, size=[2, 2]))[0]
     assert [r["requested"] for r in edits(hub)["overrides"]] == ["2x2"], "a new one takes the place of the old"
-    assert not answer(ask(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
+    assert not answer(say(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
 
 
 def test_formats_are_offered_set_and_refused(hub: Hub) -> None:
-    offer = said(tell(hub, type="formats", op=OP), "formats")
+    offer = said(say(hub, type="formats", op=OP), "formats")
     assert offer["ok"] and offer["now"] == ["Float16_b", "HiFi3"] and "Bfp8_b" in offer["formats"]
-    assert not said(tell(hub, type="formats", op="nobody"), "formats")["ok"]
-    assert answer(ask(hub, type="edit", do="format", op=OP, value="Bfp8_b"))[0]
-    assert answer(ask(hub, type="edit", do="format", op=OP, of="fidelity", value="LoFi"))[0]
-    assert said(tell(hub, type="formats", op=OP), "formats")["now"] == ["Bfp8_b", "LoFi"]
+    assert not said(say(hub, type="formats", op="nobody"), "formats")["ok"]
+    assert answer(say(hub, type="edit", do="format", op=OP, value="Bfp8_b"))[0]
+    assert answer(say(hub, type="edit", do="format", op=OP, of="fidelity", value="LoFi"))[0]
+    assert said(say(hub, type="formats", op=OP), "formats")["now"] == ["Bfp8_b", "LoFi"]
     assert [o["field"] for o in edits(hub)["overrides"]] == ["data_format", "math_fidelity"]
     assert "output_df=pybuda.DataFormat.Bfp8_b" in edits(hub)["overrides"][0]["python"]
-    ok, text = answer(ask(hub, type="edit", do="format", op=OP, value="Float16"))
+    ok, text = answer(say(hub, type="edit", do="format", op=OP, value="Float16"))
     assert not ok and "legal" in text
-    assert answer(ask(hub, type="edit", do="format", op=OP, value=None))[0]
+    assert answer(say(hub, type="edit", do="format", op=OP, value=None))[0]
     assert [o["field"] for o in edits(hub)["overrides"]] == ["math_fidelity"]
 
 
@@ -213,12 +213,12 @@ def test_overrides_are_reordered_where_that_matters(hub: Hub) -> None:
     session.compile()
     assert [(o["at"], o["order"]) for o in edits(hub)["overrides"]] == [(0, True), (1, True), (2, False)]
     assert session.records[0].state == "missed", "the later one holds"
-    assert answer(ask(hub, type="edit", do="reorder", at=0, to=1))[0]
+    assert answer(say(hub, type="edit", do="reorder", at=0, to=1))[0]
     assert [r.kind for r in session.records] == ["math_fidelity"] * 2 + ["op_size"]
     assert session.records[1].obtained == {OP: "HiFi4"} and session.records[0].state == "missed"
     for wrong in ({"at": 0, "to": 7}, {"at": "a", "to": 0}, {}):
-        assert not answer(ask(hub, type="edit", do="reorder", **wrong))[0]
-    assert answer(ask(hub, type="undo"))[0]
+        assert not answer(say(hub, type="edit", do="reorder", **wrong))[0]
+    assert answer(say(hub, type="undo"))[0]
     assert session.overrides[0].value == "HiFi4"
 
 
@@ -228,13 +228,13 @@ def test_a_file_of_overrides_is_one_step_and_a_bad_one_none(hub: Hub, tmp_path: 
     text = overrides_text(session, "json")
     session.undo()
     assert session.overrides == ()
-    assert answer(ask(hub, type="edit", do="load", text=text, name="a.json"))[0]
+    assert answer(say(hub, type="edit", do="load", text=text, name="a.json"))[0]
     assert len(session.history) == 1 and [o.kind for o in session.overrides] == ["op_size", "epoch_break"]
     assert overrides_text(session, "json") == text
-    assert answer(ask(hub, type="undo"))[0]
+    assert answer(say(hub, type="undo"))[0]
     other = '{"format": "x", "overrides": []}'
     for bad in ("{", "[]", other, text.replace("op_size", "op_sise"), text[:-4], "[" * 5000):
-        ok, said_why = answer(ask(hub, type="edit", do="load", text=bad, name="a.json"))
+        ok, said_why = answer(say(hub, type="edit", do="load", text=bad, name="a.json"))
         assert not ok and "a.json" in said_why and session.overrides == ()
     (tmp_path / "o.json").write_text(text)
     assert len(session.load_overrides(tmp_path / "o.json")) == 2 and session.history[-1].source == "file"

@@ -9,12 +9,12 @@ import numpy as np
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import ResizeOp
 from tbuda_lab.widgets.hub import Hub
-from tests.widgets.desk.calls import OP, answer, ask, edits, said, tell
-from tests.widgets.test_hub import Page
+from tests.widgets.desk.calls import OP, answer, edits, said
+from tests.widgets.talk import Page, say
 
 
 def test_a_probe_is_answered_by_one_small_frame_that_says_what_legal_says(hub: Hub) -> None:
-    page = ask(hub, type="probe_begin", op=OP, seq=7)
+    page = say(hub, type="probe_begin", op=OP, seq=7)
     assert [m["type"] for m, _ in page.messages] == ["frame"]
     message, buffers = page.messages[0]
     assert len(buffers[0]) + len(str(message)) <= 6 * 1024
@@ -34,14 +34,14 @@ def test_an_exact_probe_says_what_whatif_says_and_changes_nothing(hub: Hub) -> N
     session = hub.session
     edit = {"do": "resize", "op": OP, "size": [2, 4]}
     effect = session.whatif(ResizeOp(OP, (2, 4)))
-    got = said(tell(hub, type="probe_exact", ask=3, edit=edit), "exact")
+    got = said(say(hub, type="probe_exact", ask=3, edit=edit), "exact")
     assert got["ok"] and got["ask"] == 3
     assert (tuple(got["total_cycles"]), tuple(got["epochs"])) == (effect.total_cycles, effect.epochs)
     assert {d[0]: (tuple(d[3:5]), tuple(d[5:7])) for d in got["displaced"]} == {
         d.op: (d.after.start, d.after.size) for d in effect.displaced
     }
     assert not session.stale and session.overrides == ()
-    refused = said(tell(hub, type="probe_exact", ask=4, edit={**edit, "size": [3, 5]}), "exact")
+    refused = said(say(hub, type="probe_exact", ask=4, edit={**edit, "size": [3, 5]}), "exact")
     assert not refused["ok"] and OP in refused["text"]
 
 
@@ -85,7 +85,7 @@ def test_a_live_drag_shows_the_placement_before_it_is_made(hub: Hub) -> None:
     assert hub.frame("ops") is ops and "shown" not in edits(hub)
     hub.desk.receive(page, {"type": "probe_exact", "ask": 2, "edit": edit, "live": True})
     hub.desk.wait(60)
-    assert answer(ask(hub, type="edit", **edit))[0]
+    assert answer(say(hub, type="edit", **edit))[0]
     assert hub.frame("ops") is shown and "shown" not in edits(hub), "what was shown is what was made: nothing is sent"
     assert session.result.placement.ops[OP].size == (1, 1) and len(session.history) == 1
 

@@ -17,20 +17,20 @@ from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.widgets.edits import commands_of, message_of
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.messages import HANDLERS
-from tests.widgets.desk.calls import OP, answer, ask, said, tell
-from tests.widgets.test_hub import Page
+from tests.widgets.desk.calls import OP, answer, said
+from tests.widgets.talk import Page, say
 
 
 def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) -> None:
     session = hub.session
-    why = said(tell(hub, type="why", op=OP), "why")
+    why = said(say(hub, type="why", op=OP), "why")
     reasons = session.why(OP)
     assert why["ok"] and (why["grid"], why["cycles"], why["text"]) == (list(reasons.grid), reasons.cycles, reasons.text)
     assert [a["grid"] for a in why["next_best"]] == [list(a.grid) for a in reasons.next_best]
     assert why["next_best"][0]["edit"]["do"] == "resize" and "with the whole model" in why["picked"]
     assert why["next_best"][0]["python"] == reasons.next_best[0].command.python()
-    assert not said(tell(hub, type="why", op="nobody"), "why")["ok"]
-    choices = said(tell(hub, type="choices", op=OP), "choices")
+    assert not said(say(hub, type="why", op="nobody"), "why")["ok"]
+    choices = said(say(hub, type="choices", op=OP), "choices")
     assert choices["ok"] and choices["now"]["u_kt"] in [v for v, _ in choices["u_kt"]]
     for value, cycles in choices["u_kt"]:
         row = (
@@ -39,43 +39,43 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
             .candidate(OP)
         )
         assert (int(row["u_kt"]), int(row["cycles"])) == (value, cycles)
-    assert answer(ask(hub, type="edit", do="resize", op=OP, size=[1, 1]))[0]
-    assert "one you asked for" in said(tell(hub, type="why", op=OP), "why")["picked"]
-    gains = said(tell(hub, type="gains"), "gains")["gains"]
+    assert answer(say(hub, type="edit", do="resize", op=OP, size=[1, 1]))[0]
+    assert "one you asked for" in said(say(hub, type="why", op=OP), "why")["picked"]
+    gains = said(say(hub, type="gains"), "gains")["gains"]
     assert gains == [["op_size", OP, -session.whatif(ClearOp(OP, ("op_size",))).gain]] and gains[0][2] < 0
-    hints = said(tell(hub, type="suggest", n=3), "suggest")["list"]
+    hints = said(say(hub, type="suggest", n=3), "suggest")["list"]
     wanted = session.suggest(3)
     assert [h["gain"] for h in hints] == [s.gain for s in wanted] and hints[0]["gain"] > 0
     assert {h["kind"] for h in hints} == {"free", "resize"}, "the override that slows it down may also go"
     hint = next(h for h in hints if h["kind"] == "resize")
     total = hint["total_cycles"]
-    assert answer(ask(hub, type="edit", do="many", edits=hint["edits"], label=hint["label"]))[0]
+    assert answer(say(hub, type="edit", do="many", edits=hint["edits"], label=hint["label"]))[0]
     assert sum(session.placed().limiter_cycles) == total[1]
-    code = said(tell(hub, type="code"), "code")
+    code = said(say(hub, type="code"), "code")
     assert session.to_python() in code["python"] and json.loads(code["json"])["overrides"]
 
 
 def test_exports_are_planned_written_and_not_written_over(hub: Hub, tmp_path: Path) -> None:
-    kinds = said(tell(hub, type="exports"), "exports")["kinds"]
+    kinds = said(say(hub, type="exports"), "exports")["kinds"]
     assert {"netlist", "overrides", "table", "trace", "report", "image"} <= {k["name"] for k in kinds}
     path = tmp_path / "a.py"
     asked = {"kind": "overrides", "path": str(path), "settings": {}}
-    plan = said(tell(hub, type="export_plan", ask=1, **asked), "export_plan")
+    plan = said(say(hub, type="export_plan", ask=1, **asked), "export_plan")
     assert plan["ok"] and "tbuda export overrides" in plan["cli"] and repr(str(path)) in plan["python"]
     assert not path.exists()
-    assert said(tell(hub, type="export", **asked), "exported")["ok"]
+    assert said(say(hub, type="export", **asked), "exported")["ok"]
     first = path.read_text()
-    again = said(tell(hub, type="export", **asked), "exported")
+    again = said(say(hub, type="export", **asked), "exported")
     assert not again["ok"] and again["exists"] and path.read_text() == first
-    assert said(tell(hub, type="export", replace=True, **asked), "exported")["ok"]
+    assert said(say(hub, type="export", replace=True, **asked), "exported")["ok"]
     for wrong in (
         {"kind": "rocket"},
         {"kind": "overrides", "settings": {"form": "xml"}},
         {"kind": "table", "path": " "},
     ):
-        assert not said(tell(hub, type="export_plan", **wrong), "export_plan")["ok"]
+        assert not said(say(hub, type="export_plan", **wrong), "export_plan")["ok"]
     nowhere = {"kind": "overrides", "path": str(tmp_path / "no" / "a.py"), "settings": {}}
-    assert not said(tell(hub, type="export", **nowhere), "exported")["ok"]
+    assert not said(say(hub, type="export", **nowhere), "exported")["ok"]
 
 
 def test_a_picture_of_the_page_is_put_together_and_checked(hub: Hub, tmp_path: Path) -> None:
