@@ -1,4 +1,4 @@
-"""From module to netlist, stage by stage. Bars: BERT-base <= 20 s, ResNet-18 <= 30 s.
+"""From module to netlist, stage by stage. Bars: BERT-base <= 20 s (its passes <= 5 s), ResNet-18 <= 30 s.
 
     python bench/compile_stages.py [MODEL ...] [--device NAME]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -261,22 +259,3 @@ def test_cycles_are_written_whole_or_not_at_all(result: SimpleNamespace, tmp_pat
     with pytest.raises(AttributeError):
         write_cycles_csv(broken, tmp_path / "x.cycles.csv")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
-
-
-# -- speed ------------------------------------------------------------------------------------------------------------
-@pytest.mark.slow
-def test_bert_base_with_a_batch_of_64_is_traced_in_well_under_a_second() -> None:
-    result = placed(encoder(12, seq=128, hidden=768, heads=12))
-    assert len(result.placement.ops) > 200
-    spent = fastest(lambda: simulate(result, 64))  # type: ignore[arg-type]
-    assert spent < 0.7
-
-
-def fastest(work: Callable[[], object]) -> float:
-    """User seconds of the fastest of three runs."""
-    times = []
-    for _ in range(3):
-        before = time.process_time()
-        work()
-        times.append(time.process_time() - before)
-    return min(times)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from unittest import mock
 
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.frontend import aten, feeds, from_torch
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
 from tests.frontend.ops_zoo import CASES, Fn
 
@@ -19,15 +21,32 @@ def _eager(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[to
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-@pytest.mark.parametrize(("name", "function", "inputs"), CASES, ids=[c[0] for c in CASES])
-def test_import_agrees_with_torch(
-    name: str, function: Callable[..., object] | torch.nn.Module, inputs: tuple[torch.Tensor, ...]
-) -> None:
+Imported = tuple[torch.nn.Module, Graph, frozenset[object]]
+
+
+@functools.cache
+def imported(number: int) -> Imported:
+    """The module of a case, its graph, and the mappings that were looked up on the way."""
+    _, function, inputs = CASES[number]
     module = (function if isinstance(function, torch.nn.Module) else Fn(function)).eval()
     for buffer_name, buffer in module.named_buffers():
         if buffer.is_floating_point():
             buffer.uniform_(0.5, 1.5) if "var" in buffer_name else buffer.uniform_(-0.5, 0.5)
-    graph = from_torch(module, inputs)
+    reached: set[object] = set()
+
+    def watched(target: object) -> object:
+        found = aten.lookup(target)
+        reached.add(found)
+        return found
+
+    with mock.patch("tbuda_lab.core.frontend.torch_model.importer.lookup", watched):
+        return module, from_torch(module, inputs), frozenset(reached)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[c[0] for c in CASES])
+def test_import_agrees_with_torch(number: int) -> None:
+    inputs = CASES[number][2]
+    module, graph, _ = imported(number)
     want = _eager(module, inputs)
     got = list(evaluate(graph, feeds(graph, inputs)).values())
     assert len(got) == len(want)
@@ -36,18 +55,9 @@ def test_import_agrees_with_torch(
         torch.testing.assert_close(g.float(), w.float(), rtol=1e-5, atol=2e-5)
 
 
-def test_every_mapping_is_exercised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mapping_is_exercised() -> None:
     """The cases above reach every mapping function, so a new one needs a case."""
-    reached: set[object] = set()
-
-    def watched(target: object) -> object:
-        found = aten.lookup(target)
-        reached.add(found)
-        return found
-
-    monkeypatch.setattr("tbuda_lab.core.frontend.torch_model.importer.lookup", watched)
-    for _, function, inputs in CASES:
-        from_torch(function if isinstance(function, torch.nn.Module) else Fn(function), inputs)
+    reached = {mapping for number in range(len(CASES)) for mapping in imported(number)[2]}
     missing = sorted(name for name, function in aten.TABLE.items() if function not in reached)
     functions = {aten.TABLE[name] for name in missing}
     unreached = sorted({f.__qualname__ for f in functions if f not in reached})

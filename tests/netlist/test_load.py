@@ -180,20 +180,3 @@ def test_sub_op_attributes_need_the_type_before_them() -> None:
     text = b.text(b.fused_chain()).replace("{type: exp, inputs: [dest]", "{attributes: {vector: r}, type: exp, inputs: [dest]")
     with pytest.raises(NetlistError, match="F12"):
         netlist.loads(text)
-
-
-def test_a_megabyte_loads_in_seconds() -> None:
-    import time
-
-    ops = []
-    for k in range(1500):
-        name = f"module.encoder.layer.{k // 20}.attention.output.op_{k}"
-        ops.append(b.op(name, "gelu", ["x" if k == 0 else ops[-1].name], loc=(k // 64, k % 64),
-                        tms={0: [b.tm("broadcast", r=1), b.tm("hslice", 1), b.tm("hstack", 1)]},
-                        attributes={"approximate_mode": True, "vector": "rc"}))
-    queues = [b.queue(f"module.encoder.layer.{k}.weight", (1, 2, 2), kind="ram", entries=1) for k in range(1500)]
-    text = b.text(b.build(ops, {"x": (1, 2, 2)}, queues))
-    assert len(text) > 900_000
-    start = time.process_time()
-    netlist.loads(text)
-    assert time.process_time() - start < 4
