@@ -122,8 +122,7 @@ def pipe(
     cores = int(p["cores"])
     readers = len(core)
     link = np.zeros((cores + 1, readers), dtype=bool)
-    lines = np.broadcast_to(np.arange(readers)[:, None], core.shape)
-    link[core, lines] = True
+    link[core, np.arange(readers)[:, None]] = True
     link = link[:cores]
     fan_out, fan_in = int(link.sum(axis=1).max()), int(link.sum(axis=0).max())
     if from_queue:
@@ -137,7 +136,6 @@ def pipe(
         per_t = core.shape[1] // max(1, int(c["t"]) * consumer.z_group) if consumer.kind != "sparse_matmul" else 0
         if per_t and not behind:  # a walk that goes back to a block is not taken to repeat (place-and-route 3)
             core, address = core[:, :per_t], address[:, :per_t]
-            lines = lines[:, :per_t]
     moved = core[:, 1:] != core[:, :-1]
     repeat = min(2, max(1, int(p["buf_size_mb"])))
     consumer_phases = int(_runs(moved).max()) * repeat if core.shape[1] > 1 else repeat
