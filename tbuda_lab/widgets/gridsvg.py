@@ -9,7 +9,7 @@ import numpy as np
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.widgets.linksvg import CELL_H, CELL_W, LEGEND, STRIP, link_legend, link_lines
 from tbuda_lab.widgets.paint import load_paint
-from tbuda_lab.widgets.svg import FONT, fitting, picture, short
+from tbuda_lab.widgets.svg import FONT, check_epoch, fitting, picture, short
 
 RULER = 24
 SMALL_W, SMALL_H, SMALL_STRIP = 22, 14, 5  # of a core where several chips are drawn
@@ -23,9 +23,8 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
     an epoch that there is not.
     """
     meta = frame.meta
-    if not 0 <= epoch < frame.columns["epoch_cycles"].size:
-        raise IndexError(f"there is no epoch {epoch}; there are {frame.columns['epoch_cycles'].size}")
-    top, strips, height = _rows(meta["physical"], meta["harvested"])
+    check_epoch(frame, epoch)
+    top, strips, height = rows_of(frame, CELL_H, STRIP)
     width = meta["cols"] * CELL_W
     parts = [f"<g transform='translate({RULER} {RULER - 6})' {FONT}>"]
     cells = "".join(
@@ -41,6 +40,7 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
         f"<text x='-7' y='{top[r] + CELL_H / 2 + 4}' font-size='10' fill='#566376' text-anchor='end'>{r}</text>"
         for r in range(meta["rows"])
     ]
+
     def tiles(words: bool = False) -> list[str]:
         ops = np.flatnonzero((frame.columns["op_epoch"] == epoch) & (frame.columns["op_rows"] > 0))
         return [_tile(frame, op, top, words) for op in ops.tolist()]
@@ -62,19 +62,19 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
     parts.append("</g>")
     return picture(width + RULER + 6, height + RULER + legend, parts, f"Core grid of epoch {epoch}")
 
+
 def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
     """All chips of the time of an epoch beside each other, `per_row` in a row, as SVG; those that rest then too.
 
     Raises `IndexError` for an epoch that there is not.
     """
     c, meta = frame.columns, frame.meta
-    if not 0 <= epoch < c["epoch_cycles"].size:
-        raise IndexError(f"there is no epoch {epoch}; there are {c['epoch_cycles'].size}")
+    check_epoch(frame, epoch)
     temporal = int(c["epoch_temporal"][epoch])
     now = np.flatnonzero(c["epoch_temporal"] == temporal)
     on = {int(c["epoch_chip"][e]): int(e) for e in now}
     slowest = float(c["epoch_cycles"][now].max())
-    top, strips, height = _rows(meta["physical"], meta["harvested"], SMALL_H, SMALL_STRIP)
+    top, strips, height = rows_of(frame, SMALL_H, SMALL_STRIP)
     width = meta["cols"] * SMALL_W
     cells = "".join(
         f"M{k * SMALL_W + 0.5} {top[r] + 0.5}h{SMALL_W - 1}v{SMALL_H - 1}h{1 - SMALL_W}z"
@@ -141,10 +141,10 @@ def _shared(frame: Frame, epoch: int, top: dict[int, int]) -> list[str]:
     ]
 
 
-def _rows(
-    physical: list[int], harvested: list[int], cell: int = CELL_H, strip: int = STRIP
-) -> tuple[dict[int, int], list[tuple[int, int]], int]:
-    """Top of every logical row, (top, physical row) of the harvested strips, height of all."""
+def rows_of(frame: Frame, cell: int, strip: int) -> tuple[dict[int, int], list[tuple[int, int]], int]:
+    """Of a placement frame, where rows are `cell` high and harvested ones `strip`: top of every logical row, (top,
+    physical row) of the harvested strips, height of all."""
+    physical, harvested = frame.meta["physical"], frame.meta["harvested"]
     logical = {p: i for i, p in enumerate(physical)}
     top: dict[int, int] = {}
     strips: list[tuple[int, int]] = []

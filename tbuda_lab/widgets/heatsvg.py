@@ -8,10 +8,11 @@ from html import escape
 import numpy as np
 
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.widgets.gridsvg import rows_of
 from tbuda_lab.widgets.paint import load_paint
-from tbuda_lab.widgets.svg import elide, short_name
+from tbuda_lab.widgets.svg import FONT, check_epoch, elide, picture, short_name
 
-CELL_W, CELL_H, LEFT, TOP = 52, 34, 20, 18
+CELL_W, CELL_H, STRIP, LEFT, TOP = 52, 34, 10, 20, 18
 
 
 def heat_svg(ops: Frame, memory: Frame, epoch: int, core: Sequence[int] = ()) -> str:
@@ -19,17 +20,19 @@ def heat_svg(ops: Frame, memory: Frame, epoch: int, core: Sequence[int] = ()) ->
 
     core: (row, column) of a core to mark. Raises `IndexError` for an epoch that there is not.
     """
+    check_epoch(ops, epoch)
     c, rows, cols = ops.columns, int(ops.meta["rows"]), int(ops.meta["cols"])
-    if not 0 <= epoch < c["epoch_cycles"].size:
-        raise IndexError(f"there is no epoch {epoch}; there are {c['epoch_cycles'].size}")
+    tops, strips, height = rows_of(ops, CELL_H, STRIP)
     room = memory.meta["l1_size"] - memory.meta["l1_reserved"]
     used = dict(zip(memory.text("op_name"), memory.columns["op_used"].tolist(), strict=True))
-    width, height = LEFT + cols * CELL_W + 4, TOP + rows * CELL_H + 4
     cells = "".join(
-        f"M{LEFT + x * CELL_W + 1} {TOP + y * CELL_H + 1}h{CELL_W - 2}v{CELL_H - 2}h{2 - CELL_W}z"
+        f"M{x * CELL_W + 1} {tops[y] + 1}h{CELL_W - 2}v{CELL_H - 2}h{2 - CELL_W}z"
         for y in range(rows) for x in range(cols)
     )  # fmt: skip
-    parts = [f"<path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>"]
+    parts = [
+        f"<g transform='translate({LEFT} {TOP})' {FONT}><path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>",
+        *(f"<rect y='{y + 1}' width='{cols * CELL_W}' height='{STRIP - 2}' fill='url(#h)'/>" for y, _ in strips),
+    ]
     names = ops.text("op_name")
     for op in np.flatnonzero(c["op_epoch"] == epoch).tolist():
         y, x, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
@@ -37,8 +40,8 @@ def heat_svg(ops: Frame, memory: Frame, epoch: int, core: Sequence[int] = ()) ->
             continue
         share = used[names[op]] / room
         paint = load_paint(share)
-        left, top = LEFT + x * CELL_W + 1.5, TOP + y * CELL_H + 1.5
-        w, h = wide * CELL_W - 3, high * CELL_H - 3
+        left, top = x * CELL_W + 1.5, tops[y] + 1.5
+        w, h = wide * CELL_W - 3, tops[y + high - 1] + CELL_H - tops[y] - 3
         label = elide(short_name(names[op]), int((w - 6) / 5.6)) if h > 40 else ""
         words = [label, f"{100 * share:.0f} %"] if label else [f"{100 * share:.0f} %"]
         text = "".join(
@@ -50,13 +53,9 @@ def heat_svg(ops: Frame, memory: Frame, epoch: int, core: Sequence[int] = ()) ->
             f"<g><title>{escape(names[op])}: {100 * share:.0f} % of what buffers may use</title><rect x='{left}' "
             f"y='{top}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>{text}</g>"
         )
-    if core:
+    if core and core[0] in tops and core[1] < cols:
         parts.append(
-            f"<rect x='{LEFT + core[1] * CELL_W + 3}' y='{TOP + core[0] * CELL_H + 3}' width='{CELL_W - 6}' "
+            f"<rect x='{core[1] * CELL_W + 3}' y='{tops[core[0]] + 3}' width='{CELL_W - 6}' "
             f"height='{CELL_H - 6}' fill='none' stroke='#1f63d6' stroke-width='2' stroke-dasharray='5 3'/>"
         )
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' role='img' "
-        f"font-family='system-ui,sans-serif' style='max-width:100%;height:auto;background:#fff' "
-        f"aria-label='L1 of epoch {epoch}'>{''.join(parts)}</svg>"
-    )
+    return picture(LEFT + cols * CELL_W + 4, TOP + height + 4, [*parts, "</g>"], f"L1 of epoch {epoch}")

@@ -54,6 +54,13 @@ def picture(width: float, height: float, parts: list[str], title: str, *, wide: 
     )
 
 
+def check_epoch(ops: Frame, epoch: int) -> None:
+    """Raises `IndexError` for an epoch that a placement frame has not."""
+    count = ops.columns["epoch_cycles"].size
+    if not 0 <= epoch < count:
+        raise IndexError(f"there is no epoch {epoch}; there are {count}")
+
+
 def short_name(name: str) -> str:
     """The last two parts of a dotted name; a decomposed op shows its original (or its module) and its step."""
     if ".dc." in name:

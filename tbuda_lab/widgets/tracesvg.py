@@ -1,4 +1,4 @@
-"""Static twin of the timeline: the epochs, and the ops of the longest one, as SVG without any script."""
+"""Static twin of the timeline: the epochs, and the ops in sight (of the longest one at first), as SVG; no script."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 
 from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.widgets.svg import short, short_name
+from tbuda_lab.widgets.svg import FONT, picture, short, short_name
 
 WIDTH, LABEL, ROW, BAR = 900, 190, 17, 13
 LANES = 44
 SPANS = 2400
-FONT = "font-family='system-ui,sans-serif'"
 PAINTS = (("#5b93d6", "#2f66ab"), ("#fbe9c6", "#b97a08"), ("#fadbd5", "#bb3a2c"), ("#e8def6", "#7446b0"))
 """(ground, ink) of compute, input, space, DRAM: the light palette of `views/trace/paint.ts`."""
 
@@ -69,25 +68,13 @@ def trace_html(found: EpochTrace, sight: Sight | None = None) -> str:
     return head + trace_svg(found, sight) + _stalls(found)
 
 
-def epoch_sight(found: EpochTrace, epoch: int) -> Sight:
-    """An epoch from its start to its end. Raises `KeyError` for an epoch there is not."""
-    run = next((e for e in found.trace.epochs if e.epoch == epoch), None)
-    if run is None:
-        raise KeyError(f"no epoch {epoch}")
-    lanes = tuple(i for i, op in enumerate(found.trace.ops) if op.epoch == epoch)
-    return Sight(epoch, run.start, run.end, lanes, f"the ops of epoch {epoch}")
-
-
-def trace_svg(found: EpochTrace, sight: Sight | int) -> str:
-    """All epochs on one line, and below them what each op in sight does (a number: the ops of that epoch). Raises
-    `KeyError` for an epoch there is not.
+def trace_svg(found: EpochTrace, sight: Sight) -> str:
+    """All epochs on one line, and below them what each op in sight does.
 
     Where several spans fall together, the bar shows what most of the time goes to.
     """
     trace = found.trace
-    if isinstance(sight, int):
-        sight = epoch_sight(found, sight)
-    epoch, lanes, start, end = sight.epoch, sight.lanes, sight.start, sight.end
+    lanes, start, end = sight.lanes, sight.start, sight.end
     shown = lanes[:LANES]
     parts = [f"<g {FONT} font-size='10.5' fill='#17202e'>", *_overview(found, sight)]
     top = 3 * ROW
@@ -119,11 +106,7 @@ def trace_svg(found: EpochTrace, sight: Sight | int) -> str:
         parts.append(f"<text x='{LABEL}' y='{y}' fill='#566376'>and {len(lanes) - len(shown)} more</text>")
     height = top + (len(shown) + (len(lanes) > len(shown))) * ROW + 26
     parts += [*_legend(height - 14), "</g>"]
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' "
-        "style='max-width:100%;height:auto;background:#fff' role='img' "
-        f"aria-label='Timeline of epoch {epoch}'>{_PATTERNS}{''.join(parts)}</svg>"
-    )
+    return picture(WIDTH, height, [_PATTERNS, *parts], f"Timeline of epoch {sight.epoch}")
 
 
 def _overview(found: EpochTrace, sight: Sight) -> list[str]:

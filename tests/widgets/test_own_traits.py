@@ -89,6 +89,8 @@ def test_memory_draws_the_cores_or_the_channels(session: Session) -> None:
     view.epoch, view.core = 1, (0, 1)
     drawn = titles(view.svg())
     assert {t.rsplit(":", 1)[0] for t in drawn} == set(ops) and view.svg().count("stroke-dasharray") == 1
+    harvested = view.hub.frames["ops"].meta["harvested"]
+    assert harvested and view.svg().count("url(#h)") == len(harvested)
     used, room = session.l1(ops[0]), re.compile(r": (\d+) % of what buffers may use")
     share = used.used / (used.size - used.reserved)
     assert room.search(next(t for t in drawn if t.startswith(ops[0] + ":"))).group(1) == f"{100 * share:.0f}"  # type: ignore[union-attr]

@@ -19,7 +19,7 @@ from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.messages import HANDLERS
 from tbuda_lab.widgets.timekeeper import keeper_of
-from tbuda_lab.widgets.tracesvg import trace_html, trace_svg
+from tbuda_lab.widgets.tracesvg import sight_of, trace_html, trace_svg
 from tests.epochsim.test_trace import made_up
 from tests.session.models import encoder
 from tests.widgets.talk import Page
@@ -296,7 +296,7 @@ def test_the_view_says_what_happens_at_a_cycle_and_exports(session: Session, tmp
 
 def test_the_twin_draws_every_op_of_the_epoch(found: EpochTrace) -> None:
     epoch = max(found.trace.epochs, key=lambda e: e.end - e.start).epoch
-    root = ElementTree.fromstring(trace_svg(found, epoch).replace("&nbsp;", " "))
+    root = ElementTree.fromstring(trace_svg(found, sight_of(found)).replace("&nbsp;", " "))
     titles = [t.text for t in root.iter("{http://www.w3.org/2000/svg}title")]
     names = [op.name for op in found.trace.ops if op.epoch == epoch]
     assert titles == names[: len(titles)] and titles
