@@ -46,6 +46,32 @@ def test_all_unsupported_ops_at_once() -> None:
     assert all(d.severity == "error" and d.fix for d in caught.value.diagnostics)
 
 
+class Weighed(nn.Module):
+    """Bags of one row, with weights; one more is empty."""
+
+    def forward(self, i: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        starts = torch.tensor([0, 1, 2])
+        return torch.nn.functional.embedding_bag(i, torch.eye(4), starts, mode="sum", per_sample_weights=w)
+
+
+def test_weights_of_an_empty_bag_are_refused_with_what_would_work() -> None:
+    with pytest.raises(UnsupportedOp, match=r"empty or padded; give \(batch, bag\)"):
+        from_torch(Weighed(), (torch.tensor([1, 2]), torch.rand(2)))
+
+
+@pytest.mark.parametrize("rounding", ["trunc", "floor"])
+def test_what_is_said_of_a_rounded_division_holds(rounding: str) -> None:
+    class Halved(nn.Module):
+        def forward(self, i: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.embedding(torch.div(i, 2, rounding_mode=rounding), torch.eye(8))
+
+    if rounding == "floor":
+        assert from_torch(Halved(), (torch.tensor([[7, 3]]),)).outputs
+        return
+    with pytest.raises(UnsupportedOp, match="integers with 'floor'"):
+        from_torch(Halved(), (torch.tensor([[7, 3]]),))
+
+
 class Branches(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:  # branch

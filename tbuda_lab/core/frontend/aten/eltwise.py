@@ -120,7 +120,7 @@ def divide(c: Call) -> str:
     if rounding == "floor" and not c.out.dtype.is_floating_point:
         return c.op(FloorDivide(), c.x(), _integer(c, "other"))
     if rounding is not None:
-        raise CannotMap("division with a rounding_mode has no device form; divide without rounding, or integers")
+        raise CannotMap("division with this rounding has no form; divide without rounding, or integers with 'floor'")
     known = c.folded("other")
     number = known.item() if known is not None and known.numel() == 1 else c.arguments["other"]
     if isinstance(number, int | float) and number != 0:

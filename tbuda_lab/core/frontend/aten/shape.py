@@ -290,10 +290,11 @@ def embedding_bag(c: Call) -> Result:
     if not c.has("per_sample_weights"):
         return c.op(EmbeddingBag(starts, mode, padding), c.x("weight"), c.x("indices")), None, None, None
     (count,), bags, width = c.shape(c.x("indices")), len(starts), c.shape(c.x("weight"))[1]
-    if padding >= 0 or starts != tuple(range(0, count, count // bags)):
-        raise CannotMap("weights of bags of several lengths, or with padding; give (batch, bag) without padding_idx")
-    rows = c.reshape(looked_up(c, c.x("weight"), c.x("indices")), (bags, count // bags, width))
-    weights = c.reshape(c.x("per_sample_weights"), (bags, count // bags, 1))
+    length = count // max(1, bags)
+    if padding >= 0 or length == 0 or starts != tuple(range(0, count, length)):
+        raise CannotMap("weights of bags of several lengths, empty or padded; give (batch, bag) without padding_idx")
+    rows = c.reshape(looked_up(c, c.x("weight"), c.x("indices")), (bags, length, width))
+    weights = c.reshape(c.x("per_sample_weights"), (bags, length, 1))
     total = c.op(ReduceSum(-2), c.op(Multiply(), rows, weights))
     return c.reshape(total, (bags, width)), None, None, None
 
