@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -236,7 +237,7 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
     assert np.isfinite(best) and reached <= 1.02 * best
     blind = dataclasses.replace(problem.options, enable_fork_join_buffering=False)
     other = Problem(problem.graph, problem.models, problem.device, blind, problem.order, {}, frozenset())
-    plain = [priced(problem, dataclasses.replace(s)) for s in Optimal(other, quiet).run()]
+    plain = [priced(problem, s) for s in Optimal(other, quiet).run()]
     assert reached <= objective(problem, plain).total + 1e-6
 
 
@@ -255,6 +256,34 @@ def test_mending_takes_what_the_choice_of_epochs_charged(name: str, device: str,
     assert not any(f.hangs for f in flows)
     if batch > 1:
         assert charged == pytest.approx((switches + sum(f.cycles for f in flows)) / batch)
+
+
+def test_parts_of_a_run_that_cannot_be_held_as_one_know_the_rows_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path is refused in the end, and every epoch of more than three ops."""
+    problem = problem_of(encoder(1), "wormhole_b0", microbatch=BATCH)
+    policy = Optimal(problem, quiet)
+    path = [(s.first, s.last) for s in policy.run()]
+    realise, ready = policy.realise, policy._ready
+    known: list[tuple[int, list[int]]] = []
+
+    def refused(*args: object) -> object:
+        return (None, None) if args[5] == np.inf else choose_rows(*args)  # type: ignore[arg-type]
+
+    def noted(segment: Segment, outside: dict[int, int]) -> Segment:
+        known.append((segment.first, sorted(outside)))
+        return ready(segment, outside)
+
+    monkeypatch.setattr(sys.modules[Optimal.__module__], "choose_rows", refused)
+    monkeypatch.setattr(policy, "realise", lambda a, b, outside: realise(a, b, outside) if b - a <= 3 else None)
+    monkeypatch.setattr(policy, "_ready", noted)
+    parts = policy._settle(path)
+    assert len(parts) > len(path) and len(known) == len(parts)
+    assert all(before == list(range(first)) for first, before in known)
+    outside: dict[int, int] = {}
+    for part in parts:
+        rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
+        assert choose_rows(problem, part.first, part.last, rows, 0, 0.0, outside)[0] == rows
+        outside.update(rows)
 
 
 # -- the host link ---------------------------------------------------------------------------------------------------

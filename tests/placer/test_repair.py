@@ -14,10 +14,11 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.edgebook import EdgeBook
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.repair import repair_around
 from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.segment import _ALTERNATIVES, EdgeBook, _spread, alternatives, choose_rows
+from tbuda_lab.core.placer.segment import _ALTERNATIVES, _spread, alternatives, choose_rows
 from tests.placer.graphs import Sketch, convolutions, encoder
 
 GRAPHS = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}

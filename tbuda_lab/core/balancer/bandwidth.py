@@ -21,8 +21,7 @@ from tbuda_lab.core.lowering.hwops import HwSparseMatmul
 
 NOC, DRAM, HOST = "noc", "dram", "host"
 
-
-_WAYS = {"dram": "DRAM", "host": "the host"}
+_WAYS = {DRAM: "DRAM", HOST: "the host"}
 
 
 def spoken(limiter: str) -> str:

@@ -10,6 +10,7 @@ from tbuda_lab.core.balancer.enumerate import Choice, legal_stream_dirs, paralle
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
+from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.options import OVERRIDE_KINDS, Override
 
 MODEL_KINDS = frozenset(
@@ -31,7 +32,6 @@ _FIELD = {
     "output_buffer_multiplier": "output_multiplier",
     "dram_parameters": "dram_parameters",
 }
-_LEAST_TILE = 352  # bytes of the smallest tile, of Bfp2
 
 
 def unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagnostic]:
@@ -142,7 +142,7 @@ def _check(record: Override, name: str, profile: OpProfile, device: DeviceSpec) 
                 f"operands 0 to {len(profile.operands) - 1}, factors from 1",
             )
     elif record.kind == "output_buffer_multiplier":
-        most = device.l1_usable // _LEAST_TILE
+        most = device.l1_usable // tile_bytes(DataFormat.Bfp2, align=device.tile_align)  # the smallest tiles
         if not (isinstance(value, int) and 1 <= value <= most):
             said = f"{value!r} is not a number of macro blocks"
             return error(said, f"a whole number from 1 to {most}, which is how many tiles L1 holds")
@@ -159,9 +159,7 @@ def _apart(name: str, choice: Choice, profile: OpProfile) -> Diagnostic | None:
 
     (down, along), direction = choice.stream_shape, choice.stream_dir
     said = f"t-stream shape {down}x{along}"
-    if (direction == "n" and down * along > 1) or (direction in ("r", "rz") and along > 1):
-        return error(f"{said} and direction {direction!r} do not go together", "take one of the two away")
-    if direction in ("c", "cz") and down > 1:
+    if (down > 1 and direction in ("n", "c", "cz")) or (along > 1 and direction in ("n", "r", "rz")):
         return error(f"{said} and direction {direction!r} do not go together", "take one of the two away")
     if choice.grid is not None:
         rows, cols = parallel_tiles(profile)

@@ -46,7 +46,7 @@ def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOpti
         intermed = activation
     else:
         intermed = accumulate
-        if not device.wide_accumulate and "a" in {accumulate.family, node.df.family} != {"a"}:
+        if not device.wide_accumulate and (accumulate.family == "a") != (node.df.family == "a"):
             # Where the destination is 16 bit wide, spilled and final results have one exponent (netlist.md 2.2, O14).
             accumulate = intermed = DataFormat.Float16 if node.df.family == "a" else DataFormat.Float16_b
     node.attrs["acc_df"] = accumulate

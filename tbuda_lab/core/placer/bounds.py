@@ -179,7 +179,7 @@ def _bands(problem: Problem) -> list[tuple[int, int]]:
 
 def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
     """All that decides what runs of ops from `first` on may cost, whatever their length: every op takes a core."""
-    found = _alike.setdefault(problem, {})
+    found = _kept_of(problem).alike
     if first not in found:
         reach = min(len(problem.order), first + problem.cores + 1)
         breaks = tuple(problem.order[op] in problem.breaks for op in range(first, reach))
@@ -187,38 +187,49 @@ def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
     return found[first]
 
 
-_alike: weakref.WeakKeyDictionary[Problem, dict[int, tuple[object, ...]]] = weakref.WeakKeyDictionary()
-
-
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class _Runs:
     """By first op: (lengths, least cycles) of the runs from there; and what was worked out from them. order: the ops;
     targets: those that cycles were held against."""
 
     runs: list[tuple[np.ndarray, np.ndarray]]
-    order: tuple[str, ...] = ()
-    targets: np.ndarray | None = None
+    order: tuple[str, ...]
+    targets: np.ndarray
     rest: dict[float, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
-_known: weakref.WeakKeyDictionary[Problem, _Runs] = weakref.WeakKeyDictionary()
+@dataclasses.dataclass
+class _Kept:
+    """What is known of a problem. alike: by first op; edited: runs of the problem that this one is an edited copy of,
+    and the ops that differ."""
+
+    alike: dict[int, tuple[object, ...]] = dataclasses.field(default_factory=dict)
+    runs: _Runs | None = None
+    edited: tuple[_Runs, frozenset[int]] | None = None
 
 
-_edited: weakref.WeakKeyDictionary[Problem, tuple[_Runs, frozenset[int]]] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[Problem, _Kept] = weakref.WeakKeyDictionary()
+
+
+def _kept_of(problem: Problem) -> _Kept:
+    return _kept.setdefault(problem, _Kept())
 
 
 def carry_runs(problem: Problem, old: Problem, changed: frozenset[int]) -> None:
     """Bounds of an edited copy of a problem with the same breaks may take over the runs in which none of the `changed`
     ops (whose candidates, operands or readers differ, and the new ones) stands."""
-    known = _known.get(old)
+    known = _kept_of(old).runs
     if known is not None:
-        _edited[problem] = known, changed
+        _kept_of(problem).edited = known, changed
 
 
 def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """By first op, the runs that are those of the problem this one is an edited copy of."""
-    known, changed = _edited.pop(problem, (None, frozenset()))
-    if known is None or known.targets is None or not np.array_equal(known.targets, targets):
+    kept = _kept_of(problem)
+    if kept.edited is None:
+        return {}
+    (known, changed), kept.edited = kept.edited, None
+    if not np.array_equal(known.targets, targets):
         return {}
     at = {name: i for i, name in enumerate(known.order)}
     count = np.zeros(len(problem.order) + 1, dtype=np.int64)
@@ -236,8 +247,8 @@ def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarra
 
 def _least_runs(problem: Problem) -> _Runs:
     """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
-    found = _known.get(problem)
-    if found is None:
+    kept = _kept_of(problem)
+    if kept.runs is None:
         relaxed = _NoPacking(problem)
         alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
         found = _Runs([], problem.order, relaxed.targets)
@@ -251,8 +262,8 @@ def _least_runs(problem: Problem) -> _Runs:
                 ends = relaxed.sweep(first)
                 alike[key] = np.array(list(ends), dtype=np.int64) - first, np.array(list(ends.values()))
             found.runs.append(alike[key])
-        _known[problem] = found
-    return found
+        kept.runs = found
+    return kept.runs
 
 
 def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:

@@ -14,6 +14,7 @@ from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePl
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
 from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph
@@ -81,14 +82,11 @@ def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ..
     half = (inputs - 1) // 2
     period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
     cycles = float(done[-1]) + (problem.options.microbatch - inputs) * period
-    number = {name: at for at, name in enumerate(problem.order[segment.first : segment.last])}
-    names = [number[name] for name in built.names]
-    stuck = {(names[a], names[b], port) for a, b, port in built.tight}
+    number = {name: at for at, name in enumerate(built.names)}  # those of the epoch, in its order
+    stuck = set(built.tight)
     for deadlock in run.deadlocks:
         for index in deadlock.edges:
-            edge = built.network.edges[index]
-            ends = (number[built.network.ops[op].name] for op in (edge.producer, edge.consumer))
-            stuck.add((*ends, edge.port))  # type: ignore[arg-type]
+            stuck.add(_held(built.network, index, number))
     count = len(built.tight) + len(run.deadlocks)
     full = tuple(e for e in _full(built, run, number) if e not in stuck)
     ordered = tuple(sorted(stuck, key=lambda e: (e[0] - e[1], e)))  # what waits longest for its reader first
@@ -107,9 +105,14 @@ def _full(built: Built, run: NetworkRun, number: Mapping[str, int]) -> tuple[Hel
         edge = network.edges[index]
         if edge.capacity is None or max(edge.producer, edge.consumer) >= len(built.parts):
             continue
-        held = number[network.ops[edge.producer].name], number[network.ops[edge.consumer].name], edge.port
+        held = _held(network, index, number)
         cycles[held] = cycles.get(held, 0.0) + spent
     return tuple(sorted(cycles, key=lambda h: (-cycles[h], h)))
+
+
+def _held(network: Network, index: int, number: Mapping[str, int]) -> Held:
+    edge = network.edges[index]
+    return number[network.ops[edge.producer].name], number[network.ops[edge.consumer].name], edge.port
 
 
 def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Trial:

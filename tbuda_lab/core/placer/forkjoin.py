@@ -17,11 +17,9 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.errors import Diagnostic, counted
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.edits import BETWEEN
+from tbuda_lab.core.placer.pace import L1_SHARE
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.placer.segment import Segment
-
-_L1_SHARE = 0.95
-"""Part of L1 that enlarged buffers may fill (place-and-route section 4)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +130,7 @@ class _Epoch:
 
     def room(self, op: int) -> int:
         """Bytes of a core's L1 that larger buffers may take."""
-        return max(0, int(_L1_SHARE * self.problem.device.l1_usable) - int(self.row[op]["l1_total"]))
+        return max(0, int(L1_SHARE * self.problem.device.l1_usable) - int(self.row[op]["l1_total"]))
 
 
 def find(problem: Problem, segment: Segment) -> list[ForkJoin]:

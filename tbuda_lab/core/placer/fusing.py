@@ -100,34 +100,28 @@ def decide(
 ) -> Fusion:
     """What of `lowered`, which has all that may be fused, stays so. place: places a graph without overrides."""
     patterns = _patterns(lowered, device, options)
-    if len(device.chips) > 1 or len(patterns) == 0 or not any(p.ends for p in patterns):
-        return Fusion(lowered, patterns)
-    if sum(1 for _ in lowered.ops) > MAX_OPS:
+    if len(device.chips) > 1 or not any(p.ends for p in patterns) or sum(1 for _ in lowered.ops) > MAX_OPS:
         return Fusion(lowered, patterns)
     try:
         outcome = place(lowered)
     except (PlacementError, OverrideError):  # the compile says so
         return Fusion(lowered, patterns)
-    patterns = _shares(patterns, outcome, device)
-    best, kept = Fusion(lowered, patterns, frozenset(), outcome), outcome
-    doubtful = [k for k, p in enumerate(patterns) if p.share >= LEAST_SHARE]
-    for index in sorted(doubtful, key=lambda k: -patterns[k].share)[:MAX_TRIALS]:
-        pattern = patterns[index]
-        ends = best.ends | _cut_at(lowered, pattern)
-        graph = lower(passed, device, options, ends=ends)
+    known = _shares(patterns, outcome, device)
+    graph, ends = lowered, frozenset[str]()
+    doubtful = [k for k, p in enumerate(known) if p.share >= LEAST_SHARE]
+    for index in sorted(doubtful, key=lambda k: -known[k].share)[:MAX_TRIALS]:
+        more = ends | _cut_at(lowered, known[index])
+        cut = lower(passed, device, options, ends=more)
         try:
-            outcome = place(graph)
+            trial = place(cut)
         except (PlacementError, OverrideError):
             continue
-        better = _better(outcome, kept, options)
-        known = list(best.patterns)
-        tried = cycles(kept, options), cycles(outcome, options)
-        known[index] = dataclasses.replace(pattern, tried=tried, cut=better)
+        better = _better(trial, outcome, options)
+        tried = cycles(outcome, options), cycles(trial, options)
+        known[index] = dataclasses.replace(known[index], tried=tried, cut=better)
         if better:
-            best, kept = Fusion(graph, tuple(known), ends, outcome), outcome
-        else:
-            best = dataclasses.replace(best, patterns=tuple(known))
-    return best
+            graph, ends, outcome = cut, more, trial
+    return Fusion(graph, tuple(known), ends, outcome)
 
 
 def cycles(outcome: Outcome, options: CompileOptions) -> int:
@@ -189,7 +183,7 @@ def _core_cycles(profile: OpProfile, device: DeviceSpec, options: CompileOptions
     return int((rows["cycles"].astype(np.int64) * rows["cores"]).min()) if len(rows) else 0
 
 
-def _shares(patterns: Sequence[Pattern], outcome: Outcome, device: DeviceSpec) -> tuple[Pattern, ...]:
+def _shares(patterns: Sequence[Pattern], outcome: Outcome, device: DeviceSpec) -> list[Pattern]:
     """The patterns with their part of all cores for as long as the epochs last, in epochs that wait for kernels: where
     DRAM sets the pace a shorter op ends no epoch sooner."""
     placement = outcome.placement
@@ -198,10 +192,10 @@ def _shares(patterns: Sequence[Pattern], outcome: Outcome, device: DeviceSpec) -
     whole = max(1, report.bounds.achieved_limiter * device.rows * device.cols)
     waits = [epoch.limiter == "kernel" for epoch in report.epochs]
     count = [sum(waits[placement.ops[name].epoch] for name in p.ops) for p in patterns]
-    return tuple(
+    return [
         dataclasses.replace(p, share=p.as_one * n / whole if p.ends else 0.0)
         for p, n in zip(patterns, count, strict=True)
-    )
+    ]
 
 
 def _cut_at(lowered: Graph, pattern: Pattern) -> frozenset[str]:

@@ -14,9 +14,10 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer.edgebook import EdgeBook
 from tbuda_lab.core.placer.mend import Mended, edited, priced, regraphed
 from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import EdgeBook, Segment, choose_rows, measure, place_rows
+from tbuda_lab.core.placer.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.stages import chips_of, epoch_cost
 
 _WORTH = 0.99  # part of the cycles that two epochs as one have to stay below

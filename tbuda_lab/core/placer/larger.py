@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import limiter_name, limits, spoken
+from tbuda_lab.core.placer.edgebook import EdgeBook
 from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import EdgeBook, Segment, measure, place_rows
+from tbuda_lab.core.placer.segment import Segment, measure, place_rows
 
 _TRIED = 24
 """Candidates whose edges and places are looked at, fewest cores first."""

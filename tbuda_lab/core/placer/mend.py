@@ -116,20 +116,21 @@ def priced(problem: Problem, segment: Segment, outside: Mapping[int, int] | None
     if not problem.options.enable_fork_join_buffering:
         return segment
     found = price(problem, segment, outside)
-    options = problem.options
-    if not np.isfinite(found.cycles):
+    return _charged(problem.options, segment, found.cycles, found.period, found.limiter, found.parts)
+
+
+def _charged(
+    options: CompileOptions, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1
+) -> Segment:
+    """The epoch with the charge of one that takes so long (see `Price`). A single input is filled and drained: there is
+    no pace then that a buffer could hold up."""
+    if not np.isfinite(cycles):
         return dataclasses.replace(segment, charge=_HANGS)
-    takes = _takes(options, found.cycles, found.period, found.limiter)
-    more = (found.parts - 1) * options.epoch_switch_cycles / options.microbatch
-    return dataclasses.replace(segment, charge=max(0.0, takes - segment.limiter_cycles) + more)
-
-
-def _takes(options: CompileOptions, cycles: float, period: float, limiter: float) -> float:
-    """Cycles per input of an epoch that takes so many for a batch, without the switch. A single input is filled and
-    drained: there is no pace then that a buffer could hold up."""
+    takes: float = period if options.epoch_fill_cycles is not None else cycles / options.microbatch
     if options.microbatch < 2:
-        return limiter
-    return period if options.epoch_fill_cycles is not None else cycles / options.microbatch
+        takes = limiter
+    more = (parts - 1) * options.epoch_switch_cycles / options.microbatch
+    return dataclasses.replace(segment, charge=max(0.0, takes - segment.limiter_cycles) + more)
 
 
 class _Mender:
@@ -179,16 +180,8 @@ class _Mender:
             self.problem = state.problem
         flows = [(s, self._flow(self.problem, s)) for s in result]
         options = self.problem.options
-        result = [
-            dataclasses.replace(
-                s,
-                charge=_HANGS
-                if now.hangs
-                else max(0.0, _takes(options, now.cycles, now.period, s.limiter_cycles) - s.limiter_cycles),
-            )
-            for s, now in flows
-        ]
-        return Mended(self.problem, tuple(result), tuple(edits), tuple(reversed(notes)))
+        charged = tuple(_charged(options, s, now.cycles, now.period, s.limiter_cycles) for s, now in flows)
+        return Mended(self.problem, charged, tuple(edits), tuple(reversed(notes)))
 
     # -- the search ------------------------------------------------------------------------------------------
     def _plan(self, state: _State, outside: Mapping[int, int], before: Flow) -> Price:
@@ -376,7 +369,6 @@ class _Mender:
         return made
 
     def _note(self, index: int, found: Price, old: Segment, state: _State) -> Diagnostic:
-        names = self.problem.order[old.first : old.last]
         was = found.before
         now = sum(self._flow(state.problem, part).cycles for part in state.parts)
         what = {
@@ -385,7 +377,7 @@ class _Mender:
             "nop": "a nop between {0} and {1}",
             "cut": "a new epoch before {1}",
         }
-        shifted = [n for n in names]
+        shifted = list(self.problem.order[old.first : old.last])
         done = []
         for action in found.plan:
             done.append(what[action.kind].format(shifted[action.producer], shifted[action.reader]))

@@ -119,9 +119,7 @@ class QueuePlanner:
 
     def _reader_grid(self, reader: str, port: int, *, matmul_columns: bool) -> tuple[int, int]:
         """Grid on which an op takes an operand, in the operand's own rows and columns (before its TMs)."""
-        row = self.models[reader].rows[self.placed[reader].row]
-        profile = self.models[reader].profile
-        assert profile is not None
+        profile, _, row = self._reader(reader, port)
         role = profile.operands[port].role
         grid = (int(row["grid_r"]), int(row["grid_c"]))
         if role == "in0":
@@ -272,9 +270,7 @@ class QueuePlanner:
         return found
 
     def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
-        row = self.models[reader].rows[self.placed[reader].row]
-        profile = self.models[reader].profile
-        assert profile is not None
+        profile, _, row = self._reader(reader, port)
         role = profile.operands[port].role
         step = max(1, int(row["u_kt"]))
         shape = (int(row["ublock_r"]), int(row["ublock_c"]))

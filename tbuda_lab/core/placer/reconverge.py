@@ -27,17 +27,17 @@ class Meeting:
 def meetings(problem: Problem) -> Mapping[int, tuple[Meeting, ...]]:
     """By join, all of a graph within the ops that one epoch may hold. A branch through a DRAM queue of the user's never
     has to wait and is none."""
-    found = _known.get(problem)
-    if found is None:
-        found = {}
+    known = _known.get(problem)
+    if known is None:
+        found: dict[int, list[Meeting]] = {}
         for fork in range(len(problem.order)):
             for meeting in _of(problem, fork):
                 found.setdefault(meeting.join, []).append(meeting)
-        _known[problem] = found
-    return {join: tuple(some) for join, some in found.items()}
+        known = _known[problem] = {join: tuple(some) for join, some in found.items()}
+    return known
 
 
-_known: weakref.WeakKeyDictionary[Problem, dict[int, list[Meeting]]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Problem, dict[int, tuple[Meeting, ...]]] = weakref.WeakKeyDictionary()
 
 _Ends = tuple[tuple[Step, ...], tuple[Step, ...]]
 """The shortest and the longest way of a branch to an op, by the number of ops."""

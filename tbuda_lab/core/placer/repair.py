@@ -6,10 +6,8 @@ An op on many cores that reads two ops on one core each needs both of them wider
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tbuda_lab.core.placer.segment import EdgeBook
+from tbuda_lab.core.placer.edgebook import EdgeBook
 
 _OPTIONS = 6
 """Rows of the op that are tried."""

@@ -23,8 +23,8 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
     per input, summed over the epochs of a chip; on several chips the slowest one counts).
 
     Which of the others run to their end depends on costs alone, so results are reproducible: one is stopped as soon as
-    its epochs so far and a lower bound for the rest cost more than the best known. The others run whatever time the
-    user gave: what he gives less than they need is taken from the search alone.
+    its epochs so far and a lower bound for the rest cost more than the best known. The others run however little
+    time the user gave: only the search ends early.
     """
 
     def guarded(problem: Problem, check: Callable[[float], None]) -> list[Segment]:

@@ -397,17 +397,15 @@ class Optimal:
             parts = [segment]
             if checked is None or any(checked[op] != rows[op] for op in rows):
                 again = self.realise(first, last, outside)
-                found = [again] if again is not None else self._split(first, last, outside)
-                parts = []
-                for other in found:
-                    parts.append(self._ready(other, outside))
+                parts = [self._ready(again, outside)] if again is not None else self._split(first, last, outside)
             for part in parts:
                 result.append(part)
                 outside.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
 
     def _split(self, first: int, last: int, outside: dict[int, int]) -> list[Segment]:
-        """Epochs of as many ops as go together, when a run cannot be held as one."""
+        """Finished epochs of as many ops as go together, when a run cannot be held as one. Each reads what the ones
+        before it write with the rows that those have in the end."""
         parts: list[Segment] = []
         known = dict(outside)
         at = first
@@ -420,6 +418,7 @@ class Optimal:
             if part is None:
                 self._explain(at)
             assert part is not None
+            part = self._ready(part, known)
             parts.append(part)
             known.update(zip(range(part.first, part.last), part.rows, strict=True))
             at = part.last
