@@ -9,7 +9,8 @@ from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer import refuse_impossible
+from tbuda_lab.core.placer import refuse_impossible, refuse_unknown
+from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.session import Session
 from tests.placer.graphs import encoder
 from tests.placer.test_edits import traced
@@ -75,6 +76,12 @@ def test_names_of_policies_are_looked_up_first(monkeypatch: pytest.MonkeyPatch) 
         compile_graph(traced()[2], DEVICE, options)
     assert [d.where for d in caught.value.diagnostics] == ["Ribbn", "DFS", "SNAIL", "ANY"]
     assert "SingleOpPerEpoch" in caught.value.diagnostics[0].fix and "CLOSEST" in caught.value.diagnostics[3].fix
+
+
+@pytest.mark.parametrize("name", ["default", "DEFAULT", "", "optimal"])
+def test_a_policy_is_known_in_any_case_wherever_it_is_looked_up(name: str) -> None:
+    refuse_unknown(CompileOptions(balancer_policy=name))
+    assert policy(name)[0] == "Optimal"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.placer.known import need_known
 
 POLICIES = ("MMIO_LAST", "SNAKE")
 
@@ -18,11 +18,7 @@ def chip_order(device: DeviceSpec, policy: str = "MMIO_LAST") -> tuple[int, ...]
     stage is one hop from the next. Where there is no such walk it is MMIO_LAST.
     Raises `PlacementError` for another name.
     """
-    if policy not in POLICIES:
-        raise PlacementError(
-            "unknown chip placement policy",
-            [Diagnostic("error", policy, "chip-policy", "no such policy", f"known: {', '.join(POLICIES)}")],
-        )
+    need_known(("chip placement policy", policy, POLICIES))
     reached = set(device.mmio_chips)
     listed = [c for c in device.chips if c not in reached] + [c for c in device.chips if c in reached]
     if policy == "SNAKE" and len(listed) > 1:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError, counted
+from tbuda_lab.core.placer.known import need_known
 
 ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY", "CLOSEST")
 
@@ -197,11 +198,7 @@ def allocate(requests: list[Request], device: DeviceSpec, algorithm: str = "ROUN
 
     Raises `PlacementError` for an unknown algorithm, or naming the queues that do not fit even so, and by how much.
     """
-    if algorithm not in ALGORITHMS:
-        raise PlacementError(
-            "unknown DRAM placement algorithm",
-            [Diagnostic("error", algorithm, "dram-algorithm", "no such algorithm", f"known: {', '.join(ALGORITHMS)}")],
-        )
+    need_known(("DRAM placement algorithm", algorithm, ALGORITHMS))
     largest_first = sorted(requests, key=lambda r: (-r.bytes, r.name))
     static = _Allocator(device, algorithm)
     for request in largest_first:

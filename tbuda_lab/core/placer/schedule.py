@@ -8,10 +8,11 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 
-from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
+from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul
 from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer.known import need_known
 
 POLICIES = ("ModuleInputsBFS", "Topological", "LongestPath")
 
@@ -35,11 +36,7 @@ def schedule(graph: Graph, policy: str = "ModuleInputsBFS") -> tuple[str, ...]:
     "ModuleInputsBFS": breadth first from the inputs in their order, operands of an op first. "Topological": the graph's
     own order. "LongestPath": by depth from the inputs. Raises `PlacementError` for another name.
     """
-    if policy not in POLICIES:
-        raise PlacementError(
-            "unknown scheduler policy",
-            [Diagnostic("error", policy, "scheduler-policy", "no such policy", f"known: {', '.join(POLICIES)}")],
-        )
+    need_known(("scheduler policy", policy, POLICIES))
     topological = [n.name for n in graph.topological() if n.kind is NodeKind.OP]
     if policy == "Topological":
         order = topological

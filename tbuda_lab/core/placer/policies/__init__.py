@@ -5,7 +5,7 @@ The names are PyBuda's, and mean what they mean there (place-and-route section 5
 
 from __future__ import annotations
 
-from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.placer.known import need_known
 from tbuda_lab.core.placer.policies.cnn import cnn
 from tbuda_lab.core.placer.policies.guard import Policy, never_worse
 from tbuda_lab.core.placer.policies.maximize_t import maximize_t
@@ -28,14 +28,19 @@ OTHERS: dict[str, Policy] = {
 
 POLICIES: dict[str, Policy] = {"Optimal": never_worse(optimal, OTHERS), **OTHERS}
 
+NAMES = ("default", *POLICIES)
+"""What options may call a policy, in any case."""
+
+
+def full_name(name: str) -> str:
+    """The policy that a name stands for ("default" or nothing is Optimal); the name itself where there is none."""
+    if name.lower() in ("default", ""):
+        return "Optimal"
+    return next((known for known in POLICIES if known.lower() == name.lower()), name)
+
 
 def policy(name: str) -> tuple[str, Policy]:
-    """The policy of that name ("default" is Optimal). Raises `PlacementError` listing the names."""
-    key = "Optimal" if name in ("default", "") else name
-    for known, function in POLICIES.items():
-        if known.lower() == key.lower():
-            return known, function
-    raise PlacementError(
-        f"unknown balancer policy {name!r}",
-        [Diagnostic("error", name, "balancer-policy", "no such policy", f"known: default, {', '.join(POLICIES)}")],
-    )
+    """The policy of that name, and its full name. Raises `PlacementError` listing the names."""
+    key = full_name(name)
+    need_known(("balancer policy", key, NAMES))
+    return key, POLICIES[key]
