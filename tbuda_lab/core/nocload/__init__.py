@@ -1,7 +1,8 @@
 """What the links of a chip's two NoCs have to carry in an epoch: an estimate, since netlists assign no NoC."""
 
+from tbuda_lab.core.device.noc import hops
 from tbuda_lab.core.nocload.links import NOCS, Flow, LinkMap, LinkUse, link_map, sibling
-from tbuda_lab.core.nocload.routes import hops, link_bytes
+from tbuda_lab.core.nocload.routes import link_bytes
 from tbuda_lab.core.nocload.transfers import Transfers, transfers_of
 
 __all__ = [

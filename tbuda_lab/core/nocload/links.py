@@ -11,8 +11,10 @@ import dataclasses
 
 import numpy as np
 
+from tbuda_lab.core.balancer.types import Epoch
+from tbuda_lab.core.device.noc import hops
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.nocload.routes import X, hops, link_bytes
+from tbuda_lab.core.nocload.routes import X, link_bytes
 from tbuda_lab.core.nocload.transfers import Result, transfers_of
 
 NOCS = ("0", "1", "both")
@@ -91,9 +93,7 @@ class LinkMap:
 
 def link_map(result: Result, epoch: int, noc: str = "both") -> LinkMap:
     """What the links carry in an epoch. Raises `InputError` for an epoch or NoC that there is not."""
-    epochs = result.placement.epochs
-    if not 0 <= epoch < len(epochs):
-        raise InputError(f"there is no epoch {epoch}; there are {len(epochs)}")
+    chip = _epoch(result, epoch).chip
     if noc not in NOCS:
         raise InputError(f"no NoC {noc!r}; there are {', '.join(NOCS)}")
     found, size = transfers_of(result, epoch), result.device.noc_size
@@ -111,7 +111,7 @@ def link_map(result: Result, epoch: int, noc: str = "both") -> LinkMap:
     report = result.placement.report
     cycles = result.placement.epoch_cycles[epoch] if report is None else report.epochs[epoch].limiter_cycles
     return LinkMap(
-        epoch, epochs[epoch].chip, noc, found.flows, by_flow,
+        epoch, chip, noc, found.flows, by_flow,
         np.bincount(found.flow, weights=found.bytes, minlength=len(found.flows)), int(cycles),
         float(result.device.noc_bytes_per_cycle), found.left_out,
     )  # fmt: skip
@@ -119,11 +119,16 @@ def link_map(result: Result, epoch: int, noc: str = "both") -> LinkMap:
 
 def sibling(result: Result, epoch: int, chip: int) -> int:
     """The epoch that runs on a chip at the same time as another. Raises `InputError` where the chip rests then."""
-    epochs = result.placement.epochs
-    if not 0 <= epoch < len(epochs):
-        raise InputError(f"there is no epoch {epoch}; there are {len(epochs)}")
-    together = {e.chip: e.index for e in epochs if e.temporal == epochs[epoch].temporal}
+    temporal = _epoch(result, epoch).temporal
+    together = {e.chip: e.index for e in result.placement.epochs if e.temporal == temporal}
     if chip not in together:
         busy = ", ".join(map(str, sorted(together)))
         raise InputError(f"chip {chip} has no ops beside epoch {epoch}; chips that have some: {busy}")
     return together[chip]
+
+
+def _epoch(result: Result, epoch: int) -> Epoch:
+    epochs = result.placement.epochs
+    if not 0 <= epoch < len(epochs):
+        raise InputError(f"there is no epoch {epoch}; there are {len(epochs)}")
+    return epochs[epoch]

@@ -12,13 +12,6 @@ X, Y = 0, 1
 """Axes of a link."""
 
 
-def hops(noc: int, source: np.ndarray, target: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """(...) links on the way between nodes (..., 2) given as (x, y); size: (columns, rows) of the NoC."""
-    away = target - source if noc == 0 else source - target
-    total: np.ndarray = (away % np.array(size)).sum(axis=-1)
-    return total
-
-
 def link_bytes(
     noc: int, source: np.ndarray, target: np.ndarray, size_bytes: np.ndarray, size: tuple[int, int],
     group: np.ndarray | None = None, groups: int = 1,

@@ -19,9 +19,9 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import traffic
 from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
+from tbuda_lab.core.device.noc import fewest_hops, hops
 from tbuda_lab.core.epochsim.compiled import Placed
 from tbuda_lab.core.netlist.schema import Netlist, NetOp
-from tbuda_lab.core.nocload.routes import hops
 
 _SPREAD = {"hslice": "c", "hstack": "c", "vslice": "r", "vstack": "r"}
 
@@ -182,8 +182,7 @@ class _Collector:
         """(n, 2) for every buffer the core of its channel that is nearest to a node."""
         channel = np.array([c for c, _ in queue.buffers])[part]
         cores = self.dram[channel]  # (n, subchannels, 2)
-        size = self.device.noc_size
-        far = np.minimum(hops(0, near[:, None], cores, size), hops(1, near[:, None], cores, size))
+        far = fewest_hops(near[:, None], cores, self.device.noc_size)
         nearest: np.ndarray = cores[np.arange(len(cores)), far.argmin(axis=1)]
         return nearest
 

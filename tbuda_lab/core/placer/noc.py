@@ -5,21 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.device.noc import fewest_hops
 
 
 def hops(device: DeviceSpec, chip: int, cores: np.ndarray) -> np.ndarray:
-    """(cores, channels) hops between logical cores (n, 2) of a chip and each channel's nearest DRAM core. The two NoCs
-    are tori that go round in opposite ways; a route takes the shorter of the two."""
+    """(cores, channels) hops between logical cores (n, 2) of a chip and each channel's nearest DRAM core, by the
+    shorter way of the two NoCs."""
     at = device.chips.index(chip)
     rows = np.array([device.physical_row(r, at) for r in range(device.rows)])
     columns = np.array(device.worker_cols)
-    x, y = columns[cores[:, 1]], rows[cores[:, 0]]
     dram = np.array(device.dram_cores)  # (channels, subchannels, 2)
-    width, height = device.noc_size
-    dx, dy = dram[:, :, 0] - x[:, None, None], dram[:, :, 1] - y[:, None, None]
-    one_way = dx % width + dy % height
-    other_way = -dx % width + -dy % height
-    nearest: np.ndarray = np.minimum(one_way, other_way).min(axis=2)
+    nodes = np.stack([columns[cores[:, 1]], rows[cores[:, 0]]], axis=1)
+    nearest: np.ndarray = fewest_hops(nodes[:, None, None], dram, device.noc_size).min(axis=2)
     return nearest
 
 
