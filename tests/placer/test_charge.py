@@ -160,6 +160,14 @@ def test_filling_counts_as_the_options_say() -> None:
     assert deep >= 1_000 / BATCH and fill[2][0] == pytest.approx(fill[2][1] + deep)
 
 
+def test_bounds_charge_nothing_where_epochs_are_not_charged() -> None:
+    """Or runs would be passed over for what they never cost."""
+    problem = problem_of(chain("emrem"), microbatch=BATCH, enable_fork_join_buffering=False)
+    policy = Optimal(problem, quiet)
+    assert all(s.charge == 0.0 for s in policy.run())
+    assert {bound.charge for ends in policy.bounds.values() for bound in ends.values()} == {0.0}
+
+
 # -- forks -----------------------------------------------------------------------------------------------------------
 def diamond(width: int = 256) -> Graph:
     """A residual around a matmul and an element-wise op."""

@@ -50,9 +50,9 @@ class Waiting:
         rates = [problem.device.dram_bytes_per_cycle / dram_divider(problem.device, int(cap)) for cap in caps]
         self.rates = np.array(rates, dtype=np.float32)[:, None]
         options = problem.options
-        self.counts_fill = options.epoch_fill_cycles is None and options.microbatch > 1
+        self.enabled = options.enable_fork_join_buffering  # else epochs are not charged for anything (see `priced`)
+        self.counts_fill = self.enabled and options.epoch_fill_cycles is None and options.microbatch > 1
         self.flows = options.microbatch > 1  # a single input is never held up, though it may be stuck for ever
-        self.enabled = options.enable_fork_join_buffering
         self.meetings = meetings(problem) if self.enabled else {}
         self._paces: dict[tuple[object, ...], Pace] = {}
         self._at: dict[int, tuple[Needs, OpAt]] = {}
