@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 
-import { bytes, MemoryData } from '../src/views/memory/data.js';
+import { bytes } from '../src/views/dom.js';
+import { MemoryData } from '../src/views/memory/data.js';
 import { MemoryView } from '../src/views/memory/view.js';
 import type { Host } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { StaticHost } from '../src/views/host.js';
 import { ClusterView } from '../src/views/cluster/view.js';
 import { DiffView } from '../src/views/diff/view.js';
+import { GridView } from '../src/views/grid/view.js';
 import { MemoryView } from '../src/views/memory/view.js';
 import { Ops } from '../src/views/ops.js';
 import { Store } from '../src/views/store.js';
@@ -210,6 +211,19 @@ describe('the cluster', () => {
     host.ask('epoch', 1);
     expect([store.epoch, host.told.length]).toEqual([1, 1]);
     view.dispose();
+  });
+});
+
+describe('the grid', () => {
+  it('shows the epoch that Python asked for before it was there; one that there is not gives way, and Python hears of it', () => {
+    const last = Ops.of(frame('ops')).epochs - 1;
+    for (const [asked, shown] of [[1, 1], [99, last]] as const) {
+      const { host, store } = alone('grid', { epoch: asked });
+      const view = new GridView(store);
+      store.put(frame('ops'));
+      expect([view.element.dataset['tbEpoch'], host.get('epoch')]).toEqual([String(shown), shown]);
+      view.dispose();
+    }
   });
 });
 

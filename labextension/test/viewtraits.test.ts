@@ -62,6 +62,7 @@ describe('links of the NoC', () => {
     store.select(['weights'], 'test');
     expect(linkList(store).find(e => e.matches('[data-tb-links]'))!.childElementCount).toBe(2);
     host.set('link_threshold', 10);
+    expect(view.element.querySelector<HTMLInputElement>('[data-tb-action=link_threshold]')!.value).toBe('10');
     expect(view.plane.querySelectorAll('[data-tb-noc-link]')).toHaveLength(2);
     store.setEpoch(1);
     expect(asked()).toHaveLength(2);

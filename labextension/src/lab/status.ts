@@ -2,8 +2,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Widget } from '@lumino/widgets';
 
-import { grouped, h } from '../views/dom.js';
-import { bytes } from '../views/memory/data.js';
+import { bytes, grouped, h } from '../views/dom.js';
 import { COMMAND } from './commands.js';
 import type { Current } from './current.js';
 

@@ -1,9 +1,8 @@
 /** Chips as cards with their links: what each runs in a temporal epoch; ops and epochs are dragged to other chips. */
-import { h, percent, short, svg } from '../dom.js';
+import { bytes, h, percent, short, svg } from '../dom.js';
 import { undoKey } from '../editbar.js';
 import type { Frame } from '../frame.js';
 import { paintOf, Rows, shortName } from '../grid/draw.js';
-import { bytes } from '../memory/data.js';
 import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';

@@ -1,4 +1,4 @@
-/** Styles of several chips beside each other, of links over the grid, and of sub-totals in the table. */
+/** Styles of several chips beside each other, of links over the grid, of the bar of passes, and of sub-totals in the table. */
 export const chipStyle = `
 .tb-plane.tb-many { overflow: auto; flex-basis: 320px; }
 .tb-together { display: grid; gap: 10px 12px; align-items: start; padding: 2px 2px 8px; }

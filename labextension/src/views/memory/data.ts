@@ -1,8 +1,6 @@
 /** The memory frame, unpacked once. */
 import type { Frame } from '../frame.js';
 
-export { bytes } from '../dom.js';
-
 export interface Part {
   kind: string;
   operand: number;

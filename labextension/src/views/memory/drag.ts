@@ -1,6 +1,6 @@
 /** Dragging a queue's block to another channel: the lane under the pointer is the target, Escape gives up. */
-import { h } from '../dom.js';
-import { bytes, type MemoryData } from './data.js';
+import { bytes, h } from '../dom.js';
+import type { MemoryData } from './data.js';
 
 const SLOP = 4; // px before a press is a drag
 

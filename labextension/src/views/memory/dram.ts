@@ -1,6 +1,6 @@
 /** Queues as blocks in the lanes of their channels. A block can be dragged to another channel. */
-import { grouped, h, percent } from '../dom.js';
-import { bytes, hex, type Lane, type MemoryData } from './data.js';
+import { bytes, grouped, h, percent } from '../dom.js';
+import { hex, type Lane, type MemoryData } from './data.js';
 
 const KINDS = ['input', 'parameter', 'constant', 'output', 'e2e', 'sparse tiles', 'sparse encoding'];
 

@@ -1,9 +1,9 @@
 /** The L1 of the cores of an epoch: how full each is, and the buffers of the chosen one by address. */
-import { elide, h, percent, svg } from '../dom.js';
+import { bytes, elide, h, percent, svg } from '../dom.js';
 import { Rows, shortName } from '../grid/draw.js';
 import type { Ops } from '../ops.js';
 import { loadPaint } from '../theme.js';
-import { bytes, hex, type MemoryData, type Part } from './data.js';
+import { hex, type MemoryData, type Part } from './data.js';
 
 const CELL_W = 46;
 const CELL_H = 30;

@@ -83,7 +83,7 @@ export class MemoryView {
   private show(mode: Mode): void {
     this.mode = mode;
     this.told.mode.tell(mode);
-    this.render();
+    this.wanted.draw();
   }
 
   private pick(channel: number | null): void {
