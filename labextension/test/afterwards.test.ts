@@ -6,6 +6,7 @@ import { GridView } from '../src/views/grid/view.js';
 import { drawStrip } from '../src/views/grid/strip.js';
 import { Ops } from '../src/views/ops.js';
 import { Frame } from '../src/views/frame.js';
+import { TableView } from '../src/views/table/view.js';
 import { frame, fixture } from './fixture.js';
 import { editsFrame, live } from './live.js';
 
@@ -95,5 +96,33 @@ describe('the grid during an edit', () => {
     store.put(editsFrame({ busy: true })); // an edit from elsewhere
     expect(grey()).toBe(true);
     grid.dispose();
+  });
+});
+
+describe('the table during an edit', () => {
+  it('keeps its rows unless there is something else to say', async () => {
+    const { store } = live();
+    const table = new TableView(store);
+    const rows = () => [...table.element.querySelectorAll<HTMLElement>('[data-tb-op]')];
+    const settled = () => new Promise(done => setTimeout(done, 300));
+    const before = rows();
+    const op = before[0]!.dataset['tbOp']!;
+    expect(before.length).toBeGreaterThan(1);
+    store.put(editsFrame({ busy: true }));
+    store.setHover(op);
+    store.select([op], 'elsewhere');
+    store.setHover('');
+    await settled();
+    expect(before[0]!.classList.contains('tb-selected')).toBe(true);
+    store.put(editsFrame());
+    await settled();
+    expect(rows().every((row, k) => row === before[k])).toBe(true);
+    store.put(editsFrame({ overrides: [{
+      target: op, field: 'op_size', requested: '1x1', obtained: '1x1', state: 'obtained', because: '', python: 'x', matches: 1,
+      names: [op], removable: true
+    }] }));
+    await settled();
+    expect(rows()[0]!.textContent).toContain('op_size');
+    table.dispose();
   });
 });

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import { Frame } from '../src/views/frame.js';
 import { StaticHost, type Host } from '../src/views/host.js';
@@ -263,7 +263,7 @@ describe('what lies over the grid', () => {
     view.dispose();
   });
 
-  it('marks ops that fail, the first of them above all, in grid, table and graph', () => {
+  it('marks ops that fail, the first of them above all, in grid, table and graph', async () => {
     const { store } = filled();
     const names = store.frames.get('ops')!.text('op_name').slice(0, 3);
     const frame = pack('checks', { wanted: 0.99, first: names[1], failed: 2, unchecked: [] }, {
@@ -285,7 +285,7 @@ describe('what lies over the grid', () => {
     expect(card.textContent).toContain('slice 1, row 0, column 0');
     card.querySelector<HTMLElement>('[data-tb-action=first-failure]')!.click();
     expect(store.selection.names).toEqual([names[1]]);
-    expect(table.element.querySelector('[data-tb-action=sort-pcc]')).not.toBeNull();
+    await vi.waitFor(() => expect(table.element.querySelector('[data-tb-action=sort-pcc]')).not.toBeNull());
     grid.dispose();
     table.dispose();
   });

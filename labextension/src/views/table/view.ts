@@ -1,6 +1,7 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
 import { Afterwards } from '../afterwards.js';
 import { counted, h } from '../dom.js';
+import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
@@ -23,7 +24,11 @@ export class TableView {
   private readonly count = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
-  private readonly later = new Afterwards(() => this.load());
+  /** Where ops stand is seen first, in the grid: the table follows behind. */
+  private readonly later = new Afterwards(() => this.come());
+  /** What the rows say beside the ops: unchanged, they need not be made again. */
+  private checks: Frame | null = null;
+  private overridden = '';
   private readonly grouped: HTMLInputElement;
   private readonly cores: HTMLInputElement;
   /** Ops that the filter keeps, in their order. */
@@ -86,15 +91,14 @@ export class TableView {
     const { store } = this;
     this.stops.push(
       store.on('frame', key => {
-        if (key === 'ops' && this.ops) this.later.soon(); // the grid first
-        else if (key === 'ops') this.load();
-        if (key === 'checks' || key === 'edits') this.checked();
+        if (key === 'ops' && !this.ops) this.load();
+        else if (key === 'ops' || key === 'checks' || key === 'edits') this.later.soon();
       }),
       store.on('epoch', () => {
         if (this.only.checked) this.arrange();
       }),
       store.on('selection', source => this.follow(source !== 'table')),
-      store.on('hover', () => this.render()),
+      store.on('hover', () => this.mark()),
       onTheme(() => this.render())
     );
     let hidden = true;
@@ -103,7 +107,7 @@ export class TableView {
       const came = hidden && this.scroller.clientHeight > 0; // what was selected meanwhile is brought into sight
       hidden = this.scroller.clientHeight === 0;
       if (came) this.follow(true);
-      else this.render();
+      this.render();
     });
     resize.observe(this.scroller);
     this.stops.push(() => resize.disconnect());
@@ -140,19 +144,35 @@ export class TableView {
   private load(): void {
     const frame = this.store.frames.get('ops');
     this.ops = frame ? Ops.of(frame) : null;
-    this.checked();
+    this.asked();
+    this.arrange();
     if (this.ops && preferences().follow) this.reveal(this.ops.matcher.find(this.store.selection.names));
   }
 
-  private checked(): void {
-    const frame = this.store.frames.get('checks');
-    if (this.ops) this.ops.checks = frame ? new Checks(frame) : null;
+  /** Frames came: other ops, or only something else to say of them. */
+  private come(): void {
+    const frame = this.store.frames.get('ops');
+    if (this.ops !== (frame ? Ops.of(frame) : null)) this.load();
+    else if (this.asked()) this.arrange();
+  }
+
+  /** Reads what is overridden and how the ops compare with torch; whether that is news to this table. */
+  private asked(): boolean {
+    const { ops, store } = this;
+    const checks = store.frames.get('checks') ?? null;
     const asked = new Map<string, string[]>();
-    for (const o of this.store.edits?.overrides ?? []) {
+    for (const o of store.edits?.overrides ?? []) {
       for (const name of o.state === 'off' ? [] : o.names) asked.set(name, [...(asked.get(name) ?? []), o.field]);
     }
-    if (this.ops) this.ops.overridden = asked;
-    this.arrange();
+    const overridden = JSON.stringify([...asked]);
+    const news = checks !== this.checks || overridden !== this.overridden;
+    this.checks = checks;
+    this.overridden = overridden;
+    if (ops) {
+      ops.overridden = asked;
+      if ((ops.checks?.frame ?? null) !== checks) ops.checks = checks && new Checks(checks);
+    }
+    return news;
   }
 
   private sortBy(id: string): void {
@@ -207,7 +227,7 @@ export class TableView {
   private follow(scroll: boolean): void {
     const { ops } = this;
     if (ops && scroll && preferences().follow) this.reveal(ops.matcher.find(this.store.selection.names));
-    this.render();
+    this.mark();
   }
 
   private reveal(chosen: number[]): void {
@@ -221,7 +241,7 @@ export class TableView {
   }
 
   private render(): void {
-    const { ops, store } = this;
+    const { ops } = this;
     if (this.element.hidden) return; // the observer of its size calls again
     if (!ops) {
       this.body.style.height = '';
@@ -229,7 +249,7 @@ export class TableView {
       return;
     }
     const dark = isDark();
-    const chosen = new Set(ops.matcher.find(store.selection.names));
+    const columns = this.chosen;
     // Asked for, both would make the browser lay out the whole page at once.
     const first = Math.max(0, Math.floor((this.sight?.top ?? this.scroller.scrollTop) / ROW) - 4);
     const last = Math.min(this.shown.length, first + Math.ceil((this.sight?.height ?? this.scroller.clientHeight) / ROW) + 8);
@@ -240,19 +260,31 @@ export class TableView {
       if (op < 0) {
         rows.push(h('div', {
           class: 'tb-row tb-total', role: 'row', 'data-tb-epoch': row.epoch, 'aria-rowindex': k + 2, style: `top:${k * ROW}px`
-        }, ...totalRow(ops, row.epoch, epoch => store.setEpoch(epoch))));
+        }, ...totalRow(ops, row.epoch, epoch => this.store.setEpoch(epoch))));
         continue;
       }
-      const name = ops.name[op]!;
-      const state = `${chosen.has(op) ? ' tb-selected' : ''}${name === store.hover ? ' tb-hovered' : ''}${k % 2 ? ' tb-odd' : ''}`;
       rows.push(h('div', {
-        class: `tb-row${state}`, role: 'row', 'data-tb-op': name, 'data-tb-core': row.core < 0 ? undefined : coreOf(ops, row).join(','), 'aria-selected': String(chosen.has(op)), 'aria-rowindex': k + 2,
-        style: `top:${k * ROW}px`
-      }, ...this.chosen.map(column => this.cell(column.id, column, row, dark))));
+        class: k % 2 ? 'tb-row tb-odd' : 'tb-row', role: 'row', 'data-tb-op': ops.name[op]!,
+        'data-tb-core': row.core < 0 ? undefined : coreOf(ops, row).join(','), 'aria-rowindex': k + 2, style: `top:${k * ROW}px`
+      }, ...columns.map(column => this.cell(column.id, column, row, dark))));
     }
     this.body.style.height = `${this.shown.length * ROW}px`;
     this.scroller.setAttribute('aria-rowcount', String(this.shown.length + 1));
     this.body.replaceChildren(...rows);
+    this.mark();
+  }
+
+  /** Which of the rows are selected, and under the pointer. */
+  private mark(): void {
+    const { ops, store } = this;
+    if (!ops) return;
+    const chosen = new Set(ops.matcher.find(store.selection.names).map(op => ops.name[op]));
+    for (const row of this.body.querySelectorAll<HTMLElement>('[data-tb-op]')) {
+      const name = row.dataset['tbOp']!;
+      row.classList.toggle('tb-selected', chosen.has(name));
+      row.classList.toggle('tb-hovered', name === store.hover);
+      row.setAttribute('aria-selected', String(chosen.has(name)));
+    }
   }
 
   private cell(id: string, column: (typeof COLUMNS)[number], row: Row, dark: boolean): HTMLElement {
