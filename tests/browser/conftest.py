@@ -20,6 +20,7 @@ import pytest
 
 playwright_api = pytest.importorskip("playwright.sync_api")
 
+PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms: a busy machine is no failure
 ROOT = pathlib.Path(__file__).parents[2]
 SHOTS = ROOT / "build" / "screenshots"
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
@@ -124,6 +125,14 @@ class Watched:
             self.outside.append(url)
 
 
+def errors_of(page: Any) -> list[str]:
+    """What goes wrong in a page from now on: errors that nobody caught, and errors on its console."""
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    return errors
+
+
 @pytest.fixture(scope="module")
 def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     """A page with JupyterLab loaded and its left side folded away."""
@@ -171,6 +180,42 @@ def run_all(page: Any) -> None:
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
 
 
+def command(page: Any, name: str, **arguments: Any) -> None:
+    """Run a JupyterLab command to its end."""
+    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
+
+
+def in_kernel(page: Any, code: str, path: str = "") -> str:
+    """Run code beside the cells of the notebook in front, or of an open one at `path`; returns what it printed, without
+    blanks around it. An error there is an error here."""
+    return str(page.evaluate(
+        """async ([code, path]) => {
+          const { shell } = window.jupyterapp;
+          const panel = path ? [...shell.widgets('main')].find(w => w.context?.path === path) : shell.currentWidget;
+          let [text, failed] = ['', ''];
+          const kernel = panel.context.sessionContext.session.kernel;
+          const future = kernel.requestExecute({ code, store_history: false });
+          future.onIOPub = m => {
+            if (m.header.msg_type === 'stream') text += m.content.text;
+            if (m.header.msg_type === 'error') failed = m.content.traceback.join('\\n');
+          };
+          await future.done;
+          if (failed) throw new Error(failed);
+          return text.trim();
+        }""",
+        [code, path],
+    ))
+
+
+def serve(page: Any, site: str, answers: dict[str, tuple[str, bytes]]) -> None:
+    """Answer what a page asks of `site` by the last part of the address: content type and body."""
+    def answer(route: Any) -> None:
+        kind, body = answers[route.request.url.rsplit("/", 1)[-1]]
+        route.fulfill(body=body, content_type=kind)
+
+    page.route(f"{site}/**", answer)
+
+
 def until(page: Any, true: Callable[[], bool]) -> None:
     """Wait for what the kernel hears of the page a moment later."""
     for _ in range(600):
@@ -181,14 +226,14 @@ def until(page: Any, true: Callable[[], bool]) -> None:
 
 
 def box_of(locator: Any) -> dict[str, float]:
-    """Where an element is once it is drawn and has stood still: it may be drawn anew at any time."""
-    before = None
+    """Where an element is once it is drawn and has stood still: it may be drawn anew at any time, and buttons over the
+    graph follow it 60 ms late."""
+    seen: list[Any] = [None]
     for _ in range(600):
         locator.wait_for()
-        box = locator.bounding_box()
-        if box is not None and box == before:
-            return dict(box)
-        before = box
+        seen = [*seen[-2:], locator.bounding_box()]
+        if seen[-1] is not None and seen == [seen[-1]] * 3:
+            return dict(seen[-1])
         locator.page.wait_for_timeout(50)
     raise AssertionError(f"{locator} does not come to rest")
 

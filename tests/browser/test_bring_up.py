@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import box_of, centre, run_all, until
+from tests.browser.conftest import PATIENCE, box_of, centre, command, in_kernel, run_all, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -18,28 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
 ]
 
-PATIENCE = 240_000  # ms: a busy machine is no failure
 OP = "layer.3.output.add"
-
-
-def command(page: Any, name: str, **arguments: Any) -> None:
-    """Run a JupyterLab command to its end."""
-    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
-
-
-def in_kernel(page: Any, code: str) -> str:
-    """Run code in the notebook's kernel beside its cells; returns what it printed."""
-    return str(page.evaluate(
-        """async code => {
-          const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
-          let text = '';
-          const future = kernel.requestExecute({ code, store_history: false });
-          future.onIOPub = m => { if (m.header.msg_type === 'stream') text += m.content.text; };
-          await future.done;
-          return text;
-        }""",
-        code,
-    ))
 
 
 def find_in_graph(page: Any, name: str) -> None:
@@ -48,8 +27,7 @@ def find_in_graph(page: Any, name: str) -> None:
     search.fill(f"^{re.escape(name)}$")
     search.press("Enter")
     search.fill("")
-    page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{name}']")
-    page.wait_for_timeout(200)
+    box_of(page.locator(f"[data-tb-view=graph] [data-tb-op='{name}']"))
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +60,8 @@ def test_a_click_in_the_graph_selects_everywhere(page: Any, shots: Path) -> None
     for where in ("grid", "table"):
         page.wait_for_selector(f"[data-tb-view={where}] .tb-selected[data-tb-op='{OP}']")
     assert page.locator("[data-tb-view=inspector] strong").inner_text() == OP
-    until(page, lambda: in_kernel(page, "print(bring_up.selected)").strip() == f"('{OP}',)")
-    epoch = in_kernel(page, f"print(session.result.placement.ops['{OP}'].epoch)").strip()
+    until(page, lambda: in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)")
+    epoch = in_kernel(page, f"print(session.result.placement.ops['{OP}'].epoch)")
     assert page.locator("[data-tb-view=grid]").get_attribute("data-tb-epoch") == epoch
     page.mouse.move(5, 5)
     page.wait_for_timeout(400)
@@ -114,8 +92,8 @@ def test_the_card_shows_the_netlist_entry(page: Any, shots: Path) -> None:
     terms, texts = (card.locator(f".tb-entry {t}").all_inner_texts() for t in ("dt", "dd"))
     said = dict(zip(terms, texts, strict=True))
     op = f"next(g.ops[{name!r}] for g in session.result.netlist.graphs.values() if {name!r} in g.ops)"
-    assert said["type"] == in_kernel(page, f"print({op}.type)").strip()
-    assert said["grid_loc"] == in_kernel(page, f"print(list({op}.grid_loc))").strip()
+    assert said["type"] == in_kernel(page, f"print({op}.type)")
+    assert said["grid_loc"] == in_kernel(page, f"print(list({op}.grid_loc))")
     page.screenshot(path=shots / "card_light.png")
     page.mouse.move(5, 5)
 
@@ -123,26 +101,25 @@ def test_the_card_shows_the_netlist_entry(page: Any, shots: Path) -> None:
 def test_epochs_by_key_and_by_film_strip(page: Any) -> None:
     grid = page.locator("[data-tb-view=grid]")
     grid.locator("[data-tb-epoch='0']").click()
-    assert grid.get_attribute("data-tb-epoch") == "0"
+    until(page, lambda: grid.get_attribute("data-tb-epoch") == "0")
     grid.locator(".tb-plane").focus()
     page.keyboard.press("n")
-    assert grid.get_attribute("data-tb-epoch") == "1"
+    until(page, lambda: grid.get_attribute("data-tb-epoch") == "1")
     page.keyboard.press("p")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    assert grid.locator(".tb-tile.tb-selected").count() == 1
+    until(page, lambda: grid.locator(".tb-tile.tb-selected").count() == 1)
 
 
 def test_groups_open_and_close(page: Any) -> None:
     graph = page.locator("[data-tb-view=graph]")
+    opened = graph.locator("[data-tb-group][aria-expanded=true]")
     graph.locator("[data-tb-action=graph-collapse]").click()
-    page.wait_for_timeout(200)
-    assert graph.locator("[data-tb-group][aria-expanded=true]").count() == 0
+    until(page, lambda: opened.count() == 0)
     group = graph.locator("[data-tb-group]").first
     box = box_of(group)
     page.mouse.click(box["x"] + 8, box["y"] + box["height"] / 2)
-    page.wait_for_timeout(200)
-    assert graph.locator("[data-tb-group][aria-expanded=true]").count() == 1
+    until(page, lambda: opened.count() == 1)
     graph.locator("[data-tb-action=graph-stage-traced]").click()
     page.wait_for_selector("[data-tb-view=graph][data-tb-stage=traced]")
     graph.locator("[data-tb-action=graph-stage-lowered]").click()
@@ -152,8 +129,8 @@ def test_the_table_sorts_and_the_netlist_follows(page: Any) -> None:
     table = page.locator("[data-tb-view=table]")
     table.locator("[data-tb-action=sort-cycles]").click()
     top = table.locator(".tb-rows .tb-row").first
-    slowest = in_kernel(page, "print(max(cycles.values()))").strip()
-    assert top.locator("span").nth(3).inner_text().replace(",", "") == slowest
+    slowest = in_kernel(page, "print(max(cycles.values()))")
+    until(page, lambda: top.locator("span").nth(3).inner_text().replace(",", "") == slowest)
     table.locator("[data-tb-action=sort-cycles]").click()
     table.locator("[data-tb-action=sort-cycles]").click()
     page.locator("[data-tb-action=tab-netlist]").click()
@@ -177,8 +154,7 @@ def test_the_wheel_scrolls_the_notebook_until_the_graph_has_the_focus(page: Any)
     stage.focus()
     page.mouse.move(*centre(stage))
     page.mouse.wheel(0, -240)
-    page.wait_for_timeout(300)
-    assert stage.evaluate(transform) != before
+    until(page, lambda: stage.evaluate(transform) != before)
 
 
 def test_the_dark_theme(page: Any, shots: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.widgets import report
-from tests.browser.conftest import ROOT, Lab, box_of, centre, open_and_run
-from tests.browser.test_bring_up import PATIENCE, command, in_kernel
+from tests.browser.conftest import PATIENCE, ROOT, Lab, box_of, centre, command, in_kernel, open_and_run
 
 pytestmark = [
     pytest.mark.browser,
@@ -51,7 +50,7 @@ def page(watched: Any, lab: Lab) -> Iterator[Any]:
 
 
 def size(page: Any) -> str:
-    return in_kernel(page, f"print(session.result.placement.ops['{OP}'].size)").strip()
+    return in_kernel(page, f"print(session.result.placement.ops['{OP}'].size)")
 
 
 def answer(page: Any, what: str = "done") -> str:
@@ -98,7 +97,7 @@ def test_a_drag_to_a_legal_shape_is_an_override_in_the_kernel(page: Any, shots: 
     print(f"let go to drawn: {1000 * (time.perf_counter() - began):.0f} ms")
     assert f"resize {OP} to {rows}x{cols}" in answer(page)
     assert size(page) == f"({rows}, {cols})"
-    assert in_kernel(page, "print(session.to_python())").strip() == (
+    assert in_kernel(page, "print(session.to_python())") == (
         f"pybuda.config.override_op_size('{OP}', ({rows}, {cols}))"
     )
     page.locator("[data-tb-action=tab-overrides]").click()
@@ -127,7 +126,7 @@ def test_an_illegal_shape_says_why_with_alt_and_escape_leaves_no_trace(page: Any
     page.keyboard.press("Escape")
     page.mouse.up()
     assert page.locator(f"{GRID} .tb-ghosts").count() == 0
-    assert size(page) == before and in_kernel(page, "print(len(session.overrides))").strip() == "0"
+    assert size(page) == before and in_kernel(page, "print(len(session.overrides))") == "0"
 
 
 def test_keys_resize_break_clear_and_undo(page: Any) -> None:
@@ -163,7 +162,6 @@ def test_an_op_is_moved_and_an_epoch_broken_from_the_graph(page: Any, shots: Pat
     epochs = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
     page.locator("[data-tb-action=graph-expand]").first.click()
     page.locator("[data-tb-action=graph-fit]").first.click()
-    page.wait_for_timeout(300)
     node = page.locator("[data-tb-view=graph] [data-tb-op='second.matmul']").first
     page.mouse.click(*centre(node), button="right")
     page.locator("[data-tb-action=epoch-break]").wait_for()
@@ -174,7 +172,7 @@ def test_an_op_is_moved_and_an_epoch_broken_from_the_graph(page: Any, shots: Pat
     for _ in range(2):
         page.locator(f"{GRID} [data-tb-action=undo]").click()
         answer(page)
-    assert in_kernel(page, "print(len(session.overrides))").strip() == "0"
+    assert in_kernel(page, "print(len(session.overrides))") == "0"
 
 
 def epochs(page: Any) -> int:
@@ -210,7 +208,7 @@ def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Pat
     page.screenshot(path=shots / "exact_light.png")
     page.keyboard.press("Escape")
     page.mouse.up()
-    assert in_kernel(page, "print(len(session.overrides))").strip() == "0"
+    assert in_kernel(page, "print(len(session.overrides))") == "0"
 
 
 def test_an_op_dropped_on_another_epoch_goes_there(page: Any, shots: Path) -> None:
@@ -243,8 +241,7 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     page.locator("[data-tb-action=graph-expand]").first.click()
     page.locator("[data-tb-action=graph-fit]").first.click()
     bar = page.locator("[data-tb-break='second.matmul']").first
-    bar.wait_for()
-    page.wait_for_timeout(300)
+    box_of(bar)
     order = in_kernel(page, "print(' '.join(session.placed().problem.order))").split()
     to = order[2]
     x, y = centre(bar)
@@ -258,17 +255,17 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     page.mouse.up()
     assert serious(page, ".tb-breaks") == []
     answer(page)
-    assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{to}']"
+    assert in_kernel(page, "print([o.target for o in session.overrides])") == f"['{to}']"
     bar = page.locator(f"[data-tb-break='{to}']").first
     bar.focus()
     page.keyboard.press("Alt+ArrowUp")
     page.keyboard.press("Enter")
     answer(page)
-    assert in_kernel(page, "print([o.target for o in session.overrides])").strip() == f"['{order[1]}']"
+    assert in_kernel(page, "print([o.target for o in session.overrides])") == f"['{order[1]}']"
     page.locator(f"[data-tb-break='{order[1]}']").first.focus()
     page.keyboard.press("Delete")
     answer(page)
-    assert in_kernel(page, "print(len(session.overrides))").strip() == "0"
+    assert in_kernel(page, "print(len(session.overrides))") == "0"
     undo_all(page)
 
 
@@ -290,7 +287,7 @@ def test_a_suggestion_is_accepted_with_enter(page: Any, shots: Path) -> None:
 
 
 def test_an_op_is_moved_by_keys_alone(page: Any, shots: Path) -> None:
-    start = in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)").strip()
+    start = in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)")
     page.locator(f"{GRID} .tb-tile[data-tb-op='second.matmul']").click()
     page.keyboard.press("m")
     page.wait_for_selector(f"{GRID} .tb-tag:not([hidden])")
@@ -298,10 +295,10 @@ def test_an_op_is_moved_by_keys_alone(page: Any, shots: Path) -> None:
     page.screenshot(path=shots / "keymove_light.png")
     page.keyboard.press("Enter")
     answer(page)
-    assert in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)").strip() != start
+    assert in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)") != start
     page.keyboard.press("Control+z")
     answer(page)
-    assert in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)").strip() == start
+    assert in_kernel(page, "print(session.result.placement.ops['second.matmul'].start)") == start
 
 
 def test_several_ops_are_moved_together_as_one_step(page: Any, shots: Path) -> None:
@@ -330,7 +327,7 @@ def test_several_ops_are_moved_together_as_one_step(page: Any, shots: Path) -> N
     after = json.loads(in_kernel(page, places))
     shifts = {(after[n][0] - r, after[n][1] - c) for n, (r, c) in before.items()}
     assert len(shifts) == 1 and (0, 0) not in shifts
-    assert in_kernel(page, "print(len(session.history))").strip() == "1"
+    assert in_kernel(page, "print(len(session.history))") == "1"
     undo_all(page)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, box_of, centre, run_all, until
-from tests.browser.test_bring_up import PATIENCE, command, in_kernel
+from tests.browser.conftest import PATIENCE, Lab, box_of, centre, command, in_kernel, run_all, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -162,12 +161,12 @@ def test_a_format_from_the_menu_is_an_override_that_can_be_undone(page: Any, sho
     page.screenshot(path=shots / "formats_light.png")
     page.locator("[data-tb-action=format-Bfp8_b]").click()
     assert f"format of {OP} = Bfp8_b" in answer(page)
-    assert in_kernel(page, f"print(session.result.lowered['{OP}'].df)").strip() == "Bfp8_b"
+    assert in_kernel(page, f"print(session.result.lowered['{OP}'].df)") == "Bfp8_b"
     page.locator("[data-tb-action=tab-overrides]").click()
     row = page.locator(f"[data-tb-override='{OP}'][data-tb-state=obtained]", has_text="data_format")
     assert "output_df=pybuda.DataFormat.Bfp8_b" in row.inner_text()
     undo(page)
-    assert in_kernel(page, f"print(session.result.lowered['{OP}'].df)").strip() == "Float16_b"
+    assert in_kernel(page, f"print(session.result.lowered['{OP}'].df)") == "Float16_b"
 
 
 def test_overrides_are_dragged_into_another_order_and_imported(page: Any, lab: Lab, tmp_path: Path) -> None:
@@ -190,7 +189,7 @@ session.compile()
     page.mouse.up()
     assert "to place" in answer(page)
     fidelity = f"print(session.result.lowered['{OP}'].attrs['fidelity'])"
-    assert in_kernel(page, fidelity).strip() == "HiFi4"
+    assert in_kernel(page, fidelity) == "HiFi4"
     code = "from tbuda_lab.core.session.exports import overrides_text\nprint(overrides_text(session, 'json'))"
     text = in_kernel(page, code)
     steps = int(in_kernel(page, "print(len(session.history))"))
@@ -200,7 +199,7 @@ session.compile()
     file.write_text(text)
     page.locator("[data-tb-action=overrides-file]").set_input_files(file)
     answer(page)
-    assert in_kernel(page, fidelity).strip() == "HiFi4"
+    assert in_kernel(page, fidelity) == "HiFi4"
     assert int(in_kernel(page, "print(len(session.history))")) == steps - 1
     file.write_text("{}")
     page.locator("[data-tb-action=overrides-file]").set_input_files(file)
@@ -261,10 +260,10 @@ def test_pipes_and_what_is_in_the_way_are_chosen_below_the_grid(page: Any, shots
 g, ops = session.result.lowered, session.result.placement.ops
 print(next(ops[n.name].epoch for n in g.ops for s in n.sources if s in ops and ops[s].epoch == ops[n.name].epoch))
 """
-    page.locator(f"{GRID} .tb-frame[data-tb-epoch='{in_kernel(page, code).strip()}']").click()
+    page.locator(f"{GRID} .tb-frame[data-tb-epoch='{in_kernel(page, code)}']").click()
     page.locator("[data-tb-action=show_pipes]").select_option("all")
     page.wait_for_selector(f"{GRID} [data-tb-pipe]")
-    until(page, lambda: in_kernel(page, "print(bring_up.show_pipes)").strip() == "all")
+    until(page, lambda: in_kernel(page, "print(bring_up.show_pipes)") == "all")
     page.screenshot(path=shots / "pipes_light.png")
     in_kernel(page, "bring_up.show_pipes = 'none'; bring_up.displacement = 'push'")
     page.wait_for_selector(f"{GRID}:not(:has([data-tb-pipe]))")

@@ -15,7 +15,7 @@ from tbuda_lab.core.frames import graph_frame
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.widgets.views import BUNDLE
-from tests.browser.conftest import box_of
+from tests.browser.conftest import box_of, serve
 
 pytestmark = [
     pytest.mark.browser,
@@ -89,12 +89,7 @@ def page(browser: Any) -> Iterator[Any]:
         "frame.json": ("application/json", json.dumps(frame).encode()),
     }  # fmt: skip
     made = browser.new_page(viewport={"width": 1200, "height": 900})
-
-    def serve(route: Any) -> None:
-        kind, body = answers[route.request.url.rsplit("/", 1)[-1]]
-        route.fulfill(body=body, content_type=kind)
-
-    made.route("http://graph.test/**", serve)
+    serve(made, "http://graph.test", answers)
     made.goto("http://graph.test/index.html")
     made.wait_for_function("() => window.ready")
     made.locator(".tb-hook").first.wait_for(state="attached")

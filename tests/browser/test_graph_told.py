@@ -11,13 +11,13 @@ import pytest
 
 from tbuda_lab.widgets.graphlooks import overlay_frame
 from tbuda_lab.widgets.views import BUNDLE
+from tests.browser.conftest import box_of, serve, until
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not BUNDLE.is_file(), reason="the front end is not built: make front-end"),
 ]
 FIXTURE = Path(__file__).parents[1] / "widgets" / "fixture.json"
-SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
 PAGE = """<!doctype html><meta charset="utf-8"><body style="margin:0"><div id="view"></div>
 <script type="module">
@@ -54,50 +54,48 @@ HOTTEST = """() => {
 """Counts pixels of the hottest colour of the light scale."""
 
 
-def test_the_graph_opens_searches_and_paints_as_told(browser: Any) -> None:
+def test_the_graph_opens_searches_and_paints_as_told(browser: Any, shots: Path) -> None:
     frames = [f for f in json.loads(FIXTURE.read_text())["frames"] if f["header"]["key"] in ("graph:lowered", "ops")]
     answers = {
         "index.html": ("text/html", PAGE.encode()), "widget.js": ("text/javascript", BUNDLE.read_bytes()),
         "frames.json": ("application/json", json.dumps(frames).encode()),
     }  # fmt: skip
     page = browser.new_page(viewport={"width": 1200, "height": 800})
-
-    def serve(route: Any) -> None:
-        kind, body = answers[route.request.url.rsplit("/", 1)[-1]]
-        route.fulfill(body=body, content_type=kind)
+    serve(page, "http://told.test", answers)
 
     def hooks() -> list[str]:
-        page.wait_for_timeout(600)
-        return [e.get_attribute("data-tb-op") or "" for e in page.locator(".tb-hook[data-tb-op]").all()]
+        return list(page.locator(".tb-hook[data-tb-op]").evaluate_all("hooks => hooks.map(e => e.dataset.tbOp)"))
 
-    page.route("http://told.test/**", serve)
+    def hot() -> int:
+        return int(page.evaluate(HOTTEST))
+
     page.goto("http://told.test/index.html")
     page.wait_for_function("() => window.ready")
     page.evaluate("() => window.tell('depth', 0)")
+    box_of(page.locator("[data-tb-group]").first)
     few = hooks()
     page.evaluate("() => window.tell('depth', 9)")
+    until(page, lambda: len(hooks()) > len(few))
+    box_of(page.locator(".tb-hook[data-tb-op]").first)
     many = hooks()
-    assert len(many) > len(few)
+    search = page.locator("[data-tb-action=graph-search]")
     page.evaluate("() => window.tell('query', 'matmul')")
-    assert page.locator("[data-tb-action=graph-search]").input_value() == "matmul"
-    page.locator("[data-tb-action=graph-search]").fill("gelu")
-    assert page.evaluate("() => window.values.query") == "gelu"
-    page.locator("[data-tb-action=graph-search]").fill("")
-    page.wait_for_timeout(300)
-    assert page.evaluate(HOTTEST) == 0
+    until(page, lambda: search.input_value() == "matmul")
+    search.fill("gelu")
+    until(page, lambda: page.evaluate("() => window.values.query") == "gelu")
+    search.fill("")
+    until(page, lambda: hot() == 0)
     header, buffer = overlay_frame({name: float(k % 5) for k, name in enumerate(many) if k % 6}, "watts", None).pack()
     page.evaluate("f => window.bring(f)", {"header": header, "data": base64.b64encode(buffer).decode()})
     page.wait_for_selector("[data-tb-overlay=watts]")
     page.locator(".tb-stage").focus()
     for _ in range(6):
         page.locator("[data-tb-action=graph-in]").click()
-    page.wait_for_timeout(300)
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SHOTS / "graph_told_light.png")
-    assert page.evaluate(HOTTEST) > 100
+    until(page, lambda: hot() > 100)
+    page.screenshot(path=shots / "graph_told_light.png")
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(800)
-    page.screenshot(path=SHOTS / "graph_told_dark.png")
+    page.screenshot(path=shots / "graph_told_dark.png")
     header, buffer = overlay_frame({}, "", None).pack()
     page.evaluate("f => window.bring(f)", {"header": header, "data": base64.b64encode(buffer).decode()})
     page.wait_for_selector("[data-tb-overlay]", state="detached")

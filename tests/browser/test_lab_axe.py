@@ -5,15 +5,14 @@ axe-core (MPL-2.0) is read from node_modules, a development dependency; nothing 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.conftest import run_all
-from tests.browser.test_lab_sessions import CELL, OP, command, notebook
+from tests.browser.conftest import PATIENCE, command, notebook, run_all
+from tests.browser.test_lab_sessions import CELL, OP
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "labextension/node_modules/axe-core/axe.min.js"
@@ -25,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif(not (BUILT and AXE.is_file()), reason="the front end is not built: make front-end"),
 ]
 
-PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms
 TABS = ("ops", "trace", "netlist", "overrides", "memory", "diff", "passes", "problems")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.session import Session
+from tests.browser.conftest import PATIENCE, command
 from tests.netlist import builders as b
 from tests.session.models import perceptron
 from tests.widgets.test_labcomm import image_files, tar
@@ -23,8 +23,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
 ]
-
-PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms
 
 JOURNAL = """{
 "commands": [
@@ -41,10 +39,6 @@ JOURNAL = """{
 "overrides": []
 }
 """
-
-
-def command(page: Any, name: str, **arguments: Any) -> None:
-    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
 
 
 def small(path: Path) -> None:

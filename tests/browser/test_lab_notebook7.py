@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.conftest import Lab, Watched
-from tests.browser.test_lab_sessions import CELL, OP, notebook
+from tests.browser.conftest import PATIENCE, Lab, Watched, notebook
+from tests.browser.test_lab_sessions import CELL, OP
 
 pytest.importorskip("notebook")
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
@@ -20,8 +19,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
 ]
-
-PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms
 
 
 @pytest.fixture(scope="module")

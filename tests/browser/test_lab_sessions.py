@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.conftest import notebook, run_all, until
+from tests.browser import conftest
+from tests.browser.conftest import PATIENCE, command, notebook, run_all, until
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
 
@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
 ]
 
-PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms
 OP = "first.matmul"
 CELL = """\
 from pathlib import Path
@@ -37,27 +36,8 @@ bring_up = BringUp(session)
 bring_up"""
 
 
-def command(page: Any, name: str, **arguments: Any) -> None:
-    page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
-
-
 def in_kernel(page: Any, code: str) -> str:
-    return str(page.evaluate(
-        """async code => {
-          const shell = window.jupyterapp.shell;
-          const panel = [...shell.widgets('main')].find(w => w.context?.path === 'lab_sessions.ipynb');
-          const kernel = panel.context.sessionContext.session.kernel;
-          let text = '';
-          const future = kernel.requestExecute({ code, store_history: false });
-          future.onIOPub = m => {
-            if (m.header.msg_type === 'stream') text += m.content.text;
-            if (m.header.msg_type === 'error') text += m.content.evalue;
-          };
-          await future.done;
-          return text.trim();
-        }""",
-        code,
-    ))
+    return conftest.in_kernel(page, code, "lab_sessions.ipynb")
 
 
 def close(page: Any, view: str) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, centre, open_and_run, until
-from tests.browser.test_bring_up import PATIENCE, command, in_kernel
+from tests.browser.conftest import PATIENCE, Lab, centre, command, in_kernel, open_and_run, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -73,7 +72,7 @@ def test_a_queue_is_dragged_to_another_channel(page: Any, shots: Path) -> None:
     tab(page, "memory")
     page.locator("[data-tb-action=memory-dram]").click()
     name = "first.weight"
-    chip = in_kernel(page, f"print(session.result.placement.queues['{name}'].chip)").strip()
+    chip = in_kernel(page, f"print(session.result.placement.queues['{name}'].chip)")
     if page.locator("[data-tb-action=memory-chip]").count():
         page.locator("[data-tb-action=memory-chip]").select_option(chip)
     block = page.locator(f"{MEMORY} [data-tb-queue='{name}']").first
@@ -88,7 +87,7 @@ def test_a_queue_is_dragged_to_another_channel(page: Any, shots: Path) -> None:
     page.mouse.up()
     page.wait_for_selector(f"{MEMORY} [data-tb-channel='{target}'] [data-tb-queue='{name}']")
     lies = f"print({{c for c, _ in session.dram().queues['{name}'].queue.buffers}})"
-    until(page, lambda: in_kernel(page, lies).strip() == f"{{{target}}}")  # one of its buffers lay there before
+    until(page, lambda: in_kernel(page, lies) == f"{{{target}}}")  # one of its buffers lay there before
     assert f"override_dram_queue_placement('{name}', channel={target})" in in_kernel(page, "print(session.to_python())")
     block = page.locator(f"{MEMORY} [data-tb-channel='{target}'] [data-tb-queue='{name}']").first
     block.click()
@@ -111,7 +110,7 @@ def test_what_the_edits_changed(page: Any, shots: Path) -> None:
     page.wait_for_selector(f"{DIFF} .tb-diff-ghost", state="attached")
     page.locator("[data-tb-action=checkpoint]").click()
     page.wait_for_selector(f"{DIFF} [data-tb-action=diff-a] option[value=A]", state="attached")
-    assert in_kernel(page, "print(session.checkpoints)").strip() == "('A',)"
+    assert in_kernel(page, "print(session.checkpoints)") == "('A',)"
     page.locator("[data-tb-action=diff-a]").select_option("A")
     page.wait_for_selector(f"{DIFF} .tb-diff-same")
     assert "As fast as before" in page.locator(f"{DIFF} [data-tb-metric=verdict]").inner_text()
@@ -142,7 +141,7 @@ def test_two_chips(page: Any, shots: Path) -> None:
     page.mouse.up()
     line = page.locator("[data-tb-view=grid] [data-tb-answer]").filter(has_text=OP)  # not what an earlier test was told
     line.wait_for(state="visible")
-    moved = in_kernel(page, f"print(session.result.placement.ops['{OP}'].chip)").strip() != chip
+    moved = in_kernel(page, f"print(session.result.placement.ops['{OP}'].chip)") != chip
     assert moved == (line.get_attribute("data-tb-answer") == "done"), line.inner_text()
     shoot(page, shots, "cluster")
     assert page.watched.errors == [] and page.watched.outside == []

@@ -9,6 +9,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.widgets import open_netlist, report
+from tests.browser.conftest import errors_of
 from tests.netlist import builders as b
 
 pytestmark = [
@@ -24,9 +25,7 @@ def test_a_broken_netlist(browser: Any, tmp_path: Path, shots: Path) -> None:
     netlist.dump(n, file)
     path = open_netlist(file).to_html(tmp_path / "netlist.html")
     page = browser.new_page(viewport={"width": 1500, "height": 1300})
-    errors: list[str] = []
-    page.on("pageerror", lambda e: errors.append(str(e)))
-    page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+    errors = errors_of(page)
     page.goto(path.as_uri())
     page.wait_for_selector("[data-tb-ready=true]")
     assert page.locator("[data-tb-overlap]").count() == 1
@@ -37,8 +36,9 @@ def test_a_broken_netlist(browser: Any, tmp_path: Path, shots: Path) -> None:
     link = page.locator("[data-tb-action=goto-line]").first
     line = int(link.get_attribute("data-tb-line"))
     link.click()
-    marked = page.locator(".tb-line.tb-marked .tb-number").all_inner_texts()
-    assert marked == [str(line)]
+    page.locator(f".tb-line[data-tb-line='{line}'][aria-current=true]").wait_for()
+    assert page.locator(".tb-line[aria-current=true]").count() == 1
+    assert page.locator(".tb-line.tb-marked").count() > 0, "the entry of the op that it is about"
     page.locator("[data-tb-action=tab-queues]").click()
     page.locator("[data-tb-queue=x]").click()
     page.wait_for_selector("[data-tb-view=inspector] .tb-entry")

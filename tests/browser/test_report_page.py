@@ -10,6 +10,7 @@ import pytest
 
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
+from tests.browser.conftest import errors_of
 from tests.widgets import synthetic
 
 pytestmark = [
@@ -26,9 +27,7 @@ def opened(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytes
     report.write_report(session, path, [Comparison("output 0", 0.99931, 0.0213, 4.1)])  # type: ignore[arg-type]
     context = browser.new_context(viewport={"width": 1500, "height": 1200}, color_scheme=request.param, offline=True)
     page = context.new_page()
-    page.errors, page.asked, page.theme = [], [], request.param
-    page.on("pageerror", lambda e: page.errors.append(str(e)))
-    page.on("console", lambda m: page.errors.append(m.text) if m.type == "error" else None)
+    page.errors, page.asked, page.theme = errors_of(page), [], request.param
     page.on("request", lambda r: page.asked.append(r.url))
     page.goto(path.as_uri())
     page.wait_for_selector("[data-tb-ready=true]")

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, box_of, open_and_run, until
-from tests.browser.test_bring_up import PATIENCE, command, in_kernel
+from tests.browser.conftest import PATIENCE, Lab, box_of, command, in_kernel, open_and_run, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -56,6 +55,14 @@ def shown(page: Any) -> tuple[int, int]:
     return int(start), int(end)
 
 
+def fitted(page: Any) -> int:
+    """Show all of the trace; returns its cycles."""
+    page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
+    whole = int(in_kernel(page, "print(session.timeline(8).trace.cycles)"))
+    until(page, lambda: shown(page) == (0, whole))
+    return whole
+
+
 def canvas(page: Any) -> dict[str, float]:
     return box_of(page.locator(f"{TRACE} canvas"))
 
@@ -75,10 +82,7 @@ def test_the_selection_follows_into_the_timeline_and_out_of_it(page: Any, shots:
 
 
 def test_zoom_by_key_wheel_and_button(page: Any) -> None:
-    page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
-    page.wait_for_timeout(200)
-    start, whole = shown(page)
-    assert start == 0
+    whole = fitted(page)
     box = canvas(page)
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 60)
     page.keyboard.press("+")
@@ -87,27 +91,22 @@ def test_zoom_by_key_wheel_and_button(page: Any) -> None:
     assert first[1] - first[0] < 0.7 * whole
     page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 90)
     page.mouse.wheel(0, -300)
-    page.wait_for_timeout(300)
-    second = shown(page)
-    assert second[1] - second[0] < first[1] - first[0]
+    until(page, lambda: shown(page)[1] - shown(page)[0] < first[1] - first[0])
     page.keyboard.press("0")
-    page.wait_for_timeout(200)
-    assert shown(page) == (0, whole)
+    until(page, lambda: shown(page) == (0, whole))
 
 
 def test_two_cursors_say_how_far_they_are_apart(page: Any) -> None:
-    box = canvas(page)
-    page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
+    whole, box = fitted(page), canvas(page)
     page.keyboard.down("Alt")
     for share in (0.25, 0.75):
         page.mouse.click(box["x"] + share * box["width"], box["y"] + 100)
     page.keyboard.up("Alt")
-    whole = shown(page)[1]
     apart = int(page.locator("[data-tb-difference]").get_attribute("data-tb-difference"))
     assert apart == pytest.approx(whole / 2, rel=0.01)
     page.locator(".tb-trace-stage").focus()
     page.keyboard.press("x")
-    assert page.locator("[data-tb-cursor]").count() == 0
+    until(page, lambda: page.locator("[data-tb-cursor]").count() == 0)
 
 
 def test_the_playhead_drives_the_grid(page: Any, shots: Path) -> None:
@@ -120,9 +119,7 @@ at = trace.at(cycle)
 print(json.dumps([cycle, {trace.ops[o].name: int(k) for o, k in zip(at.op.tolist(), at.kind.tolist())}]))
 """))
     cycle, doing = found
-    page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
-    page.wait_for_timeout(200)
-    box, whole = canvas(page), shown(page)[1]
+    whole, box = fitted(page), canvas(page)
     page.mouse.click(box["x"] + box["width"] * cycle / whole, box["y"] + 28)  # on the ruler
     page.wait_for_selector(f"{GRID}[data-tb-epoch='1'] .tb-at-moment")
     page.wait_for_selector(f"{GRID} [data-tb-doing]")
@@ -159,12 +156,12 @@ print(json.dumps(sorted(around | {{'{op}'}})))
         f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length > n", arg=len(near))
     page.keyboard.press("Escape")
     page.wait_for_selector(f"{GRID} .tb-at-moment", state="detached")
-    until(page, lambda: in_kernel(page, "print(bring_up.selected)").strip() == "()")
+    until(page, lambda: in_kernel(page, "print(bring_up.selected)") == "()")
 
 
 def test_another_batch_is_simulated(page: Any) -> None:
     page.locator(f"{TRACE} [data-tb-action=trace-batch-1]").click()
-    cycles = in_kernel(page, "print(f'{session.timeline(1).cycles / 1000:.0f}')").strip()
+    cycles = in_kernel(page, "print(f'{session.timeline(1).cycles / 1000:.0f}')")
     page.wait_for_function(f"() => document.querySelector('{TRACE} .tb-found').textContent.startsWith('{cycles}')")
     page.locator(f"{TRACE} [data-tb-action=trace-batch-8]").click()
 
@@ -214,7 +211,7 @@ queue = next(n for n in result.parameters if 'up' in n and 'weight' in n)
 broken.executor.write(queue, -result.parameters[queue])
 checks = session.verify_ops(runner=broken)
 print(checks.first_failure.op)
-""").strip()
+""")
     page.locator(f"{GRID} [data-tb-action=epoch]").first.click()
     page.wait_for_selector(f"{GRID} .tb-check-good")
     in_kernel(page, f"bring_up.select('{bad}')")

@@ -12,8 +12,7 @@ import pytest
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import report
-from tbuda_lab.widgets.hub import hub_of
-from tests.browser.test_bare_host import Bare
+from tests.browser.bare import Bare, bare_page
 from tests.session.models import encoder
 
 pytestmark = [
@@ -22,7 +21,6 @@ pytestmark = [
     pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
 ]
 
-SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 TRAITS = {
     "pass_name": "", "direction": "TB", "show_tms": False, "viewport": [], "query": "", "depth": None, "collapsed": [],
     "epoch": 0, "noc": "none", "chip": None, "chips_per_row": 0, "link_threshold": 0.0, "show_pipes": "none",
@@ -35,22 +33,16 @@ GRAPH, GRID, TABLE = (f"[data-tb-view={view}]" for view in ("graph", "grid", "ta
 def bare(browser: Any) -> Iterator[Bare]:
     session = Session(*encoder(1), load_device("wormhole_b0", chips=2), name="encoder")
     session.compile()
-    context = browser.new_context(viewport={"width": 1440, "height": 1250}, color_scheme="light", offline=True)
-    page = context.new_page()
-    page.errors = []
-    page.on("pageerror", lambda e: page.errors.append(str(e)))
-    page.on("console", lambda m: page.errors.append(m.text) if m.type == "error" else None)
-    yield Bare(page, hub_of(session), "bringup", TRAITS)
-    context.close()
+    with bare_page(browser, session, (1440, 1250), values=TRAITS) as bare:
+        yield bare
 
 
-def shoot(page: Any, name: str) -> None:
-    SHOTS.mkdir(parents=True, exist_ok=True)
+def shoot(page: Any, shots: Path, name: str) -> None:
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         page.locator(f".tb-root[data-tb-theme={theme}]").wait_for()
         page.wait_for_timeout(450)  # the page draws once more when the theme has settled
-        page.screenshot(path=SHOTS / f"traits_{name}_{theme}.png")
+        page.screenshot(path=shots / f"traits_{name}_{theme}.png")
     page.emulate_media(color_scheme="light")
     page.locator(".tb-root[data-tb-theme=light]").wait_for()
 
@@ -59,7 +51,7 @@ def press(bare: Bare, action: str) -> None:
     bare.page.locator(f"[data-tb-action={action}]").first.click()
 
 
-def test_graph_grid_and_table_do_as_they_are_told(bare: Bare) -> None:
+def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> None:
     page, session = bare.page, bare.hub.session
     trace = session.passes()
     bare.sees(f"{GRAPH} [data-tb-action=graph-stage-pass]")
@@ -78,7 +70,7 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare) -> None:
     changes = trace.steps[trace.find(second)].changes
     said = page.locator(".tb-pass-bar .tb-found").inner_text()
     assert f"{len(changes.added)} added" in said or not changes.added
-    shoot(page, "pass")
+    shoot(page, shots, "pass")
     press(bare, "graph-stage-lowered")
     bare.sees(f"{GRAPH}[data-tb-stage=lowered]")
     bare.until(lambda: bare.told.get("pass_name") == "")
@@ -92,7 +84,7 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare) -> None:
     bare.until(lambda: bare.told.get("direction") == "LR" and bare.told.get("show_tms") is True)
     press(bare, "graph-in")
     bare.until(lambda: len(bare.told.get("viewport") or ()) == 3)
-    shoot(page, "left_to_right")
+    shoot(page, shots, "left_to_right")
 
     # the links of the epoch, and who uses them
     page.locator("[data-tb-action=noc]").select_option("both")
@@ -106,7 +98,7 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare) -> None:
     listed = page.locator("[data-tb-links] [data-tb-noc-link]").first
     assert listed.get_attribute("data-tb-noc-link") == name
     assert f"{top.load:.3f}" == page.locator(f"{GRID} [data-tb-noc-link='{name}']").get_attribute("data-tb-load")
-    shoot(page, "links")
+    shoot(page, shots, "links")
     limit = sorted((links.bytes / links.cycles).reshape(-1))[-5]
     page.evaluate("v => window.tell('link_threshold', v)", float(limit))
     bare.until(lambda: lines.count() == int((links.bytes / links.cycles >= limit).sum()))
@@ -118,7 +110,7 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare) -> None:
     # both chips beside each other, then one alone
     press(bare, "chips-all")
     bare.until(lambda: page.locator(f"{GRID} [data-tb-figure]").count() == 2)
-    shoot(page, "chips")
+    shoot(page, shots, "chips")
     other = next(e for e in session.compile().placement.epochs if e.chip != epoch.chip)
     page.locator(f"[data-tb-figure='{other.chip}'] [data-tb-action=chip-epoch]").click()
     bare.sees(f"{GRID}[data-tb-epoch='{other.index}']")
@@ -141,5 +133,5 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare) -> None:
     spot = session.compile().placement.ops[epoch.ops[0]]
     row = table.locator("[data-tb-core]").first
     assert row.get_attribute("data-tb-core") == f"{spot.start[0]},{spot.start[1]}"
-    shoot(page, "table")
+    shoot(page, shots, "table")
     assert not page.errors, json.dumps(page.errors)
