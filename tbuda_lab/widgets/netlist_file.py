@@ -22,6 +22,7 @@ from tbuda_lab.widgets.gridsvg import epoch_svg
 from tbuda_lab.widgets.hub import Hub
 from tbuda_lab.widgets.status import StatusBoard
 from tbuda_lab.widgets.svg import graph_svg, short
+from tbuda_lab.widgets.table_twin import table_html
 
 ROWS = 60       # of a table of the static twin
 PICTURES = 24   # grids of the static twin
@@ -161,7 +162,7 @@ def twin(frames: Mapping[str, Frame]) -> str:
             break
         parts.append(picture)
     for title, html in (("Graph", _graph(frames.get("graph:netlist"))), ("Queues", _queues(frames["queues"])),
-                        ("Programs", _text(frames["programs"])), ("Ops", twins.table_html(frames, rows=ROWS)),
+                        ("Programs", _text(frames["programs"])), ("Ops", table_html(frames, rows=ROWS)),
                         ("Text", _text(frames["netlist"]))):
         budget -= len(html)
         if budget > 0:

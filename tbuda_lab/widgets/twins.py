@@ -10,11 +10,6 @@ from tbuda_lab.widgets.gridsvg import epoch_svg
 from tbuda_lab.widgets.svg import graph_svg, short
 from tbuda_lab.widgets.table_twin import table_html
 
-__all__ = [
-    "LIMIT", "bringup_html", "graph_html", "grid_html", "metrics_html", "netlist_html", "overrides_html",
-    "problems_html", "table_html",
-]
-
 LIMIT = 190_000  # characters of a fragment: a notebook must stay small
 AROUND = 20  # lines of a long text before the one that is marked
 
@@ -40,17 +35,12 @@ def metrics_html(frames: Mapping[str, Frame]) -> str:
     return f"<p>{escape(' · '.join(w for w in words if w))}</p>"
 
 
-def graph_html(frames: Mapping[str, Frame], stage: str = "") -> str:
-    """The graph of a stage (default: the furthest there is), as a first view shows it."""
-    for name in (stage,) if stage else ("lowered", "passed", "traced"):
+def _graph(frames: Mapping[str, Frame]) -> str:
+    """The graph of the furthest stage there is, as a first view shows it."""
+    for name in ("lowered", "passed", "traced"):
         if f"graph:{name}" in frames:
             return graph_svg(frames[f"graph:{name}"])
     return "<p>no graph yet</p>"
-
-
-def grid_html(frames: Mapping[str, Frame], epoch: int = 0) -> str:
-    """The core grid of an epoch."""
-    return epoch_svg(frames["ops"], epoch) if "ops" in frames else "<p>no placement yet</p>"
 
 
 def problems_html(frames: Mapping[str, Frame], wanted: str = "") -> str:
@@ -103,10 +93,10 @@ def bringup_html(frames: Mapping[str, Frame]) -> str:
     parts = [metrics_html(frames)]
     if "ops" not in frames and not any(key.startswith("graph:") for key in frames):
         return f"{parts[0]}<p>Still at work when this was stored; <code>view.static()</code> shows what there is.</p>"
-    if "ops" in frames:
-        epoch = int(frames["ops"].columns["epoch_cycles"].argmax()) if frames["ops"].columns["epoch_cycles"].size else 0
-        parts.append(f"<p>Epoch {epoch}, the longest:</p>{grid_html(frames, epoch)}")
-    picture = graph_html(frames)
+    if "ops" in frames and frames["ops"].columns["epoch_cycles"].size:
+        epoch = int(frames["ops"].columns["epoch_cycles"].argmax())
+        parts.append(f"<p>Epoch {epoch}, the longest:</p>{epoch_svg(frames['ops'], epoch)}")
+    picture = _graph(frames)
     if sum(map(len, parts)) + len(picture) < LIMIT:
         parts.append(f"<details><summary>Graph</summary>{picture}</details>")
     table = table_html(frames, rows=20)
