@@ -1,13 +1,14 @@
 /** Styles of the memory view. */
 export const memoryStyle = `
-.tb-memory { display: flex; flex-direction: column; }
+.tb-memory { display: flex; flex-direction: column; container: memory / inline-size; }
 .tb-memory-body { flex: 1 1 0; min-height: 0; display: flex; flex-direction: column; overflow: auto; position: relative; }
 .tb-heat-box, .tb-lane-box { flex: 1 1 50%; min-height: 180px; min-width: 0; padding: 6px 10px; display: flex; flex-direction: column; }
 .tb-heat-box svg { flex: 1 1 0; min-height: 0; width: 100%; }
 .tb-core-box { flex: 1 1 45%; min-width: 0; padding: 8px 12px; overflow: auto; position: relative; }
-@container (min-width: 800px) {
+@container memory (min-width: 560px) {
   .tb-memory-body { flex-direction: row; overflow: hidden; }
   .tb-core-box { border-left: 1px solid var(--tb-line); }
+  .tb-heat-box + .tb-core-box { min-width: 360px; }
   .tb-lane-box { flex: 1 1 66%; overflow: auto; }
 }
 .tb-root { --tb-m-output: #2f6fd0; --tb-m-intermediate: #8d5fd3; --tb-m-parameter: #2b8f63; --tb-m-input: #d08a1e; --tb-m-reserved: #8a94a3; }
@@ -27,6 +28,11 @@ export const memoryStyle = `
 .tb-seg-key { display: inline-block; width: 11px; height: 11px; border: 1px solid var(--tb-strong); border-radius: 2px; margin-right: 7px; vertical-align: -1px; }
 .tb-root .tb-core .tb-list tbody tr { cursor: default; }
 .tb-root .tb-core .tb-list td { max-width: 150px; padding-left: 7px; padding-right: 7px; }
+@container memory (min-width: 740px) { .tb-heat-box + .tb-core-box { min-width: 470px; } }
+@container memory (max-width: 739px) {
+  .tb-root .tb-core .tb-list td:nth-child(2) { max-width: 76px; }
+  .tb-core .tb-list :is(th, td):nth-child(4) { display: none; }
+}
 .tb-root .tb-list .tb-hex { font: 11px var(--tb-code); }
 .tb-heat .tb-sub { font-size: 9px; }
 .tb-heat .tb-name { font-size: 10px; }

@@ -52,7 +52,23 @@ export const style = `
 .tb-spring { flex: 1 1 0; }
 .tb-tools { display: flex; gap: 8px; margin-left: auto; }
 .tb-grid > .tb-bar > .tb-segmented { margin-left: auto; }
-.tb-graph > .tb-bar .tb-search { flex: 1 1 80px; max-width: 150px; }
+.tb-graph { container: graph / inline-size; }
+.tb-graph > header.tb-bar { flex-wrap: nowrap; }
+.tb-graph > header .tb-search { flex: 1 1 80px; min-width: 56px; max-width: 150px; }
+.tb-graph > header .tb-found { flex: 0 1 auto; min-width: 0; overflow: hidden; text-overflow: ellipsis; }
+.tb-root .tb-more { display: none; }
+@container graph (max-width: 740px) {
+  .tb-graph > header.tb-bar { gap: 6px; padding: 6px 8px; }
+  .tb-graph .tb-wide { display: none; }
+  .tb-graph > header .tb-segmented button { padding: 0 6px; }
+  .tb-graph .tb-tools { gap: 3px; }
+}
+@container graph (max-width: 610px) { .tb-graph > header h3 { display: none; } }
+@container graph (max-width: 550px) {
+  .tb-root .tb-graph .tb-more { display: block; flex: none; margin-left: auto; }
+  .tb-graph .tb-tools { display: none; position: absolute; z-index: 15; top: 38px; right: 6px; gap: 6px; padding: 6px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 8px; box-shadow: var(--tb-shadow); }
+  .tb-graph .tb-tools.tb-open { display: flex; }
+}
 .tb-button { border: 1px solid var(--tb-line) !important; border-radius: 6px; min-width: 26px; height: 26px; padding: 0 8px !important; background: var(--tb-surface) !important; color: var(--tb-text); line-height: 1; }
 .tb-button:hover:enabled { background: var(--tb-hover) !important; border-color: var(--tb-strong) !important; }
 .tb-segmented { display: inline-flex; border: 1px solid var(--tb-line); border-radius: 6px; overflow: hidden; flex: none; }
@@ -181,8 +197,9 @@ export const style = `
 .tb-tabbed { position: relative; display: flex; flex-direction: column; background: var(--tb-surface); border: 1px solid var(--tb-line); border-radius: 8px; min-width: 0; overflow: hidden; }
 .tb-tabs { display: flex; overflow-x: auto; scrollbar-width: none; border-bottom: 1px solid var(--tb-line); padding: 0 34px 0 6px; flex: none; }
 .tb-root .tb-detach[aria-pressed=true] { color: var(--tb-accent); }
-.tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); }
+.tb-root .tb-detach { position: absolute; top: 5px; right: 8px; padding: 1px 5px; color: var(--tb-muted); background: var(--tb-surface); box-shadow: 0 0 5px 5px var(--tb-surface); }
 .tb-tabs button { padding: 7px 12px; color: var(--tb-muted); border-bottom: 2px solid transparent; }
+@container (max-width: 1080px) { .tb-tabs button { padding: 7px 8px; } }
 .tb-tabs button[aria-selected=true] { color: var(--tb-text); font-weight: 600; border-bottom-color: var(--tb-accent); }
 .tb-badge { margin-left: 6px; padding: 0 6px; border-radius: 9px; background: var(--tb-line); font-size: 10.5px; font-weight: 600; color: var(--tb-text); }
 .tb-tabbed > .tb-view { border: 0; border-radius: 0; flex: 1 1 0; min-height: 0; display: flex; flex-direction: column; }

@@ -327,7 +327,7 @@ def pipeline_note(problem: Problem, segments: Sequence[Segment], chips: Sequence
     for segment, chip in zip(segments, chips, strict=True):
         sums[chip] = sums.get(chip, 0.0) + epoch_cost(problem, segment)
     pace = max(sums.values(), default=0.0)
-    shares = ", ".join(f"chip {chip} {int(cycles)}" for chip, cycles in sums.items())
+    shares = "; ".join(f"chip {chip} {int(cycles):,}" for chip, cycles in sums.items())
     found = [
         Diagnostic(
             "note",

@@ -1,9 +1,9 @@
 /** How the graph lies: from top to bottom or from left to right, with or without words on its edges; buttons and traits. */
-import { h } from '../dom.js';
 import type { Store } from '../store.js';
 import { told, type Told } from '../told.js';
 import type { Direction } from './layout.js';
 import type { Scene } from './scene.js';
+import { button } from './tools.js';
 
 export class Lying {
   readonly turner: HTMLButtonElement;
@@ -13,8 +13,6 @@ export class Lying {
 
   /** changed: scenes are to lie anew. dressed: is told the direction, for whoever looks from outside. */
   constructor(store: Store, private readonly changed: () => void, private readonly dressed: (direction: Direction) => void) {
-    const button = (action: string, label: string, title: string, f: () => void) =>
-      h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
     this.turner = button('graph-direction', '⇄', '', () => this.turn());
     this.worder = button('graph-tms', 'TM', 'Write what edges do to their tensors', () => this.put(this.words, !this.words.value()));
     this.direction = told<Direction>(store, 'direction', 'TB', () => this.renew());

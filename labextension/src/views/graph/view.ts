@@ -27,6 +27,7 @@ import { Picture } from './picture.js';
 import { pointer } from './pointer.js';
 import { Scene } from './scene.js';
 import { stageButtons, stagesOf, type Special } from './stages.js';
+import { button, tools } from './tools.js';
 
 const RESTED = 150; // ms without a new picture until the elements over the nodes are put in place: they take a frame or two
 
@@ -95,11 +96,9 @@ export class GraphView {
     }, direction => (this.element.dataset['tbDirection'] = direction));
     this.tabs = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Stage' });
     this.legend = h('div', { class: 'tb-legend' });
-    const button = (action: string, label: string, title: string, f: () => void) =>
-      h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
     this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': special ? 'Graph of the pass' : 'Graph' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.finder.input, this.finder.found,
-        h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
+        ...tools(
         this.lying.turner, this.lying.worder,
         button('graph-expand', '⊞', 'Open all groups', () => this.openAll()),
         button('graph-collapse', '⊟', 'Close all groups', () => this.closeAll()),

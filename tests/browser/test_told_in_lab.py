@@ -1,0 +1,82 @@
+"""Traits of two views in JupyterLab, from Python to the page and back: a line of the netlist, the filter of problems."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.widgets import report
+from tests.browser.conftest import Lab, open_and_run, until
+from tests.browser.test_bring_up import PATIENCE, command, in_kernel
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
+]
+
+CODE = """
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import NetlistView, ProblemsView
+from tests.session.models import perceptron
+session = Session(*perceptron(), "n300", name="mlp")
+text = netlists.dumps(session.compile().netlist).splitlines()
+problems, netlist = ProblemsView(session), NetlistView(session, height=330)
+display(problems, netlist)
+"""
+NETLIST, PROBLEMS = ("[data-tb-root=netlist] [data-tb-view=netlist]", "[data-tb-root=problems] [data-tb-view=problems]")
+OP = "second.matmul"
+
+
+def asked(page: Any, code: str) -> Any:
+    return json.loads(in_kernel(page, f"import json; print(json.dumps({code}))"))
+
+
+def test_a_line_and_a_filter_go_both_ways(watched: Any, lab: Lab, shots: Path) -> None:
+    page = open_and_run(watched, lab, "told", CODE)
+    line = page.locator(f"{NETLIST} [data-tb-line]")
+    line.first.wait_for(timeout=PATIENCE)
+    text = asked(page, "text")
+    current = page.locator(f"{NETLIST} [aria-current=true]")
+    assert current.count() == 0
+
+    # Python asks for a line far down: it comes into sight
+    last = len(text) - 1
+    in_kernel(page, f"netlist.line = {last}")
+    until(page, lambda: current.count() == 1 and current.get_attribute("data-tb-line") == str(last))
+    assert current.bounding_box()["height"] > 0 and text[last - 1].split()[0] in current.inner_text()
+
+    # a click marks the line of an op, selects it everywhere, and Python knows both
+    wanted = next(k for k, words in enumerate(text, 1) if words.startswith(f"    {OP}:"))
+    in_kernel(page, "netlist.line = 1")
+    until(page, lambda: current.get_attribute("data-tb-line") == "1")
+    page.locator(f"{NETLIST} .tb-code").evaluate("(e, top) => { e.scrollTop = top; }", max(0, (wanted - 4) * 18))
+    page.locator(f"{NETLIST} [data-tb-line='{wanted}']").click()
+    until(page, lambda: asked(page, "[netlist.line, list(problems.selected)]") == [wanted, [OP]])
+    assert current.get_attribute("data-tb-line") == str(wanted)
+    page.keyboard.press("ArrowDown")
+    until(page, lambda: asked(page, "netlist.line") == wanted + 1)
+
+    # the filter: from Python, then typed
+    rows = page.locator(f"{PROBLEMS} li")
+    known = asked(page, "[[p.severity, p.where, p.rule, p.message, p.fix] for p in problems.problems]")
+    until(page, lambda: rows.count() == len(known) > 0)
+    box = page.locator(f"{PROBLEMS} [data-tb-action=problems-filter]")
+    in_kernel(page, "problems.filter = 'no such words'")
+    until(page, lambda: rows.count() == 0 and box.input_value() == "no such words")
+    assert f"0 of {len(known)} problem" in page.locator(f"{PROBLEMS} .tb-found").inner_text()
+    word = known[0][2]
+    box.fill(word.upper())
+    until(page, lambda: asked(page, "problems.filter") == word.upper())
+    assert rows.count() == sum(word in " ".join(one).lower() for one in known) > 0
+
+    for theme, name in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
+        command(page, "apputils:change-theme", theme=theme)
+        page.wait_for_selector(f"[data-tb-root=netlist][data-tb-theme={name}]")
+        page.wait_for_timeout(400)
+        page.screenshot(path=shots / f"told_in_lab_{name}.png")
+    assert watched.errors == [] and watched.outside == []
