@@ -1,4 +1,4 @@
-"""Traits of two views in JupyterLab, from Python to the page and back: a line of the netlist, the filter of problems."""
+"""Traits of two views in JupyterLab, both ways: the line of a netlist, the filter of problems."""
 
 from __future__ import annotations
 
