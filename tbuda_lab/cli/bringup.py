@@ -18,7 +18,7 @@ from tbuda_lab.cli import tti
 from tbuda_lab.cli.output import output_folder
 from tbuda_lab.cli.tables import epoch_table, summary
 from tbuda_lab.cli.target import load_target, split_target
-from tbuda_lab.core.errors import ModelError, OverrideError, TbudaError
+from tbuda_lab.core.errors import InputError, ModelError, OverrideError, TbudaError
 from tbuda_lab.core.wholefile import whole_file
 
 if TYPE_CHECKING:
@@ -334,21 +334,27 @@ def write_results(session: Session, request: Request, folder: Path, final: Path,
 
 
 def read_inputs(path: Path, session: Session) -> tuple[Any, ...]:
-    """The arrays of an .npz in the order of the model's inputs. Raises `ModelError` (missing or surplus names)."""
-    import numpy as np
-    import torch
-
-    from tbuda_lab.core.errors import InputError
-
+    """The arrays of an .npz in the order of the model's inputs. Raises `InputError` (missing or surplus names)."""
     names = [node.name for node in session.graph("traced").inputs]
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not an .npz of arrays: {error}") from None
+    arrays = read_tensors(path)
     if set(arrays) != set(names):
         raise InputError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; the model takes {', '.join(names)}")
-    return tuple(torch.from_numpy(arrays[name]) for name in names)
+    return tuple(arrays[name] for name in names)
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The arrays of an .npz as tensors. Raises `InputError`."""
+    import torch
+
+    from tbuda_lab.sim.files import read_archive
+
+    found = {}
+    for name, array in read_archive(path).items():
+        try:
+            found[name] = torch.from_numpy(array)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: {name!r} holds {array.dtype}, which no tensor holds") from error
+    return found
 
 
 def _check_unchanged(session: Session, folder: Path) -> None:

@@ -77,10 +77,7 @@ def run_image(arguments: argparse.Namespace) -> int:
     """Run the netlist of an image as it is, and compare it with its graph in torch; 1 below the bar."""
     import contextlib
 
-    import numpy as np
-    import torch
-
-    from tbuda_lab.cli.bringup import compare_outputs, refuse_flags
+    from tbuda_lab.cli.bringup import compare_outputs, read_tensors, refuse_flags
     from tbuda_lab.core import frontend
     from tbuda_lab.core.runner import Runner
     from tbuda_lab.core.tti import load_image
@@ -95,8 +92,7 @@ def run_image(arguments: argparse.Namespace) -> int:
             loaded = loaded.with_weights(read_archive(arguments.weights) if arguments.weights else {})
         given: Any = sample_of(loaded.graph, loaded.options.microbatch)
         if arguments.inputs:
-            arrays = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in read_archive(arguments.inputs).items()}
-            given = frontend.feeds(loaded.graph, arrays)
+            given = frontend.feeds(loaded.graph, read_tensors(arguments.inputs))
         sample = tuple(given.values()) if isinstance(given, dict) else given
         got = Runner(loaded, arguments.mode).run([sample])[0]
         names = [binding.name for binding in loaded.outputs]

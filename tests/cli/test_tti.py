@@ -57,6 +57,19 @@ def test_weights_from_a_file(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert np.corrcoef(got.ravel(), model(x).numpy().ravel())[0, 1] > 0.999
 
 
+def test_inputs_that_are_none_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For an image and for a model alike."""
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    np.savez(tmp_path / "words.npz", input=np.array(["a", "b"]))
+    (tmp_path / "torn.npz").write_bytes((tmp_path / "words.npz").read_bytes()[:90])
+    for target in (str(folder / "m.tti"), f"{folder / 'm.py'}:make"):
+        for name, said in (("one.npy", "a single array"), ("words.npz", "holds <U1"), ("torn.npz", "no .npz archive")):
+            assert main(["run", target, "--inputs", str(tmp_path / name)]) == 1
+            assert said in capsys.readouterr().err
+
+
 def test_info_and_netlist(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tti", "info", str(folder / "m.tti"), "--files"]) == 0
     text = capsys.readouterr().out

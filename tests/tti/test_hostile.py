@@ -76,6 +76,12 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a graph that is not there": lambda m: m["tbuda_lab"].update(graph="module_files/other.graph"),
     "a graph outside": lambda m: m["tbuda_lab"].update(graph="../x.graph"),
     "a device that is none": lambda m: m["tbuda_lab"]["device"].update(rows="ten"),
+    "a device without rows": lambda m: m["tbuda_lab"]["device"].update(rows=0),
+    "a device without end": lambda m: m["tbuda_lab"]["device"].update(rows=1 << 40),
+    "a device without DRAM": lambda m: m["tbuda_lab"]["device"].update(dram_cores=[]),
+    "chips without rows": lambda m: m["tbuda_lab"]["device"].update(harvested_by_chip=[]),
+    "an output that its queue has not": lambda m: m["tbuda_lab"]["outputs"][0]["shape"].append(1 << 40),
+    "a TM that does not divide": lambda m: m["tbuda_lab"]["outputs"][0].update(tms=[["hslice", [7]]]),
     "a device with more": lambda m: m["tbuda_lab"]["device"].update(colour="red"),
     "an arch that is none": lambda m: m["tbuda_lab"]["device"].update(arch="../data"),
     "an unknown option": lambda m: m["tbuda_lab"].update(options={"backdoor": True}),
@@ -97,6 +103,21 @@ def test_a_manifest_that_lies_is_refused(files: dict[str, bytes], tmp_path: Path
     with pytest.raises(InputError):
         Session.open(path)
     assert [p.name for p in tmp_path.iterdir()] == ["x.tti"]
+
+
+def test_an_input_of_no_type_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    name = TOP + "module_files/pair.graph"
+    for kind in (b"float99", b"save", b"hub"):
+        text = files[name].replace(b"'float32'", b"'%s'" % kind)
+        with pytest.raises(InputError, match="which torch does not have"):
+            load_image(write_tar(tmp_path / "x.tti", {**files, name: text}))
+
+
+def test_weights_for_outputs_that_are_not_the_graphs_are_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    lie = changed(files, lambda m: m["tbuda_lab"]["outputs"][0].update(name="nobody"))
+    image = load_image(write_tar(tmp_path / "x.tti", lie))
+    with pytest.raises(InputError, match="compile the model again"):
+        image.with_weights(image.weights())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}",

@@ -173,9 +173,30 @@ def test_without_weights_nothing_of_them_is_in_the_file(
 def test_weights_that_do_not_fit_are_all_named(written: tuple[Path, dict[str, Session]]) -> None:
     image = load_image(written[0] / "pair.tti")
     with pytest.raises(InputError) as caught:
-        image.with_weights({"first.weight": np.zeros((3, 3), np.float32), "nobody": np.zeros(1, np.float32)})
+        image.with_weights({"first.weight": np.zeros((3, 3), np.float32), "nobody": np.zeros(1, np.float32),
+                            "second.weight": np.full((32, 96), "word")})
     text = str(caught.value)
+    assert "second.weight: holds <U4, not numbers" in text
     assert "first.weight: has shape (3, 3), the parameter (96, 64)" in text and "second.weight" in text
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.scale = torch.nn.Linear(32, 32), torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * self.scale.exp()
+
+
+def test_a_weight_may_be_a_single_number(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Scaled().eval(), torch.randn(1, 32, 32)
+    image = load_image(Session(model, (x,), "n150").export_tti(tmp_path / "x.tti"))
+    got = Runner(image.with_weights({"scale": np.array(0.5)})).run([(x,)])[0][0]
+    with torch.no_grad():
+        wanted = model.inner(x) * torch.tensor(0.5).exp()
+    assert torch.allclose(got, wanted, atol=0.02 * float(wanted.abs().max()))
 
 
 def test_edits_are_in_the_image(tmp_path: Path) -> None:

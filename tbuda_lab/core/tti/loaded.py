@@ -86,12 +86,13 @@ class Loaded:
             if queue in lowered:
                 lowered[queue].df = self.netlist.queues[queue].df  # ... but for the format it is kept in
         contents = host_parameters(lowered)
+        recipes = {node.name: node.recipe for node in lowered.outputs}
         wrong = [q for q in self.weighted
                  if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)]
+        wrong += [o.queue for o in self.outputs if o.name not in recipes]
         if wrong:
             raise InputError(f"{self.name}: queue {wrong[0]!r} of the image is filled in another way by this version; "
                              "compile the model again (Session.open, then compile)")
-        recipes = {node.name: node.recipe for node in lowered.outputs}
         parameters = {**self.parameters, **{q: contents[q] for q in self.weighted}}
         return dataclasses.replace(
             self, graph=graph, parameters=in_order(self.netlist, parameters),
@@ -112,8 +113,10 @@ def given(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
         elif tuple(value.shape) != tuple(node.shape):
             problems.append(Diagnostic("error", name, "weights", f"has shape {tuple(value.shape)}, the parameter "
                                        f"{tuple(node.shape)}"))
+        elif value.dtype.kind not in "fiub":
+            problems.append(Diagnostic("error", name, "weights", f"holds {value.dtype}, not numbers"))
         else:
-            node.value = np.ascontiguousarray(value, np.float32)
+            node.value = np.array(value, np.float32, order="C")  # ascontiguousarray makes vectors of scalars
             node.attrs.pop(DIGEST, None)
     if problems:
         raise InputError("the weights do not fit the model", problems)

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import torch
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
@@ -14,10 +15,12 @@ from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
 from tbuda_lab.core.graph.text import DIGEST
+from tbuda_lab.core.graph.tm import TMError, apply_shapes
 from tbuda_lab.core.graph.verify import problems
+from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.netlist.archive import Archive
-from tbuda_lab.core.netlist.image import MAX_TEXT, Image, image_of, manifest_name
-from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.image import Image, image_of, is_pickle, manifest_name
+from tbuda_lab.core.netlist.schema import Netlist, Queue
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session.journal import option_values, override_of
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, in_order
@@ -26,6 +29,11 @@ from tbuda_lab.core.tti.plain import of_plain
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
 MAX_GRAPH = 256 << 20  # bytes of the text of a graph
+AT_LEAST_ONE = (
+    "rows", "cols", "l1_size", "dst_bytes", "dram_channel_bytes", "dram_address_align", "tile_align", "clock_hz",
+    "noc_bytes_per_cycle", "dram_bytes_per_cycle", "pcie_bytes_per_cycle",
+)  # fmt: skip
+"""Numbers of a device that things are divided by, or that without there is no device."""
 
 
 def load_image(path: str | Path) -> Loaded:
@@ -44,17 +52,23 @@ def ours(manifest: Mapping[str, Any]) -> bool:
     return isinstance(manifest.get(SECTION), dict)
 
 
+def _shape(queue: Queue) -> tuple[int, int, int]:
+    """(t, R, C) of an entry."""
+    z, rows, cols = queue.blocking.tiles(queue.grid_size)
+    height, width = queue.tile_dim or TILE_DIM
+    return z, rows * height, cols * width
+
+
 class _Reader:
     def __init__(self, archive: Archive, image: Image) -> None:
-        self.archive, self.path, self.manifest = archive, archive.path, image.manifest
+        self.archive, self.path, self.image, self.manifest = archive, archive.path, image, image.manifest
         self.folder = PurePosixPath(manifest_name(archive)).parent
         self.section = self._section(image)
         self.state = self._dict(self.manifest, "compiled_graph_state")
-        self.netlists = image.netlists
 
     def _section(self, image: Image) -> dict[str, Any]:
         if not ours(image.manifest):
-            pickles = [m.name for m in image.members if m.name.endswith(".pkl")]
+            pickles = [m.name for m in image.members if is_pickle(m.name)]
             why = f" and {len(pickles)} of its files, such as {pickles[0]}, are pickles, which stay closed" if pickles \
                 else ""
             raise InputError(
@@ -69,9 +83,7 @@ class _Reader:
 
     def loaded(self) -> Loaded:
         section = self.section
-        device = of_plain(DeviceSpec, section.get("device"), "device")
-        if device.arch not in ARCHS:
-            raise self._wrong(f"device.arch is {device.arch!r}, none of {', '.join(ARCHS)}")
+        device = self._device()
         options, overrides = self._settings()
         arrays = {str(d): self._tensor(n, f"array {d}") for d, n in self._dict(section, "arrays").items()}
         graph = self._graph(self._text_field(section, "graph"), arrays)
@@ -84,12 +96,11 @@ class _Reader:
         if empty and not withheld:
             raise self._wrong(f"there is no tensor for queue {empty[0]!r}")
         self._complete(graph, withheld)
-        cycles = [n for n in self.archive.members if n.endswith("_netlist.cycles.csv")]
         return Loaded(
             name=self._text_field(self.manifest, "device_image_name"), graph=graph, netlist=netlist, inputs=inputs,
             outputs=outputs, parameters=parameters, device=device, options=options, overrides=overrides,
             modules=self._modules(graph), weighted=weighted, signature=self._text_field(section, "signature"),
-            cycles=self.archive.text(cycles[0], MAX_TEXT) if cycles else "", manifest=self.manifest,
+            cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest,
         )
 
     # -- the parts ---------------------------------------------------------------------------------------------
@@ -103,12 +114,31 @@ class _Reader:
             raise self._wrong(f"microbatch is {options.microbatch}")
         return options, overrides
 
-    def _netlist(self) -> Netlist:
+    def _device(self) -> DeviceSpec:
+        device = of_plain(DeviceSpec, self.section.get("device"), "device")
+        if device.arch not in ARCHS:
+            raise self._wrong(f"device.arch is {device.arch!r}, none of {', '.join(ARCHS)}")
+        none = [name for name in AT_LEAST_ONE if getattr(device, name) < 1]
+        if none:
+            raise self._wrong(f"device.{none[0]} is {getattr(device, none[0])}")
+        if device.cols > len(device.worker_cols) or any(
+            device.rows > len(set(device.worker_rows) - set(gone)) for gone in device.harvested_by_chip
+        ):
+            raise self._wrong(f"the device has no {device.rows} x {device.cols} cores")
+        if not device.chips or len(device.harvested_by_chip) != len(device.chips) or not all(device.dram_cores or [()]):
+            raise self._wrong("the device has no chips, no DRAM, or harvested rows of other chips")
+        return device
+
+    def _netlist_name(self) -> str:
         own = PurePosixPath(str(self.state.get("netlist_filename", ""))).name
-        name = next((n for n in self.netlists if PurePosixPath(n).name == own), None)
+        name = next((n for n in self.image.netlists if PurePosixPath(n).name == own), None)
         if name is None:
             raise self._wrong(f"the netlist {own!r} that it names is not there")
-        return netlists.loads(self.netlists[name], path=own)
+        return name
+
+    def _netlist(self) -> Netlist:
+        name = self._netlist_name()
+        return netlists.loads(self.image.netlists[name], path=PurePosixPath(name).name)
 
     def _graph(self, file: str, arrays: Mapping[str, np.ndarray]) -> Graph:
         text = self.archive.text(self._member(file), MAX_GRAPH)
@@ -122,8 +152,11 @@ class _Reader:
         return graph
 
     def _complete(self, graph: Graph, withheld: bool) -> None:
-        """Every array is there, but for parameters of an image without weights."""
+        """Every array is there, but for parameters of an image without weights; inputs are of types that there are."""
         for node in graph:
+            dtype = node.attrs.get("dtype", "float32")
+            if node.kind is NodeKind.INPUT and not isinstance(getattr(torch, str(dtype), None), torch.dtype):
+                raise self._wrong(f"input {node.name!r} has the type {dtype!r}, which torch does not have")
             lacks = node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and node.value is None
             if lacks and not (withheld and node.kind is NodeKind.PARAMETER):
                 raise self._wrong(f"the values of {node.name!r} ({node.attrs.get(DIGEST, 'no digest')}) are not there")
@@ -138,6 +171,12 @@ class _Reader:
         for record in self._list(self.section, "outputs"):
             name, queue, shape, recipe = self._end(record, arrays, netlist)
             tms = tuple(self._tm(tm) for tm in self._list(record, "tms"))
+            try:
+                room = apply_shapes(tms, _shape(netlist.queues[queue]))
+            except TMError as error:
+                raise self._wrong(f"output {name!r}: {error}") from error
+            if any(size > most for size, most in zip(collapse(shape), room, strict=True)):
+                raise self._wrong(f"output {name!r} has shape {shape}, of which queue {queue!r} gives {room}")
             outputs.append(OutputBinding(name, queue, shape, tms, recipe))
         return tuple(inputs), tuple(outputs)
 
@@ -166,11 +205,7 @@ class _Reader:
             for queue, node in self._dict(self.state, part).items():
                 if queue not in netlist.queues:
                     raise self._wrong(f"a tensor is given for queue {queue!r}, which the netlist does not have")
-                spec = netlist.queues[queue]
-                z, rt, ct = spec.blocking.tiles(spec.grid_size)
-                value = self._tensor(node, f"queue {queue}")
-                height, width = spec.tile_dim or TILE_DIM
-                wanted = (z, rt * height, ct * width)
+                value, wanted = self._tensor(node, f"queue {queue}"), _shape(netlist.queues[queue])
                 if value.shape != wanted:
                     raise self._wrong(f"queue {queue!r} takes {wanted}, its tensor has shape {value.shape}")
                 found[queue] = value

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.netlist.image import is_pickle
 
 DUMP_FORMATS = ("default", "backend")
 """default: `.npy`, which NumPy opens by itself; backend: the raw numbers, which the machine's own tools map."""
@@ -74,7 +75,7 @@ def file_of(node: Any, where: str) -> str:
     if isinstance(node, str):
         raise InputError(f"{where} is stored as {node!r}: "
                          + ("a pickle, and reading one runs what it says, so it stays closed; "
-                            if node.endswith(".pkl") else "")
+                            if is_pickle(node) else "")
                          + "images are read whose tensors are .bin or .npy")
     for key in ("bin", "npy"):
         if isinstance(node, dict) and isinstance(node.get(key), str):
