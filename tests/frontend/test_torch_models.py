@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,12 @@ def test_reference_is_the_model_itself_in_eval_mode() -> None:
     x = torch.randn(1, 8)
     torch.testing.assert_close(reference(module, (x,))[0], module[0](x).detach())
     assert module[1].training
+
+
+def test_threads_trace_one_after_the_other() -> None:
+    """Two workbenches of a notebook: each compiles in a thread of its own, and torch.export is not made for that."""
+    pairs = [models.make("mlp") for _ in range(3)]
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        graphs = list(pool.map(lambda pair: from_torch(*pair), pairs))
+    alone = from_torch(*pairs[0])
+    assert [[n.name for n in graph] for graph in graphs] == [[n.name for n in alone]] * len(pairs)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,8 @@ from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 
 LOG = logging.getLogger("tbuda_lab.frontend")
+_ONE = threading.RLock()
+"""Held while torch traces: what `torch.export` and its decompositions set aside is the process's, not the thread's."""
 SIZE = "aten::sym_size"
 IGNORED = {
     f"aten::{name}"
@@ -90,10 +93,10 @@ def tensors_only(module: torch.nn.Module) -> Iterator[None]:
 def export(module: torch.nn.Module, inputs: BoundInputs) -> ExportedProgram:
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
-    Raises `ModelError` for control flow that depends on data and for code that cannot be traced, `InputError` for
-    inputs that the model refuses; both name the user's line.
+    One thread traces at a time; others wait. Raises `ModelError` for control flow that depends on data and for code that
+    cannot be traced, `InputError` for inputs that the model refuses; both name the user's line.
     """
-    with evaluation(module), tensors_only(module), torch.no_grad(), quiet():
+    with _ONE, evaluation(module), tensors_only(module), torch.no_grad(), quiet():
         try:
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
         except Exception as error:
