@@ -32,9 +32,14 @@ _GAINS = 40  # overrides whose gain is worked out
 Answer = Callable[[Session, Mapping[str, Any]], dict[str, Any]]
 
 
+def _head(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What an answer repeats of the question."""
+    return {k: content[k] for k in ("type", "op", "ask") if k in content}
+
+
 def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -> None:
     """Answer in the desk's thread: the same `type`, `op` and `ask` as the question, `ok`, and what `make` says."""
-    head = {k: content.get(k) for k in ("type", "op", "ask") if k in content}
+    head = _head(content)
 
     def work() -> None:
         try:
@@ -54,46 +59,29 @@ def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -
 @answers("suggest")
 def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """The best edits, told as they are found (`done` is false until all are) until something else is asked."""
-    desk = hub.desk
-    if desk is None or hub.busy:
-        _asked(hub, view, content, suggestion_data)
-        return
-    head = {"type": "suggest", **({"ask": content["ask"]} if "ask" in content else {})}
+    count = content.get("n")
+    wanted = count if isinstance(count, int) and 0 < count <= 50 else 10
 
-    def work() -> None:
-        session, stop = hub.session, threading.Event()
+    def make(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
+        stop = threading.Event()
         best: list[Suggestion] = []
         told, known = time.monotonic(), 0
 
         def progress(found: list[Suggestion], fraction: float) -> None:
             nonlocal best, told, known
             best = found
-            if desk.waited_for:
+            if hub.desk is None or hub.desk.waited_for:
                 stop.set()
             elif len(found) > known and time.monotonic() - told >= _TOLD:
                 said = {"list": suggestion_list(session, found), "fraction": fraction}
-                view.post({**head, "ok": True, "rev": session.rev, "done": False, **said}, [])
+                view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **said}, [])
                 told, known = time.monotonic(), len(found)
 
-        try:
-            with contextlib.suppress(Cancelled):
-                best = session.suggest(_count(content), progress, stop)
-            said = {"list": suggestion_list(session, best), "done": True}
-            view.post({**head, "ok": True, "rev": session.rev, **said}, [])
-        except TbudaError as error:
-            view.post({**head, "ok": False, "text": refusal(error)}, [])
+        with contextlib.suppress(Cancelled):
+            best = session.suggest(wanted, progress, stop)
+        return {"list": suggestion_list(session, best), "done": True}
 
-    desk.submit(work)
-
-
-def _count(content: Mapping[str, Any]) -> int:
-    count = content.get("n")
-    return count if isinstance(count, int) and 0 < count <= 50 else 10
-
-
-def suggestion_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The best single edits: what each does, what it gains, and where the ops would stand."""
-    return {"list": suggestion_list(session, session.suggest(_count(content)))}
+    _asked(hub, view, content, make)
 
 
 def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list[dict[str, Any]]:
