@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer.bandwidth import traffic
-from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.nocload import Transfers, hops, link_bytes, transfers_of
 from tbuda_lab.core.nocload.transfers import _shares
-from tbuda_lab.core.session import PlaceOp, ResizeOp, Session
+from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp, Session
 from tests.session.models import encoder, perceptron
 
 SIZES = [(13, 12), (10, 12), (17, 12), (3, 2)]
@@ -169,20 +168,20 @@ def test_chips_that_run_together_have_links_of_their_own() -> None:
 
 
 def test_dram_answers_at_the_core_that_is_nearest() -> None:
-    """Queues are read at the core of their channel that is nearest to where the data goes."""
+    """What an epoch writes and the next one reads: of the cores of a channel it is the one nearest to the op's."""
     session = Session(*perceptron(), "n150", name="mlp")
-    result, device = session.compile(), load_device("n150")
-    found: Transfers = transfers_of(result, 0)
-    looked_at = set()
-    for i, f in enumerate(found.flow.tolist()):
-        producer, consumer = found.flows[f]
-        if producer not in result.placement.queues:
-            continue
-        start, end = tuple(found.source[i].tolist()), tuple(found.target[0][i].tolist())
-        near = [d for d in device.dram_cores if start in d]
-        if not near:
-            continue  # a multicast begins at a core of the op
-        ways = {core: min(len(walk(k, core, end, device.noc_size)) for k in (0, 1)) for core in near[0]}
-        assert ways[start] == min(ways.values()), (producer, consumer)
-        looked_at.add(producer)
-    assert looked_at & {"first.weight", "second.weight"}
+    session.apply(EpochBreak("second.matmul"))
+    result, device = session.compile(), session.device
+    queue, seen = "e2e_first.matmul_0", {"written": 0, "read": 0}
+    for epoch, (what, flow) in enumerate((("written", ("first.matmul", queue)), ("read", (queue, "second.matmul")))):
+        found: Transfers = transfers_of(result, epoch)
+        for i in np.flatnonzero(found.flow == found.flows.index(flow)).tolist():
+            ends = tuple(found.source[i].tolist()), tuple(found.target[0][i].tolist())
+            here, there = ends if what == "read" else ends[::-1]
+            channel = next((cores for cores in device.dram_cores if here in cores), None)
+            if channel is None:
+                continue  # a multicast begins at a core of the op
+            ways = {core: min(len(walk(k, core, there, device.noc_size)) for k in (0, 1)) for core in channel}
+            assert ways[here] == min(ways.values()), (what, here, there)
+            seen[what] += len(set(ways.values())) > 1
+    assert seen["written"] > 10 and seen["read"] > 10, "channels have cores that are farther"
