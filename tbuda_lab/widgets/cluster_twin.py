@@ -11,7 +11,7 @@ from tbuda_lab.widgets.memory_twin import size_text
 from tbuda_lab.widgets.paint import load_paint
 from tbuda_lab.widgets.svg import FONT, picture, short
 
-CARD_W, CARD_H, GAP_X, GAP_Y = 132, 150, 96, 34
+CARD_W, CARD_H, GAP_X, GAP_Y = 156, 150, 96, 34
 MINI_H = 66
 EDGE = 4
 LOADS = 10  # shades of ops on a card

@@ -8,7 +8,7 @@ import numpy as np
 
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.widgets.paint import Paint, delta_paint
-from tbuda_lab.widgets.svg import FONT, elide, picture, short_name
+from tbuda_lab.widgets.svg import FONT, fitting, picture
 
 MODES = ("split", "blink", "delta")
 CELL_W, CELL_H, LEFT, TOP = 52, 34, 20, 18
@@ -81,7 +81,10 @@ def _grid(frame: Frame, side: str, epoch: int, pair: Pair, mode: str) -> tuple[f
         f"M{LEFT + col * CELL_W + 1} {TOP + row * CELL_H + 1}h{CELL_W - 2}v{CELL_H - 2}h{2 - CELL_W}z"
         for row in range(grid["rows"]) for col in range(grid["cols"])
     )  # fmt: skip
-    parts = [f"<path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>"]
+    parts = [f"<path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>", "<g font-size='9.5' fill='#566376'>"]
+    parts += [f"<text x='{LEFT + (k + 0.4) * CELL_W}' y='{TOP - 5}'>{k}</text>" for k in range(grid["cols"])]
+    parts += [f"<text x='{LEFT - 14}' y='{TOP + (k + 0.6) * CELL_H}'>{k}</text>" for k in range(grid["rows"])]
+    parts.append("</g>")
     for op in np.flatnonzero((c[f"op_{side}_epoch"] == epoch) & (c[f"op_{side}_rows"] > 0)).tolist():
         parts.append(_tile(frame, side, op, mode == "delta"))
     if mode != "split" and side == "b" and pair[0] >= 0:
@@ -101,9 +104,9 @@ def _tile(frame: Frame, side: str, op: int, delta: bool) -> str:
     name = frame.strings[int(frame.columns["op_name"][op])]
     x, y, w, h = _box(frame, side, op)
     glyphs = "".join(GLYPH[k] for k in kinds)
-    label = " ".join([glyphs, elide(short_name(name), int((w - 6) / 5.6) - len(kinds))]).strip()
+    label = " ".join([glyphs, fitting(name, int((w - 6) / 5.6) - 2 * len(kinds))]).strip()
     change = f"{100 * share:+.1f} %" if share else ""
-    words = [label, change] if change and w > 50 else [label]
+    words = [label, change] if change else [label]
     text = "".join(
         f"<text x='{x + w / 2}' y='{y + h / 2 + 4 + 11 * (k - (len(words) - 1) / 2)}' font-size='9.5' "
         f"fill='{paint.text}' text-anchor='middle'>{escape(word)}</text>"
