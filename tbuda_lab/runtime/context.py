@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import queue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.runtime import config
 
@@ -24,10 +24,10 @@ class Context:
 
     devices: list[Device] = dataclasses.field(default_factory=list)
     modules: list[Module] = dataclasses.field(default_factory=list)
-    output_queue: queue.Queue | None = None  # type: ignore[type-arg]
+    output_queue: queue.Queue[Any] | None = None
     pending: int | None = 0
-    intermediates: queue.Queue = dataclasses.field(default_factory=queue.Queue)  # type: ignore[type-arg]
-    between: list[queue.Queue] = dataclasses.field(default_factory=list)  # type: ignore[type-arg]
+    intermediates: queue.Queue[Any] = dataclasses.field(default_factory=queue.Queue)
+    between: list[queue.Queue[Any]] = dataclasses.field(default_factory=list)
     failed: bool = False
     ended: bool = False
     warned_of_silicon: bool = False

@@ -100,6 +100,11 @@ class Device:
             raise PipelineError(f"no input has been pushed to device {self.name!r}; call push_to_inputs first")
         return self.inputs[0] if peek else self.inputs.popleft()
 
+    def sample(self, given: Any) -> Inputs:
+        """The sample inputs that a script gives; where it gives none, the first one pushed."""
+        none = len(given) == 0 if isinstance(given, tuple | list | Mapping) else given is None
+        return self.get_first_inputs(peek=True) if none else as_inputs((given,))
+
     # -- running ---------------------------------------------------------------------------------------------
     def run_forward(self, inputs: Inputs) -> Outputs:
         """Outputs of the device's modules for one input."""
@@ -152,6 +157,11 @@ def as_inputs(tensors: Sequence[Any]) -> Inputs:
         return {str(k): pytree.tree_map(as_tensor, v) for k, v in one.items()}
     many = one if isinstance(one, tuple | list) else (one,)
     return tuple(pytree.tree_map(as_tensor, v) for v in many)
+
+
+def blank_outputs(graph: Graph, microbatch: int) -> Outputs:
+    """Zeros of the shapes that a model's graph gives for that many elements."""
+    return tuple(torch.zeros((microbatch, *n.shape[1:])) if n.shape else torch.zeros(()) for n in graph.outputs)
 
 
 def microbatch_of(inputs: Inputs) -> int:
@@ -299,11 +309,7 @@ class TTDevice(Device):
             )
 
     def prepare(self, sample: Inputs) -> Outputs:
-        result = self.compile_for_inputs(sample)
-        size = self._microbatch
-        return tuple(
-            torch.zeros((size, *node.shape[1:])) if node.shape else torch.zeros(()) for node in result.graph.outputs
-        )
+        return blank_outputs(self.compile_for_inputs(sample).graph, self._microbatch)
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         if self._result is None or self._state() != self._compiled_state:
@@ -394,8 +400,7 @@ class TTDevice(Device):
 
         if training:
             raise training_is_not_supported("compile_to_image(training=True)")
-        given = sample_inputs is not None and (isinstance(sample_inputs, torch.Tensor) or len(sample_inputs) > 0)
-        self.compile_for_inputs(as_inputs((sample_inputs,)) if given else self.get_first_inputs(peek=True))
+        self.compile_for_inputs(self.sample(sample_inputs))
         image = TTDeviceImage.create_image_from_device(
             self, training, microbatch_count, verify_cfg, sample_targets=sample_targets
         )

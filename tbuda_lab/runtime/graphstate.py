@@ -14,9 +14,10 @@ class CompiledGraphState:
             self._fields.setdefault(name, [])
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and name in self._fields:
-            return self._fields[name]
-        raise AttributeError(f"the state of a compiled graph has no {name!r}; it has {', '.join(self._fields)}")
+        fields: dict[str, Any] = self.__dict__.get("_fields", {})  # a copy is asked before it has any
+        if not name.startswith("_") and name in fields:
+            return fields[name]
+        raise AttributeError(f"the state of a compiled graph has no {name!r}; it has {', '.join(fields)}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._fields})

@@ -15,7 +15,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.tti import Facts, Loaded, load_image, loaded_of, module_facts, write_image
 from tbuda_lab.core.tti.chips import on_chips
-from tbuda_lab.core.tti.manifest import RELEASE, manifest_of
+from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat
 from tbuda_lab.runtime.errors import PipelineError, not_supported, training_is_not_supported
@@ -41,8 +41,7 @@ class TTDeviceImage:
         self.facts = facts
         self.version = str(said["version"])
         self.device_image_name = loaded.name
-        self.arch = BackendDevice[{"grayskull": "Grayskull", "wormhole_b0": "Wormhole_B0",
-                                   "blackhole": "Blackhole"}[loaded.device.arch]]
+        self.arch = BackendDevice[ARCHS[loaded.device.arch]]
         self.devtype = BackendType.__members__.get(facts.devtype, BackendType.Golden)
         self.chip_ids = list(loaded.device.chips)
         self.fp32_fallback = DataFormat.__members__.get(facts.fp32_fallback, DataFormat.Float16_b)

@@ -19,7 +19,7 @@ from tbuda_lab.core.tti import Loaded, ModuleFacts
 from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs
+from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs, blank_outputs
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.graphstate import CompiledGraphState
@@ -149,10 +149,8 @@ class LoadedDevice(TTDevice):
     # -- running -----------------------------------------------------------------------------------------------
     def prepare(self, sample: Inputs) -> Outputs:
         """Checks that inputs like `sample` fit; nothing is compiled."""
-        size = self.loaded.options.microbatch
         feeds(self.loaded.graph, sample)
-        return tuple(torch.zeros((size, *n.shape[1:])) if n.shape else torch.zeros(()) for n in
-                     self.loaded.graph.outputs)
+        return blank_outputs(self.loaded.graph, self.loaded.options.microbatch)
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         if self.devtype is BackendType.NoBackend:

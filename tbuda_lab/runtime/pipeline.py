@@ -87,17 +87,12 @@ def initialize_pipeline(
     if training or checkpoint_queue is not None or d2d_bwd_queues:
         raise training_is_not_supported("initialize_pipeline(training=True)")
     _check_pipeline()
-    sample = as_inputs((sample_inputs,)) if _given(sample_inputs) else CONTEXT.devices[0].get_first_inputs(peek=True)
-    value: Inputs = sample
+    value: Inputs = CONTEXT.devices[0].sample(sample_inputs)
     for device in CONTEXT.devices:
         value = device.prepare(value)
     CONTEXT.pending = 0
     CONTEXT.between = list(d2d_fwd_queues)
     return _output_queue(output_queue)
-
-
-def _given(sample: Any) -> bool:
-    return len(sample) > 0 if isinstance(sample, tuple | list | Mapping) else sample is not None
 
 
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:

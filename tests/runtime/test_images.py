@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,8 @@ def test_load_image_in_the_same_script_takes_the_place_of_the_device(
     (written,) = (tmp_path / "device_images").iterdir()
     assert written.name.startswith("tt_") and len(written.stem) == 15
     monkeypatch.setattr(devices, "compile_graph", None)  # never again
+    state = copy.deepcopy(image.compiled_graph_state)
+    assert state.ordered_input_names == image.compiled_graph_state.ordered_input_names
     loaded = pybuda.TTDevice.load_image(img=image)
     assert pybuda.pybudaglobal.get_devices() == [loaded] == [pybuda.get_tenstorrent_device()]
     loaded.push_to_inputs((X,))
@@ -136,7 +139,7 @@ def test_load_image_in_the_same_script_takes_the_place_of_the_device(
 def test_harvested_rows_and_two_chips(tmp_path: Path) -> None:
     pybuda.set_configuration_options(harvested_rows=[1, 11])
     tt0 = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Grayskull, module=linear())
-    tt0.compile_to_image(img_path=tmp_path / "gs.tti", sample_inputs=(X,))
+    tt0.compile_to_image(img_path=tmp_path / "gs.tti", sample_inputs=pybuda.Tensor.create_from_torch(X))
     pybuda.pybuda_reset()
     image = pybuda.TTDeviceImage.load_from_disk(tmp_path / "gs.tti")
     assert image.harvested_rows == [2050] and image.grid_size == [8, 12]
