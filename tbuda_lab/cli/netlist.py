@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tbuda_lab.core import netlist
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, counted
 
 _PROFILES = """\
 profiles:
@@ -66,7 +66,8 @@ def _check(arguments: argparse.Namespace) -> int:
         print(finding.text(str(arguments.file)), file=sys.stderr if wrong else sys.stdout)
     if not errors:
         ops = sum(len(graph.ops) for graph in n.graphs.values())
-        print(f"{arguments.file}: valid: {len(n.queues)} queues, {len(n.graphs)} graphs, {ops} ops")
+        parts = (len(n.queues), "queue"), (len(n.graphs), "graph"), (ops, "op")
+        print(f"{arguments.file}: valid: {', '.join(counted(*part) for part in parts)}")
     return 1 if errors else 0
 
 

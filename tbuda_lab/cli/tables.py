@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tbuda_lab.core.errors import counted
+
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import CompileResult
 
@@ -28,10 +30,10 @@ def epoch_table(result: CompileResult) -> str:
 
 def modelled_cycles(result: CompileResult) -> int:
     """Kernel cycles per input: the slowest op of each epoch, epochs of one temporal number side by side on chips."""
-    slowest: dict[int, int] = {}
-    for epoch, cycles in zip(result.placement.epochs, result.placement.epoch_cycles, strict=True):
-        slowest[epoch.temporal] = max(slowest.get(epoch.temporal, 0), int(cycles))
-    return sum(slowest.values())
+    from tbuda_lab.core.frames.opsframe import total_cycles
+
+    placement = result.placement
+    return int(total_cycles([epoch.temporal for epoch in placement.epochs], placement.epoch_cycles))
 
 
 def summary(result: CompileResult) -> str:
@@ -41,8 +43,8 @@ def summary(result: CompileResult) -> str:
     chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"
     epochs = len(result.placement.epochs)
     lines = [
-        f"{len(result.placement.ops)} ops on {device.name} ({device.arch}, {device.rows}x{device.cols} cores{chips}) "
-        f"in {epochs} {'epoch' if epochs == 1 else 'epochs'}",
+        f"{counted(len(result.placement.ops), 'op')} on {device.name} ({device.arch}, {device.rows}x{device.cols} "
+        f"cores{chips}) in {counted(epochs, 'epoch')}",
         f"modelled: {cycles:,} cycles per input, {device.clock_hz / cycles:,.1f} inputs/s at "
         f"{device.clock_hz / 1e9:.2f} GHz (kernels alone)",
     ]

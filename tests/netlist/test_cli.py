@@ -31,7 +31,7 @@ def edited(path: Path, old: str, new: str) -> Path:
 def test_check_of_a_valid_netlist(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["netlist", "check", str(good)]) == 0
     out, err = capsys.readouterr()
-    assert "valid: 4 queues, 1 graphs, 1 ops" in out and not err
+    assert "valid: 4 queues, 1 graph, 1 op\n" in out and not err
 
 
 def test_check_writes_one_line_per_error(good: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tbuda_lab.core.balancer.types import CANDIDATE, Placement
 from tbuda_lab.core.device import DeviceSpec
@@ -143,8 +144,10 @@ def _epochs(placement: Placement, device: DeviceSpec, ops: dict[str, np.ndarray]
     }
 
 
-def total_cycles(temporal: np.ndarray, cycles: np.ndarray) -> float:
-    """Cycles per input of the whole model: chips of one temporal epoch run together, the slowest counts."""
+def total_cycles(temporal: npt.ArrayLike, cycles: npt.ArrayLike) -> float:
+    """Cycles per input of the whole model, from the temporal number and the cycles of each epoch: chips of one temporal
+    epoch run together, the slowest counts."""
+    temporal, cycles = np.asarray(temporal), np.asarray(cycles)
     if not cycles.size:
         return 0.0
     slowest = np.zeros(int(temporal.max()) + 1)

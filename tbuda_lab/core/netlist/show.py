@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.netlist.check.facts import Facts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.dump import program_lines
@@ -29,8 +29,10 @@ def show(n: Netlist, graph: str | None = None, arch: str | None = None) -> str:
     tables = Tables(n)
     lines: list[str] = []
     if graph is None:
-        lines += [f"arch {', '.join(n.arch) or 'not written'}: {len(n.queues)} queues, {len(n.graphs)} graphs, "
-                  f"{len(tables.ops)} ops, {len(n.fused_ops)} fused ops, {len(n.programs)} programs", ""]
+        parts = ((n.queues, "queue"), (n.graphs, "graph"), (tables.ops, "op"), (n.fused_ops, "fused op"),
+                 (n.programs, "program"))
+        lines += [f"arch {', '.join(n.arch) or 'not written'}: "
+                  + ", ".join(counted(len(items), noun) for items, noun in parts), ""]
     for number, group in enumerate(linked_graphs(n)):
         for name in group:
             if graph in (None, name):

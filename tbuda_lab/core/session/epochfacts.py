@@ -35,7 +35,7 @@ class EpochFacts:
         height, width = self.sizes[at][::-1] if turned else self.sizes[at]
         return slice(top, top + height), slice(left, left + width)
 
-    def free_of(self, op: int) -> np.ndarray:
+    def busy_beside(self, op: int) -> np.ndarray:
         """(rows, columns) bool: cores on which another op lies."""
         taken = self.taken.copy()
         taken[self.rectangle(op)] -= 1

@@ -143,7 +143,7 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
         (spot[0], spot[1]),
         spot[2],
         shapes,
-        free_starts(facts.free_of(number)),
+        free_starts(facts.busy_beside(number)),
         {v: _text(v, parallel_tiles(problem.profiles[number])) for v in used},
         table,
         limiters,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
+from tbuda_lab.core.frames.opsframe import total_cycles
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer import (
@@ -84,12 +85,8 @@ class Placed:
         return tuple(s.limiter_cycles for s in self.segments)
 
     def per_input(self, cycles: Sequence[int]) -> int:
-        """Cycles per input of the whole model from those of its epochs: chips of one temporal epoch run together, so
-        the slowest of them counts."""
-        slowest: dict[int, int] = {}
-        for temporal, own in zip(temporal_epochs(self.chips, self.problem.device.arch), cycles, strict=True):
-            slowest[temporal] = max(slowest.get(temporal, 0), own)
-        return sum(slowest.values())
+        """Cycles per input of the whole model from those of its epochs; see `total_cycles`."""
+        return int(total_cycles(temporal_epochs(self.chips, self.problem.device.arch), cycles))
 
     def ops(self) -> dict[str, OpPlacement]:
         """Where every op lies."""

@@ -183,7 +183,7 @@ def suggestions(
     seconds: float | None = None,
 ) -> list[Suggestion]:
     """The best `n` edits: see `Search`, `Session.suggest`."""
-    return Search(session, n, progress, cancel, seconds).run()
+    return Search(session, n, progress, cancel, seconds).run() if n > 0 else []
 
 
 def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
