@@ -1,4 +1,4 @@
-"""The same compile gives the same bytes: twice in one process, and in processes that hash strings differently."""
+"""The same import and compile give the same bytes: twice in a process, in processes that hash strings differently."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ import hashlib, sys
 from tbuda_lab.core import netlist
 from tbuda_lab.core.session import Session
 from tests.models import bert, mobilenet_v2, unet
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 for name, (module, inputs) in (("bert", bert.make_model(layers=2)), ("mobilenet_v2", mobilenet_v2.make_model()),
                                ("unet", unet.make_model())):
     for _ in range(int(sys.argv[1])):
         session = Session(module, inputs, device="wormhole_b0")
-        print(name, hashlib.sha256(netlist.dumps(session.compile().netlist).encode()).hexdigest())
+        traced = [(n.name, n.shape, n.sources, repr(n.op), n.origin) for n in session.trace()]
+        print(name, digest(repr(traced)), digest(netlist.dumps(session.compile().netlist)))
 """
 
 
-def digests(hash_seed: str, times: int) -> list[tuple[str, str]]:
+def digests(hash_seed: str, times: int) -> list[tuple[str, ...]]:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", SCRIPT, str(times)]
@@ -34,9 +37,9 @@ def digests(hash_seed: str, times: int) -> list[tuple[str, str]]:
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_byte_equal_netlists() -> None:
+def test_byte_equal_graphs_and_netlists() -> None:
     once, twice = digests("1", 1), digests("271828", 2)
-    assert [name for name, _ in once] == ["bert", "mobilenet_v2", "unet"]
-    assert len({digest for _, digest in once}) == 3
-    assert all(len(digest) == len(hashlib.sha256().hexdigest()) for _, digest in once)
-    assert twice == [pair for pair in once for _ in range(2)]
+    assert [name for name, *_ in once] == ["bert", "mobilenet_v2", "unet"]
+    assert len({digest for _, *both in once for digest in both}) == 6
+    assert all(len(digest) == len(hashlib.sha256().hexdigest()) for _, *both in once for digest in both)
+    assert twice == [line for line in once for _ in range(2)]
