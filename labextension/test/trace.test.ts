@@ -234,7 +234,11 @@ describe('TraceView', () => {
     view.player.seek(450, false);
     expect(playheadOf(store).moment!.doing).toEqual([]);
     expect(view.element.querySelector('[data-tb-action=insert-nop]')).toBeNull(); // nobody could do it
+    const other = new TraceView(store);
     view.dispose();
+    expect([playheadOf(store).driven, playheadOf(store).moment === null]).toEqual([true, false]);
+    other.dispose(); // the grid goes along with a timeline of another cell again
+    expect([playheadOf(store).driven, playheadOf(store).moment]).toEqual([false, null]);
   });
 });
 

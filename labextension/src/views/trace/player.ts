@@ -11,14 +11,16 @@ export class Player {
   /** The next step, 0 while it stands. */
   playing = 0;
   private readonly shared: Playhead;
+  private readonly leave: () => void;
 
   constructor(private readonly view: TraceView) {
     this.shared = playheadOf(view.store);
-    this.shared.driven = true;
+    this.leave = this.shared.drive();
   }
 
   dispose(): void {
     cancelAnimationFrame(this.playing);
+    this.leave();
   }
 
   /** Puts the playhead on a cycle; the grid shows that moment. travel: bring it into sight. */

@@ -18,13 +18,27 @@ export interface Moment {
 
 export class Playhead {
   moment: Moment | null = null;
-  /** Whether a timeline of this store moves it; otherwise moments come from a timeline elsewhere. */
-  driven = false;
+  /** Timelines of this store, which move it. */
+  private drivers = 0;
   private readonly listeners = new Set<() => void>();
 
   set(moment: Moment | null): void {
     this.moment = moment;
     this.listeners.forEach(f => f());
+  }
+
+  /** Whether a timeline of this store moves it; otherwise moments come from a timeline elsewhere. */
+  get driven(): boolean {
+    return this.drivers > 0;
+  }
+
+  /** A timeline moves it from now on; returns the way to stop it. */
+  drive(): () => void {
+    this.drivers++;
+    return () => {
+      this.drivers--;
+      if (!this.driven) this.set(null);
+    };
   }
 
   on(f: () => void): () => void {
