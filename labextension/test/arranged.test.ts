@@ -237,6 +237,32 @@ describe('the table', () => {
   });
 });
 
+describe('the columns of the table', () => {
+  it('are chosen by boxes, told, and as Python says', () => {
+    const { host, store } = alone('table', { columns: [] });
+    store.put(frame('ops'));
+    const view = seen(new TableView(store));
+    const heads = () => [...view.element.querySelectorAll('.tb-headrow [data-tb-action]')].map(b => b.getAttribute('data-tb-action')!.slice(5));
+    const box = (id: string) => view.element.querySelector<HTMLInputElement>(`[data-tb-action=column-${id}]`)!;
+    const all = heads();
+    const open = () => view.element.querySelector<HTMLElement>('[data-tb-action=table-columns]')!.click();
+    open();
+    expect(all.every(id => box(id).checked)).toBe(true);
+    box('type').click();
+    const less = all.filter(id => id !== 'type');
+    expect([heads(), host.told]).toEqual([less, [['columns', less]]]);
+    box('type').click(); // all of them again: none are named
+    expect([heads(), host.told.at(-1)]).toEqual([all, ['columns', []]]);
+    host.ask('columns', ['cycles', 'name']);
+    expect([heads(), box('name').checked, box('type').checked]).toEqual([['cycles', 'name'], true, false]);
+    box('type').click(); // before the first that stands behind it
+    expect(heads()).toEqual(['type', 'cycles', 'name']);
+    for (const id of ['type', 'cycles']) box(id).click();
+    expect([heads(), box('name').disabled, host.told.at(-1)]).toEqual([['name'], true, ['columns', ['name']]]);
+    view.dispose();
+  });
+});
+
 describe('overrides', () => {
   it('tell whether they are shown as code', () => {
     const { host, store } = alone('overrides', { show_code: 'json' });

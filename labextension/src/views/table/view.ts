@@ -8,6 +8,7 @@ import type { Store } from '../store.js';
 import { told, type Told } from '../told.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
+import { chooser } from './chooser.js';
 import { COLUMNS } from './columns.js';
 import { coreOf, type Row, rowsOf, totalRow } from './rows.js';
 
@@ -38,6 +39,7 @@ export class TableView {
   private sight: { top: number; height: number } | null = null;
   private readonly columns: Told<string[]>;
   private readonly order: Told<string>;
+  private readonly renew: () => void;
   private sort: { id: string; down: boolean } = { id: '', down: false };
 
   constructor(private readonly store: Store) {
@@ -56,10 +58,16 @@ export class TableView {
     } });
     this.grouped = box('table-group', () => group.tell(this.grouped.checked ? 'epoch' : 'none'));
     this.cores = box('table-per-core', () => perCore.tell(this.cores.checked));
+    const [columns, choices, renew] = chooser(() => this.chosen.map(c => c.id), () => this.usual.map(c => c.id), ids => {
+      this.columns.tell(ids);
+      this.arrange();
+    });
+    this.renew = renew;
     this.element = h('section', { class: 'tb-view tb-ops', 'data-tb-view': 'table', 'aria-label': 'Ops' },
       h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'),
-        h('label', { class: 'tb-check' }, this.grouped, 'by epoch'), h('label', { class: 'tb-check' }, this.cores, 'per core'), this.count),
-      this.scroller);
+        h('label', { class: 'tb-check' }, this.grouped, 'by epoch'), h('label', { class: 'tb-check' }, this.cores, 'per core'), this.count,
+        h('span', { class: 'tb-spring' }), columns),
+      choices, this.scroller);
     const hear = <T>(name: string, plain: T, take: (value: T) => void = () => undefined, rest = 0): Told<T> => {
       const trait = told(store, name, plain, value => {
         take(value);
@@ -188,11 +196,16 @@ export class TableView {
   /** The columns that are wanted, in that order; all of them where none are named. */
   private get chosen(): typeof COLUMNS {
     const wanted = this.columns.value().flatMap(id => COLUMNS.filter(c => c.id === id));
-    return wanted.length ? wanted : COLUMNS.filter(c => this.ops?.checks || c.id !== 'pcc');
+    return wanted.length ? wanted : this.usual;
+  }
+
+  private get usual(): typeof COLUMNS {
+    return COLUMNS.filter(c => this.ops?.checks || c.id !== 'pcc');
   }
 
   private arrange(): void {
     const { ops, store } = this;
+    this.renew();
     this.head.replaceChildren(...this.chosen.map(column => {
       const active = this.sort.id === column.id;
       return h('div', {
