@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,17 +12,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tbuda_lab.core.emit import graph_name
+from tbuda_lab.core.emit import emit, graph_name
 from tbuda_lab.core.epochsim import (
     EpochConstants,
     WaitKind,
+    cycles_csv,
     cycles_path,
     op_costs,
     simulate,
     write_cycles_csv,
 )
-from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.lowering.hwops import HwMatmul, HwUnary
+from tbuda_lab.core.graph import Graph, Payload
+from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul, HwUnary
 from tbuda_lab.core.options import CompileOptions, Override
 from tests.epochsim.compiled import placed
 from tests.placer.graphs import Sketch, convolutions, encoder
@@ -248,6 +250,19 @@ def test_cycles_beside_a_netlist(result: SimpleNamespace, tmp_path: Path) -> Non
     write_cycles_csv(bare, tmp_path / "bare.csv")  # type: ignore[arg-type]
     assert (tmp_path / "bare.csv").read_text().count("\n") == len(rows) + 1
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_cycles_count_inputs_as_the_netlist_does() -> None:
+    sketch = Sketch()
+    image = sketch.input("image", 1, 1, 4096, 64)
+    few = Payload(np.array([(0, k, 128 * k) for k in range(32)]))  # one row of four tiles, of all of which it reads
+    result = placed(sketch.output(sketch.op("pick", HwSparseMatmul(few), (1, 1, 32, 64), image)))
+    net = emit(result.lowered, result.placement, result.device, 1).netlist
+    rows = {r["op"]: r["limiter"] for r in csv.DictReader(io.StringIO(cycles_csv(result)))}  # type: ignore[arg-type]
+    (op,) = (graph.ops["pick"] for graph in net.graphs.values())
+    subject, port, way = rows["pick"].split()
+    assert (subject, op.inputs[int(port)].source) == ("input", "image")
+    assert result.placement.report.op_limiters["pick"][2] == f"input 0 {way}"  # of the graph: its one operand
 
 
 def test_cycles_are_written_whole_or_not_at_all(result: SimpleNamespace, tmp_path: Path) -> None:
