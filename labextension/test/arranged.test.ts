@@ -6,6 +6,7 @@ import { DiffView } from '../src/views/diff/view.js';
 import { openedAs, openedBy } from '../src/views/graph/opening.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { GraphView } from '../src/views/graph/view.js';
+import { GridView } from '../src/views/grid/view.js';
 import { StaticHost } from '../src/views/host.js';
 import { NetlistText, NetlistView } from '../src/views/netlist.js';
 import { OverridesPanel } from '../src/views/overrides.js';
@@ -318,6 +319,25 @@ describe('what is compared', () => {
     expect([host.told.slice(1), wants().length]).toEqual([[['a', 'start'], ['b', 'A']], count]);
     host.ask('a', 'start'); // Python says so too
     expect(wants()).toHaveLength(count);
+    view.dispose();
+  });
+});
+
+describe('a grid that Python lets edit, or not', () => {
+  it('offers its tools at once, or takes them away', () => {
+    const { host, store } = alone('grid', { edit: false, epoch: 0 });
+    frames().forEach(f => store.put(f));
+    store.put(editsFrame({ undo: 'x' }));
+    const view = seen(new GridView(store));
+    const offered = () => ['export', 'undo'].map(action => {
+      const button = view.element.querySelector<HTMLElement>(`[data-tb-action=${action}]`);
+      return button !== null && !button.closest('[hidden]');
+    });
+    expect(offered()).toEqual([false, false]);
+    host.ask('edit', true);
+    expect(offered()).toEqual([true, true]);
+    host.ask('edit', false);
+    expect(offered()).toEqual([false, false]);
     view.dispose();
   });
 });

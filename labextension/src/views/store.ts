@@ -108,6 +108,7 @@ export class Store {
   constructor(readonly host: Host) {
     this.stops.push(host.onMessage((message, buffers) => this.receive(message, buffers)));
     this.stops.push(host.on('selection', () => this.follow()));
+    this.stops.push(host.on('edit', () => this.emit('frame', 'edits'))); // whether there are any to be made
     this.follow();
     this.told = told(this, 'epoch', 0, epoch => this.setEpoch(epoch));
     this.epoch = this.told.value();
