@@ -213,14 +213,16 @@ export const style = `
 .tb-rows .tb-odd { background: color-mix(in srgb, var(--tb-faint) 55%, transparent); }
 .tb-rows .tb-row.tb-hovered { background: var(--tb-hover); }
 .tb-rows .tb-row.tb-selected { background: var(--tb-accent-soft); box-shadow: inset 3px 0 var(--tb-accent); }
-.tb-cell { padding: 0 9px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; flex: none; text-align: left; }
+.tb-cell { padding: 0 9px; white-space: nowrap; flex: none; text-align: left; }
+/* Every clip is a layer to be sorted with each frame: only where words may be too long. */
+.tb-long, .tb-total-text { overflow: hidden; text-overflow: ellipsis; }
 .tb-root .tb-headrow .tb-cell { padding: 0; height: 100%; }
 .tb-root .tb-headrow button { width: 100%; height: 100%; padding: 0 9px; color: inherit; font-weight: inherit; text-align: inherit; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .tb-root .tb-headrow button:hover { color: var(--tb-text); }
 .tb-right, .tb-root button.tb-right { text-align: right; }
 .tb-arrow { font-style: normal; font-size: 8px; margin-left: 4px; vertical-align: 1px; }
 .tb-loaded { display: flex; align-items: center; justify-content: space-between; gap: 7px; }
-.tb-load { display: block; flex: none; width: 42px; height: 7px; border-radius: 3px; background: var(--tb-faint); overflow: hidden; }
+.tb-load { display: block; flex: none; width: 42px; height: 7px; border-radius: 3px; background: var(--tb-faint); }
 .tb-load b { display: block; height: 100%; border: 1px solid; border-radius: 3px; }
 .tb-code { flex: 1 1 0; min-height: 0; overflow: auto; font: 11.5px/18px var(--tb-code); }
 .tb-code-body { position: relative; min-width: 100%; min-height: 100%; }

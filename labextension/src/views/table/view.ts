@@ -13,6 +13,7 @@ import { COLUMNS } from './columns.js';
 import { coreOf, type Row, rowsOf, totalRow } from './rows.js';
 
 const ROW = 26;
+const LETTER = 6.6; // px, a little more than the mean
 const REST = 250; // ms without typing until Python is told
 
 export class TableView {
@@ -305,7 +306,8 @@ export class TableView {
     const { op } = row;
     const shown = id === 'at' && row.core >= 0 ? coreOf(ops, row).join(',') : column.show(ops, op);
     const cell = h('span', {
-      role: 'gridcell', class: column.text ? 'tb-cell' : 'tb-cell tb-right', style: `width:${column.width}px`,
+      role: 'gridcell', style: `width:${column.width}px`,
+      class: `tb-cell${column.text ? '' : ' tb-right'}${shown.length * LETTER > column.width - 18 ? ' tb-long' : ''}`,
       title: id === 'name' ? ops.name[op]! : undefined
     });
     if (id === 'load') {
