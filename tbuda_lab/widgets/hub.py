@@ -47,6 +47,7 @@ class Hub:
         session.on("stage", self._stage)
         session.on("run", self._progress)
         session.on("compiled", self._compiled)
+        session.on("verified", self._verified)
         session.on("problem", lambda _: self._problem())
         self.publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
         if session.result is not None:
@@ -134,9 +135,7 @@ class Hub:
             self.session.compile()
             if verify:
                 self._verifying = True
-                self.comparisons = list(self.session.verify(break_below=below))
-                self._stage("verify", 1.0)
-                self.publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
+                self.session.verify(break_below=below)
                 if any(not c.passes(PCC_WANTED) for c in self.comparisons):
                     self.session.verify_ops()  # which op is it?
             elif run:
@@ -168,9 +167,9 @@ class Hub:
 
     def _done_already(self) -> None:
         if self.session.result is not None:
-            for name, seconds in self.session.timings.items():
-                if name in self.session.stages and name != "run":
-                    self.board.done(name, seconds)
+            for name in self.session.stages:
+                if name != "run":  # without a time: it was done before, for what was asked of the session
+                    self.board.done(name, self.session.timings.get(name))
 
     # -- events of the session -------------------------------------------------------------------------------
     def _stage(self, name: str, fraction: float) -> None:
@@ -182,7 +181,7 @@ class Hub:
         if name == "trace" and fraction >= 1.0:
             self.publish([self.session.frames.graph("traced")])
         if not self.busy and fraction >= 1.0 and name in ("check", "run"):
-            self.board.running = False
+            self.board.end()
         self._tell(force=fraction in (0.0, 1.0))
 
     def _progress(self, done: int, total: int) -> None:
@@ -190,6 +189,15 @@ class Hub:
             self.board.step("run", min(0.999, done / total))
             self.board.text = f"{done} of {total} inputs"
             self._tell(interval=RUN_INTERVAL)
+
+    def _verified(self, comparisons: list[Comparison]) -> None:
+        self.comparisons = list(comparisons)
+        if self._verifying:
+            self.board.step("verify", 1.0)
+        else:  # a call in a cell
+            self.board.done("verify", None)
+        self.publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
+        self._tell(force=True)
 
     def run_ended(self, complete: bool) -> None:
         """A run that a cell began is over: nobody else tells when it was stopped."""

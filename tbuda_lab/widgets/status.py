@@ -39,8 +39,8 @@ class StatusBoard:
             stage.state, stage.seconds, stage.detail, stage.fraction = "pending", None, "", 0.0
         self.running, self.failed, self.text = True, False, ""
 
-    def done(self, name: str, seconds: float) -> None:
-        """A stage whose result is there already."""
+    def done(self, name: str, seconds: float | None) -> None:
+        """A stage whose result is there already; how long it took, if that is known."""
         stage = self.stages[name]
         stage.state, stage.seconds, stage.fraction = "done", seconds, 1.0
 

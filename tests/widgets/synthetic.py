@@ -24,6 +24,7 @@ from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.netlist.schema import Blocking, NetGraph, Netlist, NetOp, OpInput
 from tbuda_lab.core.session.frames import Frames
+from tbuda_lab.core.session.working import EVENTS
 from tbuda_lab.core.verification import Comparison
 
 HIDDEN, SEQUENCE, HEADS = 768, 128, 12
@@ -229,7 +230,7 @@ class FakeSession:
         self.gate = threading.Event()
         self.gate.set()
         self.cancelled = threading.Event()
-        self.events = Events("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked")
+        self.events = Events(*EVENTS)
         self.history = self.future = self.records = ()
         self.frames = Frames(self)  # type: ignore[arg-type]
         self.stages = ("trace", "passes", "lower", "balance", "place", "emit", "check", "run")
@@ -276,7 +277,9 @@ class FakeSession:
 
     def verify(self, *, break_below: float | None = None) -> list[Comparison]:
         self.run()
-        return [Comparison("output 0", 0.9991, 0.02, 3.0)]
+        found = [Comparison("output 0", 0.9991, 0.02, 3.0)]
+        self.events.emit("verified", found)
+        return found
 
 
 def fixture() -> dict[str, Any]:

@@ -133,12 +133,27 @@ def test_a_failure_is_shown_and_raised() -> None:
 
 def test_work_done_in_a_cell_is_shown_too() -> None:
     session = FakeSession()
-    _, page = attached(session)
+    hub, page = attached(session)
     session.compile()
     assert not page.statuses()[-1]["running"]
     session.run()
     states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
     assert states["Check"] == "done" and states["Run"] == "done" and states["Verify"] == "pending"
+    assert page.statuses()[-1]["message"] == "", "the count of inputs belongs to a run that goes"
+    found = session.verify()
+    states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
+    assert states["Verify"] == "done" and hub.comparisons == found
+    assert page.frames()["summary"].meta["pcc"] == pytest.approx(0.9991)
+
+
+def test_all_stages_of_a_session_that_is_compiled_are_done_whenever_that_was() -> None:
+    """Passes and lowering that somebody's question began have no time in the compile."""
+    session = FakeSession()
+    session.compile()
+    del session.timings["passes"], session.timings["lower"]
+    stages = Hub(session).status()["status"]["stages"]  # type: ignore[arg-type]
+    assert [s["state"] for s in stages] == ["done"] * 7 + ["pending"] * 2
+    assert [s["seconds"] for s in stages[:4]] == [0.01, None, None, 0.01]
 
 
 def test_selection_reaches_every_view_once() -> None:

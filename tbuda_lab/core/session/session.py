@@ -29,8 +29,8 @@ class Session(Running):
 
     Events (`on`): "stage"(name, fraction), "compiled"(result), "run"(done, total), "ran"(outputs),
     "problem"(diagnostic), "edited"(label) after every change of options or overrides, undo and redo included,
-    "stale"(bool), "live"(LiveStep) at most four times a second while it runs, "checked"(OpChecks). Listeners run in the
-    thread that works.
+    "stale"(bool), "live"(LiveStep) at most four times a second while it runs, "checked"(OpChecks), "verified"
+    (list of Comparison). Listeners run in the thread that works.
     """
 
     @classmethod

@@ -32,7 +32,7 @@ from tbuda_lab.core.session.state import State
 from tbuda_lab.core.verification import Comparison, compare
 
 GRAPH_STAGES = ("traced", "passed", "lowered")
-EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked")
+EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified")
 REACHED = ("empty", "traced", "passed", "lowered", "balanced", "placed", "netlisted", "ran")
 """How far a session has come; passes and lowering are done together."""
 
@@ -352,7 +352,9 @@ class Working:
         samples = None if inputs is None else filled(self.compile(), [sample])
         got = self.run(samples, mode, break_below=break_below)[0]
         wanted = frontend.reference(self.model, sample)
-        return [
+        found = [
             compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())
             for i, (w, g) in enumerate(zip(wanted, got, strict=True))
         ]
+        self._events.emit("verified", found)
+        return found

@@ -3,7 +3,7 @@ export const traceStyle = `
 .tb-doing rect { stroke-width: .8; }
 .tb-doing text { font: 600 9px var(--tb-font); fill: var(--tb-text); paint-order: stroke; stroke: var(--tb-surface); stroke-width: 3px; }
 .tb-plane.tb-at-moment .tb-sub { display: none; }
-.tb-stages .tb-message { flex: 1 1 260px; order: 1; }
+.tb-stages .tb-message { flex: 1 1 260px; }
 .tb-plane.tb-at-moment .tb-tile:not(.tb-active, .tb-selected) { opacity: .42; }
 .tb-done-share { fill: var(--tb-good); fill-opacity: .3; pointer-events: none; }
 .tb-done-bar { fill: var(--tb-good); pointer-events: none; }

@@ -93,8 +93,8 @@ def tensors_only(module: torch.nn.Module) -> Iterator[None]:
 def export(module: torch.nn.Module, inputs: BoundInputs) -> ExportedProgram:
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
-    One thread traces at a time; others wait. Raises `ModelError` for control flow that depends on data and for code that
-    cannot be traced, `InputError` for inputs that the model refuses; both name the user's line.
+    One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
+    that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line.
     """
     with _ONE, evaluation(module), tensors_only(module), torch.no_grad(), quiet():
         try:
