@@ -322,6 +322,16 @@ def test_why_names_the_limit_and_the_refusals() -> None:
     assert len({(r, c) for r, c, _, _ in grids.tolist()}) == len(grids)
 
 
+def test_why_names_what_limits_the_epoch_as_well() -> None:
+    """Equal ops of equal layers take equally long; the report names one of them."""
+    p = placed(encoder(2), load_device("wormhole_b0"))
+    tied = {op: p.report.epochs[spot.epoch].limiter_op for op, spot in p.ops.items()
+            if p.report.op_limiters[op][1] == p.report.epochs[spot.epoch].limiter_cycles}
+    assert {op == limiter for op, limiter in tied.items()} == {True, False}
+    for op, limiter in tied.items():
+        assert (f"It limits the epoch, and so does {limiter}" in why(p, op, 80).text) == (op != limiter)
+
+
 def test_why_tells_what_an_override_leaves_from_what_is_legal() -> None:
     """The slowest op of one epoch, free and then held to its own grid with everything else that is faster refused."""
     graph, spec = encoder(1), load_device("wormhole_b0")

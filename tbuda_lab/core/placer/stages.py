@@ -333,7 +333,8 @@ def pipeline_note(problem: Problem, segments: Sequence[Segment], chips: Sequence
             "note",
             "pipeline",
             "stages",
-            f"{len(sums)} of {len(problem.device.chips)} chips in use; cycles per input: {shares}",
+            f"{len(sums)} of {len(problem.device.chips)} chips in use; cycles per input, switching epochs included: "
+            f"{shares}",
             "a stage ends at an epoch; set_chip_break or a chip pin moves it",
         )
     ]

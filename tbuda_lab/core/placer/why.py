@@ -58,6 +58,7 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
     kernel, limiter, what = placement.report.op_limiters[op]
     free = device_cores - report.cores
     blocks = limiter == report.limiter_cycles
+    too = "" if op == report.limiter_op else f", and so does {report.limiter_op}"
     held = "" if what == "kernel" else f", held by its {spoken(what)}; the kernel alone takes {kernel:,}"
     sentences = [
         f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch} and takes "
@@ -69,13 +70,13 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
         sentences.append(f"It limits the epoch. Why it is not on more cores: {report.no_larger}.")
     elif not faster:
         none = "none of the candidates that its override leaves" if table.held else "no legal candidate"
-        sentences.append(f"It limits the epoch, and {none} has a faster kernel.")
+        sentences.append(f"It limits the epoch{too}, and {none} has a faster kernel.")
     else:
         grid, cores, cycles = faster[0]
         extra = cores - int(row["cores"])
         sentences.append(
-            f"It limits the epoch; the smallest grid with a faster kernel, {grid[0]}x{grid[1]} ({cycles:,} cycles), "
-            f"takes {_more(extra)}; {free} are free."
+            f"It limits the epoch{too}; the smallest grid with a faster kernel, {grid[0]}x{grid[1]} ({cycles:,} "
+            f"cycles), takes {_more(extra)}; {free} are free."
         )
     rest = describe(histogram)
     left = " that its override leaves" if table.held else ""
