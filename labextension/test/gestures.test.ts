@@ -371,13 +371,13 @@ describe('gestures of the grid', () => {
     view.element.querySelector<HTMLElement>('[data-tb-action=suggest]')!.click();
     expect(host.sent.at(-1)).toMatchObject({ type: 'suggest' });
     const hint = (label: string, epoch: number, edits: unknown[]) => ({
-      label, epoch, ops: [name], edits, spots: [[name, epoch, 1, 2, 2, 3]], gain: 100, total_cycles: [1000, 900], epochs: [3, 3]
+      label, epoch, ops: [name], edits, spots: [[name, epoch, 1, 2, 2, 3]], gain: 100, total_cycles: [1000, 900], epochs: [3, 3 - epoch]
     });
     const edits = [{ do: 'resize', op: name, size: [2, 3] }, { do: 'resize', op: 'b', size: [2, 3] }];
     host.say({ type: 'suggest', ok: true, list: [hint('one', 0, edits.slice(0, 1)), hint('two', 1, edits)] });
     const list = view.element.querySelector<HTMLElement>('.tb-hints')!;
-    expect(list.querySelectorAll('[role=option]')).toHaveLength(2);
-    expect(list.textContent).toContain('1.0k → 900 (−10 %)');
+    const gains = [...list.querySelectorAll('[role=option] .tb-gain')].map(e => e.textContent);
+    expect(gains).toEqual(['1.0k → 900 (−10 %)', '1.0k → 900 (−10 %), 1 epoch less']);
     const [x, y] = view.editor.geometry!.box({ row: 1, col: 2, rows: 2, cols: 3 });
     const ghost = plane.querySelector('[data-tb-hint] rect')!;
     expect([Number(ghost.getAttribute('x')), Number(ghost.getAttribute('y'))]).toEqual([x, y]);
@@ -486,8 +486,13 @@ describe('panels', () => {
     boxes[1]!.dispatchEvent(new Event('change'));
     expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'switch', op: 'b', kinds: ['op_size'], on: true });
     panel.element.querySelector<HTMLElement>('[data-tb-action=gains]')!.click();
-    host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', -1500]] });
-    expect(panel.element.querySelector('[data-tb-override=a] [data-tb-gain]')!.textContent).toContain('costs 1.5k');
+    host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', -1500, -0.25, 0]] });
+    const gain = () => panel.element.querySelector('[data-tb-override=a] [data-tb-gain]')!.textContent;
+    expect(gain()).toBe('costs 1.5k (25 %)');
+    host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', 27000, 0.5, -1]] });
+    expect(gain()).toBe('saves 27.0k (50 %), 1 epoch less');
+    host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', null, null, null]] });
+    expect(gain()).toBe('nothing fits without it');
     panel.element.querySelector<HTMLElement>('[data-tb-action=overrides-json]')!.click();
     host.say({ type: 'code', ok: true, python: 'p', json: '{"x": 1}' });
     expect(panel.element.querySelector('[data-tb-code=json]')!.textContent).toBe('{"x": 1}');

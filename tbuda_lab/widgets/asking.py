@@ -203,17 +203,18 @@ def _gains(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 
 def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
-    """For every override made for one name: cycles per input over all epochs that it saves, against without it (null
-    where the placement without it is refused)."""
+    """For every override made for one name: cycles per input that it saves, switching epochs included, their share of
+    what the placement without it takes, and the epochs that it adds; null for each where that one is refused."""
     gains: list[list[Any]] = []
     for override in session.overrides[:_GAINS]:
         if not isinstance(override.target, str):
             continue
-        try:
-            gain: float | None = -session.whatif(ClearOp(override.target, (override.kind,))).gain
-        except TbudaError:
-            gain = None
-        gains.append([override.kind, override.target, gain])
+        gain: list[float | None] = [None, None, None]
+        with contextlib.suppress(TbudaError):
+            cleared = session.whatif(ClearOp(override.target, (override.kind,)))
+            without = cleared.total_cycles[1] + cleared.epochs[1] * cleared.switch_cycles
+            gain = [-cleared.gain, -cleared.gain / without, -cleared.epochs_delta]
+        gains.append([override.kind, override.target, *gain])
     return {"gains": gains}
 
 

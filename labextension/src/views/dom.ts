@@ -80,6 +80,12 @@ export function percent(value: number): string {
   return `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
 }
 
+/** ", 1 epoch more", ", 2 epochs less"; nothing where there are as many. */
+export function epochsMore(epochs: number): string {
+  const count = Math.abs(epochs);
+  return count ? `, ${count} epoch${count > 1 ? 's' : ''} ${epochs > 0 ? 'more' : 'less'}` : '';
+}
+
 export function seconds(value: number): string {
   return value < 0.0995 ? `${(value * 1000).toFixed(0)} ms` : `${value.toFixed(1)} s`;
 }

@@ -3,12 +3,15 @@
  * line to copy, all of them as code; a way to take each back.
  */
 import { copy, open } from './dialog.js';
-import { h, percent, short } from './dom.js';
+import { epochsMore, h, percent, short } from './dom.js';
 import { undoKey } from './editbar.js';
 import type { Overridden, Store } from './store.js';
 import { told, type Told } from './told.js';
 
 const MOST = 48 * 1024; // bytes of a file that a page sends
+/** Cycles that an override saves, their share of what it takes without it, epochs that it adds; null: nothing fits then. */
+type Gain = [gain: number | null, share: number | null, epochs: number | null];
+
 const GLYPH: Record<Overridden['state'], string> = { obtained: '✓', missed: '!', vetoed: '✕', unmatched: '?', pending: '…', off: '○' };
 
 export class OverridesPanel {
@@ -16,7 +19,7 @@ export class OverridesPanel {
     class: 'tb-view tb-overrides', 'data-tb-view': 'overrides', 'aria-label': 'Overrides', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
   });
   private readonly stops: (() => void)[] = [];
-  private gains: Map<string, number | null> | null = null;
+  private gains: Map<string, Gain> | null = null;
   private code: { python: string; json: string } | null = null;
   private shown: 'list' | 'python' | 'json' = 'list';
   private readonly way: Told<string>;
@@ -31,7 +34,7 @@ export class OverridesPanel {
         if (this.shown !== 'list') this.ask('code');
       }),
       store.listen('gains', message => {
-        if (message['ok']) this.gains = new Map((message['gains'] as [string, string, number | null][]).map(([k, t, g]) => [`${k} ${t}`, g]));
+        if (message['ok']) this.gains = new Map((message['gains'] as [string, string, ...Gain][]).map(([k, t, ...g]) => [`${k} ${t}`, g]));
         else store.say(false, String(message['text']));
         this.render();
       }),
@@ -166,12 +169,12 @@ export class OverridesPanel {
   }
 
   private gain(record: Overridden): string {
-    const gain = this.gains?.get(`${record.field} ${record.target}`);
-    if (gain === undefined) return '–';
+    const found = this.gains?.get(`${record.field} ${record.target}`);
+    if (!found) return '–';
+    const [gain, share, epochs] = found;
     if (gain === null) return 'nothing fits without it';
-    const total = Number(this.store.frames.get('ops')?.meta['total_cycles'] ?? 0);
-    const share = total > 0 ? ` (${percent(Math.abs(gain) / total)})` : '';
-    return gain === 0 ? 'nothing' : gain > 0 ? `saves ${short(gain)}${share}` : `costs ${short(-gain)}${share}`;
+    if (gain === 0) return 'nothing';
+    return `${gain > 0 ? 'saves' : 'costs'} ${short(Math.abs(gain))} (${percent(Math.abs(share!))})${epochsMore(epochs!)}`;
   }
 
   private row(record: Overridden): HTMLElement {

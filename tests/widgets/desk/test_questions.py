@@ -42,7 +42,11 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
     assert answer(say(hub, type="edit", do="resize", op=OP, size=[1, 1]))[0]
     assert "one you asked for" in said(say(hub, type="why", op=OP), "why")["picked"]
     gains = said(say(hub, type="gains"), "gains")["gains"]
-    assert gains == [["op_size", OP, -session.whatif(ClearOp(OP, ("op_size",))).gain]] and gains[0][2] < 0
+    cleared = session.whatif(ClearOp(OP, ("op_size",)))
+    assert cleared.epochs_delta == 0, "else its share counts switches too"
+    switches = session.options.epoch_switch_cycles * cleared.epochs[1]
+    share = (cleared.total_cycles[1] - cleared.total_cycles[0]) / (cleared.total_cycles[1] + switches)
+    assert gains == [["op_size", OP, -cleared.gain, pytest.approx(share), 0]] and gains[0][2] < 0
     hints = said(say(hub, type="suggest", n=3), "suggest")["list"]
     wanted = session.suggest(3)
     assert [h["gain"] for h in hints] == [s.gain for s in wanted] and hints[0]["gain"] > 0

@@ -1,6 +1,6 @@
 /** The best single edits: a list, and ghosts on the grid where they would put the ops. Enter accepts the one in focus. */
 import { copy } from '../dialog.js';
-import { h, percent, short, svg } from '../dom.js';
+import { epochsMore, h, percent, short, svg } from '../dom.js';
 import type { Store } from '../store.js';
 import type { Geometry } from './geometry.js';
 
@@ -108,7 +108,7 @@ export class Suggestions {
         class: 'tb-hint-row', role: 'option', id: `${this.id}-${i}`, 'data-tb-suggestion': i, 'data-tb-kind': hint.kind ?? '', 'aria-selected': String(i === this.at),
         onclick: () => this.go(i), ondblclick: () => this.accept(i), onpointerenter: () => this.go(i, false)
       }, h('b', {}, String(i + 1)), h('i', { class: 'tb-hint-kind' }, hint.kind ?? ''), h('span', { title: hint.ops.join(', ') }, hint.label), h('span', {}, `epoch ${hint.epoch}`),
-        h('span', { class: 'tb-gain' }, `${short(before)} → ${short(after)}${share}`),
+        h('span', { class: 'tb-gain' }, `${short(before)} → ${short(after)}${share}${epochsMore(hint.epochs[1] - hint.epochs[0])}`),
         h('span', {
           class: 'tb-link', 'data-tb-action': 'copy-suggestion', 'aria-hidden': 'true', title: hint.python ?? '', onclick: (event: Event) => {
             event.stopPropagation();
