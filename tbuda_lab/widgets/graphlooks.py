@@ -21,7 +21,7 @@ class GraphLooks(traitlets.HasTraits):
 
     query: what its search looks for, a regular expression on names and types; the page sets it when somebody types.
     depth: how many levels of groups are open, 0 for none; None: those that a first view opens. collapsed: module paths
-    of groups that are closed besides. What somebody opens or closes by hand afterwards stays until one of them changes.
+    of groups that are closed besides. The page sets both when somebody opens or closes groups, for the stage in front.
 
     pass_name: the pass after which the graph is shown, as in `PassTrace.labels`, with what it changed marked; "" for
     the stages. direction: "TB" from top to bottom, "LR" from left to right. show_tms: tensor manipulations are written

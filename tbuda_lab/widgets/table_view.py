@@ -21,7 +21,7 @@ class OpTable(View):
 
     columns: ids of the columns shown, in that order (none: all of them); sort: the id of one, "-cycles" for the largest
     first; filter: a part of the name or type. group: "epoch" puts the ops of an epoch under a line with its slowest op,
-    cores and balance. per_core: one row per core.
+    cores and balance. per_core: one row per core. The page sets them too.
     """
 
     kind = "table"

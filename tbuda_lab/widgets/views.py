@@ -138,7 +138,7 @@ class NetlistView(View):
 class OverridesPanel(View):
     """Every override: what it asks, what it got and why, the Python line, a way to take it back.
 
-    show_code: "" for the list, "python" or "json" for all of them as code.
+    show_code: "" for the list, "python" or "json" for all of them as code; the page sets it too.
     """
 
     kind = "overrides"
