@@ -19,6 +19,7 @@ class Stage:
     seconds: float | None = None
     detail: str = ""
     started: float = 0.0
+    spent: float = 0.0        # by this work: a model may be placed more than once to decide on fusing
     fraction: float = 0.0
 
 
@@ -37,6 +38,7 @@ class StatusBoard:
         for name in names[names.index(first) if first in names else 0 :]:
             stage = self.stages[name]
             stage.state, stage.seconds, stage.detail, stage.fraction = "pending", None, "", 0.0
+            stage.spent = 0.0
         self.running, self.failed, self.text = True, False, ""
 
     def done(self, name: str, seconds: float | None) -> None:
@@ -55,7 +57,8 @@ class StatusBoard:
             self.text = ""
         stage.fraction = fraction
         if fraction >= 1.0:
-            stage.state, stage.seconds = "done", now - stage.started
+            stage.spent += now - stage.started
+            stage.state, stage.seconds = "done", stage.spent
 
     def end(self, problem: str = "", cancelled: bool = False) -> None:
         """The work is over; `problem` says why when it failed."""

@@ -180,3 +180,17 @@ def test_stage_times_are_those_of_the_first_end() -> None:
     for fraction, clock in ((0.0, 1.0), (0.0, 1.5), (0.5, 2.0), (1.0, 4.0), (1.0, 9.0)):
         board.step("place", fraction, clock)
     assert board.message()["stages"][0]["seconds"] == 3.0
+
+
+def test_a_stage_that_is_made_twice_by_one_work_has_the_time_of_both() -> None:
+    """A model is placed once for every way of fusing that is tried."""
+    board = StatusBoard(("place", "check"))
+    board.done("place", 100.0)
+    board.begin()
+    for fraction, clock in ((0.0, 1.0), (1.0, 4.0), (0.0, 5.0), (1.0, 7.0), (0.0, 7.0), (1.0, 7.0)):
+        board.step("place", fraction, clock)
+    assert board.message()["stages"][0]["seconds"] == 5.0
+    board.begin("place")
+    board.step("place", 0.0, 10.0)
+    board.step("place", 1.0, 11.0)
+    assert board.message()["stages"][0]["seconds"] == 1.0
