@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import Lab, open_and_run, until
-from tests.browser.test_bring_up import PATIENCE, command, in_kernel
+from tests.browser.conftest import PATIENCE, Lab, command, in_kernel, open_and_run, until
 
 pytestmark = [
     pytest.mark.browser,
