@@ -146,6 +146,8 @@ export const style = `
 .tb-strip:empty { display: none; }
 .tb-root .tb-frame { flex: none; width: 62px; padding: 4px; border-radius: 6px; border: 1px solid transparent; display: grid; gap: 3px; }
 .tb-root .tb-frame.tb-wide { width: 82px; }
+.tb-root .tb-frame.tb-touched { width: 74px; }
+.tb-root .tb-frame.tb-wide.tb-touched { width: 94px; }
 .tb-root .tb-frame:hover { background: var(--tb-hover); }
 .tb-root .tb-frame[aria-current] { border-color: var(--tb-accent); background: var(--tb-accent-soft); }
 .tb-frame.tb-touched .tb-frame-text b::after { content: ' ●'; color: var(--tb-accent); font-size: 9px; vertical-align: 1px; }
