@@ -25,7 +25,7 @@ import numpy as np
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from playwright.sync_api import sync_playwright
 
-from tests.browser.conftest import CHROMIUM, FLAGS, Lab, box_of, notebook, run_all
+from tests.browser.conftest import CHROMIUM, FLAGS, Lab, box_of, in_kernel, notebook, run_all
 
 GRID = "[data-tb-view=grid]"
 PARTS = ("out", "way", "kernel", "back", "decode", "paint", "all", "rest of it")
@@ -132,17 +132,7 @@ class Bench:
         self.samples: dict[str, list[dict[str, float]]] = {}
 
     def kernel(self, code: str) -> str:
-        """Run code in the notebook's kernel beside its cells; returns what it printed."""
-        return str(self.page.evaluate(
-            """async code => {
-              const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
-              let text = '';
-              const future = kernel.requestExecute({ code, store_history: false });
-              future.onIOPub = m => { if (m.header.msg_type === 'stream') text += m.content.text;
-                                      if (m.header.msg_type === 'error') text += m.content.traceback.join('\\n'); };
-              await future.done;
-              return text;
-            }""", code))  # fmt: skip
+        return in_kernel(self.page, code)
 
     def open(self, cell: str) -> None:
         page = self.page
