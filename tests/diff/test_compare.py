@@ -110,12 +110,13 @@ def test_markdown() -> None:
     after = side("branch", {"a": op(cycles=1250), "b|`c`": op(0, (1, 1))})
     text = compare_sides(before, after).to_markdown()
     assert text.splitlines()[:8] == [
-        "### main → branch", "", "25.0 % slower: 1,000 → 1,250 cycles per input.", "", "| | before | after | change |",
+        "### main → branch", "", "25.0 % more cycles: 1,000 → 1,250 per input.", "", "| | before | after | change |",
         "|---|---:|---:|---:|", "| cycles per input, with data | 1,000 | 1,250 | +25.0 % |",
         "| kernels alone | 1,000 | 1,250 | +25.0 % |",
     ]  # fmt: skip
     assert "| `a` | retimed | 1x1 at 0,0, epoch 0 | 1x1 at 0,0, epoch 0 | 1,000 → 1,250 | +25.0 % |" in text
     assert "**2 ops differ**: 1 moved, 1 retimed" in text
+    assert "**1 op differs**: 1 moved" in compare_sides(side("a", {"b": op()}), side("b", {"b": op(0, (1, 1))})).to_markdown()
     assert "| `b\\|''c''`" not in text and "`b\\|'c'`" in text  # a name cannot leave its cell
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.diff.sides import CLASSES, OpState, QueueState
+from tbuda_lab.core.errors import counted
 
 if TYPE_CHECKING:
     from tbuda_lab.core.diff.compare import Diff, OpChange
@@ -27,12 +28,12 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
     ]
     if diff.changes:
         counts = ((len(getattr(diff, name)), name) for name in CLASSES)
-        lines += [f"**{len(diff.changes)} ops differ**: {', '.join(f'{n} {name}' for n, name in counts if n)}", ""]
+        lines += [f"**{_differ(len(diff.changes), 'op')}**: {', '.join(f'{n} {name}' for n, name in counts if n)}", ""]
         ranked = sorted(diff.changes, key=lambda c: -abs(c.delta))  # stable: equal changes stay in the order of the ops
         lines += ["| op | | before | after | cycles | change |", "|---|---|---|---|---:|---:|"]
         lines += [*map(_op_row, ranked[:limit]), *_more(len(ranked) - limit), ""]
     if diff.queues:
-        lines += [f"**{len(diff.queues)} queues differ**", "", "| queue | | before | after |", "|---|---|---|---|"]
+        lines += [f"**{_differ(len(diff.queues), 'queue')}**", "", "| queue | | before | after |", "|---|---|---|---|"]
         lines += [
             f"| {_code(c.queue)} | {c.what} | {queue_text(c.before)} | {queue_text(c.after)} |"
             for c in diff.queues[:limit]
@@ -45,14 +46,18 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
 
 
 def verdict(diff: Diff) -> str:
-    """One sentence: faster, slower or the same, and by how much."""
+    """One sentence: more cycles, fewer or as many, and by how much."""
     before, after = diff.limiter_cycles
     if before == after:
         return f"As fast as before: {after:,} cycles per input."
     if not before:
         return f"{after:,} cycles per input; there is nothing to compare with."
-    word = "slower" if after > before else "faster"
-    return f"{100 * abs(after / before - 1):.1f} % {word}: {before:,} → {after:,} cycles per input."
+    word = "more" if after > before else "fewer"
+    return f"{100 * abs(after / before - 1):.1f} % {word} cycles: {before:,} → {after:,} per input."
+
+
+def _differ(count: int, noun: str) -> str:
+    return f"{counted(count, noun)} differ{'s' if count == 1 else ''}"
 
 
 def state_text(state: OpState | None) -> str:
