@@ -245,6 +245,10 @@ def test_pad(pads, value):
         ((2, 64, 96), 2, ops.VSlice),
         ((6, 33, 32), 3, ops.HStack),
         ((4, 32, 33), 2, ops.VStack),
+        ((2, 33, 48), 3, ops.HSlice),
+        ((2, 40, 160), 2, ops.HSlice),
+        ((6, 33, 16), 3, ops.HStack),
+        ((4, 40, 80), 4, ops.HStack),
     ],
 )
 def test_slices_and_stacks(shape, n, operation):

@@ -12,6 +12,9 @@ from tbuda_lab.core.ops.base import NdOp
 
 Groups = tuple[tuple[int, ...], ...]
 
+NARROWEST = 8
+"""Columns of a piece that is spread to whole tiles: at most four times as many are computed."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Shuffle:
@@ -137,6 +140,8 @@ class Shuffle:
         form = self.merged()
         if len(form.inputs) >= 2 and len(form.outputs) >= 2:
             found = _tile_moves(form)
+            if found is None and not form.is_reshape:
+                found = _tile_moves(form, ragged=True)
             if found is not None:
                 return found
         return form.reshape_and_transposes()
@@ -172,9 +177,15 @@ class Shuffle:
 State = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def _tile_moves(form: Shuffle, depth: int = 4) -> list[Op] | None:
-    """Breadth-first search for slices, stacks and transposes of whole tiles; None if there are none that do it."""
+def _tile_moves(form: Shuffle, depth: int = 4, ragged: bool = False) -> list[Op] | None:
+    """Breadth-first search for slices, stacks and transposes of whole tiles; None if there are none that do it.
+
+    ragged: columns may also be cut and joined in pieces from `NARROWEST` on, which takes a selection of columns.
+    """
     sizes = form.sizes
+
+    def fits(width: int) -> bool:
+        return width % TILE == 0 or (ragged and width >= NARROWEST)
 
     def state(groups: Groups) -> State:
         return tuple(itertools.chain(*groups[:-2])), groups[-2], groups[-1]
@@ -193,10 +204,10 @@ def _tile_moves(form: Shuffle, depth: int = 4) -> list[Op] | None:
             z, r, c = here
             moves: list[tuple[Op, State]] = []
             for k in range(1, len(c)):
-                if count(c[k:]) % TILE == 0:
+                if fits(count(c[k:])):
                     moves.append((HSlice(count(c[:k])), (z + c[:k], r, c[k:])))
             for k in range(1, len(z) + 1):
-                if count(c) % TILE == 0:
+                if fits(count(c)):
                     moves.append((HStack(count(z[-k:])), (z[:-k], r, z[-k:] + c)))
             for k in range(1, len(r)):
                 if count(r[k:]) % TILE == 0:
