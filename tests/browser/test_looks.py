@@ -104,7 +104,7 @@ def test_what_the_edits_changed(page: Any, shots: Path) -> None:
     sizes = page.locator(f"{DIFF} figure svg [data-tb-op='{OP}']").count()
     assert sizes == 2
     totals = json.loads(in_kernel(page, "import json; print(json.dumps(session.diff('start').limiter_cycles))"))
-    assert f"{totals[1]:,} cycles" in page.locator(f"{DIFF} [data-tb-metric=verdict]").inner_text()
+    assert f"→ {totals[1]:,} per input" in page.locator(f"{DIFF} [data-tb-metric=verdict]").inner_text()
     shoot(page, shots, "diff_split")
     page.locator("[data-tb-action=diff-mode-delta]").click()
     page.wait_for_selector(f"{DIFF} .tb-diff-ghost", state="attached")
