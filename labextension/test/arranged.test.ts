@@ -7,41 +7,14 @@ import { openedAs, openedBy } from '../src/views/graph/opening.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { GraphView } from '../src/views/graph/view.js';
 import { GridView } from '../src/views/grid/view.js';
-import { StaticHost } from '../src/views/host.js';
 import { NetlistText, NetlistView } from '../src/views/netlist.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { ProblemsView } from '../src/views/problems.js';
-import { Store } from '../src/views/store.js';
 import { TableView } from '../src/views/table/view.js';
 import { frame, frames } from './fixture.js';
 import { handFrame } from './handframe.js';
+import { alone } from './heard.js';
 import { editsFrame } from './live.js';
-
-/** A host that remembers what the page told it and sent. */
-class Heard extends StaticHost {
-  override readonly live = true as never;
-  readonly told: [string, unknown][] = [];
-  readonly sent: Record<string, unknown>[] = [];
-  private asking = false;
-  override set(name: string, value: unknown): void {
-    if (!this.asking && name !== 'selection') this.told.push([name, value]);
-    super.set(name, value);
-  }
-  override send(message?: Record<string, unknown>): void {
-    if (message) this.sent.push(message);
-  }
-  /** Python sets a trait. */
-  ask(name: string, value: unknown): void {
-    this.asking = true;
-    super.set(name, value);
-    this.asking = false;
-  }
-}
-
-function alone(view: string, traits: Record<string, unknown>): { host: Heard; store: Store } {
-  const host = new Heard({ view, ...traits });
-  return { host, store: new Store(host) };
-}
 
 /** Seen, with room for some lines; the test's page lays nothing out. */
 function seen<T extends { element: HTMLElement }>(view: T, height = 180): T {

@@ -1,37 +1,15 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { StaticHost } from '../src/views/host.js';
 import { ClusterView } from '../src/views/cluster/view.js';
 import { DiffView } from '../src/views/diff/view.js';
 import { GridView } from '../src/views/grid/view.js';
 import { MemoryView } from '../src/views/memory/view.js';
 import { Ops } from '../src/views/ops.js';
-import { Store } from '../src/views/store.js';
 import { told } from '../src/views/told.js';
 import { TraceView } from '../src/views/trace/view.js';
 import { frame } from './fixture.js';
 import { handFrame } from './handframe.js';
-
-/** A host that remembers what the page told it. */
-class Heard extends StaticHost {
-  readonly told: [string, unknown][] = [];
-  private asking = false;
-  override set(name: string, value: unknown): void {
-    if (!this.asking) this.told.push([name, value]);
-    super.set(name, value);
-  }
-  /** Python sets a trait. */
-  ask(name: string, value: unknown): void {
-    this.asking = true;
-    super.set(name, value);
-    this.asking = false;
-  }
-}
-
-function alone(view: string, traits: Record<string, unknown>): { host: Heard; store: Store } {
-  const host = new Heard({ view, ...traits });
-  return { host, store: new Store(host) };
-}
+import { alone } from './heard.js';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
