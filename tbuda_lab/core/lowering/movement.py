@@ -26,7 +26,7 @@ def slice_or_stack(
     _, rows, cols = x.zrc
     piece = {"hslice": cols // n, "vslice": rows // n, "hstack": cols, "vstack": rows}[op.type]
     if piece % TILE and op.type.startswith("h"):
-        return _ragged(ctx, x, op.type == "hslice", n).relabel(shape)
+        return (_cut_columns if op.type == "hslice" else _glue_columns)(ctx, x, n).relabel(shape)
     if piece % TILE:
         raise ctx.fail(
             f"{op.type}({n}) of {x.shape} cuts tiles: the piece is {piece} wide",
@@ -44,32 +44,26 @@ def slice_or_stack(
     )
 
 
-def _ragged(ctx: Context, x: Value, cut: bool, n: int) -> Value:
-    """Columns cut into n pieces of no whole tiles, or n slices glued side by side: a selection of columns spreads the
-    pieces to whole tiles before they are cut, or closes them up after they are glued."""
+def _cut_columns(ctx: Context, x: Value, n: int) -> Value:
+    """n slices for each, of its columns in pieces of any width: a selection spreads those that are no whole tiles."""
     z, rows, cols = x.zrc
-    if cut:
-        spread, piece = spread_columns(cols, n)
-        x = ctx.pick_columns(x, (z, rows, spread.size), spread)
-        return x.through(hslice(n), shape=(z * n, rows, piece), zero_r=x.zero_r, zero_c=True)
+    piece = cols // n
+    if piece % TILE:
+        spread = np.full((n, tiles_of(piece) * TILE), -1)
+        spread[:, :piece] = np.arange(cols).reshape(n, piece)
+        x = ctx.pick_columns(x, (z, rows, spread.size), spread.reshape(-1))
+    return x.through(hslice(n), shape=(z * n, rows, piece), zero_r=x.zero_r, zero_c=True)
+
+
+def _glue_columns(ctx: Context, x: Value, n: int) -> Value:
+    """The inverse: n slices of any width side by side; a selection closes up those that are no whole tiles."""
+    z, rows, cols = x.zrc
     wide = tiles_of(cols) * TILE
     x = x.through(hstack(n), shape=(z // n, rows, n * wide), zero_r=x.zero_r)
-    return ctx.pick_columns(x, (z // n, rows, n * cols), closed_columns(cols, n))
-
-
-def spread_columns(cols: int, n: int) -> tuple[np.ndarray, int]:
-    """For each column of n pieces spread to whole tiles the column it comes from, -1 for none; and a piece's width."""
-    piece = cols // n
-    wide = tiles_of(piece) * TILE
-    spread = np.full((n, wide), -1)
-    spread[:, :piece] = np.arange(cols).reshape(n, piece)
-    return spread.reshape(-1), piece
-
-
-def closed_columns(piece: int, n: int) -> np.ndarray:
-    """Where the columns of n pieces, each spread to whole tiles, are found."""
-    wide = tiles_of(piece) * TILE
-    return (np.arange(n)[:, None] * wide + np.arange(piece)).reshape(-1)
+    if wide == cols:
+        return x
+    closed = np.arange(n)[:, None] * wide + np.arange(cols)
+    return ctx.pick_columns(x, (z // n, rows, n * cols), closed.reshape(-1))
 
 
 @lowers("broadcast_to")
@@ -156,10 +150,8 @@ def _rewidth(ctx: Context, x: Value, shape: Shape) -> Value:
     new_z, new_rows, new_cols = collapse(shape)
     chunk = math.gcd(cols, new_cols)
     cut, glue = cols // chunk, new_cols // chunk
-    if cut > 1 and chunk % TILE:
-        x = _ragged(ctx, x, True, cut)
-    elif cut > 1:
-        x = x.through(hslice(cut), shape=(z * cut, rows, chunk), zero_r=x.zero_r, zero_c=True)
+    if cut > 1:
+        x = _cut_columns(ctx, x, cut)
     # Slices are now (z, cut), rows as before; wanted slices are (new_z, glue) with new_rows rows.
     source = np.arange(z * cut * rows).reshape(z, cut, rows).transpose(0, 2, 1).reshape(new_z, new_rows, glue)
     wanted = source.transpose(0, 2, 1).reshape(-1)
@@ -171,10 +163,8 @@ def _rewidth(ctx: Context, x: Value, shape: Shape) -> Value:
         x = _regroup_rows(ctx, x, grouped)
     else:
         x = rows_from(ctx, x, grouped, wanted)
-    if glue > 1 and chunk % TILE:
-        x = _ragged(ctx, x, False, glue)
-    elif glue > 1:
-        x = x.through(hstack(glue), shape=(new_z, new_rows, new_cols), zero_r=x.zero_r)
+    if glue > 1:
+        x = _glue_columns(ctx, x, glue)
     return x.relabel(shape)
 
 
