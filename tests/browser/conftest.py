@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 playwright_api = pytest.importorskip("playwright.sync_api")
+expect = playwright_api.expect  # what a page shows comes a moment later: this asks until it is there
+expect.set_options(timeout=60_000)
 
 PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms: a busy machine is no failure
 ROOT = pathlib.Path(__file__).parents[2]

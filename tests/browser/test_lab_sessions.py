@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser import conftest
-from tests.browser.conftest import PATIENCE, command, notebook, run_all, until
+from tests.browser.conftest import PATIENCE, command, expect, notebook, run_all, until
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
 
@@ -167,8 +167,8 @@ def test_any_view_opens_in_a_tab(page: Any) -> None:
 def test_a_session_without_a_view_is_listed(page: Any) -> None:
     in_kernel(page, "quiet = Session(*perceptron(), 'n150', name='quiet'); quiet.compile()")
     row = page.locator("[data-tb-session-row=quiet]")
-    row.wait_for(state="attached")
-    assert "n150" in row.inner_text() and "cycles/input" in row.inner_text()
+    expect(row).to_contain_text("n150")
+    expect(row).to_contain_text("cycles/input")  # it is listed from its first moment, the cycles follow
     in_kernel(page, "del quiet; import gc; gc.collect()")
     assert int(page.locator("[data-tb-memory]").get_attribute("data-tb-memory")) > 1 << 20
 
