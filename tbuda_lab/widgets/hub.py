@@ -70,6 +70,7 @@ class Hub:
         self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
+        self._at_work = False
         self._told = 0.0
         self._verifying = False
         self.break_on_failure = False
@@ -89,6 +90,7 @@ class Hub:
             self._done_already()
             self._thread = threading.Thread(
                 target=self._work, args=(verify and run, run), name="tbuda-session", daemon=True)
+            self._at_work = True
             self._tell(force=True)
             self._thread.start()
 
@@ -102,6 +104,7 @@ class Hub:
             self.board.step("verify", 0.0)
             self.board.text = "Every op against torch …"
             self._thread = threading.Thread(target=self._check, name="tbuda-check", daemon=True)
+            self._at_work = True
             self._tell(force=True)
             self._thread.start()
 
@@ -112,7 +115,8 @@ class Hub:
 
     @property
     def busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        """Whether work is under way. It is over before the views hear so: a view that hears it may ask at once."""
+        return self._at_work
 
     def wait(self, timeout: float | None = None) -> None:
         """Until the work is over; raises what it raised, or `TimeoutError` after `timeout` seconds."""
@@ -163,6 +167,7 @@ class Hub:
             self.board.end(f"{type(error).__name__}: {error}")
         finally:
             self._verifying = False
+            self._at_work = False
             self._tell(force=True)
 
     def _done_already(self) -> None:

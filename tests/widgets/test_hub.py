@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,22 @@ def test_a_run_ends_with_every_frame_and_all_stages_done() -> None:
     assert not last["running"] and [s["state"] for s in last["stages"]] == ["done"] * 9
     assert page.frames()["summary"].meta["pcc"] == pytest.approx(0.9991)
     assert page.frames()["problems"].text("where")[0] == "layer.0.intermediate.gelu_0"
+
+
+def test_a_view_that_hears_the_end_may_ask_at_once() -> None:
+    hub = Hub(FakeSession())  # type: ignore[arg-type]
+    busy: list[tuple[bool, bool]] = []
+
+    class Eager(Page):
+        def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+            if message["type"] == "status":
+                busy.append((message["status"]["running"], hub.busy))
+
+    page = Eager()
+    hub.attach(page)
+    hub.start()
+    hub.wait(30)
+    assert busy[0] == (True, True) and busy[-1] == (False, False)
 
 
 def test_the_traced_graph_comes_before_the_rest() -> None:

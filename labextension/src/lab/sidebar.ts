@@ -6,10 +6,13 @@ import { grouped, h } from '../views/dom.js';
 import { COMMAND } from './commands.js';
 import type { Current } from './current.js';
 import { icon } from './icon.js';
+import { Pressed } from './pressed.js';
 import type { KernelSessions, SessionInfo, Sessions } from './sessions.js';
 import { DEVICES, type Settings } from './settings.js';
 
 export class Sidebar extends Widget {
+  private readonly pressed = new Pressed(this.node, () => this.draw());
+
   constructor(private readonly app: JupyterFrontEnd, private readonly sessions: Sessions, private readonly current: Current,
               private readonly settings: Settings) {
     super();
@@ -25,7 +28,7 @@ export class Sidebar extends Widget {
 
   /** Folded away it is not drawn: to keep its place it must ask how far it is scrolled, which lays out the whole page. */
   protected override onUpdateRequest(): void {
-    if (this.isVisible) this.draw();
+    if (this.isVisible) this.pressed.ask();
   }
 
   protected override onBeforeShow(): void {

@@ -5,22 +5,30 @@ import { Widget } from '@lumino/widgets';
 import { bytes, grouped, h } from '../views/dom.js';
 import { COMMAND } from './commands.js';
 import type { Current } from './current.js';
+import { Pressed } from './pressed.js';
 
 export class StatusItem extends Widget {
+  private readonly pressed = new Pressed(this.node, () => this.draw());
+
   constructor(private readonly app: JupyterFrontEnd, private readonly current: Current, private readonly reveal: () => void) {
     super();
     this.addClass('tb-lab-status');
     this.node.dataset['tbStatus'] = '';
-    current.changed.connect(this.draw, this);
+    current.changed.connect(this.changed, this);
     this.draw();
   }
 
   override dispose(): void {
-    this.current.changed.disconnect(this.draw, this);
+    this.current.changed.disconnect(this.changed, this);
     super.dispose();
   }
 
+  private changed(): void {
+    this.pressed.ask();
+  }
+
   private draw(): void {
+    if (this.isDisposed) return;
     const place = this.current.place;
     const info = place?.info;
     this.node.hidden = !info;
