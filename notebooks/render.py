@@ -27,7 +27,8 @@ def execute(path: pathlib.Path, folder: pathlib.Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(path, as_version=4)
     os.environ.setdefault("PYTHONPATH", str(HERE.parent))
     client = nbclient.NotebookClient(
-        notebook, timeout=TIMEOUT, kernel_name="python3", store_widget_state=False,
+        notebook, timeout=TIMEOUT, startup_timeout=TIMEOUT, kernel_name="python3", store_widget_state=False,
+        iopub_timeout=TIMEOUT, raise_on_iopub_timeout=True,  # on a busy machine outputs come long after the reply
         resources={"metadata": {"path": str(folder)}},
     )  # fmt: skip
     client.execute()
