@@ -48,9 +48,6 @@ class Lab:
     def __init__(self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab") -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
         settings = base / "settings" / "@jupyterlab" / "apputils-extension"
         settings.mkdir(parents=True)
         (settings / "notification.jupyterlab-settings").write_text(
@@ -64,28 +61,38 @@ class Lab:
         }
         self.log = (base / "server.log").open("w")
         arguments = [
-            sys.executable, "-m", module, "--no-browser", "--ip=127.0.0.1", f"--port={self.port}",
+            sys.executable, "-m", module, "--no-browser", "--ip=127.0.0.1",
             f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={self.token}", "--expose-app-in-browser",
             "--ServerApp.port_retries=0",
         ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             arguments.append("--allow-root")
-        self.process = subprocess.Popen(arguments, env=env, stdout=self.log, stderr=subprocess.STDOUT)
-        self._wait()
+        for _ in range(3):  # a port that is free now may be taken a moment later
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
+            self.process = subprocess.Popen(
+                [*arguments, f"--port={self.port}"], env=env, stdout=self.log, stderr=subprocess.STDOUT)
+            if self._answers():
+                return
+        raise RuntimeError(f"JupyterLab ended at once; see {self.log.name}")
 
     def url(self, path: str = "lab") -> str:
         return f"http://127.0.0.1:{self.port}/{path}?token={self.token}"
 
-    def _wait(self) -> None:
-        for _ in range(240):
+    def _answers(self) -> bool:
+        """Once it does; False if it ended instead."""
+        until = time.monotonic() + PATIENCE / 1000
+        while time.monotonic() < until:
             if self.process.poll() is not None:
-                raise RuntimeError(f"JupyterLab ended at once; see {self.log.name}")
+                return False
             try:
                 with urllib.request.urlopen(self.url("api/status"), timeout=2):
-                    return
+                    return True
             except (urllib.error.URLError, OSError):
                 time.sleep(0.25)
-        raise RuntimeError("JupyterLab did not answer within 60 s")
+        self.stop()
+        raise RuntimeError(f"JupyterLab did not answer within {PATIENCE / 1000:.0f} s; see {self.log.name}")
 
     def stop(self) -> None:
         self.process.terminate()
@@ -146,7 +153,11 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     page.wait_for_selector("#jp-main-dock-panel")
     page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
     page.evaluate("() => window.jupyterapp.restored")
-    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    # A new workspace gets its file browser and its launcher a moment later: in front of what was opened meanwhile.
+    page.locator("#filebrowser").wait_for()
+    page.locator(".jp-Launcher").first.wait_for()
+    command(page, "application:toggle-left-area")
+    expect(page.locator("#filebrowser")).to_be_hidden()
     yield watched
     context.close()
 
@@ -182,9 +193,26 @@ def run_all(page: Any) -> None:
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
 
 
+def all_ran(page: Any) -> None:
+    """Wait until every cell of the notebook in front has run."""
+    page.wait_for_function(
+        """() => {
+          const cells = [...(window.jupyterapp.shell.currentWidget?.content?.model?.cells ?? [])];
+          const code = cells.filter(c => c.type === 'code' && c.sharedModel.getSource().trim());
+          return code.length && code.every(c => c.executionCount !== null && c.executionState === 'idle');
+        }""",
+        timeout=PATIENCE,
+    )
+
+
 def command(page: Any, name: str, **arguments: Any) -> None:
-    """Run a JupyterLab command to its end."""
+    """Run a JupyterLab command to its end. A theme is there once the picture that covers the change is gone."""
     page.evaluate("([c, a]) => window.jupyterapp.commands.execute(c, a).then(() => null)", [name, arguments])
+    if name == "apputils:change-theme":
+        page.wait_for_function(
+            "t => document.body.dataset.jpThemeName === t && !document.querySelector('#jupyterlab-splash')",
+            arg=arguments["theme"],
+        )
 
 
 def in_kernel(page: Any, code: str, path: str = "") -> str:
@@ -227,16 +255,25 @@ def until(page: Any, true: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
+REST = """async e => {
+  const pause = ms => new Promise(done => setTimeout(done, ms));
+  const frame = () => Promise.race([new Promise(requestAnimationFrame), pause(1000)]); // none in a page out of sight
+  await frame();
+  await frame();
+  await pause(e.closest('[data-tb-view=graph]') ? 200 : 50);
+}"""
+"""What was to be drawn is drawn; buttons over the graph follow 150 ms after its picture."""
+
+
 def box_of(locator: Any) -> dict[str, float]:
-    """Where an element is once it is drawn and has stood still: it may be drawn anew at any time, and buttons over the
-    graph follow it 60 ms late."""
+    """Where an element is once it is drawn and has stood still: it may be drawn anew at any time."""
     seen: list[Any] = [None]
-    for _ in range(600):
+    for _ in range(300):
+        locator.evaluate(REST)
         locator.wait_for()
         seen = [*seen[-2:], locator.bounding_box()]
         if seen[-1] is not None and seen == [seen[-1]] * 3:
             return dict(seen[-1])
-        locator.page.wait_for_timeout(50)
     raise AssertionError(f"{locator} does not come to rest")
 
 

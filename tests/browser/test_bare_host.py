@@ -11,6 +11,7 @@ import pytest
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
+from tests.browser.conftest import box_of, expect
 from tests.session.models import perceptron
 
 pytestmark = [
@@ -32,18 +33,19 @@ def bare(request: pytest.FixtureRequest, browser: Any) -> Iterator[Bare]:
 
 def test_the_workbench_lives_without_jupyter(bare: Bare, shots: Path) -> None:
     page, session = bare.page, bare.hub.session
-    bare.sees(f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']")
-    assert page.locator("[data-tb-root]").get_attribute("data-tb-theme") == page.theme
-    page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']").click()
+    tile = f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']"
+    bare.sees(tile)
+    expect(page.locator("[data-tb-root]")).to_have_attribute("data-tb-theme", page.theme)
+    box_of(page.locator(tile))
+    page.locator(tile).click()
     bare.until(lambda: bare.hub.selection["names"] == [OP])
     # an edit by keys, taken back
     before = session.result.placement.ops[OP].size
     page.keyboard.press("[")
-    bare.until(lambda: session.history and not session.stale)
-    assert session.result.placement.ops[OP].size != before
+    bare.until(lambda: session.history and not session.stale and session.result.placement.ops[OP].size != before)
     bare.until(lambda: page.locator("[data-tb-action=undo]:not([disabled])").count())
     page.locator("[data-tb-view=grid] [data-tb-action=undo]").click()
-    bare.until(lambda: not session.history and not session.stale)
+    bare.until(lambda: not session.history and session.result.placement.ops[OP].size == before)
     # views whose code comes later, by the same messages
     for tab, seen in (("memory", f".tb-heat [data-tb-op='{OP}']"), ("diff", ".tb-diff-summary b"),
                       ("passes", "[data-tb-action=pass]"), ("trace", ".tb-trace-name")):

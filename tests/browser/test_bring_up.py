@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, box_of, centre, command, in_kernel, run_all, until
+from tests.browser.conftest import PATIENCE, all_ran, box_of, centre, command, expect, in_kernel, run_all, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -25,6 +25,7 @@ def find_in_graph(page: Any, name: str) -> None:
     """Search the graph for a node and go to it."""
     search = page.locator("[data-tb-action=graph-search]").first
     search.fill(f"^{re.escape(name)}$")
+    expect(page.locator("[data-tb-view=graph] .tb-found").first).to_have_text("1 found")
     search.press("Enter")
     search.fill("")
     box_of(page.locator(f"[data-tb-view=graph] [data-tb-op='{name}']"))
@@ -40,18 +41,29 @@ def page(watched: Any) -> Iterator[Any]:
     page.wait_for_selector("[data-tb-metric=pcc]", timeout=PATIENCE)
     page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
     page.locator(".jp-OutputArea-output", has_text="bert_encoder.html").wait_for(timeout=PATIENCE)
+    all_ran(page)
     page.locator("[data-tb-view=stages]").scroll_into_view_if_needed()
     yield page
 
 
+def complaints(page: Any) -> list[str]:
+    """Errors and what stands on stderr among the outputs of the notebook in front."""
+    return list(page.evaluate(
+        """() => [...window.jupyterapp.shell.currentWidget.content.model.cells].flatMap(c => c.toJSON().outputs ?? [])
+          .filter(o => o.output_type === 'error' || o.name === 'stderr').map(o => JSON.stringify(o))"""
+    ))
+
+
 def test_all_cells_ran_and_the_model_verified(page: Any) -> None:
+    assert complaints(page) == []
     assert page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     assert page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']").count() == 0
-    assert page.locator("[data-tb-step]").evaluate_all("s => s.map(e => e.dataset.tbState)") == ["done"] * 9
+    expect(page.locator("[data-tb-step]")).to_have_count(9)
+    expect(page.locator("[data-tb-step]:not([data-tb-state=done])")).to_have_count(0)
     assert float(page.locator("[data-tb-metric=pcc] b").inner_text()) >= 0.99
-    assert page.locator("[data-tb-harvested]").count() == 1, "an n150 has one harvested row"
+    expect(page.locator("[data-tb-harvested]")).to_have_count(1)  # an n150 has one harvested row
     epochs = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
-    assert page.locator("[data-tb-view=grid] [data-tb-action=epoch]").count() == epochs
+    expect(page.locator("[data-tb-view=grid] [data-tb-action=epoch]")).to_have_count(epochs)
 
 
 def test_a_click_in_the_graph_selects_everywhere(page: Any, shots: Path) -> None:
@@ -59,19 +71,18 @@ def test_a_click_in_the_graph_selects_everywhere(page: Any, shots: Path) -> None
     page.mouse.click(*centre(page.locator(f"[data-tb-view=graph] [data-tb-op='{OP}']")))
     for where in ("grid", "table"):
         page.wait_for_selector(f"[data-tb-view={where}] .tb-selected[data-tb-op='{OP}']")
-    assert page.locator("[data-tb-view=inspector] strong").inner_text() == OP
+    expect(page.locator("[data-tb-view=inspector] strong")).to_have_text(OP)
     until(page, lambda: in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)")
     epoch = in_kernel(page, f"print(session.result.placement.ops['{OP}'].epoch)")
-    assert page.locator("[data-tb-view=grid]").get_attribute("data-tb-epoch") == epoch
+    expect(page.locator("[data-tb-view=grid]")).to_have_attribute("data-tb-epoch", epoch)
     page.mouse.move(5, 5)
     page.wait_for_timeout(400)
     page.screenshot(path=shots / "bring_up_light.png")
 
 
 def test_a_click_in_the_grid_selects_in_the_graph(page: Any) -> None:
-    tile = page.locator("[data-tb-view=grid] .tb-tile").nth(3)
-    name = tile.get_attribute("data-tb-op")
-    page.mouse.click(*centre(tile))
+    name = page.locator("[data-tb-view=grid] .tb-tile").nth(3).get_attribute("data-tb-op")
+    page.mouse.click(*centre(page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{name}']")))
     page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{name}'][aria-pressed=true]")
     page.wait_for_selector(f"[data-tb-view=table] .tb-selected[data-tb-op='{name}']")
 
@@ -83,12 +94,11 @@ def test_selection_from_python_arrives(page: Any) -> None:
 
 
 def test_the_card_shows_the_netlist_entry(page: Any, shots: Path) -> None:
-    tile = page.locator("[data-tb-view=grid] .tb-tile").nth(6)
-    name = tile.get_attribute("data-tb-op")
-    page.mouse.move(*centre(tile))
+    name = page.locator("[data-tb-view=grid] .tb-tile").nth(6).get_attribute("data-tb-op")
+    page.mouse.move(*centre(page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{name}']")))
     card = page.locator("[data-tb-view=grid] .tb-card")
     card.wait_for(state="visible")
-    assert card.locator("strong").inner_text() == name
+    expect(card.locator("strong")).to_have_text(name)
     terms, texts = (card.locator(f".tb-entry {t}").all_inner_texts() for t in ("dt", "dd"))
     said = dict(zip(terms, texts, strict=True))
     op = f"next(g.ops[{name!r}] for g in session.result.netlist.graphs.values() if {name!r} in g.ops)"
@@ -123,6 +133,7 @@ def test_groups_open_and_close(page: Any) -> None:
     graph.locator("[data-tb-action=graph-stage-traced]").click()
     page.wait_for_selector("[data-tb-view=graph][data-tb-stage=traced]")
     graph.locator("[data-tb-action=graph-stage-lowered]").click()
+    page.wait_for_selector("[data-tb-view=graph][data-tb-stage=lowered]")
 
 
 def test_the_table_sorts_and_the_netlist_follows(page: Any) -> None:
@@ -135,8 +146,8 @@ def test_the_table_sorts_and_the_netlist_follows(page: Any) -> None:
     table.locator("[data-tb-action=sort-cycles]").click()
     page.locator("[data-tb-action=tab-netlist]").click()
     in_kernel(page, f"bring_up.select('{OP}')")
-    page.locator("[data-tb-view=netlist] .tb-marked").first.wait_for()
-    assert page.locator("[data-tb-view=netlist] .tb-marked").first.inner_text().split()[1] == f"{OP}:"
+    marked = page.locator("[data-tb-view=netlist] .tb-marked").first
+    until(page, lambda: marked.inner_text().split()[1] == f"{OP}:")  # what was selected before is marked until then
     page.locator("[data-tb-action=tab-ops]").click()
 
 
@@ -146,11 +157,12 @@ def test_the_wheel_scrolls_the_notebook_until_the_graph_has_the_focus(page: Any)
     transform = "e => getComputedStyle(e.querySelector('.tb-hooks')).transform"
     page.evaluate("() => document.activeElement.blur()")
     page.mouse.move(*centre(stage))
-    before = stage.evaluate(transform)
+    before, top = stage.evaluate(transform), box_of(stage)["y"]
     page.mouse.wheel(0, 40)
-    page.wait_for_timeout(300)
+    until(page, lambda: box_of(stage)["y"] < top)
     assert stage.evaluate(transform) == before
     page.mouse.wheel(0, -40)
+    until(page, lambda: box_of(stage)["y"] >= top - 1)
     stage.focus()
     page.mouse.move(*centre(stage))
     page.mouse.wheel(0, -240)
@@ -165,7 +177,7 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     page.locator("[data-tb-view=stages]").scroll_into_view_if_needed()
     page.screenshot(path=shots / "bring_up_dark.png")
     ground = page.locator("[data-tb-view=grid]").evaluate("e => getComputedStyle(e).backgroundColor")
-    assert sum(int(c) for c in re.findall(r"\d+", ground)[:3]) < 200
+    assert sum(int(c) for c in re.findall(r"\d+", ground)[:3]) < 200, ground
     command(page, "apputils:change-theme", theme="JupyterLab Light")
     page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=light]")
 
@@ -173,16 +185,20 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
 def test_another_workbench_of_the_session_is_drawn(page: Any) -> None:
     """A new workbench of the compiled 12-layer session: from the run of its cell to a drawn graph and grid."""
     command(page, "notebook:move-cursor-down")
+    cell = "window.jupyterapp.shell.currentWidget.content.activeCell"
+    last = page.evaluate(f"() => {cell}.model.id")
     command(page, "notebook:insert-cell-below")
+    # Without an editor nothing is typed.
+    page.wait_for_function(f"last => {cell}.model.id !== last && {cell}.editor", arg=last)
     command(page, "notebook:replace-selection", text="BringUp(session)")
-    roots = page.locator("[data-tb-root=bringup]").count()
+    page.wait_for_function(f"() => {cell}.model.sharedModel.getSource() === 'BringUp(session)'")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell') }")
     page.wait_for_function(
-        """n => {
-          const root = document.querySelectorAll('[data-tb-root=bringup]')[n];
+        f"""() => {{
+          const root = {cell}.node.querySelector('[data-tb-root=bringup]');
           return root?.dataset.tbDrawMs && root.querySelector('.tb-tile') && root.querySelector('.tb-hook[data-tb-op]');
-        }""",
-        arg=roots, polling=10,
+        }}""",
+        polling=10,
     )
 
 

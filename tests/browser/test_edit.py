@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,20 @@ import pytest
 
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, ROOT, Lab, box_of, centre, command, in_kernel, open_and_run
+from tests.browser.conftest import (
+    PATIENCE,
+    ROOT,
+    Lab,
+    all_ran,
+    box_of,
+    centre,
+    command,
+    expect,
+    in_kernel,
+    open_and_run,
+    until,
+)
+from tests.browser.editing import GRID, answer, caught_up, hear, hold, nothing_was_asked, placed, tile_of, undo_all
 
 pytestmark = [
     pytest.mark.browser,
@@ -31,7 +45,6 @@ bring_up = BringUp(session, start=False)
 bring_up
 """
 OP = "first.matmul"
-GRID = "[data-tb-view=grid]"
 BREAK = """
 from tbuda_lab.core.session import EpochBreak
 session.apply(EpochBreak('second.matmul'))
@@ -44,8 +57,11 @@ def page(watched: Any, lab: Lab) -> Iterator[Any]:
     """A workbench over a compiled perceptron."""
     page = open_and_run(watched, lab, "edit", CODE)
     page.wait_for_selector(f"{GRID} .tb-tile[data-tb-op='{OP}']", timeout=PATIENCE)
+    all_ran(page)
     page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
     page.wait_for_selector(f"{GRID} [data-tb-action=undo]")
+    hear(page)
+    caught_up(page)
     yield page
 
 
@@ -53,26 +69,20 @@ def size(page: Any) -> str:
     return in_kernel(page, f"print(session.result.placement.ops['{OP}'].size)")
 
 
-def answer(page: Any, what: str = "done") -> str:
-    """The line that says what came of an edit, taken away again."""
-    line = page.locator(f"{GRID} [data-tb-answer={what}]")
-    line.wait_for(state="visible")
-    text = str(line.inner_text())
-    line.locator("[data-tb-action=dismiss]").click()
-    return text
-
-
 def grab(page: Any, handle: str) -> tuple[float, float, float, float]:
     """Hover the op and press one of its handles; returns where that is and the size of one core, in pixels."""
-    tile = page.locator(f"{GRID} .tb-tile[data-tb-op='{OP}']")
-    rows, cols = json.loads(in_kernel(page, f"print(list(session.result.placement.ops['{OP}'].size))"))
-    box = box_of(tile.locator(".tb-body"))
-    page.mouse.move(*centre(tile))
-    x, y = centre(page.locator(f"{GRID} [data-tb-handles-of='{OP}'] [data-tb-handle={handle}]"))
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.wait_for_selector(f"{GRID} .tb-tag:not([data-tb-verdict=WAITING])")
-    return x, y, box["width"] / cols, box["height"] / rows
+    rows, cols = placed(page, OP)
+    box = box_of(tile_of(page, OP).locator(".tb-body"))
+    return *hold(page, OP, handle), box["width"] / cols, box["height"] / rows
+
+
+def tag(page: Any) -> Any:
+    """What is said beside the pointer."""
+    return page.locator(f"{GRID} .tb-tag")
+
+
+def overrides(page: Any) -> int:
+    return int(in_kernel(page, "print(len(session.overrides))"))
 
 
 def wanted(page: Any) -> tuple[int, int]:
@@ -85,11 +95,11 @@ def wanted(page: Any) -> tuple[int, int]:
 def test_a_drag_to_a_legal_shape_is_an_override_in_the_kernel(page: Any, shots: Path) -> None:
     before = size(page)
     rows, cols = wanted(page)
-    now = json.loads(in_kernel(page, f"print(list(session.result.placement.ops['{OP}'].size))"))
+    now = placed(page, OP)
     x, y, w, _ = grab(page, "e")
     page.mouse.move(x + (cols - now[1]) * w, y, steps=12)
     page.wait_for_selector(f"{GRID} .tb-tag[data-tb-verdict=LEGAL]")
-    assert f"{now[0]}×{now[1]} → {rows}×{cols}" in page.locator(f"{GRID} .tb-tag").inner_text()
+    expect(tag(page)).to_contain_text(f"{now[0]}×{now[1]} → {rows}×{cols}")
     page.screenshot(path=shots / "resize_light.png")
     began = time.perf_counter()
     page.mouse.up()
@@ -102,11 +112,12 @@ def test_a_drag_to_a_legal_shape_is_an_override_in_the_kernel(page: Any, shots: 
     )
     page.locator("[data-tb-action=tab-overrides]").click()
     row = page.locator(f"[data-tb-override='{OP}']")
-    assert row.get_attribute("data-tb-state") == "obtained"
+    expect(row).to_have_attribute("data-tb-state", "obtained")
     page.screenshot(path=shots / "overrides_light.png")
     page.locator(f"{GRID} [data-tb-action=undo]").click()
     answer(page)
-    assert size(page) == before and page.locator("[data-tb-override]").count() == 0
+    assert size(page) == before
+    expect(page.locator("[data-tb-override]")).to_have_count(0)
 
 
 def test_an_illegal_shape_says_why_with_alt_and_escape_leaves_no_trace(page: Any, shots: Path) -> None:
@@ -114,9 +125,8 @@ def test_an_illegal_shape_says_why_with_alt_and_escape_leaves_no_trace(page: Any
     x, y, w, h = grab(page, "se")
     page.keyboard.down("Alt")
     page.mouse.move(x - w, y - h, steps=6)
-    tag = page.locator(f"{GRID} .tb-tag")
-    assert tag.get_attribute("data-tb-verdict") not in ("LEGAL", "WAITING")
-    assert "divide" in tag.inner_text()
+    until(page, lambda: tag(page).get_attribute("data-tb-verdict") not in ("LEGAL", "WAITING"))
+    expect(tag(page)).to_contain_text("divide")
     page.screenshot(path=shots / "illegal_light.png")
     page.mouse.up()
     page.keyboard.up("Alt")
@@ -125,8 +135,9 @@ def test_an_illegal_shape_says_why_with_alt_and_escape_leaves_no_trace(page: Any
     page.mouse.move(x - 2 * w, y - 2 * h, steps=4)
     page.keyboard.press("Escape")
     page.mouse.up()
-    assert page.locator(f"{GRID} .tb-ghosts").count() == 0
-    assert size(page) == before and in_kernel(page, "print(len(session.overrides))") == "0"
+    expect(page.locator(f"{GRID} .tb-ghosts")).to_have_count(0)
+    nothing_was_asked(page, OP)
+    assert size(page) == before and overrides(page) == 0
 
 
 def test_keys_resize_break_clear_and_undo(page: Any) -> None:
@@ -147,19 +158,18 @@ def test_keys_resize_break_clear_and_undo(page: Any) -> None:
 
 
 def test_an_op_is_moved_and_an_epoch_broken_from_the_graph(page: Any, shots: Path) -> None:
-    tile = page.locator(f"{GRID} .tb-tile[data-tb-op='second.matmul']")
+    tile = tile_of(page, "second.matmul")
     box = box_of(tile.locator(".tb-body"))
-    start = json.loads(in_kernel(page, "print(list(session.result.placement.ops['second.matmul'].start))"))
+    start = placed(page, "second.matmul", "start")
     page.mouse.move(*centre(tile))
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2 + 30, box["y"] + box["height"] / 2 + 200, steps=8)
-    page.wait_for_selector(f"{GRID} .tb-tag:not([data-tb-verdict=WAITING])")
+    page.wait_for_selector(f"{GRID} .tb-tag:not([hidden]):not([data-tb-verdict=WAITING])")
     page.screenshot(path=shots / "move_light.png")
     page.mouse.up()
     answer(page)
-    moved = json.loads(in_kernel(page, "print(list(session.result.placement.ops['second.matmul'].start))"))
-    assert moved != start
-    epochs = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
+    assert placed(page, "second.matmul", "start") != start
+    before = epochs(page)
     page.locator("[data-tb-action=graph-expand]").first.click()
     page.locator("[data-tb-action=graph-fit]").first.click()
     node = page.locator("[data-tb-view=graph] [data-tb-op='second.matmul']").first
@@ -168,11 +178,11 @@ def test_an_op_is_moved_and_an_epoch_broken_from_the_graph(page: Any, shots: Pat
     page.screenshot(path=shots / "menu_light.png")
     page.locator("[data-tb-action=epoch-break]").click()
     answer(page)
-    assert int(in_kernel(page, "print(len(session.result.placement.epochs))")) == epochs + 1
+    assert epochs(page) == before + 1
     for _ in range(2):
         page.locator(f"{GRID} [data-tb-action=undo]").click()
         answer(page)
-    assert in_kernel(page, "print(len(session.overrides))") == "0"
+    assert overrides(page) == 0
 
 
 def epochs(page: Any) -> int:
@@ -187,14 +197,9 @@ def drop(page: Any, op: str, x: float, y: float) -> None:
     page.wait_for_selector(f"{GRID} .tb-tag:not([hidden]):not([data-tb-verdict=WAITING])")
 
 
-def undo_all(page: Any) -> None:
-    in_kernel(page, "while session.undo(): pass\nsession.compile()")
-    page.wait_for_selector(f"{GRID} [data-tb-action=undo]:disabled")
-
-
 def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Path) -> None:
     rows, cols = wanted(page)
-    now = json.loads(in_kernel(page, f"print(list(session.result.placement.ops['{OP}'].size))"))
+    now = placed(page, OP)
     code = f"from tbuda_lab.core.session import ResizeOp; e = session.whatif(ResizeOp('{OP}', ({rows}, {cols}))); "
     after = int(in_kernel(page, code + "print(e.total_cycles[1])"))
     x, y, w, _ = grab(page, "e")
@@ -208,17 +213,18 @@ def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Pat
     page.screenshot(path=shots / "exact_light.png")
     page.keyboard.press("Escape")
     page.mouse.up()
-    assert in_kernel(page, "print(len(session.overrides))") == "0"
+    nothing_was_asked(page, OP)
+    assert overrides(page) == 0
 
 
 def test_an_op_dropped_on_another_epoch_goes_there(page: Any, shots: Path) -> None:
     undo_all(page)
     order = in_kernel(page, "print(' '.join(session.placed().problem.order))").split()
     in_kernel(page, BREAK.replace("second.matmul", order[-1]))
-    page.locator(f"{GRID} .tb-frame[data-tb-epoch='1']").wait_for()
+    caught_up(page)
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='0']").click()
     drop(page, order[-2], *centre(page.locator(f"{GRID} .tb-frame[data-tb-epoch='1']")))
-    assert "to epoch 1" in page.locator(f"{GRID} .tb-tag").inner_text()
+    expect(tag(page)).to_contain_text("to epoch 1")
     page.locator(f"{GRID} .tb-tag span", has_text="cycles / input").wait_for(state="visible")
     page.screenshot(path=shots / "drop_light.png")
     page.mouse.up()
@@ -234,14 +240,11 @@ def test_an_op_dropped_on_another_epoch_goes_there(page: Any, shots: Path) -> No
 
 
 def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
-    in_kernel(
-        page,
-        "from tbuda_lab.core.session import EpochBreak; session.apply(EpochBreak('second.matmul')); session.compile()",
-    )
+    in_kernel(page, BREAK)
+    caught_up(page)
     page.locator("[data-tb-action=graph-expand]").first.click()
     page.locator("[data-tb-action=graph-fit]").first.click()
     bar = page.locator("[data-tb-break='second.matmul']").first
-    box_of(bar)
     order = in_kernel(page, "print(' '.join(session.placed().problem.order))").split()
     to = order[2]
     x, y = centre(bar)
@@ -250,11 +253,11 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     box = box_of(page.locator(f"[data-tb-view=graph] .tb-hook[data-tb-op='{to}']").first)
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 3, steps=10)
     page.wait_for_selector(f"[data-tb-break][data-tb-stop='{to}'][data-tb-verdict=LEGAL]")
-    assert "epochs" in bar.inner_text() and "cycles" in bar.inner_text()
+    expect(bar).to_contain_text(re.compile("epochs.*cycles"))
     page.screenshot(path=shots / "break_light.png")
     page.mouse.up()
-    assert serious(page, ".tb-breaks") == []
     answer(page)
+    assert serious(page, ".tb-breaks") == []
     assert in_kernel(page, "print([o.target for o in session.overrides])") == f"['{to}']"
     bar = page.locator(f"[data-tb-break='{to}']").first
     bar.focus()
@@ -265,24 +268,25 @@ def test_a_break_is_dragged_along_the_schedule(page: Any, shots: Path) -> None:
     page.locator(f"[data-tb-break='{order[1]}']").first.focus()
     page.keyboard.press("Delete")
     answer(page)
-    assert in_kernel(page, "print(len(session.overrides))") == "0"
+    assert overrides(page) == 0
     undo_all(page)
 
 
 def test_a_suggestion_is_accepted_with_enter(page: Any, shots: Path) -> None:
     code = f"from tbuda_lab.core.session import ResizeOp; session.apply(ResizeOp('{OP}', (1, 1))); session.compile()"
     in_kernel(page, code)
+    caught_up(page)
     before = int(in_kernel(page, "print(sum(session.placed().limiter_cycles))"))
     page.locator(f"{GRID} [data-tb-action=suggest]").click()
     page.wait_for_selector(f"{GRID} [data-tb-suggestion='0']")
-    assert page.locator(f"{GRID} [data-tb-hint]").count() > 0
+    expect(page.locator(f"{GRID} [data-tb-hint]").first).to_be_visible()
     page.screenshot(path=shots / "suggest_light.png")
     assert serious(page, "[data-tb-view=suggestions]") == []
     page.keyboard.press("Enter")
     answer(page)
     assert int(in_kernel(page, "print(sum(session.placed().limiter_cycles))")) < before
     page.keyboard.press("Escape")
-    assert page.locator(f"{GRID} [data-tb-hint]").count() == 0
+    expect(page.locator(f"{GRID} [data-tb-hint]")).to_have_count(0)
     undo_all(page)
 
 
@@ -291,7 +295,9 @@ def test_an_op_is_moved_by_keys_alone(page: Any, shots: Path) -> None:
     page.locator(f"{GRID} .tb-tile[data-tb-op='second.matmul']").click()
     page.keyboard.press("m")
     page.wait_for_selector(f"{GRID} .tb-tag:not([hidden])")
+    was = box_of(page.locator(f"{GRID} .tb-ghost"))
     page.keyboard.press("ArrowDown")
+    until(page, lambda: box_of(page.locator(f"{GRID} .tb-ghost")) != was)
     page.screenshot(path=shots / "keymove_light.png")
     page.keyboard.press("Enter")
     answer(page)
@@ -310,8 +316,8 @@ def test_several_ops_are_moved_together_as_one_step(page: Any, shots: Path) -> N
     page.wait_for_selector(f"{GRID} [data-tb-band]")
     page.screenshot(path=shots / "band_light.png")
     page.mouse.up()
-    tiles = page.locator(f"{GRID} .tb-tile").count()
-    page.wait_for_function(f"() => document.querySelectorAll('{GRID} .tb-tile[aria-selected=true]').length === {tiles}")
+    expect(page.locator(f"{GRID} .tb-tile[aria-selected=true]").first).to_be_visible()
+    expect(page.locator(f"{GRID} .tb-tile:not([aria-selected=true])")).to_have_count(0)
     places = "import json; print(json.dumps({n: o.start for n, o in session.result.placement.ops.items()}))"
     before = json.loads(in_kernel(page, places))
     x, y = centre(page.locator(f"{GRID} .tb-tile[data-tb-op='{OP}']"))
@@ -373,6 +379,7 @@ def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
     page.wait_for_selector("[data-tb-view=export] [data-tb-answer=done]:has-text('written')")
     assert "import tbuda_lab as pybuda" in (lab.folder / "edits.py").read_text()
     page.locator("[data-tb-action=export-tti]").click()
+    page.locator("[data-tb-action=export-set-weights]").wait_for()  # of this kind
     page.locator("[data-tb-action=export-path]").fill("model.tti")
     page.locator("[data-tb-export=preview]", has_text="about").wait_for()
     page.locator("[data-tb-action=export-set-weights]").click()
@@ -401,6 +408,7 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=dark]")
     page.wait_for_timeout(1200)
     page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
+    caught_up(page)
     x, y, w, h = grab(page, "se")
     page.mouse.move(x - w, y - h, steps=6)
     page.wait_for_timeout(100)
@@ -431,6 +439,7 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     assert serious(page, "[data-tb-view=export]") == []
     page.keyboard.press("Escape")
     page.keyboard.press("h")
+    page.wait_for_selector("[data-tb-view=keys]:not([hidden])")
     page.screenshot(path=shots / "keys_dark.png")
     assert serious(page, "[data-tb-view=keys]") == []
     page.keyboard.press("Escape")

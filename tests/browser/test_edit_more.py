@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, Lab, box_of, centre, command, in_kernel, run_all, until
+from tests.browser.conftest import (
+    PATIENCE,
+    Lab,
+    all_ran,
+    box_of,
+    centre,
+    command,
+    expect,
+    in_kernel,
+    open_and_run,
+    until,
+)
+from tests.browser.editing import GRID, answer, caught_up, hear, hold, nothing_was_asked, over, tile_of
 
 pytestmark = [
     pytest.mark.browser,
@@ -32,40 +44,22 @@ session.compile()
 bring_up = BringUp(session, start=False)
 bring_up
 """
-GRID = "[data-tb-view=grid]"
 OP = "a.0.matmul"
 
 
 @pytest.fixture(scope="module")
 def page(watched: Any, lab: Lab) -> Iterator[Any]:
-    cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": CODE}
-    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    book = {"cells": [cell], "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
-    (lab.folder / "edit_more.ipynb").write_text(json.dumps(book))
-    page = watched.page
-    command(page, "docmanager:open", path="edit_more.ipynb")
-    run_all(page)
+    page = open_and_run(watched, lab, "edit_more", CODE)
     page.wait_for_selector(f"{GRID} .tb-tile", timeout=PATIENCE)
+    all_ran(page)
     page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
     page.wait_for_selector(f"{GRID} [data-tb-action=undo]")
+    hear(page)
+    caught_up(page)
     yield page
     command(page, "apputils:change-theme", theme="JupyterLab Light")
     page.evaluate("() => document.body.removeAttribute('data-tb-preferences')")
     assert watched.errors == []
-
-
-def answer(page: Any, what: str = "done") -> str:
-    """The line that says what came of an edit, taken away again."""
-    line = page.locator(f"{GRID} [data-tb-answer={what}]")
-    line.wait_for(state="visible")
-    text = str(line.inner_text())
-    line.locator("[data-tb-action=dismiss]").click()
-    page.wait_for_selector(f"{GRID}:not(:has([data-tb-stale]))")
-    return text
-
-
-def tile(page: Any, op: str) -> Any:
-    return page.locator(f"{GRID} .tb-tile[data-tb-op='{op}']")
 
 
 def spot(page: Any, op: str) -> dict[str, Any]:
@@ -82,6 +76,7 @@ def undo(page: Any) -> None:
 def test_the_left_edge_of_a_pinned_op_is_dragged_and_its_place_goes_along(page: Any, shots: Path) -> None:
     code = f"from tbuda_lab.core.session import PlaceOp\nsession.apply(PlaceOp('{OP}', (4, 3)))\nsession.compile()"
     in_kernel(page, code)
+    caught_up(page)
     now = spot(page, OP)
     assert now["start"] == [4, 3]
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='{now['epoch']}']").click()
@@ -91,18 +86,16 @@ def test_the_left_edge_of_a_pinned_op_is_dragged_and_its_place_goes_along(page: 
     legal = json.loads(in_kernel(page, f"print([list(s) for s in session.legal('{OP}').legal])"))
     wanted = next(s for s in legal if s[0] == rows and 0 < s[1] - now["size"][1] <= 3)
     more = wanted[1] - now["size"][1]
-    body = box_of(tile(page, OP).locator(".tb-body"))
-    page.mouse.move(*centre(tile(page, OP)))
+    body = box_of(tile_of(page, OP).locator(".tb-body"))
+    page.mouse.move(*centre(tile_of(page, OP)))
     handles = page.locator(f"{GRID} [data-tb-handles-of='{OP}'] [data-tb-handle]")
-    names = {h.get_attribute("data-tb-handle") for h in handles.all()}
+    expect(handles).to_have_count(8)
+    names = set(handles.evaluate_all("handles => handles.map(e => e.dataset.tbHandle)"))
     assert names == {"e", "s", "w", "n", "se", "sw", "ne", "nw"}
-    x, y = centre(page.locator(f"{GRID} [data-tb-handles-of='{OP}'] [data-tb-handle=w]"))
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.wait_for_selector(f"{GRID} .tb-tag:not([data-tb-verdict=WAITING])")
+    x, y = hold(page, OP, "w")
     page.mouse.move(x - more * body["width"] / now["size"][1], y, steps=8)
     page.wait_for_selector(f"{GRID} .tb-tag[data-tb-verdict=LEGAL]")
-    assert f"row 4, column {3 - more}" in page.locator(f"{GRID} .tb-tag").inner_text()
+    expect(page.locator(f"{GRID} .tb-tag")).to_contain_text(f"row 4, column {3 - more}")
     page.screenshot(path=shots / "resize_left_light.png")
     page.mouse.up()
     assert f"from 4,{3 - more}" in answer(page)
@@ -127,11 +120,11 @@ print(json.dumps(next([n, p.ops()[n].epoch, list(epochs_of(p, n)), len(p.segment
     never = next(e for e in range(count - 1, -1, -1) if e not in legal and abs(e - here) > 1)
 
     def drag(epoch: int) -> None:
-        x, y = centre(tile(page, op))
+        x, y = centre(tile_of(page, op))
         page.mouse.move(x, y)
         page.mouse.down()
         page.mouse.move(x + 12, y + 8, steps=3)
-        page.wait_for_selector(f"{GRID} .tb-tag:not([data-tb-verdict=WAITING])")
+        page.wait_for_selector(f"{GRID} .tb-tag:not([hidden]):not([data-tb-verdict=WAITING])")
         page.mouse.move(*centre(page.locator(f"{GRID} .tb-frame[data-tb-epoch='{epoch}']")), steps=6)
 
     drag(never)
@@ -154,8 +147,7 @@ def test_a_format_from_the_menu_is_an_override_that_can_be_undone(page: Any, sho
     page.locator("[data-tb-action=graph-search]").fill(OP)
     page.keyboard.press("Enter")
     node = page.locator(f"[data-tb-view=graph] [data-tb-op='{OP}']")
-    node.wait_for()
-    node.click(button="right")
+    page.mouse.click(*centre(node), button="right")
     page.locator("[data-tb-action=data-format]").click()
     page.wait_for_selector("[data-tb-action=format-Bfp8_b]")
     page.screenshot(path=shots / "formats_light.png")
@@ -164,7 +156,7 @@ def test_a_format_from_the_menu_is_an_override_that_can_be_undone(page: Any, sho
     assert in_kernel(page, f"print(session.result.lowered['{OP}'].df)") == "Bfp8_b"
     page.locator("[data-tb-action=tab-overrides]").click()
     row = page.locator(f"[data-tb-override='{OP}'][data-tb-state=obtained]", has_text="data_format")
-    assert "output_df=pybuda.DataFormat.Bfp8_b" in row.inner_text()
+    expect(row).to_contain_text("output_df=pybuda.DataFormat.Bfp8_b")
     undo(page)
     assert in_kernel(page, f"print(session.result.lowered['{OP}'].df)") == "Float16_b"
 
@@ -178,6 +170,7 @@ session.apply(Override('math_fidelity', '{OP}', 'HiFi4'), Override('math_fidelit
 session.compile()
 """
     in_kernel(page, code)
+    caught_up(page)
     page.locator("[data-tb-action=tab-overrides]").click()
     grips = page.locator("[data-tb-action=order-override]")
     grips.nth(1).wait_for()
@@ -212,26 +205,23 @@ def test_a_live_drag_shows_itself_in_every_view(page: Any, shots: Path) -> None:
     page.locator("[data-tb-action=tab-ops]").click()
     here = spot(page, OP)
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='{here['epoch']}']").click()
-    body = box_of(tile(page, OP).locator(".tb-body"))
+    body = box_of(tile_of(page, OP).locator(".tb-body"))
     legal = json.loads(in_kernel(page, f"print([list(s) for s in session.legal('{OP}').legal])"))
     wanted = next(s for s in legal if s[0] == here["size"][0] and s[1] > here["size"][1])
     row = page.locator(f"[data-tb-view=table] [data-tb-op='{OP}']")
-    page.mouse.move(*centre(tile(page, OP)))
-    x, y = centre(page.locator(f"{GRID} [data-tb-handles-of='{OP}'] [data-tb-handle=e]"))
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.wait_for_selector(f"{GRID} .tb-tag:not([data-tb-verdict=WAITING])")
+    x, y = hold(page, OP, "e")
     page.mouse.move(x + (wanted[1] - here["size"][1]) * body["width"] / here["size"][1], y, steps=8)
     page.wait_for_selector(f"{GRID} [data-tb-stale=preview]")
     shape = f"{wanted[0]}×{wanted[1]}"
     row.filter(has_text=shape).wait_for()
     page.screenshot(path=shots / "live_light.png")
-    assert page.locator(f"{GRID} .tb-ghosts").count() == 1, "the drag goes on"
+    expect(page.locator(f"{GRID} .tb-ghosts")).to_have_count(1)  # the drag goes on
     assert spot(page, OP) == here
     page.keyboard.press("Escape")
     page.mouse.up()
-    page.wait_for_selector(f"{GRID}:not(:has([data-tb-stale]))")
+    over(page)
     row.filter(has_not_text=shape).wait_for()
+    nothing_was_asked(page, OP)
     assert spot(page, OP) == here
     page.evaluate("() => document.body.removeAttribute('data-tb-preferences')")
 
@@ -239,14 +229,17 @@ def test_a_live_drag_shows_itself_in_every_view(page: Any, shots: Path) -> None:
 def test_suggestions_are_of_several_kinds(page: Any, shots: Path) -> None:
     page.locator(f"{GRID} [data-tb-action=suggest]").click()
     page.wait_for_selector("[data-tb-suggestion]", timeout=PATIENCE)
-    kinds = {row.get_attribute("data-tb-kind") for row in page.locator("[data-tb-suggestion]").all()}
+    expect(page.locator("[data-tb-view=suggestions] [role=status]")).to_have_text("", timeout=PATIENCE)  # all are there
+    kinds = page.locator("[data-tb-suggestion]").evaluate_all("rows => rows.map(e => e.dataset.tbKind)")
     assert "merge" in kinds
     page.locator("[data-tb-suggestion][data-tb-kind=merge]").first.click()
+    page.wait_for_selector("[data-tb-suggestion][data-tb-kind=merge][aria-selected=true]")
     page.wait_for_selector(f"{GRID} .tb-hint-on")
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
-    page.wait_for_selector("[data-tb-theme=dark]")
+    page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=dark]")
     page.screenshot(path=shots / "suggestions_dark.png")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
+    page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=light]")
     before = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
     page.keyboard.press("Enter")
     answer(page)
@@ -269,28 +262,30 @@ print(next(ops[n.name].epoch for n in g.ops for s in n.sources if s in ops and o
     page.wait_for_selector(f"{GRID}:not(:has([data-tb-pipe]))")
     page.wait_for_function("() => document.querySelector('[data-tb-action=displacement]').value === 'push'")
     in_kernel(page, "bring_up.displacement = 'free'")
+    page.wait_for_function("() => document.querySelector('[data-tb-action=displacement]').value === 'free'")
 
 
 def test_a_run_stops_behind_the_op_that_differs(page: Any, shots: Path) -> None:
     code = f"from tbuda_lab.core.session import FormatOp\nsession.apply(FormatOp('{OP}', 'Bfp2_b'))\nsession.compile()"
     in_kernel(page, code)
+    caught_up(page)
     page.locator("[data-tb-action=run-break]").click()
     page.wait_for_selector("[data-tb-action=run-break][aria-pressed=true]")
     page.locator("[data-tb-action=run]").click()
     link = page.locator("[data-tb-view=stages] [data-tb-action=first-failure]")
     link.wait_for(timeout=PATIENCE)
     page.wait_for_selector("[data-tb-view=stages][data-tb-state=paused]")
-    assert "PCC" in link.inner_text()
+    expect(link).to_contain_text("PCC")
     page.wait_for_selector(f"{GRID} .tb-tile.tb-failed[data-tb-op='{OP}']")
     link.click()
     card = page.locator(f"[data-tb-compare='{OP}'][data-tb-verdict=fail]")
-    card.wait_for()
-    assert "first differing tile" in card.inner_text()
-    page.screenshot(path=shots / "break_light.png")
+    expect(card).to_contain_text("first differing tile")
+    page.screenshot(path=shots / "first_failure_light.png")
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
-    page.wait_for_selector("[data-tb-theme=dark]")
-    page.screenshot(path=shots / "break_dark.png")
+    page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=dark]")
+    page.screenshot(path=shots / "first_failure_dark.png")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
+    page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=light]")
     done = page.locator(f"{GRID} .tb-tile[data-tb-done='100']").count()
     page.locator("[data-tb-action=run-step-op]").click()
     page.wait_for_function(

@@ -23,6 +23,23 @@ pytestmark = [
 ]
 
 PAGE = """<!doctype html><meta charset="utf-8"><body style="margin:0"><div id="view"></div>
+<script>
+// Frames that the view waits for: while there is one, the picture is not what it will be.
+const awaited = new Set();
+const [ask, drop] = [window.requestAnimationFrame.bind(window), window.cancelAnimationFrame.bind(window)];
+window.requestAnimationFrame = f => {
+  const id = ask(now => {
+    awaited.delete(id);
+    f(now);
+  });
+  awaited.add(id);
+  return id;
+};
+window.cancelAnimationFrame = id => {
+  awaited.delete(id);
+  drop(id);
+};
+</script>
 <script type="module">
 import factory from './widget.js';
 const { header, data } = await (await fetch('./frame.json')).json();
@@ -37,7 +54,10 @@ widget.initialize({ model });
 widget.render({ model, el: document.getElementById('view') });
 const buffer = Uint8Array.from(atob(data), c => c.charCodeAt(0)).buffer;
 heard.forEach(f => f({ type: 'frame', key: header.key, rev: 1, chunk: [0, 1], header }, [new DataView(buffer)]));
-const rest = () => new Promise(done => setTimeout(done, 700));
+const pause = () => new Promise(done => setTimeout(done, 50));
+const rest = async () => {
+  for (let quiet = 0; quiet < 14; quiet = awaited.size ? 0 : quiet + 1) await pause();
+};
 const pixels = () => {
   const canvas = document.querySelector('.tb-canvas');
   return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;

@@ -10,7 +10,7 @@ import pytest
 
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
-from tests.browser.conftest import errors_of
+from tests.browser.conftest import errors_of, expect, until
 from tests.widgets import synthetic
 
 pytestmark = [
@@ -36,10 +36,12 @@ def opened(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytes
 
 
 def test_every_part_is_there(opened: Any, shots: Path) -> None:
-    sections = opened.locator("[data-tb-section]").evaluate_all("s => s.map(e => e.dataset.tbSection)")
-    assert sections == ["summary", "warnings", "graph", "ops", "all"]
-    epochs = opened.locator("[data-tb-view=gallery] figure").count()
-    assert epochs == opened.locator("[data-tb-action=epoch]").count() == len(synthetic.result(12).placement.epochs)
+    names = "s => s.map(e => e.dataset.tbSection)"
+    wanted = ["summary", "warnings", "graph", "ops", "all"]
+    until(opened, lambda: opened.locator("[data-tb-section]").evaluate_all(names) == wanted)
+    epochs = len(synthetic.result(12).placement.epochs)
+    expect(opened.locator("[data-tb-view=gallery] figure")).to_have_count(epochs)
+    expect(opened.locator("[data-tb-action=epoch]")).to_have_count(epochs)
     opened.wait_for_timeout(300)
     opened.screenshot(path=shots / f"report_{opened.theme}.png", full_page=True)
 

@@ -68,10 +68,12 @@ export class ExportDialog {
   private choose(name: string): void {
     this.shown = name;
     this.result.replaceChildren();
+    const held = this.tabs.contains(document.activeElement);
     this.tabs.replaceChildren(...this.kinds.map(kind => h('button', {
       type: 'button', role: 'tab', 'aria-selected': String(kind.name === name), 'data-tb-action': `export-${kind.name}`,
       onclick: () => this.choose(kind.name)
     }, kind.title)));
+    if (held) this.tabs.querySelector<HTMLElement>('[aria-selected=true]')!.focus(); // else Escape would go to the page
     const kind = this.kinds.find(k => k.name === name)!;
     const values = this.valuesOf(kind);
     const fields = kind.settings.map(setting => this.field(kind, setting, values));
