@@ -99,6 +99,7 @@ def bare_page(
     width, height = size
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, offline=True)
     page = context.new_page()
+    page.set_default_timeout(60_000)
     page.errors, page.theme = errors_of(page), theme
     try:
         yield Bare(page, hub_of(session), "bringup", values)

@@ -109,6 +109,7 @@ def page(browser: Any) -> Iterator[Any]:
         "frame.json": ("application/json", json.dumps(frame).encode()),
     }  # fmt: skip
     made = browser.new_page(viewport={"width": 1200, "height": 900})
+    made.set_default_timeout(60_000)
     serve(made, "http://graph.test", answers)
     made.goto("http://graph.test/index.html")
     made.wait_for_function("() => window.ready")

@@ -61,6 +61,7 @@ def test_the_graph_opens_searches_and_paints_as_told(browser: Any, shots: Path) 
         "frames.json": ("application/json", json.dumps(frames).encode()),
     }  # fmt: skip
     page = browser.new_page(viewport={"width": 1200, "height": 800})
+    page.set_default_timeout(60_000)
     serve(page, "http://told.test", answers)
 
     def hooks() -> list[str]:

@@ -27,6 +27,7 @@ def opened(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytes
     report.write_report(session, path, [Comparison("output 0", 0.99931, 0.0213, 4.1)])  # type: ignore[arg-type]
     context = browser.new_context(viewport={"width": 1500, "height": 1200}, color_scheme=request.param, offline=True)
     page = context.new_page()
+    page.set_default_timeout(60_000)
     page.errors, page.asked, page.theme = errors_of(page), [], request.param
     page.on("request", lambda r: page.asked.append(r.url))
     page.goto(path.as_uri())
