@@ -39,3 +39,30 @@ def test_heads_of_any_width(heads: int, width: int) -> None:
     assert not [n.name for n in lowered.ops if isinstance(n.op, HwSparseMatmul)]
     (got,) = run(lowered, {n.name: x.numpy() for n in passed.inputs}).values()
     np.testing.assert_allclose(got.reshape(x.shape), model(x.double()).numpy(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["batch_first", "sequence_first"])
+@pytest.mark.parametrize(("heads", "width", "length"), [(3, 96, 33), (4, 80, 20), (2, 64, 64)])
+def test_attention_of_torch_moves_no_rows(heads: int, width: int, length: int, first: bool) -> None:
+    """torch's own attention runs on (length, 1, width): a tile for each row of it, if that shape is kept."""
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(width, heads, batch_first=first)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.attention = torch.nn.LayerNorm(width), attention
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.norm(x)
+            return x + self.attention(y, y, y, need_weights=False)[0]
+
+    x = torch.randn(*((1, length) if first else (length, 1)), width)
+    model = Model().eval()
+    options = CompileOptions()
+    passed = passes.run(from_torch(model, (x,), name="attention"), options).graph
+    lowered = lower(passed, load_device("wormhole_b0"), options)
+    assert not [n.name for n in lowered.ops if isinstance(n.op, HwSparseMatmul)]
+    assert {n.shape[-2] for n in passed.ops if n.op.type == "matmul"} <= {length, width // heads}
+    (got,) = run(lowered, {n.name: x.reshape(n.shape).numpy() for n in passed.inputs}).values()
+    np.testing.assert_allclose(got.reshape(x.shape), model.double()(x.double()).detach(), rtol=1e-3, atol=1e-3)

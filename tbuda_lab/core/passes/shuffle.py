@@ -112,6 +112,26 @@ class Shuffle:
             return None
         return None if cut is None else cut.transposed(len(cut.outputs) - 3, len(cut.outputs) - 2).reshaped(target)
 
+    def selected(self, dim: int, start: int, stop: int) -> tuple[int, int, int, Shuffle] | None:
+        """Followed by a selection start:stop along an output dim, as (dim, start, stop) of the input and the map of
+        what is left; None where the selected elements are no run of neighbours along one input dim."""
+        group = self.outputs[dim]
+        if not group:
+            return None
+        factor = group[0]
+        rest = math.prod(self.sizes[i] for i in group[1:])
+        home = next(d for d, g in enumerate(self.inputs) if factor in g)
+        if start % rest or stop % rest or self.inputs[home][0] != factor:
+            return None
+        first, last = start // rest, stop // rest
+        unit = math.prod(self.sizes[i] for i in self.inputs[home][1:])
+        left = [last - first if i == factor else n for i, n in enumerate(self.sizes)]
+        number = {i: k for k, i in enumerate(i for i, n in enumerate(left) if n > 1)}
+        inputs, outputs = (
+            tuple(tuple(number[i] for i in g if i in number) for g in groups) for groups in (self.inputs, self.outputs)
+        )
+        return home, first * unit, last * unit, Shuffle(tuple(left[i] for i in number), inputs, outputs)
+
     # -- writing it in ops -----------------------------------------------------------------------------------
     def merged(self) -> Shuffle:
         """Factors that stay neighbours within one dim on both sides joined into one."""
