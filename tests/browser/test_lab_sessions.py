@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.browser import conftest
-from tests.browser.conftest import PATIENCE, command, expect, notebook, run_all, until
+from tests.browser.conftest import PATIENCE, box_of, command, expect, notebook, run_all, until
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
 
@@ -47,10 +48,25 @@ def close(page: Any, view: str) -> None:
     page.wait_for_selector(f"[data-tb-tab={view}]", state="detached")
 
 
-def idle(page: Any) -> None:
+def idle(page: Any, session: str = "lab_mlp") -> None:
+    """Until a session has run, in its view and in the list of sessions: that comes a moment later."""
     page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=PATIENCE)
     page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
-    page.wait_for_selector("[data-tb-status][data-tb-state=idle]", timeout=PATIENCE)
+    said = page.locator("[data-tb-status][data-tb-state=idle] [data-tb-action=status-session]")
+    expect(said).to_have_text(re.compile(rf"^{session}: [\d,]+ kernel cycles/input$"), timeout=PATIENCE)
+
+
+def can(page: Any, command: str, label: str) -> None:
+    """Until a command is offered under its whole label."""
+    page.wait_for_function(
+        """([command, label]) => {
+          const { commands } = window.jupyterapp;
+          return commands.isEnabled(command) && commands.label(command).startsWith(label);
+        }""", arg=[command, label])
+
+
+def cannot(page: Any, command: str) -> None:
+    page.wait_for_function("command => !window.jupyterapp.commands.isEnabled(command)", arg=command)
 
 
 @pytest.fixture(scope="module")
@@ -82,27 +98,28 @@ def test_the_menu_acts_on_the_session(page: Any, shots: Path) -> None:
     box.fill("before")
     page.keyboard.press("Enter")
     page.wait_for_function("() => !document.querySelector('.jp-Dialog')")
+    until(page, lambda: in_kernel(page, "print(session.checkpoints)") == "('before',)")
     in_kernel(page, f"session.gesture('resize {OP} to 2x2'); session.compile()")
-    page.wait_for_function("() => window.jupyterapp.commands.label('tbuda:undo').startsWith('Undo: resize')")
+    can(page, "tbuda:undo", "Undo: resize")
     assert in_kernel(page, "print(session.checkpoints)") == "('before',)"
 
 
 def test_compare_undo_and_redo_from_the_palette(page: Any, shots: Path) -> None:
     page.evaluate("() => { window.jupyterapp.commands.execute('tbuda:diff') }")
     choice = page.locator(".jp-Dialog select")
-    choice.wait_for()
-    assert choice.locator("option").all_inner_texts() == ["before", "start", "previous"]
+    expect(choice.locator("option")).to_have_text(["before", "start", "previous"])
     choice.select_option("before")
     page.locator(".jp-Dialog .jp-mod-accept").click()
     view = page.locator("[data-tb-tab=diff]")
-    view.locator(f".tb-diff-list [data-tb-op='{OP}']").first.wait_for()
-    assert view.locator("[data-tb-action=diff-a]").input_value() == "before"
-    assert "resized" in str(view.locator(f".tb-diff-list [data-tb-op='{OP}']").first.get_attribute("data-tb-change"))
+    row = view.locator(f".tb-diff-list [data-tb-op='{OP}']").first
+    row.wait_for()
+    expect(view.locator("[data-tb-action=diff-a]")).to_have_value("before")
+    expect(row).to_have_attribute("data-tb-change", re.compile("resized"))
     page.screenshot(path=shots / "lab_compare_light.png")
     close(page, "diff")
     command(page, "tbuda:undo")
     assert in_kernel(page, "print(session.overrides)") == "()"
-    page.wait_for_function("() => window.jupyterapp.commands.isEnabled('tbuda:redo')")
+    can(page, "tbuda:redo", "Redo: resize")
     command(page, "tbuda:redo")
     assert "op_size" in in_kernel(page, "print(session.to_python(), session.overrides)")
 
@@ -111,11 +128,14 @@ def test_a_key_binding_of_the_settings(page: Any) -> None:
     page.locator(".jp-NotebookPanel-toolbar").first.click()
     page.keyboard.press("Escape")
     before = in_kernel(page, "print(len(session.overrides))")
+    cannot(page, "tbuda:redo")  # the redo of the last test has come to the list of sessions
+    can(page, "tbuda:undo", "Undo: resize")
     page.keyboard.press("Alt+t")
     page.keyboard.press("z")
-    page.wait_for_function("() => window.jupyterapp.commands.isEnabled('tbuda:redo')")
+    can(page, "tbuda:redo", "Redo: resize")
     assert (before, in_kernel(page, "print(len(session.overrides))")) == ("1", "0")
     command(page, "tbuda:redo")
+    cannot(page, "tbuda:redo")
 
 
 def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> None:
@@ -126,22 +146,29 @@ def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> N
     page.locator("[data-tb-action=status-session]").click()
     row = page.locator("[data-tb-session-row=lab_mlp]")
     row.wait_for(state="visible")
-    assert cycles in row.inner_text() and "e300" in row.inner_text()
-    assert row.locator("[data-tb-checkpoint=before]").count() == 1
+    expect(row).to_contain_text(cycles)
+    expect(row).to_contain_text("e300")
+    expect(row.locator("[data-tb-checkpoint=before]")).to_have_count(1)
     in_kernel(page, f"session.gesture('resize {OP} to 1x1')")
     page.wait_for_selector("[data-tb-status] [data-tb-stale]")
     row.locator("[data-tb-stale]").wait_for()
     page.screenshot(path=shots / "lab_sidebar_light.png")
+    can(page, "tbuda:undo", "Undo: resize")
     command(page, "tbuda:undo")
     page.wait_for_selector("[data-tb-status] [data-tb-stale]", state="detached")
 
 
 def test_a_tab_is_a_view_that_edits(page: Any, shots: Path) -> None:
+    row = page.locator(f"[data-tb-root=bringup] [data-tb-view=table] .tb-selected[data-tb-op='{OP}']")
+    in_kernel(page, "bring_up.select()")  # an earlier test selected it
+    expect(row).to_have_count(0)
     page.locator("[data-tb-session-row=lab_mlp] [data-tb-action=open-grid]").click()
     tab = page.locator("[data-tb-tab=grid]")
-    tab.locator(f".tb-tile[data-tb-op='{OP}']").wait_for()
-    tab.locator(f".tb-tile[data-tb-op='{OP}']").click()
-    page.wait_for_selector(f"[data-tb-root=bringup] [data-tb-view=table] .tb-selected[data-tb-op='{OP}']")
+    tile = tab.locator(f".tb-tile[data-tb-op='{OP}']")
+    tile.wait_for()
+    box_of(tile)  # the new tab takes its place, and the grid its size
+    tile.click()
+    row.wait_for()
     until(page, lambda: in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)")
     page.mouse.move(3, 3)
     page.wait_for_timeout(500)
@@ -167,14 +194,20 @@ def test_any_view_opens_in_a_tab(page: Any) -> None:
 def test_a_session_without_a_view_is_listed(page: Any) -> None:
     in_kernel(page, "quiet = Session(*perceptron(), 'n150', name='quiet'); quiet.compile()")
     row = page.locator("[data-tb-session-row=quiet]")
+    expect(row).to_have_count(1)
     expect(row).to_contain_text("n150")
     expect(row).to_contain_text("cycles/input")  # it is listed from its first moment, the cycles follow
     in_kernel(page, "del quiet; import gc; gc.collect()")
-    assert int(page.locator("[data-tb-memory]").get_attribute("data-tb-memory")) > 1 << 20
+    until(page, lambda: int(page.locator("[data-tb-memory]").get_attribute("data-tb-memory")) > 1 << 20)
 
 
 def test_the_settings_change_the_theme_and_the_device(page: Any, shots: Path) -> None:
     page.locator("[data-tb-action=default-device]").select_option("n150")
+    page.wait_for_function(  # the server has it: that is when the page takes what is set, whatever it showed before
+        """async () => {
+          const { raw } = await window.jupyterapp.serviceManager.settings.fetch('@tbuda-lab/labextension:plugin');
+          return /"device": *"n150"/.test(raw);
+        }""")
     command(page, "settingeditor:open", query="Tensix") if page.evaluate(
         "() => window.jupyterapp.commands.hasCommand('settingeditor:open')") else None
     page.wait_for_timeout(1500)
@@ -197,7 +230,13 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
 def test_a_reload_keeps_session_and_tabs(page: Any) -> None:
     command(page, "docmanager:save")
     before = in_kernel(page, "print(session.rev, session.to_python())")
-    page.wait_for_timeout(2500)  # the layout is saved a moment after it changed
+    page.wait_for_function(  # the layout is saved a moment after it changed
+        """async () => {
+          const { workspaces } = window.jupyterapp.serviceManager;
+          const { data } = await workspaces.fetch(window.location.pathname.split('/workspaces/')[1].split('/')[0]);
+          const grid = Object.keys(data).find(key => /^tbuda-tabs:.*-grid$/.test(key));
+          return grid && JSON.stringify(data['layout-restorer:data'] ?? '').includes(grid);
+        }""")
     page.reload(timeout=PATIENCE)
     page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored", timeout=PATIENCE)
     page.evaluate("() => window.jupyterapp.restored")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, Lab, centre, command, in_kernel, open_and_run, until
+from tests.browser.conftest import PATIENCE, Lab, box_of, centre, command, expect, in_kernel, open_and_run, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -53,12 +53,15 @@ def shoot(page: Any, shots: Path, name: str) -> None:
         page.wait_for_timeout(500)
         page.screenshot(path=shots / f"{name}_{word}.png")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
+    page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=light]")
+    page.evaluate("() => new Promise(done => setTimeout(done, 500))")  # drawn once more when the theme has settled
 
 
 def test_the_buffers_of_a_core_add_up(page: Any, shots: Path) -> None:
     tab(page, "memory")
     page.wait_for_selector(f"{MEMORY} .tb-heat [data-tb-op='{OP}']")
     page.locator(f"{MEMORY} .tb-heat [data-tb-op='{OP}']").click()
+    page.wait_for_selector(f"{MEMORY} .tb-heat .tb-selected[data-tb-op='{OP}']")
     page.wait_for_selector(f"{MEMORY} [data-tb-core-of='{OP}']")
     sizes = page.locator(f"{MEMORY} .tb-core tbody tr").evaluate_all(
         "rows => rows.map(r => [r.dataset.tbPart, Number(r.dataset.tbBytes)])")
@@ -73,6 +76,7 @@ def test_a_queue_is_dragged_to_another_channel(page: Any, shots: Path) -> None:
     page.locator("[data-tb-action=memory-dram]").click()
     name = "first.weight"
     chip = in_kernel(page, f"print(session.result.placement.queues['{name}'].chip)")
+    page.wait_for_selector(f"{MEMORY}[data-tb-mode=dram] [data-tb-lane]")
     if page.locator("[data-tb-action=memory-chip]").count():
         page.locator("[data-tb-action=memory-chip]").select_option(chip)
     block = page.locator(f"{MEMORY} [data-tb-queue='{name}']").first
@@ -88,8 +92,14 @@ def test_a_queue_is_dragged_to_another_channel(page: Any, shots: Path) -> None:
     page.wait_for_selector(f"{MEMORY} [data-tb-channel='{target}'] [data-tb-queue='{name}']")
     lies = f"print({{c for c, _ in session.dram().queues['{name}'].queue.buffers}})"
     until(page, lambda: in_kernel(page, lies) == f"{{{target}}}")  # one of its buffers lay there before
-    assert f"override_dram_queue_placement('{name}', channel={target})" in in_kernel(page, "print(session.to_python())")
+    said = f"override_dram_queue_placement('{name}', channel={target})"
+    until(page, lambda: said in in_kernel(page, "print(session.to_python())"))
+    page.locator("[data-tb-view=grid] [data-tb-answer=done]").filter(has_text=name).wait_for(state="attached")
+    expect(page.locator("[data-tb-view=grid] [data-tb-stale]")).to_have_count(0)
+    others = page.locator(f"{MEMORY} [data-tb-channel]:not([data-tb-channel='{target}']) [data-tb-queue='{name}']")
+    expect(others).to_have_count(0)  # the picture of what was compiled: it is drawn anew until then
     block = page.locator(f"{MEMORY} [data-tb-channel='{target}'] [data-tb-queue='{name}']").first
+    box_of(block)
     block.click()
     page.wait_for_selector(f"{MEMORY} [data-tb-queue-card='{name}']")
     shoot(page, shots, "memory_dram")
@@ -101,10 +111,9 @@ def test_what_the_edits_changed(page: Any, shots: Path) -> None:
     tab(page, "diff")
     page.wait_for_selector(f"{DIFF} tbody [data-tb-op='{OP}'][data-tb-change*=resized]")
     page.wait_for_selector(f"{DIFF} [data-tb-queue='first.weight']")
-    sizes = page.locator(f"{DIFF} figure svg [data-tb-op='{OP}']").count()
-    assert sizes == 2
+    expect(page.locator(f"{DIFF} figure svg [data-tb-op='{OP}']")).to_have_count(2)
     totals = json.loads(in_kernel(page, "import json; print(json.dumps(session.diff('start').limiter_cycles))"))
-    assert f"→ {totals[1]:,} per input" in page.locator(f"{DIFF} [data-tb-metric=verdict]").inner_text()
+    expect(page.locator(f"{DIFF} [data-tb-metric=verdict]")).to_contain_text(f"→ {totals[1]:,} per input")
     shoot(page, shots, "diff_split")
     page.locator("[data-tb-action=diff-mode-delta]").click()
     page.wait_for_selector(f"{DIFF} .tb-diff-ghost", state="attached")
@@ -113,15 +122,16 @@ def test_what_the_edits_changed(page: Any, shots: Path) -> None:
     assert in_kernel(page, "print(session.checkpoints)") == "('A',)"
     page.locator("[data-tb-action=diff-a]").select_option("A")
     page.wait_for_selector(f"{DIFF} .tb-diff-same")
-    assert "As fast as before" in page.locator(f"{DIFF} [data-tb-metric=verdict]").inner_text()
+    expect(page.locator(f"{DIFF} [data-tb-metric=verdict]")).to_contain_text("As fast as before")
 
 
 def test_passes_step_by_step(page: Any, shots: Path) -> None:
     tab(page, "passes")
     page.wait_for_selector(f"{PASSES} [data-tb-action=pass]")
-    listed = page.locator(f"{PASSES} [data-tb-action=pass]").evaluate_all("b => b.map(x => Number(x.dataset.tbStep))")
+    listed = page.locator(f"{PASSES} [data-tb-action=pass]")
     wanted = json.loads(in_kernel(page, "print([s.index for s in session.passes().steps if s.changes])"))
-    assert listed == wanted
+    until(page, lambda: listed.evaluate_all("b => b.map(x => Number(x.dataset.tbStep))") == wanted)
+    page.wait_for_selector(f"{PASSES}[data-tb-pass='{wanted[0]}'] [data-tb-change]")  # the next one is the one after it
     page.locator("[data-tb-action=pass-next]").click()
     page.wait_for_selector(f"{PASSES}[data-tb-pass='{wanted[1]}'] [data-tb-change]")
     shoot(page, shots, "passes")
@@ -141,7 +151,9 @@ def test_two_chips(page: Any, shots: Path) -> None:
     page.mouse.up()
     line = page.locator("[data-tb-view=grid] [data-tb-answer]").filter(has_text=OP)  # not what an earlier test was told
     line.wait_for(state="visible")
+    answer, words = line.evaluate("e => [e.dataset.tbAnswer, e.innerText]")  # it goes after some seconds
     moved = in_kernel(page, f"print(session.result.placement.ops['{OP}'].chip)") != chip
-    assert moved == (line.get_attribute("data-tb-answer") == "done"), line.inner_text()
+    assert moved == (answer == "done"), words
+    expect(page.locator("[data-tb-view=grid] [data-tb-stale]")).to_have_count(0)
     shoot(page, shots, "cluster")
     assert page.watched.errors == [] and page.watched.outside == []

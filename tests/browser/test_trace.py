@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, Lab, box_of, command, in_kernel, open_and_run, until
+from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -60,7 +60,14 @@ def fitted(page: Any) -> int:
     page.locator(f"{TRACE} [data-tb-action=trace-fit]").click()
     whole = int(in_kernel(page, "print(session.timeline(8).trace.cycles)"))
     until(page, lambda: shown(page) == (0, whole))
+    page.wait_for_selector(f"{TRACE}:not([data-tb-waiting])")
     return whole
+
+
+def wait_for_levels(page: Any) -> None:
+    """Until the levels of the buffers around the selected op are there: the rows are drawn anew for them."""
+    page.wait_for_selector(f"{TRACE} .tb-trace-fill", state="attached", timeout=PATIENCE)
+    page.wait_for_selector(f"{TRACE}:not([data-tb-waiting])")
 
 
 def canvas(page: Any) -> dict[str, float]:
@@ -72,7 +79,8 @@ def test_the_selection_follows_into_the_timeline_and_out_of_it(page: Any, shots:
     in_kernel(page, f"bring_up.select('{op}')")
     name = page.locator(f"{TRACE} [data-tb-op='{op}'][aria-pressed=true]")
     name.wait_for()
-    box_of(name)  # lanes are drawn anew when their levels come
+    wait_for_levels(page)
+    box_of(name)
     wanted = page.locator(f"{TRACE} .tb-trace-name:not([aria-pressed=true])").first.get_attribute("data-tb-op")
     page.locator(f"{TRACE} .tb-trace-name[data-tb-op='{wanted}']").click()
     page.wait_for_selector(f"{GRID} .tb-tile.tb-selected[data-tb-op='{wanted}']")
@@ -102,6 +110,7 @@ def test_two_cursors_say_how_far_they_are_apart(page: Any) -> None:
     for share in (0.25, 0.75):
         page.mouse.click(box["x"] + share * box["width"], box["y"] + 100)
     page.keyboard.up("Alt")
+    expect(page.locator("[data-tb-cursor]")).to_have_count(2)
     apart = int(page.locator("[data-tb-difference]").get_attribute("data-tb-difference"))
     assert apart == pytest.approx(whole / 2, rel=0.01)
     page.locator(".tb-trace-stage").focus()
@@ -137,9 +146,12 @@ print(json.dumps(sorted({{trace.ops[o].name for o in at.op.tolist()}})))
     until(page, lambda: sorted(tiles.evaluate_all("t => t.map(e => e.dataset.tbOp)")) == now)
     assert len(doing) > 3
     page.screenshot(path=shots / "playhead_light.png")
-    page.locator(f"{TRACE} [data-tb-action=trace-play]").click()
+    play = page.locator(f"{TRACE} [data-tb-action=trace-play]")
+    play.click()
     page.wait_for_function(f"() => Number(document.querySelector('{TRACE}').dataset.tbCycle) > {there + whole // 200}")
-    page.locator(f"{TRACE} [data-tb-action=trace-play]").click()
+    page.evaluate("button => document.querySelector(`${button}[aria-pressed=true]`)?.click()",  # it stops at the end
+                  f"{TRACE} [data-tb-action=trace-play]")
+    expect(play).to_have_attribute("aria-pressed", "false")
 
 
 def test_d_leaves_what_feeds_and_drains_the_selection(page: Any) -> None:
@@ -150,12 +162,17 @@ around = {{s for s in graph['{op}'].sources if s in ops}} | {{u for u, _ in grap
 print(json.dumps(sorted(around | {{'{op}'}})))
 """))
     in_kernel(page, f"bring_up.select('{op}')")
-    page.locator(f"{TRACE} [data-tb-op='{op}'][aria-pressed=true]").click()
+    name = page.locator(f"{TRACE} [data-tb-op='{op}'][aria-pressed=true]")
+    name.wait_for()
+    wait_for_levels(page)
+    box_of(name)
+    name.click()
+    page.wait_for_selector(f"{TRACE} .tb-trace-stage:focus")
     page.keyboard.press("d")
     page.wait_for_function(
         f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length === n", arg=len(near))
-    names = page.locator(f"{TRACE} .tb-trace-name").evaluate_all("t => t.map(e => e.dataset.tbOp)")
-    assert sorted(names) == near
+    names = page.locator(f"{TRACE} .tb-trace-name")
+    until(page, lambda: sorted(names.evaluate_all("t => t.map(e => e.dataset.tbOp)")) == near)
     page.keyboard.press("d")
     page.wait_for_function(
         f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length > n", arg=len(near))
@@ -165,10 +182,13 @@ print(json.dumps(sorted(around | {{'{op}'}})))
 
 
 def test_another_batch_is_simulated(page: Any) -> None:
-    page.locator(f"{TRACE} [data-tb-action=trace-batch-1]").click()
-    cycles = in_kernel(page, "print(f'{session.timeline(1).cycles / 1000:.0f}')")
-    page.wait_for_function(f"() => document.querySelector('{TRACE} .tb-found').textContent.startsWith('{cycles}')")
-    page.locator(f"{TRACE} [data-tb-action=trace-batch-8]").click()
+    def simulated(batch: int) -> None:
+        page.locator(f"{TRACE} [data-tb-action=trace-batch-{batch}]").click()
+        cycles = in_kernel(page, f"print(f'{{session.timeline({batch}).cycles / 1000:.0f}}')")
+        page.wait_for_function(f"() => document.querySelector('{TRACE} .tb-found').textContent.startsWith('{cycles}')")
+
+    simulated(1)
+    simulated(8)
 
 
 def test_a_run_is_stepped_and_its_progress_seen(page: Any, shots: Path) -> None:
@@ -177,14 +197,15 @@ def test_a_run_is_stepped_and_its_progress_seen(page: Any, shots: Path) -> None:
     page.wait_for_selector(f"{STAGES}[data-tb-state=paused]", timeout=PATIENCE)
     first, second = placed(page, 0), placed(page, 1)
     page.wait_for_selector(f"{GRID}[data-tb-epoch='0'] .tb-tile[data-tb-op='{first[0]}'][data-tb-done='100']")
-    done = page.locator(f"{GRID} [data-tb-done]").evaluate_all("t => t.map(e => e.dataset.tbDone)")
-    assert len(done) == len(first) and set(done) == {"100"}
+    done = page.locator(f"{GRID} [data-tb-done]")
+    until(page, lambda: done.evaluate_all("t => t.map(e => e.dataset.tbDone)") == ["100"] * len(first))
     page.screenshot(path=shots / "paused_light.png")
     page.locator("[data-tb-action=run-step-epoch]").click()
     page.wait_for_selector(f"{GRID}[data-tb-epoch='1'] .tb-tile[data-tb-op='{second[-1]}'][data-tb-done='100']")
+    page.wait_for_selector(f"{STAGES}[data-tb-state=paused]")  # while it goes, the button below pauses it
     page.locator("[data-tb-action=run-pause]").click()  # go on
     page.wait_for_selector(f"{STAGES}[data-tb-state=idle]", timeout=PATIENCE)
-    assert page.locator(f"{GRID} .tb-done-share").count() == 0
+    expect(page.locator(f"{GRID} .tb-done-share")).to_have_count(0)
 
 
 def test_a_long_run_shows_progress_pauses_and_is_cancelled(page: Any) -> None:
@@ -205,6 +226,7 @@ runner = threading.Thread(target=long); runner.start()
     in_kernel(page, "session.control.pause()")
     page.wait_for_selector(f"{STAGES} .tb-message:has-text('Paused')")
     in_kernel(page, "session.cancel(); runner.join(30); assert not runner.is_alive()")
+    page.wait_for_selector(f"{STAGES}[data-tb-state=idle]")
 
 
 def test_the_first_op_that_fails_is_red_everywhere(page: Any, shots: Path) -> None:
@@ -222,8 +244,7 @@ print(checks.first_failure.op)
     in_kernel(page, f"bring_up.select('{bad}')")
     page.wait_for_selector(f"{GRID} .tb-check-first")
     card = page.locator(f"[data-tb-view=inspector] [data-tb-compare='{bad}'][data-tb-verdict=fail]")
-    card.wait_for()
-    assert "first op that fails" in card.inner_text()
+    expect(card).to_contain_text("first op that fails")
     page.wait_for_selector(".tb-tensor")
     page.locator("[data-tb-action=tab-ops]").click()
     page.wait_for_selector(f"[data-tb-view=table] [data-tb-op='{bad}'] .tb-fail")
@@ -231,6 +252,7 @@ print(checks.first_failure.op)
     page.screenshot(path=shots / "first_failure_light.png")
     page.locator("[data-tb-action=check-ops]").click()
     page.wait_for_selector(f"{GRID} .tb-check-first", state="detached", timeout=PATIENCE)
+    page.wait_for_selector(f"{STAGES}[data-tb-state=idle]", timeout=PATIENCE)
 
 
 def test_dark(page: Any, shots: Path) -> None:
