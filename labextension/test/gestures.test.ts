@@ -200,6 +200,22 @@ describe('gestures of the grid', () => {
     expect(plane.querySelector('.tb-ghosts')).toBeNull();
   });
 
+  it('says the last words of a drag too, and none once it is over', () => {
+    const said = () => view.element.querySelector('[data-tb-live]')!.textContent;
+    vi.advanceTimersByTime(1000);
+    take();
+    fire(plane, 'pointermove', ...corner(4, 4));
+    vi.advanceTimersByTime(20);
+    fire(plane, 'pointermove', ...corner(2, 2));
+    vi.advanceTimersByTime(600);
+    expect(said()).toContain('2×2');
+    fire(plane, 'pointermove', ...corner(4, 4));
+    vi.advanceTimersByTime(20);
+    window.dispatchEvent(key('Escape'));
+    vi.advanceTimersByTime(1000);
+    expect(said()).toBe('cancelled');
+  });
+
   it('turns an op on its way with T', () => {
     const wide = ops.byEpoch[0]!.find(i => ops.get('rows', i) !== ops.get('cols', i))!;
     const at = coresOf(ops, wide);
@@ -428,6 +444,25 @@ describe('breaks and menus of the graph', () => {
     expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'break', op: names[3], on: false });
     breaks.dispose();
     breaks.element.remove();
+  });
+
+  it('keeps the focus on a break that keys moved; one that is taken away leaves it to the graph', () => {
+    const { breaks, bar } = bars();
+    const stage = document.createElement('div');
+    stage.tabIndex = 0;
+    document.body.append(stage);
+    stage.append(breaks.element);
+    bar().focus();
+    store.put(editsFrame({ overrides: [override({ target: names[2]!, field: 'epoch_break', requested: 'yes' })] }));
+    expect(bar().dataset['tbBreak']).toBe(names[2]);
+    expect(document.activeElement).toBe(bar());
+    store.put(editsFrame());
+    expect(document.activeElement).toBe(stage);
+    stage.blur();
+    store.put(editsFrame({ overrides: [override({ target: names[2]!, field: 'epoch_break', requested: 'yes' })] }));
+    expect(document.activeElement).toBe(document.body);
+    breaks.dispose();
+    stage.remove();
   });
 
   it('moves a break by the pointer, with one question', () => {

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
 
 import { elide, short } from '../src/views/dom.js';
-import { fitting, Rows, shortName } from '../src/views/grid/draw.js';
+import { drawEpoch, fitting, Rows, shortName } from '../src/views/grid/draw.js';
 import { Matcher, original } from '../src/views/names.js';
+import { Ops } from '../src/views/ops.js';
+import { handFrame } from './handframe.js';
 
 describe('names', () => {
   it('finds the original of a decomposed op', () => {
@@ -42,5 +44,27 @@ describe('Rows', () => {
     expect(rows.strips).toEqual([{ y: 10, row: 2 }]);
     expect(rows.span(0, 2, 10)).toEqual([0, 24]);
     expect(rows.height).toBe(34);
+  });
+
+  it('keeps the words of a tile off harvested strips and inside the tile', () => {
+    for (const [physical, harvested] of [[[1, 3], [2]], [[1, 2, 4], [3]], [[2, 3, 4, 6], [1, 5]]] as const) {
+      const rows = physical.length;
+      const ops = new Ops(handFrame('ops', { rows, cols: 2, device: 'x', harvested, physical, l1: 1, clock_hz: 1, total_cycles: 1, chips: [0] }, [
+        ...['name', 'type', 'module', 'location', 'df', 'fidelity', 'stream'].map((c): [string, string, string[]] => [`op_${c}`, 'text', [c === 'type' ? 'fused_op' : 'softmax.exp']]),
+        ['op_epoch', 'u4', [0]], ['op_row', 'u2', [0]], ['op_col', 'u2', [0]], ['op_rows', 'u2', [rows]], ['op_cols', 'u2', [2]], ['op_cycles', 'f8', [8432]],
+        ['edge_source', 'u4', []], ['edge_target', 'u4', []], ['epoch_cycles', 'f8', [8432]]
+      ]));
+      const picture = drawEpoch(ops, 0, 'load', false, 74, false, 1.3);
+      const number = (e: Element, a: string) => Number(e.getAttribute(a));
+      const body = picture.querySelector('.tb-body')!;
+      const strips = [...picture.querySelectorAll('[data-tb-harvested] rect')].map(r => [number(r, 'y'), number(r, 'height')]);
+      const said = [...picture.querySelectorAll('.tb-tile text')];
+      expect(said.map(t => t.textContent)).toContain('▲ 8.4k');
+      for (const base of said.map(t => number(t, 'y'))) {
+        expect(base - 12).toBeGreaterThanOrEqual(number(body, 'y'));
+        expect(base + 2).toBeLessThanOrEqual(number(body, 'y') + number(body, 'height'));
+        for (const [y, high] of strips) expect(base + 2 <= y! || base - 12 >= y! + high!).toBe(true);
+      }
+    }
   });
 });

@@ -159,6 +159,16 @@ def rows_of(frame: Frame, cell: int, strip: int) -> tuple[dict[int, int], list[t
     return top, strips, y
 
 
+def _clear(top: dict[int, int], row: int, high: int) -> float:
+    """The middle of the tallest run of the rows of an op that no harvested strip parts."""
+    last, start, best = row + high - 1, row, (0, 0.0)
+    for r in range(row, last + 1):
+        if r == last or top[r + 1] - top[r] > CELL_H:
+            best = max(best, (r + 1 - start, (top[start] + top[r] + CELL_H) / 2), key=lambda run: run[0])
+            start = r + 1
+    return best[1]
+
+
 def _tile(frame: Frame, op: int, top: dict[int, int], words: bool = False) -> str:
     """An op; `words`: only what is written on it, with a seam of its colour."""
     c = frame.columns
@@ -170,14 +180,15 @@ def _tile(frame: Frame, op: int, top: dict[int, int], words: bool = False) -> st
     paint = load_paint(load)
     name = frame.strings[int(c["op_name"][op])]
     mark = "▲ " if load >= 1 else ""
+    middle = _clear(top, row, high)
     head = f"<g paint-order='stroke' stroke='{paint.fill}' stroke-width='3.5'>" if words else (
         f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the epoch</title>"
         f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
     )
     return (
         f"{head}"
-        f"<text x='{x + w / 2}' y='{y + h / 2 - 1}' font-size='10.5' font-weight='600' fill='{paint.text}' "
+        f"<text x='{x + w / 2}' y='{middle - 1}' font-size='10.5' font-weight='600' fill='{paint.text}' "
         f"text-anchor='middle'>{escape(fitting(name, int((w - 6) / 6.6)))}</text>"
-        f"<text x='{x + w / 2}' y='{y + h / 2 + 12}' font-size='10' fill='{paint.text}' text-anchor='middle'>"
+        f"<text x='{x + w / 2}' y='{middle + 12}' font-size='10' fill='{paint.text}' text-anchor='middle'>"
         f"{mark}{short(cycles)}</text></g>"
     )

@@ -15,10 +15,12 @@ import pytest
 
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame, graph_frame, ops_frame
+from tbuda_lab.core.session import PlaceOp, ResizeOp, Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
 from tbuda_lab.widgets.gridsvg import epoch_svg
 from tbuda_lab.widgets.svg import graph_svg
+from tests.session.models import perceptron
 from tests.widgets import synthetic
 
 built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
@@ -117,3 +119,28 @@ def test_static_pictures_are_well_formed_and_complete(session: Any) -> None:
     root = ET.fromstring(graph_svg(frame, everything))
     titles = {t.text for t in root.iter("{http://www.w3.org/2000/svg}title")}
     assert set(frame.text("node_name")) <= titles
+
+
+def test_words_of_a_tile_stand_off_harvested_rows() -> None:
+    model, inputs = perceptron()
+    session = Session(model, inputs, "n300")
+    session.compile()
+    session.apply(ResizeOp("first.matmul", (4, 2)), PlaceOp("first.matmul", (0, 0)))
+    session.compile()
+    result = session.result
+    placed = result.placement.ops["first.matmul"]
+    assert (placed.start, placed.size) == ((0, 0), (4, 2))
+    frame = ops_frame(result.lowered, result.placement, result.device)
+    root = ET.fromstring(epoch_svg(frame, placed.epoch))
+    svg = "{http://www.w3.org/2000/svg}"
+    strips = [(float(r.get("y", 0)), float(r.get("height", 0))) for r in root.iter(f"{svg}rect")
+              if r.get("fill") == "url(#h)"]
+    tile = next(g for g in root.iter(f"{svg}g") if (g.findtext(f"{svg}title") or "").startswith("first.matmul:"))
+    body = tile.find(f"{svg}rect")
+    assert body is not None
+    upper, tall = float(body.get("y", 0)), float(body.get("height", 0))
+    assert any(upper < y < upper + tall for y, _ in strips), "a harvested row lies across the tile"
+    for text in tile.iter(f"{svg}text"):
+        base, size = float(text.get("y", 0)), float(text.get("font-size", 0))
+        assert all(base <= y or base - size >= y + high for y, high in strips)
+        assert upper < base - size < base < upper + tall

@@ -69,9 +69,13 @@ export class Breaks {
     if (key === this.key) return;
     this.key = key;
     this.end();
+    const held = this.element.contains(document.activeElement);
+    const known = new Set(this.bars.map(b => b.op));
     this.bars = wanted.map(o => this.bar(o.target, o.field as Kind));
     this.element.replaceChildren(...this.bars.map(b => b.element));
     this.replace();
+    // The bar that had the focus is another element now; one that was taken away leaves it to the graph.
+    if (held) (this.bars.find(b => !known.has(b.op))?.element ?? this.element.parentElement)?.focus({ preventScroll: true });
   }
 
   private bar(op: string, kind: Kind): Bar {

@@ -135,6 +135,7 @@ function words(
   group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean, full: boolean,
   most: number
 ): void {
+  [y, hgt] = clear(rows, y, hgt);
   const mid = (1 + most) / 2;
   const tries: [number, boolean][] = [[most, true], [mid, true], [most, false], [mid, false], [1, false]];
   let [letter, lines]: [number, [string, string][]] = [1, []];
@@ -144,13 +145,21 @@ function words(
   }
   if (letter !== most) group.style.setProperty('--tb-letter', String(letter));
   const step = 13 * letter;
-  const tall = lines.length * step;
-  let top = y + (hgt - tall) / 2;
-  for (const strip of rows.strips) {
-    if (top < strip.y + STRIP && top + tall > strip.y) top = strip.y - y > tall ? strip.y - tall - 3 : strip.y + STRIP + 2;
-  }
+  const top = y + (hgt - lines.length * step) / 2;
   lines.forEach(([line, kind], k) =>
     group.append(svg('text', { class: kind, x: x + w / 2, y: top + 10 * letter + k * step, 'text-anchor': 'middle' }, line)));
+}
+
+/** [y, height] of the tallest part of a tile that no harvested strip lies on. */
+function clear(rows: Rows, y: number, hgt: number): [number, number] {
+  let best: [number, number] = [y, 0];
+  let from = y;
+  for (const strip of [...rows.strips, { y: y + hgt }]) {
+    const tall = Math.min(strip.y, y + hgt) - from;
+    if (tall > best[1]) best = [from, tall];
+    from = Math.max(from, strip.y + STRIP);
+  }
+  return best;
 }
 
 /** The lines of a tile with their classes, at a size of letters; `whole`: the module is said too, fit or not. */

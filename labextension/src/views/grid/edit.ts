@@ -47,6 +47,7 @@ export class Editor {
   private picture: Picture | null = null;
   private waiting: ((legal: Legal) => void) | null = null;
   private spoken = 0;
+  private later = 0;
   private swallow = false;
   private readonly stops: (() => void)[] = [];
 
@@ -323,11 +324,15 @@ export class Editor {
     const frame = this.view.getBoundingClientRect();
     this.ghost.show(this.plane!, this.geometry!, picture, at, [frame.width, frame.height],
       { lines, outlines: this.exact.outlines(this.store.epoch, own) });
-    const now = performance.now();
-    if (now - this.spoken >= SPOKEN) {
-      this.spoken = now;
+    window.clearTimeout(this.later);
+    const speak = () => {
+      if (this.ghost.tag.hidden) return;
+      this.spoken = performance.now();
       this.say(Ghost.words(picture, lines));
-    }
+    };
+    const wait = this.spoken + SPOKEN - performance.now();
+    if (wait > 0) this.later = window.setTimeout(speak, wait); // the last words of a gesture are said too
+    else speak();
   }
 
   // -- keys ----------------------------------------------------------------------------------------------------
