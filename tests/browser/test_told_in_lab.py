@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, Lab, command, in_kernel, open_and_run, until
+from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -41,22 +41,26 @@ def test_a_line_and_a_filter_go_both_ways(watched: Any, lab: Lab, shots: Path) -
     line.first.wait_for(timeout=PATIENCE)
     text = asked(page, "text")
     current = page.locator(f"{NETLIST} [aria-current=true]")
-    assert current.count() == 0
+    expect(current).to_have_count(0)
 
     # Python asks for a line far down: it comes into sight
     last = len(text) - 1
     in_kernel(page, f"netlist.line = {last}")
-    until(page, lambda: current.count() == 1 and current.get_attribute("data-tb-line") == str(last))
-    assert current.bounding_box()["height"] > 0 and text[last - 1].split()[0] in current.inner_text()
+    expect(current).to_have_attribute("data-tb-line", str(last))
+    expect(current).to_have_count(1)
+    expect(current).to_contain_text(text[last - 1].split()[0])
+    assert box_of(current)["height"] > 0
 
     # a click marks the line of an op, selects it everywhere, and Python knows both
     wanted = next(k for k, words in enumerate(text, 1) if words.startswith(f"    {OP}:"))
     in_kernel(page, "netlist.line = 1")
-    until(page, lambda: current.get_attribute("data-tb-line") == "1")
+    expect(current).to_have_attribute("data-tb-line", "1")
     page.locator(f"{NETLIST} .tb-code").evaluate("(e, top) => { e.scrollTop = top; }", max(0, (wanted - 4) * 18))
-    page.locator(f"{NETLIST} [data-tb-line='{wanted}']").click()
+    there = page.locator(f"{NETLIST} [data-tb-line='{wanted}']")
+    box_of(there)  # the lines in sight are drawn anew when they are scrolled
+    there.click()
     until(page, lambda: asked(page, "[netlist.line, list(problems.selected)]") == [wanted, [OP]])
-    assert current.get_attribute("data-tb-line") == str(wanted)
+    expect(current).to_have_attribute("data-tb-line", str(wanted))
     page.keyboard.press("ArrowDown")
     until(page, lambda: asked(page, "netlist.line") == wanted + 1)
 
@@ -67,11 +71,13 @@ def test_a_line_and_a_filter_go_both_ways(watched: Any, lab: Lab, shots: Path) -
     box = page.locator(f"{PROBLEMS} [data-tb-action=problems-filter]")
     in_kernel(page, "problems.filter = 'no such words'")
     until(page, lambda: rows.count() == 0 and box.input_value() == "no such words")
-    assert f"0 of {len(known)} problem" in page.locator(f"{PROBLEMS} .tb-found").inner_text()
+    expect(page.locator(f"{PROBLEMS} .tb-found")).to_contain_text(f"0 of {len(known)} problem")
     word = known[0][2]
     box.fill(word.upper())
     until(page, lambda: asked(page, "problems.filter") == word.upper())
-    assert rows.count() == sum(word in " ".join(one).lower() for one in known) > 0
+    found = sum(word in " ".join(one).lower() for one in known)
+    assert found > 0
+    expect(rows).to_have_count(found)
 
     for theme, name in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
         command(page, "apputils:change-theme", theme=theme)

@@ -45,6 +45,7 @@ def shoot(page: Any, shots: Path, name: str) -> None:
         page.screenshot(path=shots / f"traits_{name}_{theme}.png")
     page.emulate_media(color_scheme="light")
     page.locator(".tb-root[data-tb-theme=light]").wait_for()
+    page.evaluate("() => new Promise(done => setTimeout(done, 450))")
 
 
 def press(bare: Bare, action: str) -> None:
@@ -63,13 +64,15 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
     page.evaluate("name => window.tell('pass_name', name)", first)
     bare.sees(f"{GRAPH}[data-tb-stage=pass]")
     choice = page.locator("[data-tb-action=graph-pass]")
-    assert choice.input_value() == first and choice.locator("option").count() == len(trace.steps)
+    bare.until(lambda: choice.input_value() == first and choice.locator("option").count() == len(trace.steps))
     press(bare, "graph-pass-next")
     bare.until(lambda: choice.input_value() == second)
     bare.until(lambda: bare.told.get("pass_name") == second)
-    changes = trace.steps[trace.find(second)].changes
-    said = page.locator(".tb-pass-bar .tb-found").inner_text()
-    assert f"{len(changes.added)} added" in said or not changes.added
+    step = trace.find(second)
+    changes = trace.steps[step].changes
+    said = page.locator(".tb-pass-bar .tb-found")
+    bare.until(lambda: said.inner_text().startswith(f"{step + 1} of {len(trace.steps)}: "))
+    assert f"{len(changes.added)} added" in said.inner_text() or not changes.added
     shoot(page, shots, "pass")
     press(bare, "graph-stage-lowered")
     bare.sees(f"{GRAPH}[data-tb-stage=lowered]")
@@ -77,7 +80,7 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
 
     # left to right, with TMs on the edges
     hook = page.locator(f"{GRAPH} .tb-hook[data-tb-op]").first
-    hook.wait_for()
+    bare.until(hook.is_visible)
     press(bare, "graph-direction")
     press(bare, "graph-tms")
     bare.sees(f"{GRAPH}[data-tb-direction=LR]")
@@ -92,12 +95,13 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
     links = session.links(0)
     bare.sees(f"{GRID} [data-tb-noc-link]")
     lines = page.locator(f"{GRID} [data-tb-noc-link]")
-    assert lines.count() == int((links.bytes > 0).sum())
+    bare.until(lambda: lines.count() == int((links.bytes > 0).sum()))
     top = links.busiest(1)[0]
     name = f"NoC {top.noc} {top.start[0]},{top.start[1]} → {top.end[0]},{top.end[1]}"
     listed = page.locator("[data-tb-links] [data-tb-noc-link]").first
-    assert listed.get_attribute("data-tb-noc-link") == name
-    assert f"{top.load:.3f}" == page.locator(f"{GRID} [data-tb-noc-link='{name}']").get_attribute("data-tb-load")
+    bare.until(lambda: listed.is_visible() and listed.get_attribute("data-tb-noc-link") == name)
+    drawn = page.locator(f"{GRID} [data-tb-noc-link='{name}']")
+    bare.until(lambda: drawn.count() == 1 and drawn.get_attribute("data-tb-load") == f"{top.load:.3f}")
     shoot(page, shots, "links")
     limit = sorted((links.bytes / links.cycles).reshape(-1))[-5]
     page.evaluate("v => window.tell('link_threshold', v)", float(limit))
@@ -117,8 +121,8 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
     press(bare, "chips-one")
     page.locator(f"[data-tb-action=chip][data-tb-chip='{epoch.chip}']").click()
     bare.sees(f"{GRID}[data-tb-epoch='{epoch.index}']")
-    shown = page.locator(f"{GRID} .tb-frame:visible").count()
-    assert shown == sum(e.chip == epoch.chip for e in session.compile().placement.epochs)
+    shown = page.locator(f"{GRID} .tb-frame:visible")
+    bare.until(lambda: shown.count() == sum(e.chip == epoch.chip for e in session.compile().placement.epochs))
     bare.until(lambda: bare.told.get("chip") == epoch.chip)
 
     # the table by epoch and by core
@@ -127,11 +131,11 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
     table.locator("[data-tb-action=table-group]").check()
     table.locator("[role=grid]").evaluate("e => { e.scrollTop = 0; }")
     total = table.locator(".tb-total").first
-    total.wait_for()
-    assert total.get_attribute("data-tb-epoch") == "0" and f"{len(epoch.ops)} op" in total.inner_text()
+    bare.until(lambda: total.is_visible() and total.get_attribute("data-tb-epoch") == "0")
+    bare.until(lambda: f"{len(epoch.ops)} op" in total.inner_text())
     table.locator("[data-tb-action=table-per-core]").check()
     spot = session.compile().placement.ops[epoch.ops[0]]
     row = table.locator("[data-tb-core]").first
-    assert row.get_attribute("data-tb-core") == f"{spot.start[0]},{spot.start[1]}"
+    bare.until(lambda: row.is_visible() and row.get_attribute("data-tb-core") == f"{spot.start[0]},{spot.start[1]}")
     shoot(page, shots, "table")
     assert not page.errors, json.dumps(page.errors)
