@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import numbers
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tbuda_lab.core.errors import Diagnostic, InputError, counted
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 
 
@@ -48,10 +51,57 @@ class CompileOptions:
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples.
+        """
+        for name in ("op_names_dont_fuse", "cpu_fallback_ops"):
+            names = getattr(self, name)
+            if isinstance(names, list | set | frozenset):
+                object.__setattr__(self, name, tuple(names) if isinstance(names, list) else tuple(sorted(names)))
+        wrong = [Diagnostic("error", name, "option-value", *fault) for name, fault in _faults(self)]
+        if wrong:
+            raise InputError(f"{counted(len(wrong), 'option')} without a meaning", wrong)
+
     @property
     def data_format(self) -> DataFormat:
         """The format of activations and parameters when nothing more special is said."""
         return self.default_df_override or DataFormat.Float16_b
+
+
+_LEAST = {
+    "microbatch": 1, "schedule_swaps": 0, "seed": 0, "epoch_switch_cycles": 0, "epoch_fill_cycles": 0,
+    "target_cycles": 0, "time_budget": 0,
+}  # fmt: skip
+_WHOLE = ("microbatch", "schedule_swaps", "seed")
+_OPEN = ("epoch_fill_cycles", "target_cycles", "time_budget", "default_df_override", "default_accumulate_df")
+_TEXTS = ("balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy")
+_KINDS: dict[str, type[enum.Enum]] = {
+    "default_df_override": DataFormat, "default_accumulate_df": DataFormat, "fp32_fallback": DataFormat,
+    "default_math_fidelity": MathFidelity,
+}  # fmt: skip
+
+
+def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Of every option whose value has no meaning: its name, what is wrong, what would work."""
+    for name, least in _LEAST.items():
+        value: Any = getattr(options, name)
+        kind = numbers.Integral if name in _WHOLE else numbers.Real
+        good = isinstance(value, kind) and value >= least  # no NaN
+        if not good and not (value is None and name in _OPEN):
+            what = "a whole number" if name in _WHOLE else "a number"
+            yield name, (f"it is {value!r}", f"{what} from {least}{', or None' if name in _OPEN else ''}")
+    for name, names in _KINDS.items():
+        value = getattr(options, name)
+        if not isinstance(value, names) and not (value is None and name in _OPEN):
+            known = ", ".join(member.name for member in names)
+            yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {known}")
+    for name in _TEXTS:
+        if not isinstance(getattr(options, name), str):
+            yield name, (f"a name is no {getattr(options, name)!r}", "a text; the compile says which names there are")
+    for name in ("op_names_dont_fuse", "cpu_fallback_ops"):
+        value = getattr(options, name)
+        if not (isinstance(value, tuple) and all(isinstance(n, str) for n in value)):
+            yield name, (f"names are no {value!r}", "a tuple of names")
 
 
 BACK_END = (
@@ -109,6 +159,10 @@ class Override:
     target: Target
     value: Any = True
     source: str = "code"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.target, list):  # as people write several names
+            object.__setattr__(self, "target", tuple(self.target))
 
     @property
     def named(self) -> bool:

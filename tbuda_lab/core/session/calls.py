@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.options import FIRST, Each, Override
+from tbuda_lab.core.overrideforms import misshapen
 
 _MIXED = {"data_format": ("output_df", "DataFormat"), "math_fidelity": ("math_fidelity", "MathFidelity")}
 """Kinds that PyBuda sets by regular expressions of names: its keyword, and where the value comes from."""
+_PLAIN = ("op_size", "t_stream_dir", "t_stream_shape", "u_kt", "dram_parameters")
+"""Kinds with a call of their own that takes a name and a value."""
 
 
 def target_text(target: Any) -> str:
@@ -42,7 +45,7 @@ def override_python(override: Override) -> str:
         return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target)
     if isinstance(target, Each) and target.names and value != FIRST:
         return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target.names)
-    if not isinstance(target, str):
+    if not isinstance(target, str) or misshapen(override):
         return f"# {kind} of {target_text(target)}: {value!r}"
     if kind in ("epoch_break", "chip_break"):
         return f"pybuda.config.set_{kind}({target!r})"
@@ -58,11 +61,13 @@ def override_python(override: Override) -> str:
         word, kinds = _MIXED[kind]
         words = f"name_regex={re.escape(target)!r}, {word}=pybuda.{kinds}.{value}"
         return f"pybuda.config.configure_mixed_precision({words})"
-    if kind == "input_buffer_multiplier":
+    if kind == "input_buffer_multiplier" and isinstance(value, Mapping) and all(isinstance(k, int) for k in value):
         call = "pybuda.config.override_input_buffer_multiplier"
         return "\n".join(f"{call}({target!r}, {k}, multiplier={v})" for k, v in sorted(value.items()))
     if kind == "output_buffer_multiplier":
         return f"pybuda.config.internal_override_output_buffer_multiplier({target!r}, multiplier={value!r})"
+    if kind not in _PLAIN:  # no call has it
+        return f"# {kind} of {target}: {value!r}"
     return f"pybuda.config.override_{kind}({target!r}, {value!r})"
 
 

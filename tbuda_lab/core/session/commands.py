@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.overrideforms import refuse_misshapen
 from tbuda_lab.core.session.calls import override_python, placement_python, target_text
 from tbuda_lab.core.session.command import Command, pair, readers, refuse, whole
 from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
@@ -221,6 +222,9 @@ class SetOverride(Command):
 
     override: Override
     name: ClassVar[str] = "override"
+
+    def __post_init__(self) -> None:
+        refuse_misshapen((self.override,))
 
     @property
     def label(self) -> str:

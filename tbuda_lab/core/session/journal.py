@@ -22,6 +22,7 @@ from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Each, Override
+from tbuda_lab.core.overrideforms import misshapen
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import COMMANDS, ClearOp, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
@@ -256,9 +257,11 @@ def override_of(record: Any) -> Override:
         value = {k: tuple(v) if isinstance(v, list) else v for k, v in turned.items()}
     elif isinstance(value, list):
         value = tuple(value)
-    if "each" in record:
-        return Override(kind, Each(tuple(names)), value, "file")
-    return Override(kind, target if isinstance(target, str) else tuple(target), value, "file")
+    found = Override(kind, Each(tuple(names)) if "each" in record else target, value, "file")
+    fault = misshapen(found)
+    if fault is not None:
+        raise InputError(f"{kind}: {fault[0]}; {fault[1]}")
+    return found
 
 
 def option_values(given: Any) -> dict[str, Any]:

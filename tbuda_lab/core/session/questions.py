@@ -69,11 +69,10 @@ class Questions(Editing):
         queues: place them too and say what they take of DRAM; without them it answers sooner. cancel: once it is set,
         `Cancelled` is raised at the next epoch.
         """
-        state = self._history.state
-        before = self.placed(state, cancel)
+        now = state = self._history.state
         for edit in edits:
             state = (edit if isinstance(edit, Command) else SetOverride(edit)).apply(state)
-        return compare_placed(before, self.placed(state, cancel), queues=queues)
+        return compare_placed(self.placed(now, cancel), self.placed(state, cancel), queues=queues)
 
     @quiet()
     def suggest(

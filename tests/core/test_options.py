@@ -1,0 +1,71 @@
+"""Options without a meaning are refused where they are given, with what would work; all others are taken."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session import Session
+
+NAN = float("nan")
+BAD: dict[str, tuple[Any, ...]] = {
+    "microbatch": (0, -1, 1.5, "2", None),
+    "seed": (-1, "x", None, 1.5),
+    "schedule_swaps": (-1, None),
+    "target_cycles": (-5, "x", NAN),
+    "epoch_switch_cycles": (-1, None, "x"),
+    "epoch_fill_cycles": (-1, "x"),
+    "time_budget": (-1, "x", NAN),
+    "default_math_fidelity": ("HiFi2", None),
+    "default_df_override": ("Bfp8_b", 3),
+    "default_accumulate_df": ("Float32",),
+    "fp32_fallback": (None,),
+    "balancer_policy": (None, 3),
+    "scheduler_policy": (None,),
+    "op_names_dont_fuse": ("x", None, (3,)),
+    "cpu_fallback_ops": (None, "embedding"),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_values_without_a_meaning_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        CompileOptions(**{name: value})
+    assert [(d.where, d.rule) for d in caught.value.diagnostics] == [(name, "option-value")]
+    assert caught.value.diagnostics[0].fix
+    with pytest.raises(InputError):
+        dataclasses.replace(CompileOptions(), **{name: value})
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(InputError, match="2 options") as caught:
+        CompileOptions(microbatch=0, seed=-1)
+    assert {d.where for d in caught.value.diagnostics} == {"microbatch", "seed"}
+
+
+def test_the_least_and_the_usual_are_taken() -> None:
+    CompileOptions(
+        microbatch=1, seed=0, schedule_swaps=0, target_cycles=0, epoch_switch_cycles=0, epoch_fill_cycles=0,
+        time_budget=0.0, default_df_override=DataFormat.Bfp8_b, default_math_fidelity=MathFidelity.LoFi,
+    )  # fmt: skip
+    assert CompileOptions(microbatch=np.int64(4)).microbatch == 4  # type: ignore[arg-type]
+    listed = CompileOptions(op_names_dont_fuse=["b", "a"], cpu_fallback_ops={"y", "x"})  # type: ignore[arg-type]
+    assert listed.op_names_dont_fuse == ("b", "a") and listed.cpu_fallback_ops == ("x", "y") and hash(listed)
+
+
+def test_a_session_keeps_its_options_where_new_ones_are_refused() -> None:
+    session = Session(torch.nn.Linear(32, 32), (torch.randn(1, 32, 32),))
+    session.configure(seed=3)
+    for name, values in BAD.items():
+        with pytest.raises(InputError):
+            session.configure(**{name: values[0]})
+    assert session.options == CompileOptions(seed=3) and [step.label for step in session.history] == ["set seed = 3"]
+    session.undo()
+    assert session.options == CompileOptions()

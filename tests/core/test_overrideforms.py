@@ -1,0 +1,132 @@
+"""Overrides of a form that no model could take are refused at once; none of them is ignored or ends in a raw error."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
+from tbuda_lab.core.options import FIRST, Each, Override
+from tbuda_lab.core.overrideforms import misshapen, refuse_misshapen
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.calls import override_python
+
+BAD: list[tuple[str, Any]] = [
+    ("op_placement", (0, 0)),
+    ("op_placement", {"strat": (0, 0)}),  # a slip of the pen is no wish without effect
+    ("op_placement", {}),
+    ("op_placement", {"start": None}),
+    ("queue_channel", 3),
+    ("queue_channel", {"chanel": 3}),
+    ("insert_nop", None),
+    ("insert_nop", {"dst": "b"}),
+    ("insert_nop", {"dest": ()}),
+    ("insert_nop", {"dest": 5}),
+    ("insert_nop", {"dest": (5,)}),
+    ("insert_nop", {"dest": "b", "hoist_tms": 3}),
+    ("insert_nop", {"dest": "b", "daisy_chain": "yes"}),
+    ("insert_queue", "b"),
+    ("insert_queue", {"dest": "b", "operand": 0}),
+    ("dram_parameters", {}),
+    ("dram_parameters", "yes"),
+    ("epoch_break", "before"),
+    ("chip_break", None),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), BAD)
+def test_what_no_model_could_take_is_refused_with_what_would_do(kind: str, value: Any) -> None:
+    with pytest.raises(OverrideError) as caught:
+        refuse_misshapen([Override("op_size", "b", (1, 1)), Override(kind, "a", value)])
+    assert [(d.where, d.rule) for d in caught.value.diagnostics] == [("a", f"override-{kind}")]
+    assert caught.value.diagnostics[0].fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("op_placement", {"start": (0, 0)}),
+        ("op_placement", {"chip": 0, "transpose": False, "start": None}),
+        ("queue_channel", {"channel": 0}),
+        ("insert_nop", True),
+        ("insert_nop", {"dest": None}),
+        ("insert_nop", {"dest": ["b", "c"], "hoist_tms": False, "nop_count": 2, "daisy_chain": True}),
+        ("insert_queue", {"dest": "b", "port": None}),
+        ("dram_parameters", False),
+        ("epoch_break", FIRST),
+        ("chip_break", False),
+    ],
+)
+def test_what_a_model_could_take_is_not(kind: str, value: Any) -> None:
+    for target in ("a", ("a", "b"), ["a", "b"], Each(("a",)), re.compile("a.*"), lambda name: name == "a"):
+        assert misshapen(Override(kind, target, value)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", [None, 5, ("a", 5), {"a": 1}])
+def test_targets_are_names_patterns_or_predicates(target: Any) -> None:
+    with pytest.raises(OverrideError, match="target"):
+        refuse_misshapen([Override("epoch_break", target)])
+
+
+def test_a_list_of_names_is_a_tuple_of_names() -> None:
+    record = Override("epoch_break", ["b", "a"])  # type: ignore[arg-type]
+    assert record == Override("epoch_break", ("b", "a")) and record.named
+    assert record.matches(["a", "b", "c"]) == ["a", "b"]
+
+
+def small() -> Session:
+    torch.manual_seed(0)
+    return Session(torch.nn.Linear(32, 64), (torch.randn(1, 32, 32),))
+
+
+def test_a_session_refuses_them_before_it_traces_and_stays_as_it_was() -> None:
+    session = small()
+    for kind, value in BAD:
+        record = Override(kind, "matmul", value)
+        with pytest.raises(OverrideError):
+            Session(session.model, session.sample_inputs, overrides=[record])
+        for ask in (session.apply, session.attempt, session.whatif):
+            with pytest.raises(OverrideError):
+                ask(record)
+    assert session.stage == "empty" and session.overrides == () and session.history == ()
+
+
+@pytest.mark.parametrize("value", [None, 3, {"0": 2}, {0: 2, "1": 2}, {0: 0}, {7: 2}, (1, 2)])
+def test_a_vetoed_buffer_multiplier_has_its_record(value: Any) -> None:
+    """Which operands there are is known with the graph, so the compile refuses it; the record says why."""
+    session = small()
+    op = next(iter(session.compile().placement.ops))
+    session.apply(Override("input_buffer_multiplier", op, value))
+    with pytest.raises(OverrideError, match="operands 0 to"):
+        session.compile()
+    (record,) = session.records
+    assert record.state == "vetoed" and record.matched == (op,) and "operand index" in record.because
+
+
+@pytest.mark.parametrize("kind", ["input_buffer_multiplier", "op_placement", "queue_channel", "insert_nop", "nonsense"])
+@pytest.mark.parametrize("value", [None, 3, "x", (1, 2), {"0": 2}])
+def test_what_no_call_can_say_is_a_comment(kind: str, value: Any) -> None:
+    text = override_python(Override(kind, "a", value))
+    assert all(line.startswith("#") for line in text.splitlines())
+
+
+def test_a_session_file_is_refused_by_its_line(tmp_path: Path) -> None:
+    session = small()
+    session.apply(Override("epoch_break", "matmul"))
+    good = json.loads(session.save(tmp_path / "good.buda.json").read_text())
+    for kind, value in BAD:
+        bad = json.loads(json.dumps(good))
+        bad["overrides"] = [{"kind": kind, "target": "matmul", "value": value}]
+        path = tmp_path / "bad.buda.json"
+        path.write_text(json.dumps(bad))
+        with pytest.raises(InputError, match=rf"bad\.buda\.json:\d+: {kind}"):
+            Session.open(path, session.model, session.sample_inputs)
+    bad["overrides"] = [{"kind": "u_kt", "target": "matmul", "value": {}}]  # refused by the compile, not by the form
+    path.write_text(json.dumps(bad))
+    with pytest.raises(TbudaError):
+        Session.open(path, session.model, session.sample_inputs).compile()
