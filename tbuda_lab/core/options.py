@@ -85,8 +85,8 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
     """Of every option whose value has no meaning: its name, what is wrong, what would work."""
     for name, least in _LEAST.items():
         value: Any = getattr(options, name)
-        kind = numbers.Integral if name in _WHOLE else numbers.Real
-        good = isinstance(value, kind) and value >= least  # no NaN
+        number = isinstance(value, numbers.Integral if name in _WHOLE else numbers.Real)
+        good = number and value >= least  # no NaN
         if not good and not (value is None and name in _OPEN):
             what = "a whole number" if name in _WHOLE else "a number"
             yield name, (f"it is {value!r}", f"{what} from {least}{', or None' if name in _OPEN else ''}")

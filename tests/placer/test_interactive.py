@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -392,3 +393,63 @@ def test_an_edited_placement_comes_back_from_the_compiler() -> None:
     assert after.ops[name].start == start and not after.ops[name].transposed
     assert placer.undo() and not placer.as_overrides(before)
     assert GridShape(*before.ops[name].size) == placed[name].placed_cores.size
+
+
+# -- what is no grid, no start, no chip ----------------------------------------------------------------------------
+@pytest.mark.parametrize("shape", [None, (3,), (2, 2, 2), ("a", 1), (1.5, 2), 4, (0, 1), (-1, 2)])
+def test_grids_are_two_whole_numbers_from_one(shape: object) -> None:
+    placer = InteractivePlacer(SMALL)
+    asks: list[Callable[[], object]] = [
+        lambda: placer.place_op("a", shape),  # type: ignore[arg-type]
+        lambda: placer.place_op_at("a", shape, (0, 0)),  # type: ignore[arg-type]
+        lambda: placer.place_two_ops_rowwise("a", shape, "b", shape),  # type: ignore[arg-type]
+        lambda: placer.starts(shape),  # type: ignore[arg-type]
+        lambda: placer.heat(shape),  # type: ignore[arg-type]
+        lambda: placer.explain(shape, (0, 0)),  # type: ignore[arg-type]
+    ]
+    for ask in asks:
+        with pytest.raises(InputError, match="grid"):
+            ask()
+    assert placer.current_epoch_empty() and not placer.undo()
+
+
+@pytest.mark.parametrize("start", [None, (0,), ("x", 0), (0, 0, 0), (0.5, 0)])
+def test_starts_are_two_whole_numbers(start: object) -> None:
+    placer = InteractivePlacer(SMALL)
+    placer.place_op("a", (1, 1))
+    placer.get_op_overrides()["c"] = PlacerOpOverride(grid_start=start or (1,))  # type: ignore[arg-type]
+    asks: list[Callable[[], object]] = [
+        lambda: placer.place_op_at("b", (1, 1), start),  # type: ignore[arg-type]
+        lambda: placer.move("a", start),  # type: ignore[arg-type]
+        lambda: placer.explain((1, 1), start),  # type: ignore[arg-type]
+        lambda: placer.place_op("c", (1, 1)),
+    ]
+    for ask in asks:
+        with pytest.raises(InputError, match="start"):
+            ask()
+    assert placer.current_epoch_ops() == ("a",)
+
+
+def test_a_chip_that_there_is_not_is_an_error_and_no_matter_of_the_next_epoch() -> None:
+    placer = InteractivePlacer(load_device("n300"))
+    placer.get_op_overrides()["a"] = PlacerOpOverride(chip_id=7)
+    with pytest.raises(PlacementError, match="chips: 0, 1"):
+        placer.place_op("a", (1, 1))
+
+
+def test_one_op_does_not_stand_beside_itself() -> None:
+    placer = InteractivePlacer(SMALL)
+    with pytest.raises(PlacementError, match="beside itself"):
+        placer.place_two_ops_rowwise("a", (1, 1), "a", (1, 1))
+    assert placer.current_epoch_empty()
+
+
+def test_a_chip_break_names_placed_ops_or_nothing_is_committed() -> None:
+    placer = InteractivePlacer(load_device("n300"), pipelined=True)
+    for name in "ab":
+        placer.place_op(name, (1, 1))
+        placer.next_epoch()
+    with pytest.raises(InputError, match="'z' is not placed"):
+        placer.commit(["z"])
+    chips = placer.commit(["b"]).epoch_id_to_chip
+    assert chips[0] != chips[1]

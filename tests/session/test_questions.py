@@ -300,3 +300,45 @@ def test_names_that_are_not_there(shared):
     for ask in (shared.legal, shared.why):
         with pytest.raises(InputError, match="nobody"):
             ask("nobody")
+
+
+@pytest.mark.parametrize(
+    ("device", "shape"), [("wormhole_b0", (320, 96)), ("grayskull", (64, 384)), ("n150", (288, 64))]
+)
+def test_tall_and_wide_shapes_have_their_why_on_a_grid_that_is_no_square(device, shape):
+    """Ten rows cannot be turned onto eight columns; "no free place" is held against every rectangle of the epoch."""
+    torch.manual_seed(0)
+    layers = [m for _ in range(8) for m in (torch.nn.Linear(shape[1], shape[1]), torch.nn.Tanh())]
+    session = Session(torch.nn.Sequential(*layers), (torch.randn(1, *shape),), device)
+    ops = session.compile().placement.ops
+    rows, cols = session.device.rows, session.device.cols
+    asked = refused = 0
+    for op, mine in ops.items():
+        busy = np.zeros((rows, cols), dtype=bool)
+        for name, spot in ops.items():
+            if name != op and spot.epoch == mine.epoch:
+                busy[spot.start[0] : spot.start[0] + spot.size[0], spot.start[1] : spot.start[1] + spot.size[1]] = True
+        for other in session.why(op).next_best:
+            high, wide = other.grid
+            asked += high > cols or wide > rows
+            free = any(
+                not busy[y : y + h, x : x + w].any()
+                for h, w in {(high, wide), (wide, high)}
+                for y in range(rows - h + 1)
+                for x in range(cols - w + 1)
+            )
+            if other.against.startswith("no free place"):
+                refused += 1
+                assert not free
+            elif other.against != "no faster":
+                assert free
+    assert asked and refused
+
+
+def test_a_table_says_which_shapes_it_has(shared):
+    table = shared.legal(next(iter(shared.result.placement.ops)))
+    rows, cols = table.shapes.shape
+    for size in ((0, 1), (1, 0), (rows + 1, 1), (1, cols + 1)):
+        for ask in (table.why_not, table.starts):
+            with pytest.raises(InputError, match=f"{rows}x{cols}"):
+                ask(*size)

@@ -14,6 +14,7 @@ from tbuda_lab.core.balancer.edges import EdgeReason, stream_verdict
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import OpModels, Reason
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.placer.problem import Problem
 from tbuda_lab.core.session.epochfacts import EpochFacts
 from tbuda_lab.core.session.placing import Placed
@@ -83,13 +84,20 @@ class LegalTable:
         return [(int(r) + 1, int(c) + 1) for r, c in np.argwhere(self.shapes["verdict"] == 0)]
 
     def why_not(self, rows: int, cols: int) -> ReasonText | None:
-        """The reason against a shape, None if it is legal."""
+        """The reason against a shape, None if it is legal. Raises `InputError` for one that no grid has."""
+        self._on_grid(rows, cols)
         return self.reasons.get(int(self.shapes[rows - 1, cols - 1]["verdict"]))
 
     def starts(self, rows: int, cols: int) -> list[tuple[int, int]]:
-        """Cores (row, column) where the shape may start in the op's epoch."""
+        """Cores (row, column) where the shape may start in the op's epoch. Raises `InputError` as `why_not` does."""
+        self._on_grid(rows, cols)
         masks = self.anchors[rows - 1, cols - 1]
         return [(y, x) for y, mask in enumerate(masks.tolist()) for x in range(mask.bit_length()) if mask >> x & 1]
+
+    def _on_grid(self, rows: int, cols: int) -> None:
+        high, wide = self.shapes.shape
+        if not (1 <= rows <= high and 1 <= cols <= wide):
+            raise InputError(f"the table has shapes of 1x1 to {high}x{wide} cores, not {rows}x{cols}")
 
 
 def free_starts(busy: np.ndarray) -> np.ndarray:

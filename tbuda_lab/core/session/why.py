@@ -115,7 +115,9 @@ def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], 
     number = problem.number[op]
     if float(shape["limiter_cycles"]) >= now:
         return "no faster"
-    if not (table.starts(*size) or table.starts(*size[::-1])):
+    high, wide = table.shapes.shape
+    turned = size[::-1] if size[1] <= high and size[0] <= wide else size  # of a tall shape none, on a grid not so wide
+    if not (table.starts(*size) or table.starts(*turned)):
         free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items() if o != number)
         return f"no free place of that size in the epoch ({free} cores without this op)"
     if table.candidates.signature == problem.tables[number].signature:

@@ -6,6 +6,7 @@ The whole state is one immutable value, and every edit makes a new one: undo, ac
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -122,7 +123,7 @@ class Board:
         height, width = turn_shape(shape, transpose)
         where = self._epoch(epoch)
         ignored = frozenset(without)
-        row, col = int(start[0]), int(start[1])
+        row, col = coord(start)
         area = CoordRange(Coord(row, col), Coord(row + height, col + width))
         grid = self._grid(where, ignored)
         if grid.fits(row, col, height, width):
@@ -249,9 +250,27 @@ class Board:
             raise InputError("this placer has committed its solution; make a new one")
 
 
+def _two(what: str, value: Sequence[int]) -> tuple[int, int]:
+    try:
+        row, col = (operator.index(part) for part in value)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} is two whole numbers (rows, columns), not {value!r}") from None
+    return row, col
+
+
+def grid_shape(shape: Sequence[int]) -> GridShape:
+    """A grid as it was given. Raises `InputError` for anything but two whole numbers."""
+    return GridShape(*_two("a grid", shape))
+
+
+def coord(start: Sequence[int]) -> Coord:
+    """A core as it was given. Raises `InputError` for anything but two whole numbers."""
+    return Coord(*_two("a start", start))
+
+
 def turn_shape(shape: Sequence[int], transpose: bool) -> tuple[int, int]:
-    """Rows and columns as they stand. Raises `InputError` for an empty grid."""
-    height, width = int(shape[0]), int(shape[1])
+    """Rows and columns as they stand. Raises `InputError` for an empty grid, and for what is none."""
+    height, width = grid_shape(shape)
     if height < 1 or width < 1:
         raise InputError(f"a grid has one core or more, not {height}x{width}")
     return (width, height) if transpose else (height, width)

@@ -9,7 +9,16 @@ from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.placer.interactive.board import Board, Epoch, State, area_of, fault, turn_shape
+from tbuda_lab.core.placer.interactive.board import (
+    Board,
+    Epoch,
+    State,
+    area_of,
+    coord,
+    fault,
+    grid_shape,
+    turn_shape,
+)
 from tbuda_lab.core.placer.interactive.types import (
     Coord,
     CoordRange,
@@ -65,10 +74,11 @@ class InteractivePlacer(Board):
         enable_transpose: take the turned rectangle where it comes first. chip_break: start on the next chip if this
         one holds ops. output: the op feeds the host, so it needs a chip that the host reaches. An override of the op
         (`get_op_overrides`) fixes start, chip, transposition.
-        Raises `PlacementError` for an op that is placed already, or that not even an empty epoch can hold.
+        Raises `PlacementError` for an op that is placed already, that not even an empty epoch can hold, or that is
+        wanted on a chip that there is not.
         """
         wish = self._overrides.get(name, PlacerOpOverride())
-        area = self._place((name,), GridShape(*map(int, shape)), wish, enable_transpose, chip_break, output)
+        area = self._place((name,), grid_shape(shape), wish, enable_transpose, chip_break, output)
         return None if area is None else area[0]
 
     def place_two_ops_rowwise(
@@ -82,7 +92,9 @@ class InteractivePlacer(Board):
     ) -> CoordRange | None:
         """Two ops of equal rows side by side as one rectangle (one above the other when turned); the rectangle, or None
         as in `place_op`. The override of the first op counts. Raises `PlacementError` for unequal rows too."""
-        a, b = GridShape(*map(int, first_shape)), GridShape(*map(int, second_shape))
+        a, b = grid_shape(first_shape), grid_shape(second_shape)
+        if first == second:
+            raise fault(second, "placed", "one op cannot stand beside itself", "name two ops")
         if a.rows != b.rows:
             raise fault(second, "rows", f"{a.rows} and {b.rows} rows do not stand side by side", "equal rows")
         wish = self._overrides.get(first, PlacerOpOverride())
@@ -105,8 +117,8 @@ class InteractivePlacer(Board):
         at = self.get_current_epoch_index() if epoch is None else epoch
         self._new(name)
         self._must(name, self.explain(shape, start, epoch=at, transpose=transpose))
-        grid = GridShape(*map(int, shape))
-        area = area_of(Coord(int(start[0]), int(start[1])), grid, transpose)
+        grid = grid_shape(shape)
+        area = area_of(coord(start), grid, transpose)
         self._commit_state(self._with(self._state, at, name, grid, area, transpose))
         return area
 
@@ -121,7 +133,7 @@ class InteractivePlacer(Board):
         target = at if epoch is None else epoch
         turned = op.grid_transpose if transpose is None else transpose
         self._must(name, self.explain(op.shape, start, epoch=target, transpose=turned, without=(name,)))
-        area = area_of(Coord(int(start[0]), int(start[1])), op.shape, turned)
+        area = area_of(coord(start), op.shape, turned)
         if target == at:
             state = self._replace(name, dataclasses.replace(op, placed_cores=area, grid_transpose=turned))
         else:
@@ -205,8 +217,12 @@ class InteractivePlacer(Board):
     def commit(self, chip_break: Iterable[str] = ()) -> PlacerSolution:
         """The finished placement; the placer takes nothing more afterwards. In pipelined mode the epochs are dealt to
         the chips in order, ceil(epochs / chips) to each, or a new chip at every epoch that holds an op of `chip_break`;
-        temporal epochs are numbered anew: a new one wherever the chip was used already."""
+        temporal epochs are numbered anew: a new one wherever the chip was used already. Raises `InputError` for a
+        break at an op that is not placed; the placer goes on then."""
         self._open()
+        chip_break = (chip_break,) if isinstance(chip_break, str) else tuple(chip_break)
+        for name in chip_break:
+            self._known(name)
         state = list(self._state)
         while len(state) > 1 and not state[-1].ops and state[-1].temporal != state[-2].temporal:
             state.pop()
@@ -271,6 +287,9 @@ class InteractivePlacer(Board):
         if not any(self.can_fit_on_single_epoch(*turn_shape(shape, turn)) for turn in turns):
             text = f"{shape.rows}x{shape.columns} cores do not fit {self.device.rows}x{self.device.cols}"
             raise fault(names[0], "device-too-small", text, "a smaller grid, or let it be transposed")
+        if wish.chip_id is not None and wish.chip_id not in self.device.chips:
+            known = ", ".join(map(str, self.device.chips))
+            raise fault(names[0], "chip", f"{self.device.name} has no chip {wish.chip_id!r}", f"chips: {known}")
         if wish.temporal_epoch_break and not self.current_epoch_empty():
             self.last_refusal = Refusal("epoch-break", f"{names[0]} starts an epoch", "call next_epoch")
             return None
@@ -320,7 +339,7 @@ class InteractivePlacer(Board):
         for turn in turns:
             height, width = turn_shape(shape, turn)
             if wish.grid_start is not None:
-                row, col = wish.grid_start
+                row, col = coord(wish.grid_start)
                 if row < 0 or col < 0 or row + height > self.device.rows or col + width > self.device.cols:
                     if turn == turns[-1] and found is None:
                         text = f"{height}x{width} cores at ({row}, {col}) leave the grid"
