@@ -93,7 +93,7 @@ describe('Store', () => {
     host.say({ type: 'frame', key: 'k', rev: 3, chunk: [0, 1], deflated: true }); // nothing in it
     host.say({ type: 'edited', ok: true, text: 'done' });
     expect(seen).toEqual([]);
-    await vi.waitFor(() => expect(seen).toEqual(['done']));
+    await vi.waitFor(() => expect(seen).toEqual(['done']), { timeout: 30_000 });
     expect(host.sent.at(-1)).toEqual({ type: 'hello', have: {}, inflates: false });
   });
 });

@@ -343,7 +343,7 @@ describe('gestures of the grid', () => {
     does('ArrowRight', { do: 'epoch', epoch: 1 }, { altKey: true });
     does('r', { type: 'recompile' });
     press('w');
-    await vi.waitFor(() => expect(host.sent.at(-1)).toMatchObject({ type: 'why', op: name }));
+    await vi.waitFor(() => expect(host.sent.at(-1)).toMatchObject({ type: 'why', op: name }), { timeout: 30_000 });
     expect(root.querySelector('.tb-dialog-why')!.hasAttribute('hidden')).toBe(false);
     root.querySelector('.tb-dialog-why')!.dispatchEvent(key('Escape'));
     press('?', { shiftKey: true });

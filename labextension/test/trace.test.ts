@@ -289,7 +289,7 @@ describe('what lies over the grid', () => {
     expect(card.textContent).toContain('slice 1, row 0, column 0');
     card.querySelector<HTMLElement>('[data-tb-action=first-failure]')!.click();
     expect(store.selection.names).toEqual([names[1]]);
-    await vi.waitFor(() => expect(table.element.querySelector('[data-tb-action=sort-pcc]')).not.toBeNull());
+    await vi.waitFor(() => expect(table.element.querySelector('[data-tb-action=sort-pcc]')).not.toBeNull(), { timeout: 30_000 });
     grid.dispose();
     table.dispose();
   });

@@ -61,13 +61,11 @@ class RunControl:
         """Called before every op; returns whether the run was cancelled. Waits here while it is paused, and calls
         `waits` once before that."""
         if self._mode == "paused":
-            with self._changed:
-                if self._mode == "paused" and not cancelled():
-                    self._waiting = True
-            if self._waiting and waits is not None:
-                waits()
+            if waits is not None and not cancelled():
+                waits()  # first, so that who sees it wait has been told
             with self._changed:
                 while self._mode == "paused" and not cancelled():
+                    self._waiting = True
                     self._changed.wait(POLL)
                 self._waiting = False
         return cancelled()

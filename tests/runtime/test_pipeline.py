@@ -217,11 +217,11 @@ def test_a_script_runs_again_in_the_same_process() -> None:
         module = TwoInputs(name)
         device = pybuda.TTDevice("tt0", module=module)
         device.push_to_inputs(A, B)
-        check(pybuda.run_inference().get(timeout=5), A, B, module)
+        check(pybuda.run_inference().get(timeout=60), A, B, module)
         pybuda.shutdown()
         assert pybuda.get_tenstorrent_device() is device
     other = TwoInputs("other")
-    check(pybuda.run_inference(other, inputs=[(A, B)]).get(timeout=5), A, B, other)
+    check(pybuda.run_inference(other, inputs=[(A, B)]).get(timeout=60), A, B, other)
 
 
 def test_devices_run_again_after_shutdown(compiles: list[str]) -> None:
@@ -229,7 +229,7 @@ def test_devices_run_again_after_shutdown(compiles: list[str]) -> None:
     device = pybuda.TTDevice("tt0", module=module)
     for _ in range(2):
         device.push_to_inputs(A, B)
-        check(pybuda.run_inference().get(timeout=5), A, B, module)
+        check(pybuda.run_inference().get(timeout=60), A, B, module)
         pybuda.shutdown()
     assert compiles == ["two"]
 

@@ -55,7 +55,7 @@ def started(session: Session, inputs: int = 1) -> tuple[threading.Thread, list[o
     return thread, came
 
 
-def until(condition: Callable[[], bool], patience: float = 60) -> None:
+def until(condition: Callable[[], bool], patience: float = 120) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -99,22 +99,22 @@ def test_a_paused_run_stands_and_steps_epoch_by_epoch(session: Session, heard: l
     assert heard[-1].done.tolist() == [1] * len(first)
 
     session.control.resume()
-    thread.join(60)
+    thread.join(120)
     assert heard[-1].done.tolist() == [2] * len(first)
     outputs = came[0]
     torch.testing.assert_close(outputs[0][0], outputs[1][0])  # type: ignore[index]
 
 
 def test_a_pause_in_the_middle_holds_and_a_cancel_ends_it(session: Session, heard: list[LiveStep]) -> None:
+    stop = session.on("run", lambda done, _: done and session.control.pause())  # however fast the machine is
     thread, came = started(session, 200)
-    until(lambda: bool(heard) and heard[-1].done.any())
-    session.control.pause()
     until(lambda: session.control.waiting)
+    stop()
     before = heard[-1].done.sum()
     time.sleep(0.4)
-    assert heard[-1].done.sum() == before < 200 * len(heard[-1].ops)
+    assert 0 < before == heard[-1].done.sum() < 200 * len(heard[-1].ops)
     session.cancel()
-    thread.join(30)
+    thread.join(120)
     assert isinstance(came[0], Cancelled) and not heard[-1].running
     assert session.run()  # what was cancelled has left nothing behind
 
@@ -124,7 +124,7 @@ def test_the_next_run_is_not_paused(session: Session, heard: list[LiveStep]) -> 
     thread, _ = started(session)
     until(lambda: session.control.waiting)
     session.control.step_input()
-    thread.join(60)
+    thread.join(120)
     assert not thread.is_alive() and not session.control.paused
     session.run()
 
@@ -217,7 +217,7 @@ def test_a_run_pauses_behind_the_first_op_that_differs(heard: list[LiveStep]) ->
     session.control.step_op()
     until(lambda: session.control.waiting and steps[-1].done.sum() == len(worked) + 1)
     session.control.resume()
-    thread.join(60)
+    thread.join(120)
     assert len(outputs) == 1 and len(checks) == 2
     assert {c.op for c in checks[-1].ops} == set(session.result.placement.ops)
     whole = session.verify_ops()
@@ -240,7 +240,7 @@ def test_a_step_of_one_op_is_smaller_than_a_microbatch() -> None:
         until(lambda c=count: (steps[-1].done > 0).sum() >= c and (steps[-1].paused or not steps[-1].running))
         assert (steps[-1].done > 0).sum() == count
     session.control.resume()
-    thread.join(60)
+    thread.join(120)
     assert steps[-1].done.tolist() == [4] * len(steps[-1].ops) and len(came) == 1
 
 

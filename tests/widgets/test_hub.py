@@ -30,7 +30,7 @@ def attached(session: FakeSession, *keys: str) -> tuple[Hub, Page]:
 def test_a_run_ends_with_every_frame_and_all_stages_done() -> None:
     hub, page = attached(FakeSession())
     hub.start()
-    hub.wait(30)
+    hub.wait(120)
     graphs = {"graph:traced", "graph:passed", "graph:lowered"}
     assert set(page.frames()) == graphs | {"summary", "problems", "ops", "netlist", "edits"}
     last = page.statuses()[-1]
@@ -51,7 +51,7 @@ def test_a_view_that_hears_the_end_may_ask_at_once() -> None:
     page = Eager()
     hub.attach(page)
     hub.start()
-    hub.wait(30)
+    hub.wait(120)
     assert busy[0] == (True, True) and busy[-1] == (False, False)
 
 
@@ -60,12 +60,12 @@ def test_the_traced_graph_comes_before_the_rest() -> None:
     hub, page = attached(session)
     session.on("stage", lambda name, fraction: session.gate.clear() if (name, fraction) == ("passes", 0.0) else None)
     hub.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while "graph:traced" not in page.frames() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert "graph:traced" in page.frames() and "ops" not in page.frames()
     session.gate.set()
-    hub.wait(30)
+    hub.wait(120)
     assert "ops" in page.frames()
 
 
@@ -73,7 +73,7 @@ def test_progress_is_told_at_most_ten_times_a_second() -> None:
     hub, page = attached(FakeSession())
     start = time.monotonic()
     hub.start()
-    hub.wait(30)
+    hub.wait(120)
     elapsed = time.monotonic() - start
     steps = 2 * 9 + 2  # every stage starts and ends, and so does the work
     assert len(page.statuses()) <= steps + elapsed / hubs.STATUS_INTERVAL + 1
@@ -129,7 +129,7 @@ def test_cancel_keeps_what_was_shown() -> None:
     assert hub.busy
     hub.cancel()
     with pytest.raises(Cancelled):
-        hub.wait(30)
+        hub.wait(120)
     last = page.statuses()[-1]
     assert last["message"] == "Cancelled" and not last["failed"]
     assert [s["state"] for s in last["stages"]].count("cancelled") == 1
@@ -141,7 +141,7 @@ def test_a_failure_is_shown_and_raised() -> None:
     hub, page = attached(FakeSession(fail=why))
     hub.start()
     with pytest.raises(PlacementError):
-        hub.wait(30)
+        hub.wait(120)
     last = page.statuses()[-1]
     assert last["failed"] and last["message"] == "softmax does not fit"
     assert {s["name"]: s["state"] for s in last["stages"]}["Place"] == "failed"

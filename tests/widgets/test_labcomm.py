@@ -172,6 +172,8 @@ def test_a_view_in_a_tab_is_a_view(hub: Hub) -> None:
     numbers = [m["seq"] for m, _ in pipe.sent if "seq" in m]
     assert numbers == list(range(1, len(numbers) + 1))
     pipe.say(type="set", name="selection", value="nonsense")
+    assert hub.desk is not None
+    hub.desk.wait(60)  # it says that it is free again after its answer
     pipe.leave()
     count = len(pipe.sent)
     hub.select([OP])

@@ -71,7 +71,7 @@ def test_a_page_steps_pauses_and_goes_on(session: Session) -> None:
         assert live(page)["paused"] and page.frames()["live"].columns["done"].any()
     say(hub, page, type="step", of="nothing")
     say(hub, page, type="resume")
-    hub.wait(60)
+    hub.wait(120)
     frame = page.frames()["live"]
     assert not frame.meta["running"] and frame.columns["done"].tolist() == [1] * len(session.result.placement.ops)
     assert len(page.frames()["queues"].columns["queue_entries"]) == len(frame.columns["level"])
@@ -85,7 +85,7 @@ def test_a_run_of_a_cell_that_is_stopped_leaves_the_page_idle(session: Session) 
     until(lambda: session.control.waiting)
     assert page.statuses()[-1]["running"]
     session.cancel()
-    runs.join(30)
+    runs.join(120)
     last = page.statuses()[-1]
     assert not last["running"]
     assert next(s["state"] for s in last["stages"] if s["name"] == "Run") == "cancelled"

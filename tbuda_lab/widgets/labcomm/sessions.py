@@ -35,6 +35,8 @@ class SessionsFeed:
     def __init__(self, comm: Comm) -> None:
         self.comm = comm
         self._lock = threading.Lock()
+        self._telling = threading.RLock()
+        self._begun = self._told = 0  # lists, by number
         self._sent = 0.0
         self._timer: threading.Timer | None = None
         self._closed = False
@@ -49,9 +51,10 @@ class SessionsFeed:
 
     def close(self) -> None:
         """Nobody listens any more. A second call changes nothing."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._telling:  # a list that is on its way arrives first
+            if self._closed:
+                return
+            self._closed = True
         self._forget()
         self._forget_sessions()
         self._watches.clear()
@@ -93,10 +96,16 @@ class SessionsFeed:
         with self._lock:
             self._timer = None
             self._sent = time.monotonic()
-        if not self._closed:
-            listed = [describe_unseen(name, s) for name, s in list(unseen().items())[-MOST_UNSEEN:]]
-            listed += [describe(hub) for hub in hubs() if isinstance(hub.session, Session)]
-            self.comm.send({"type": "sessions", "sessions": listed, "memory": memory()})
+            self._begun += 1
+            number = self._begun
+        if self._closed:
+            return
+        listed = [describe_unseen(name, s) for name, s in list(unseen().items())[-MOST_UNSEEN:]]
+        listed += [describe(hub) for hub in hubs() if isinstance(hub.session, Session)]
+        with self._telling:
+            if not self._closed and number > self._told:  # another thread may have told a newer list meanwhile
+                self._told = number
+                self.comm.send({"type": "sessions", "sessions": listed, "memory": memory()})
 
     def _receive(self, message: Mapping[str, Any]) -> None:
         content = message["content"]["data"]

@@ -50,7 +50,7 @@ def test_a_newer_probe_silences_an_older_one(hub: Hub) -> None:
     hub.attach(page)
     gate = threading.Event()
     assert hub.desk is not None
-    hub.desk.submit(lambda: gate.wait(30) and None)
+    hub.desk.submit(lambda: gate.wait(120) and None)
     for seq, cols in ((1, 2), (2, 4), (3, 8)):
         hub.desk.receive(
             page, {"type": "probe_exact", "ask": seq, "edit": {"do": "resize", "op": OP, "size": [2, cols]}}
@@ -58,8 +58,8 @@ def test_a_newer_probe_silences_an_older_one(hub: Hub) -> None:
     gate.set()
     hub.desk.wait(60)
     assert [m["ask"] for m, _ in page.messages if m["type"] == "exact"] == [3]
-    hub.desk.submit(lambda: gate.wait(30) and None)
     gate.clear()
+    hub.desk.submit(lambda: gate.wait(120) and None)
     hub.desk.receive(page, {"type": "probe_exact", "ask": 4, "edit": {"do": "resize", "op": OP, "size": [2, 4]}})
     hub.desk.receive(page, {"type": "probe_end"})
     gate.set()
