@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import socket
@@ -94,6 +96,16 @@ class Lab:
         self.stop()
         raise RuntimeError(f"JupyterLab did not answer within {PATIENCE / 1000:.0f} s; see {self.log.name}")
 
+    def end_kernels(self) -> None:
+        """Kernels outlive their pages: the next page would list their sessions beside its own."""
+        sessions = []
+        with contextlib.suppress(OSError), urllib.request.urlopen(self.url("api/sessions"), timeout=60) as answer:
+            sessions = json.load(answer)
+        for session in sessions:
+            address = self.url(f"api/sessions/{session['id']}")
+            with contextlib.suppress(OSError):  # it may have ended meanwhile
+                urllib.request.urlopen(urllib.request.Request(address, method="DELETE"), timeout=60).close()
+
     def stop(self) -> None:
         self.process.terminate()
         try:
@@ -125,9 +137,12 @@ class Watched:
         page.on("request", lambda request: self._asked(request.url, home))
 
     def _said(self, message: Any) -> None:
-        # JupyterLab asks for language servers whether or not their extension is there.
-        if message.type == "error" and "/lsp/status" not in str(message.location):
-            self.errors.append(message.text)
+        # JupyterLab asks for language servers whether or not their extension is there. And every ten seconds for the
+        # kernels, of which jupyter_server cannot tell while one of them starts (`last_activity` is not set yet).
+        where = message.location["url"]
+        starting = "status of 500" in message.text and re.search(r"/api/kernels\?\d+$", where)
+        if message.type == "error" and "/lsp/status" not in where and not starting:
+            self.errors.append(f"{message.text} ({where})")
 
     def _asked(self, url: str, home: str) -> None:
         if not url.startswith((home, home.replace("http", "ws", 1), "data:", "blob:", "file:")):
@@ -160,6 +175,7 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     expect(page.locator("#filebrowser")).to_be_hidden()
     yield watched
     context.close()
+    lab.end_kernels()
 
 
 def notebook(*cells: str) -> str:

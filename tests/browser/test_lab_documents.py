@@ -11,7 +11,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.session import Session
-from tests.browser.conftest import PATIENCE, command
+from tests.browser.conftest import PATIENCE, command, expect
 from tests.netlist import builders as b
 from tests.session.models import perceptron
 from tests.widgets.test_labcomm import image_files, tar
@@ -86,14 +86,14 @@ def test_open_with_netlist_grid(page: Any, shots: Path) -> None:
     entry.click()
     document = page.locator("[data-tb-document=netlist]")
     document.locator("[data-tb-root=netlistfile] .tb-tile[data-tb-op=first]").wait_for(timeout=PATIENCE)
-    assert document.locator("[data-tb-view=grid] .tb-tile[data-tb-op=first]").count() == 1
+    expect(document.locator("[data-tb-view=grid] .tb-tile[data-tb-op=first]")).to_have_count(1)
     document.locator("[data-tb-view=graph] [data-tb-op=first]").first.wait_for()
     document.locator("[data-tb-action=tab-queues]").click()
-    assert document.locator("[data-tb-queue=x]").count() == 1
+    expect(document.locator("[data-tb-queue=x]")).to_have_count(1)
     document.locator("[data-tb-action=tab-programs]").click()
-    assert "execute" in document.locator("[data-tb-view=programs]").inner_text()
+    expect(document.locator("[data-tb-view=programs]")).to_contain_text("execute")
     page.screenshot(path=shots / "lab_netlist_light.png")
-    assert document.locator("[data-tb-banner]").get_attribute("data-tb-banner") == ""
+    expect(document.locator("[data-tb-banner]")).to_have_attribute("data-tb-banner", "")
 
 
 def test_a_netlist_that_is_saved_again_is_read_again(page: Any, lab: Any) -> None:
@@ -117,11 +117,10 @@ def test_a_session_file_says_what_it_holds(page: Any, shots: Path) -> None:
     item(page, "mlp.buda.json").dblclick()
     view = page.locator("[data-tb-document=journal] [data-tb-view=journal]")
     view.locator("[data-tb-step]").first.wait_for(timeout=PATIENCE)  # the view is there before what it shows
-    assert view.locator("[data-tb-step]").count() == 1
-    assert view.locator("[data-tb-undone]").count() == 1
-    text = view.inner_text()
-    assert "override_op_size" in text and "(2, 2)" in text
-    assert "small" in text and "e300" in text and "Session.open(" in text
+    expect(view.locator("[data-tb-step]")).to_have_count(1)
+    expect(view.locator("[data-tb-undone]")).to_have_count(1)
+    for text in ("override_op_size", "(2, 2)", "small", "e300", "Session.open("):
+        expect(view).to_contain_text(text)
     page.screenshot(path=shots / "lab_journal_light.png")
 
 
@@ -130,9 +129,11 @@ def test_an_image_shows_manifest_and_grid(page: Any, shots: Path) -> None:
     document = page.locator("[data-tb-document=image]")
     document.locator(".tb-tile[data-tb-op=first]").wait_for(timeout=PATIENCE)
     page.wait_for_selector("[data-tb-view=image] dt")
-    assert "Wormhole_B0" in document.locator("[data-tb-view=image]").inner_text()
+    expect(document.locator("[data-tb-view=image]")).to_contain_text("Wormhole_B0")
+    listed = document.locator("[data-tb-view=image] details td", has_text="torch.Tensor.w.pkl")
+    expect(listed).to_be_hidden()
     document.locator("[data-tb-action=image-files]").click()
-    document.locator("[data-tb-view=image]", has_text="torch.Tensor.w.pkl").wait_for()
+    expect(listed).to_be_visible()
     page.screenshot(path=shots / "lab_image_light.png")
 
 
@@ -140,8 +141,8 @@ def test_an_image_of_our_own_shows_its_model(page: Any, shots: Path) -> None:
     item(page, "mlp.tti").dblclick()
     document = page.locator("[data-tb-document=image]").last
     document.locator(".tb-tile[data-tb-op='first.matmul']").wait_for(timeout=PATIENCE)
-    text = document.locator("[data-tb-view=image]").inner_text()
-    assert "9 rows x 8 columns" in text and "included" in text and "Session.open(" in text
+    for text in ("9 rows x 8 columns", "included", "Session.open("):
+        expect(document.locator("[data-tb-view=image]")).to_contain_text(text)
     page.screenshot(path=shots / "lab_image_own_light.png")
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.locator("[data-tb-theme=dark]:visible").first.wait_for()
@@ -175,11 +176,11 @@ def test_without_a_kernel_a_netlist_has_a_preview(page: Any, watched: Any, shots
     tile = document.locator("[data-tb-root=preview] .tb-tile[data-tb-op=first]")
     tile.wait_for()
     tile.click()
-    assert "grid_loc" in document.locator("[data-tb-view=inspector]").inner_text()
+    expect(document.locator("[data-tb-view=inspector]")).to_contain_text("grid_loc")
     document.locator("[data-tb-action=tab-queues]").click()
-    assert document.locator("[data-tb-queue=x]").count() == 1
+    expect(document.locator("[data-tb-queue=x]")).to_have_count(1)
     document.locator("[data-tb-action=tab-programs]").click()
-    assert "execute" in document.locator("[data-tb-view=programs]").inner_text()
+    expect(document.locator("[data-tb-view=programs]")).to_contain_text("execute")
     document.locator("[data-tb-banner=failed]").wait_for()
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.wait_for_selector("[data-tb-root=preview][data-tb-theme=dark]")

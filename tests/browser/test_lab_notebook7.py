@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PATIENCE, Lab, Watched, notebook
+from tests.browser.conftest import PATIENCE, Lab, Watched, expect, notebook
 from tests.browser.test_lab_sessions import CELL, OP
 
 pytest.importorskip("notebook")
@@ -42,7 +42,9 @@ def test_the_widget_in_notebook_7(browser: Any, seven: Lab, shots: Path) -> None
           const app = window.jupyterapp ?? window.jupyterlab;
           return app?.shell.currentWidget?.context?.sessionContext?.session?.kernel?.status === 'idle';
         }""", timeout=PATIENCE)
-    page.locator(".jp-Notebook .jp-CodeCell").first.click()
+    page.evaluate("() => (window.jupyterapp ?? window.jupyterlab).restored.then(() => null)")
+    page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell.jp-mod-active .cm-focused")
     page.keyboard.press("Shift+Enter")
     page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=PATIENCE)
     page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
@@ -51,9 +53,11 @@ def test_the_widget_in_notebook_7(browser: Any, seven: Lab, shots: Path) -> None
     page.wait_for_selector(f"[data-tb-view=table] .tb-selected[data-tb-op='{OP}']")
     page.keyboard.press("[")
     page.wait_for_selector("[data-tb-answer=done]")
+    expect(page.locator("[data-tb-view=grid] [data-tb-stale]")).to_have_count(0)
     page.locator("[data-tb-view=grid] [data-tb-action=undo]").click()
     page.wait_for_selector("[data-tb-view=grid] [data-tb-action=redo]:not([disabled])")
     page.wait_for_function("() => window.jupyterapp.commands.isEnabled('tbuda:redo')")
+    expect(page.locator("[data-tb-view=grid] [data-tb-action=undo]")).to_be_disabled()  # there was one edit
     page.locator(".lm-MenuBar-itemLabel", has_text="Tensix").click()
     redo = page.locator(".lm-Menu-item:not(.lm-mod-disabled)", has_text="Redo")
     redo.wait_for()

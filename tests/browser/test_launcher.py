@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import run_all
+from tests.browser.conftest import expect, run_all, until
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
 
@@ -30,10 +30,13 @@ def test_launcher_card(watched: Any, lab: Any, shots: Path) -> None:
     page.screenshot(path=shots / "launcher.png")
     card.click()
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    newest = max(lab.folder.glob("Untitled*.ipynb"), key=lambda file: file.stat().st_mtime)
-    made = json.loads(newest.read_text())
+    page.wait_for_function("() => window.jupyterapp.shell.currentWidget?.context?.path.startsWith('Untitled')")
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.ready")  # read, and not being written any more
+    path = page.evaluate("() => window.jupyterapp.shell.currentWidget.context.path")
+    made = json.loads((lab.folder / path).read_text())
     assert "BringUp(model, inputs" in "".join(made["cells"][1]["source"])
     run_all(page)
     page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=300_000)
-    assert float(page.locator("[data-tb-metric=pcc] b").inner_text()) >= 0.99
+    until(page, lambda: float(page.locator("[data-tb-metric=pcc] b").inner_text()) >= 0.99)
+    expect(page.locator("[data-tb-view=stages]")).to_have_attribute("data-tb-state", "idle")
     assert watched.errors == []
