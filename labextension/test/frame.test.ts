@@ -96,4 +96,30 @@ describe('Store', () => {
     await vi.waitFor(() => expect(seen).toEqual(['done']), { timeout: 30_000 });
     expect(host.sent.at(-1)).toEqual({ type: 'hello', have: {}, inflates: false });
   });
+
+  it('loses nothing of what comes while a placement is drawn, and mixes nothing up', async () => {
+    const host = new LiveHost();
+    const store = new Store(host);
+    const seen: string[] = [];
+    const inflating = (key: string, rev: number) => {
+      const text = new TextEncoder().encode(JSON.stringify({ ...header, key }));
+      const head = new Uint8Array(8 * Math.ceil((4 + text.length) / 8)).fill(32);
+      new DataView(head.buffer).setUint32(0, text.length, true);
+      head.set(text, 4);
+      const packed = deflateSync(Buffer.concat([head, buffer()]), { level: 1 });
+      host.say({ type: 'frame', key, rev, chunk: [0, 1], deflated: true }, [new DataView(Uint8Array.from(packed).buffer)]);
+    };
+    let later: string[] = ['netlist', 'trace', 'fills'];
+    store.on('frame', key => {
+      seen.push(key);
+      if (key === 'ops') setTimeout(() => { // between this picture and the next frame of the screen
+        later.forEach((one, k) => inflating(one, 2 + k));
+        later = [];
+        host.say({ type: 'edited', ok: true, text: 'done' });
+      }, 0);
+    });
+    store.on('answer', text => seen.push(text));
+    inflating('ops', 1);
+    await vi.waitFor(() => expect(seen).toEqual(['ops', 'netlist', 'trace', 'fills', 'done']), { timeout: 30_000 });
+  });
 });

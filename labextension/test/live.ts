@@ -56,8 +56,8 @@ export class LiveHost extends StaticHost {
     return () => (this.heard = null);
   }
   /** A message of the kernel. */
-  say(message: Record<string, unknown>): void {
-    this.heard?.(message, []);
+  say(message: Record<string, unknown>, buffers: DataView[] = []): void {
+    this.heard?.(message, buffers);
   }
   override send(message?: Record<string, unknown>): void {
     if (message) this.sent.push(message);
