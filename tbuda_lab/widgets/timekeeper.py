@@ -32,15 +32,19 @@ class Timekeeper:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._placement = 0  # how many there were
+        self._result: Any = None  # the one of it
         self._asked: tuple[int, bool, int] = (BATCHES[1], True, 0)
         self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
         self.found: EpochTrace | None = None
         self.rev = -1
         self.seconds = 0.0
-        hub.session.on("compiled", lambda _: self._outdated())
+        hub.session.on("compiled", self._newest)
 
     def ask(self, view: Listener, batch: int, whole: bool = True) -> None:
         """A view wants the trace of a batch; it gets it when it is there. whole: epochs take all inputs at once."""
+        hub = self._hub()
+        if hub is not None:
+            self._newest(hub.session.result)  # a view may have its ops before this is told of it
         with self._lock:
             self._views.add(view)
             self._asked = (batch, whole, self._placement)
@@ -84,17 +88,22 @@ class Timekeeper:
             return
         with self._lock:
             if asked[2] != self._placement:
-                return  # views ask again for the one that came meanwhile
+                return  # it is made of the one that came meanwhile
             self.found, self.rev = found, rev
         frame = trace_frame(found, rev, BATCHES)
         for view in views:
             hub.send_frame(view, frame)
 
-    def _outdated(self) -> None:
-        """Another placement: there are no tiles of it yet."""
+    def _newest(self, result: Any) -> None:
+        """Another placement: there are no tiles of it yet. What is being made is made of this one."""
         with self._lock:
+            if result is self._result:
+                return
+            self._result = result
             self._placement += 1
             self.found = None
+            if self._thread is not None:
+                self._asked = (*self._asked[:2], self._placement)
 
 
 def _say(views: list[Listener], state: str, text: str) -> None:

@@ -253,6 +253,38 @@ def test_an_edit_while_the_old_placement_is_simulated_gets_its_own_trace(monkeyp
     assert sum(m.get("key") == "trace" for m, _ in page.messages) == 1, "nothing of the placement that is gone"
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_view_that_asks_as_soon_as_it_has_the_ops_gets_the_trace_of_these(when: str) -> None:
+    """The page's question may come before everybody has heard of a compile, or while the one before is simulated."""
+    from tests.session.models import perceptron
+
+    session = Session(*perceptron(), "n150")
+    session.compile()
+    hub, page = asked(session)
+    eager: list[int] = []
+
+    def compiled(_: Any) -> None:
+        if not eager:
+            eager.append(session.rev)
+            HANDLERS["need_trace"](hub, page, {"type": "need_trace", "batch": 8})
+            if when == "before":
+                keeper_of(hub).wait(60)
+
+    session.on("compiled", compiled)
+    keeper_of(hub)  # hears of a compile behind the one above
+    op = "first.matmul"
+    session.apply(ResizeOp(op, next(s for s in session.legal(op).legal if s != session.result.placement.ops[op].size)))
+    session.compile()
+    keeper_of(hub).wait(60)
+    frame = page.frames()["trace"]
+    at = frame.text("lane_name").index(op)
+    size = (frame.columns["lane_rows"][at], frame.columns["lane_cols"][at])
+    assert eager == [session.rev] and size == session.result.placement.ops[op].size
+    count = len(page.messages)
+    say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0]]})
+    assert len(page.messages) > count, "there are tiles of it"
+
+
 def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
     session = Session(*encoder(1), "n150", name="encoder")
     session.compile()
