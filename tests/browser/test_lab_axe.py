@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PATIENCE, command, notebook, run_all
-from tests.browser.test_lab_sessions import CELL, OP
+from tests.browser.conftest import PATIENCE, command, expect, notebook, run_all, until
+from tests.browser.test_lab_sessions import CELL, OP, idle
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "labextension/node_modules/axe-core/axe.min.js"
@@ -24,29 +24,44 @@ pytestmark = [
     pytest.mark.skipif(not (BUILT and AXE.is_file()), reason="the front end is not built: make front-end"),
 ]
 
-TABS = ("ops", "trace", "netlist", "overrides", "memory", "diff", "passes", "problems")
+CELL = CELL.replace("edits.buda.json", "axe.buda.json").replace("lab_mlp", "axe_mlp")
+TABS = {  # and what stands in each once it is all there
+    "ops": f"[data-tb-view=table] [data-tb-op='{OP}']",
+    "trace": "[data-tb-view=trace][data-tb-state=ready]:not([data-tb-waiting]) .tb-trace-name",
+    "netlist": "[data-tb-view=netlist] [data-tb-line]",
+    "overrides": "[data-tb-view=overrides] [data-tb-override]",
+    "memory": f"[data-tb-view=memory] .tb-heat [data-tb-op='{OP}']",
+    "diff": f"[data-tb-view=diff] .tb-diff-list [data-tb-op='{OP}']",
+    "passes": "[data-tb-view=passes] [data-tb-change]",
+    "problems": "[data-tb-view=problems] :is(li, .tb-empty)",
+}
 
 
 @pytest.fixture(scope="module")
 def page(watched: Any, lab: Any) -> Iterator[Any]:
-    (lab.folder / "axe.ipynb").write_text(notebook(CELL.replace("edits.buda.json", "axe.buda.json")))
+    (lab.folder / "axe.ipynb").write_text(notebook(CELL))
     page = watched.page
     page.set_default_timeout(PATIENCE // 4)
     command(page, "docmanager:open", path="axe.ipynb")
     run_all(page)
-    page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=PATIENCE)
-    page.wait_for_selector("[data-tb-status][data-tb-state=idle]", timeout=PATIENCE)
+    idle(page, "axe_mlp")
     page.evaluate("() => { window.jupyterapp.shell.activateById('tbuda-sidebar') }")
+    page.locator("[data-tb-session-row=axe_mlp]").wait_for()
     page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']").click()
+    page.wait_for_selector(f"[data-tb-view=table] .tb-selected[data-tb-op='{OP}']")
     page.keyboard.press("[")
     page.wait_for_selector("[data-tb-answer=done]")
+    expect(page.locator("[data-tb-view=grid] [data-tb-stale]")).to_have_count(0)
     page.evaluate(AXE.read_text(encoding="utf-8"))
     yield page
     command(page, "apputils:change-theme", theme="JupyterLab Light")
 
 
 def violations(page: Any, place: str) -> list[str]:
-    """What axe says is serious or critical below an element: rule, element, and why."""
+    """What axe says is serious or critical below an element that has come to rest: rule, element, and why."""
+    page.wait_for_function(
+        """place => !document.querySelector(place).getAnimations({ subtree: true }).some(
+          a => a.playState === 'running' && a.effect.getComputedTiming().endTime !== Infinity)""", arg=place)
     found = page.evaluate(
         """async place => {
           const { violations } = await window.axe.run(place, { resultTypes: ['violations'] });
@@ -63,21 +78,23 @@ def test_nothing_serious(page: Any, theme: str) -> None:
     page.wait_for_selector(f"[data-tb-root=bringup][data-tb-theme={theme.lower()}]")
     page.wait_for_timeout(1500)
     found: dict[str, list[str]] = {}
-    for tab in TABS:
-        button = page.locator(f"[data-tb-root=bringup] [data-tb-action=tab-{tab}]").first
-        if button.count():
-            button.click()
-            page.wait_for_timeout(400)
-            found |= {f"{tab}: {v}": [] for v in violations(page, "[data-tb-root=bringup]")}
+    for tab, there in TABS.items():
+        page.locator(f"[data-tb-root=bringup] [data-tb-action=tab-{tab}]").first.click()
+        page.locator(f"[data-tb-root=bringup] {there}").first.wait_for()
+        page.wait_for_timeout(400)
+        found |= {f"{tab}: {v}": [] for v in violations(page, "[data-tb-root=bringup]")}
     found |= {f"sidebar: {v}": [] for v in violations(page, "#tbuda-sidebar")}
     found |= {f"status: {v}": [] for v in violations(page, "[data-tb-status]")}
     assert list(found) == []
 
 
 def test_axe_would_find_something(page: Any) -> None:
-    page.evaluate("""() => document.querySelector('#tbuda-sidebar').insertAdjacentHTML(
-      'beforeend', '<button id="nameless" style="color:#777;background:#888"></button>')""")
+    def found() -> bool:  # a list of sessions that comes meanwhile takes the button away
+        page.evaluate("""() => document.querySelector('#nameless') ?? document.querySelector('#tbuda-sidebar')
+          .insertAdjacentHTML('beforeend', '<button id="nameless" style="color:#777;background:#888"></button>')""")
+        return any(v.startswith("button-name") for v in violations(page, "#tbuda-sidebar"))
+
     try:
-        assert any(v.startswith("button-name") for v in violations(page, "#tbuda-sidebar"))
+        until(page, found)
     finally:
-        page.evaluate("() => document.querySelector('#nameless').remove()")
+        page.evaluate("() => document.querySelector('#nameless')?.remove()")
