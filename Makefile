@@ -39,8 +39,14 @@ lab: front-end  ## open JupyterLab on the bring-up notebook
 demo: front-end  ## the same bring-up in the terminal; writes build/demo/
 	@$(BIN)/tbuda demo --out $(DEMO)
 
-test: browser front-end  ## everything: lint, types, floors, TypeScript, Python, the browser
-	@$(MAKE) --no-print-directory --keep-going lint types floors test-front-end test-python
+# What does not depend on each other runs side by side; pytest comes last and has the machine to itself. The second line
+# finds everything made, or says once more what is missing, and then there is nothing to test.
+test:  ## everything: lint, types, floors, TypeScript, Python, the browser
+	@failed=0; side_by_side="$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target"
+	$$side_by_side front-end browser test-front-end types lint floors || failed=1
+	$(MAKE) --no-print-directory browser front-end
+	$(MAKE) --no-print-directory test-python || failed=1
+	exit $$failed
 
 # -- the parts of `make test` -------------------------------------------------------------------------------------
 lint: env  ## ruff
