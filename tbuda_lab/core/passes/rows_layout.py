@@ -28,8 +28,11 @@ from tbuda_lab.core.ops.conv import Pair
 from tbuda_lab.core.ops.tm import gather
 from tbuda_lab.core.ops.unary import Unary
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
+from tbuda_lab.core.passes.image_moves import Moved
 
 REDUCES = (ReduceSum, ReduceAvg, ReduceMax)
+MOVES = (Reshape, Transpose, BroadcastTo, GatherRows)
+"""What may begin a chain of moves of an image; slices have a rule of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,8 @@ class RowsLayout(Pass):
     """Ops between convolutions are moved to the rows form of their operands.
 
     For every image value that exists as rows the pass remembers them. Element-wise ops, concatenations, pads, slices
-    and reductions of such a value run on the rows; the image form is made only for readers that need it.
+    and reductions of such a value run on the rows; the image form is made only for readers that need it. So do chains
+    of moves that make an image of an image: shuffled channels, repeated or mirrored pixels.
     """
 
     name = "rows_layout"
@@ -56,6 +60,7 @@ def _four(shape: Shape) -> Shape | None:
 class _Layout:
     def __init__(self) -> None:
         self.rows: dict[str, tuple[str, Pair]] = {}
+        self.moved: dict[str, Moved] = {}
 
     # -- helpers ---------------------------------------------------------------------------------------------
     def deliver(self, r: Rewriter, node: Node, rows: str, hw: Pair) -> str:
@@ -92,6 +97,8 @@ class _Layout:
             image = r.new[operands[0]].shape
             self.rows.setdefault(operands[0], (name, (image[2], image[3])))
             return name
+        if len(operands) == 1 and operands[0] in self.moved:
+            return self.move(r, node, self.moved[operands[0]])
         if not any(name in self.rows for name in operands):
             return None if not isinstance(op, REDUCES) else self.reduce(r, node, operands[0])
         if isinstance(op, Unary):
@@ -107,13 +114,27 @@ class _Layout:
             return self.pad(r, node, op, operands[0])
         if isinstance(op, Index):
             return self.index(r, node, op, operands[0])
-        if isinstance(op, BroadcastTo):
-            return self.broadcast(r, node, operands[0])
-        if isinstance(op, Reshape):
-            rows, hw = self.rows[operands[0]]
-            channels = r.new[rows].shape[3]
-            return r.builder(node).reshape(rows, node.shape) if math.prod(hw) == 1 or channels == 1 else None
-        return None
+        rows, hw = self.rows[operands[0]]
+        channels = r.new[rows].shape[3]
+        if isinstance(op, BroadcastTo) and (spread := self.broadcast(r, node, operands[0])) is not None:
+            return spread
+        if isinstance(op, Reshape) and (math.prod(hw) == 1 or channels == 1):
+            return r.builder(node).reshape(rows, node.shape)
+        return self.move(r, node, Moved.image(rows, channels, hw)) if isinstance(op, MOVES) else None
+
+    def move(self, r: Rewriter, node: Node, image: Moved) -> str | None:
+        """One more move of an image: rows again where the result is an image, else what is remembered of it."""
+        assert node.op is not None
+        moved = image.then(node.op)
+        if moved is None:
+            return None
+        rows = moved.in_rows(r.builder(node))
+        if rows is None:
+            self.moved[node.name] = moved
+            return None
+        made = self.deliver(r, node, rows, (node.shape[2], node.shape[3]))
+        self.rows[node.name] = self.rows[made]  # which is its name where no other op is new
+        return made
 
     def binary(self, r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
         full = _four(node.shape)
