@@ -88,7 +88,7 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     previous = every - 1
     previous[base[:-1]] = base[1:] - 1
     count = len(network.ops)
-    columns = [  # source, target, lag, weight, why, edge
+    columns: list[tuple[np.ndarray | int, ...]] = [  # source, target, lag, weight, why, edge
         (previous, every, first.astype(np.int64), duration[previous], Why.OWN, -1),
         (np.full(count, nodes), base[:-1], 0, np.array([op.ready for op in network.ops]), Why.READY, -1),
     ]
@@ -101,11 +101,14 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
             capacity = max(edge.capacity, producer.total) if index in roomy else edge.capacity
             wait, step, lag = _space(producer, edge, capacity)
             columns.append((c + step, p + wait, lag, durations[edge.consumer][step] + edge.latency, Why.SPACE, index))
-    lengths = [len(c[0]) for c in columns]
-    source, target, lag, weight, why, edges = (
-        np.concatenate([np.broadcast_to(np.asarray(v, np.int64), n) for v, n in zip(column, lengths, strict=True)])
-        for column in zip(*columns, strict=True)
-    )
+    lengths = [np.size(c[0]) for c in columns]
+    table = np.empty((6, sum(lengths)), dtype=np.int64)
+    start = 0
+    for column, length in zip(columns, lengths, strict=True):
+        for values, value in zip(table, column, strict=True):
+            values[start : start + length] = value
+        start += length
+    source, target, lag, weight, why, edges = table
     by = np.argsort(target, kind="stable")
     real = source < nodes
     links = coo_array((np.ones(int(real.sum()), bool), (source[real], target[real])), shape=(nodes, nodes))

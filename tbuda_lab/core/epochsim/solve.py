@@ -11,6 +11,7 @@ A max-plus recurrence becomes periodic: once all times of some inputs differ fro
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from tbuda_lab.core.epochsim.eventgraph import EventGraph
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8
+_FEW = 1 << 14
+"""Constraints up to which levels are counted in a loop: a level of an epoch has two or three of them, too few for
+arrays (1.6 thousand constraints on 374 levels: 0.9 ms, with arrays 8.4)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +41,8 @@ def levels(graph: EventGraph) -> np.ndarray:
     target = target[by]
     starts = np.searchsorted(source[by], np.arange(nodes + 1))
     waiting = np.bincount(target, minlength=nodes)
+    if len(target) <= _FEW:
+        return _levels_of_few(target.tolist(), starts.tolist(), waiting.tolist())
     level = np.zeros(nodes, dtype=np.int64)
     front = np.flatnonzero(waiting == 0)
     now, done = 0, 0
@@ -52,6 +58,28 @@ def levels(graph: EventGraph) -> np.ndarray:
     if done != nodes:
         raise ValueError("the constraints have a cycle without lag")
     return level
+
+
+def _levels_of_few(target: list[int], starts: list[int], waiting: list[int]) -> np.ndarray:
+    """The same, one constraint after the other. target: grouped by source, whose groups begin at `starts`; waiting: by
+    node, constraints that end there."""
+    level = [0] * len(waiting)
+    front = [node for node, count in enumerate(waiting) if not count]
+    now, done = 0, 0
+    while front:
+        reached = []
+        for node in front:
+            level[node] = now
+            for other in target[starts[node] : starts[node + 1]]:
+                waiting[other] -= 1
+                if not waiting[other]:
+                    reached.append(other)
+        done += len(front)
+        front = reached
+        now += 1
+    if done != len(level):
+        raise ValueError("the constraints have a cycle without lag")
+    return np.array(level, dtype=np.int64)
 
 
 def solve(graph: EventGraph, batch: int) -> Schedule:
@@ -86,27 +114,33 @@ def solve(graph: EventGraph, batch: int) -> Schedule:
     write = (reach - turn[order]) * width + order
     group = np.searchsorted(due[order], np.arange(period + 1))
     turns = turn[order]
+    whole = []  # of every step, while all of its nodes have an input to work on: reads, weights, writes, segments
+    for low, high in itertools.pairwise(group.tolist()):
+        a, b = int(first[low]), int(first[high])
+        whole.append((read[a:b], weight[a:b], write[low:high], first[low:high] - a))
 
     deepest = int(turns.max())
     checker = _Checker(graph, reach)
     round_, computed = 0, batch
     while round_ < batch + deepest:
-        for step in range(period):
-            low, high = int(group[step]), int(group[step + 1])
-            if low == high:
+        shift = round_ * width
+        steady = deepest <= round_ < batch
+        for step, (reads, weights, writes, parts) in enumerate(whole):
+            if not len(writes):
                 continue
             # turns rise within a group: nodes of turn j are at input round - j
-            if round_ < deepest or round_ >= batch:
+            if not steady:
+                low, high = int(group[step]), int(group[step + 1])
                 mine = turns[low:high]
                 high = low + int(np.searchsorted(mine, round_, side="right"))
                 low += int(np.searchsorted(mine, round_ - batch, side="right"))
                 if low >= high:
                     continue
-            a, b = int(first[low]), int(first[high])
-            shift = round_ * width
-            values = flat[read[a:b] + shift]
-            values += weight[a:b]
-            flat[write[low:high] + shift] = np.maximum.reduceat(values, first[low:high] - a)
+                a, b = int(first[low]), int(first[high])
+                reads, weights, writes, parts = read[a:b], weight[a:b], write[low:high], first[low:high] - a
+            values = flat[reads + shift]
+            values += weights
+            flat[writes + shift] = np.maximum.reduceat(values, parts)
         complete = round_ - deepest
         round_ += 1
         if complete >= 1 and complete < batch - 1:

@@ -75,7 +75,7 @@ def _cores(profile: OpProfile, port: int, row: np.void) -> int:
 
 
 class _Epoch:
-    """Needs and holdings of the ops of one placed epoch."""
+    """Needs and holdings of the ops of one placed epoch: each worked out once, many pairs of branches ask for it."""
 
     def __init__(self, problem: Problem, segment: Segment) -> None:
         self.problem, self.segment = problem, segment
@@ -83,6 +83,9 @@ class _Epoch:
             op: problem.tables[op].rows[row]
             for op, row in zip(range(segment.first, segment.last), segment.rows, strict=True)
         }
+        self._needs: dict[tuple[int, int], float] = {}
+        self._holds: dict[tuple[int, int], float] = {}
+        self._outputs: dict[int, int] = {}
 
     def volume(self, op: int) -> int:
         z, rt, ct = self.problem.profiles[op].out
@@ -90,15 +93,24 @@ class _Epoch:
 
     def output_tiles(self, op: int) -> int:
         """Tiles of the output buffers of all cores."""
-        row = self.row[op]
-        block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
-        return block * int(row["buf_size_mb"]) * int(row["cores"])
+        found = self._outputs.get(op)
+        if found is None:
+            row = self.row[op]
+            block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
+            found = self._outputs[op] = block * int(row["buf_size_mb"]) * int(row["cores"])
+        return found
 
     def needs(self, op: int, port: int) -> float:
         """Part of an operand that has to arrive before the op goes on, as a fraction of all of it (place-and-route
         section 4): two slices of a matmul's or reduction's, as many together as a slice on the way to it or a stack
         behind it ties to each other, a t-th of them for a picker; of other ops what their output buffers take. An
         inserted nop passes on whatever comes."""
+        found = self._needs.get((op, port))
+        if found is None:
+            found = self._needs[op, port] = self._needed(op, port)
+        return found
+
+    def _needed(self, op: int, port: int) -> float:
         problem = self.problem
         profile = problem.profiles[op]
         if BETWEEN in problem.graph[problem.order[op]].attrs:
@@ -123,6 +135,12 @@ class _Epoch:
 
     def holds(self, op: int, port: int) -> float:
         """Part of an operand that the op's input buffers take."""
+        found = self._holds.get((op, port))
+        if found is None:
+            found = self._holds[op, port] = self._held(op, port)
+        return found
+
+    def _held(self, op: int, port: int) -> float:
         profile, row = self.problem.profiles[op], self.row[op]
         z, rt, ct = profile.operands[port].tiles
         tiles = input_buffer_tiles(profile, port, row) * _cores(profile, port, row)
@@ -179,11 +197,10 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
 def _at(epoch: _Epoch, op: int, parts: list[tuple[int, Branch, Branch]]) -> tuple[Branch, Branch]:
     """The greediest and the tightest branch at an op's inputs."""
     most = max(
-        (dataclasses.replace(m, port=p, holds=m.holds + epoch.holds(op, p)) for p, m, _ in parts), key=lambda b: b.needs
+        (Branch(m.ops, p, m.needs, m.holds + epoch.holds(op, p)) for p, m, _ in parts), key=lambda b: b.needs
     )
     least = min(
-        (dataclasses.replace(h, port=p, holds=h.holds + epoch.holds(op, p)) for p, _, h in parts),
-        key=lambda b: b.holds,
+        (Branch(h.ops, p, h.needs, h.holds + epoch.holds(op, p)) for p, _, h in parts), key=lambda b: b.holds
     )
     return most, least
 
@@ -197,7 +214,7 @@ def _past(epoch: _Epoch, op: int, branch: Branch) -> Branch:
 
 
 def _scaled(branch: Branch, volume: int) -> Branch:
-    return dataclasses.replace(branch, needs=branch.needs * volume, holds=branch.holds * volume)
+    return Branch(branch.ops, branch.port, branch.needs * volume, branch.holds * volume)
 
 
 def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:

@@ -114,11 +114,12 @@ def _repaired(
 ) -> dict[int, int]:
     """The rows that `_repair` changes, none where nothing helps. options: rows of the op; others: of its producers."""
     cores = problem.tables[op].rows["cores"]
+    beyond = dict(zip(options, (cores[options].astype(np.int64) - int(cores[picked])).tolist(), strict=True))
     best: dict[int, int] = {}
     extra = math.inf
     for row in options:
         if book.check(op, row):
-            best, extra = {op: row}, int(cores[row]) - int(cores[picked])
+            best, extra = {op: row}, beyond[row]
             break
     for producer, theirs in others.items():
         if extra <= 0:
@@ -126,12 +127,14 @@ def _repaired(
         price = problem.tables[producer].rows["cores"]
         kept = book.rows[producer]
         pairs: list[tuple[int, int, list[int]]] = []  # another row of the producer, cores it takes more, rows with it
-        for other in theirs:
-            more = int(price[other]) - int(price[kept])
-            rows = [row for row in options if more + int(cores[row]) - int(cores[picked]) < extra]
+        with_more: dict[int, list[int]] = {}
+        for other, more in zip(theirs, (price[theirs].astype(np.int64) - int(price[kept])).tolist(), strict=True):
+            rows = with_more.get(more)
+            if rows is None:
+                rows = with_more[more] = [row for row in options if more + beyond[row] < extra]
             if other != kept and rows:
                 pairs.append((other, more, rows))
-        found = _repair_two(book, op, producer, pairs, cores, int(cores[picked]), extra)
+        found = _repair_two(book, op, producer, pairs, beyond, extra)
         if found is not None:
             best, extra = found
     return best or repair_around(book, op, options, others)
@@ -142,13 +145,12 @@ def _repair_two(
     op: int,
     producer: int,
     pairs: list[tuple[int, int, list[int]]],
-    cores: np.ndarray,
-    picked: int,
+    beyond: Mapping[int, int],
     extra: float,
 ) -> tuple[dict[int, int], int] | None:
     """(rows of both, cores they take more) of the pair of a producer's row and an op's row that takes the fewest, below
-    `extra`. pairs: (producer's row, cores it takes more, rows of the op), in the order in which they are tried; cores:
-    of the op's rows; picked: those of the row it should have had.
+    `extra`. pairs: (producer's row, cores it takes more, all rows of the op that stay below `extra` with it), in the
+    order in which they are tried; beyond: cores that a row of the op takes more than the one it should have had.
 
     Limits only add up: a row that is refused without the producer is refused with any row of it. The refusal that the
     book tells in the end is that of the last pair, as if all had been tried.
@@ -157,12 +159,13 @@ def _repair_two(
         return None
     kept = book.rows.pop(producer)
     said = book.refusal
-    alone = {row for row in dict.fromkeys(row for _, _, rows in pairs for row in rows) if book.check(op, row)}
+    # the pair whose producer takes the fewest cores has the rows of all others
+    alone = {row for row in max((rows for _, _, rows in pairs), key=len) if book.check(op, row)}
     book.refusal = said
     found: tuple[dict[int, int], int] | None = None
     last: tuple[int, int] | None = None  # a pair passed over after the last refusal
     for other, more, rows in pairs if alone else pairs[-1:]:
-        rows = [row for row in rows if more + int(cores[row]) - picked < extra]
+        rows = [row for row in rows if more + beyond[row] < extra]
         if not rows:
             continue
         if not book.check(producer, other):
@@ -173,8 +176,8 @@ def _repair_two(
             if row not in alone:
                 last = other, row
             elif book.check(op, row):
-                extra = more + int(cores[row]) - picked
-                found = {producer: other, op: row}, int(extra)
+                found = {producer: other, op: row}, more + beyond[row]
+                extra = found[1]
                 break
             else:
                 last = None
