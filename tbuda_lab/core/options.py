@@ -140,6 +140,17 @@ class Each:
 Target = str | tuple[str, ...] | Each | re.Pattern[str] | Callable[[Any], bool]
 
 
+def target_text(target: Any) -> str:
+    """A target as a person reads it: the same in every run, as the address of a predicate would not be."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, tuple):
+        return ", ".join(target)
+    if isinstance(target, Each):
+        return str(target)
+    return f"/{target.pattern}/" if hasattr(target, "pattern") else "a predicate"
+
+
 @dataclasses.dataclass(frozen=True)
 class Override:
     """One request of the user: `kind` is one of OVERRIDE_KINDS, `target` a name, names, a regex or a predicate (in

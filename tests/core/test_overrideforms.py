@@ -130,3 +130,33 @@ def test_a_session_file_is_refused_by_its_line(tmp_path: Path) -> None:
     path.write_text(json.dumps(bad))
     with pytest.raises(TbudaError):
         Session.open(path, session.model, session.sample_inputs).compile()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nothing", "nothing"),
+        (["nothing", "neither"], "nothing"),
+        (re.compile("no.*ing"), "/no.*ing/"),
+        (lambda name: name == "nothing", "a predicate"),
+    ],
+)
+def test_what_addresses_nothing_is_said_in_the_same_words_in_every_run(target: Any, said: str) -> None:
+    """Diagnostics of two sessions are equal: a predicate is not told by the address that it has in one of them."""
+    found = []
+    for _ in range(2):
+        session = small()
+        session.apply(Override("u_kt", target, 1))
+        result = session.compile()
+        assert [record.state for record in session.records] == ["unmatched"] and session.records[0].because
+        found.append([d for d in result.diagnostics if d.rule == "override-unmatched"])
+    assert found[0] == found[1]
+    assert found[0][0].where == said and found[0][0].severity == "warning" and found[0][0].fix
+
+
+def test_questions_about_ops_that_there_are_not_name_near_ones() -> None:
+    session = small()
+    op = next(iter(session.compile().placement.ops))
+    for ask in (session.legal, session.why, session.__getitem__):
+        with pytest.raises(InputError, match=f"near it: {re.escape(op)}"):
+            ask(op + "x")

@@ -11,7 +11,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
 from tbuda_lab.core.formats import DataFormat, tile_bytes
-from tbuda_lab.core.options import OVERRIDE_KINDS, Override
+from tbuda_lab.core.options import OVERRIDE_KINDS, Override, target_text
 
 MODEL_KINDS = frozenset(
     {
@@ -43,20 +43,19 @@ def unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagn
             found.append(
                 Diagnostic(
                     "error",
-                    str(record.target),
+                    target_text(record.target),
                     "override-kind",
                     f"unknown override {record.kind!r}",
                     f"known: {', '.join(OVERRIDE_KINDS)}",
                 )
             )
             continue
-        if record.matches(known):
-            missing: list[str] = []
-            if isinstance(record.target, tuple):
-                present = set(known)
-                missing = [n for n in record.target if n not in present]
-        else:
-            missing = [str(record.target)]
+        missing: list[str] = []
+        if isinstance(record.target, tuple) and record.target:
+            present = set(known)
+            missing = [n for n in record.target if n not in present]
+        elif not record.matches(known):
+            missing = [target_text(record.target)]
         for name in missing:
             close = _closest(name, known)
             found.append(

@@ -15,7 +15,7 @@ from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override, broken
+from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override, broken, target_text
 from tbuda_lab.core.placer.schedule import constrained, schedule
 
 _ORDERED = ("schedule_constraint", "chip_break")
@@ -44,7 +44,7 @@ def refuse_impossible(
 def _kinds(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
     fix = f"known: {', '.join(OVERRIDE_KINDS)}"
     wrong = [
-        Diagnostic("error", str(o.target), "override-kind", f"unknown override {o.kind!r}", fix)
+        Diagnostic("error", target_text(o.target), "override-kind", f"unknown override {o.kind!r}", fix)
         for o in overrides
         if o.kind not in OVERRIDE_KINDS
     ]

@@ -7,24 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tbuda_lab.core.options import FIRST, Each, Override
+from tbuda_lab.core.options import FIRST, Each, Override, target_text
 from tbuda_lab.core.overrideforms import misshapen
 
 _MIXED = {"data_format": ("output_df", "DataFormat"), "math_fidelity": ("math_fidelity", "MathFidelity")}
 """Kinds that PyBuda sets by regular expressions of names: its keyword, and where the value comes from."""
 _PLAIN = ("op_size", "t_stream_dir", "t_stream_shape", "u_kt", "dram_parameters")
 """Kinds with a call of their own that takes a name and a value."""
-
-
-def target_text(target: Any) -> str:
-    """A target as a person reads it."""
-    if isinstance(target, str):
-        return target
-    if isinstance(target, tuple):
-        return ", ".join(target)
-    if isinstance(target, Each):
-        return str(target)
-    return f"/{target.pattern}/" if hasattr(target, "pattern") else "a predicate"
 
 
 def placement_python(op: str, value: dict[str, Any]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions, Override, target_text
 from tbuda_lab.core.overrideforms import refuse_misshapen
-from tbuda_lab.core.session.calls import override_python, placement_python, target_text
+from tbuda_lab.core.session.calls import override_python, placement_python
 from tbuda_lab.core.session.command import Command, pair, readers, refuse, whole
 from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
 from tbuda_lab.core.session.state import State

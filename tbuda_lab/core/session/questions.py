@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from typing import TYPE_CHECKING, cast
 
@@ -107,7 +108,10 @@ class Questions(Editing):
 
     def _known(self, op: str, placed: Placed) -> None:
         if op not in placed.problem.number:
-            raise InputError(f"{op!r} is not an op of the placed graph")
+            near = difflib.get_close_matches(op, placed.problem.order, n=3, cutoff=0.3) if isinstance(op, str) else []
+            raise InputError(
+                f"{op!r} is not an op of the placed graph" + (f"; near it: {', '.join(near)}" if near else "")
+            )
 
     def passes(self) -> PassTrace:
         """Every pass with the graph after it and what it changed; runs them again when the options are new."""

@@ -9,8 +9,8 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, is_edit, nops_between
 from tbuda_lab.core.lowering.opformats import FORMAT_KINDS
-from tbuda_lab.core.options import Override, broken
-from tbuda_lab.core.session.calls import named_python, override_python, target_text
+from tbuda_lab.core.options import Override, broken, target_text
+from tbuda_lab.core.session.calls import named_python, override_python
 
 
 @dataclasses.dataclass(frozen=True)
