@@ -24,6 +24,7 @@ function frame(): Frame {
     ['op_name', 'text', OPS.map(([name]) => name)], ['op_classes', 'u1', OPS.map(o => o[1])],
     ['pair_a', 'i4', [0, 1, -1]], ['pair_b', 'i4', [0, 1, 2]],
     ['a_epoch_cycles', 'f8', [100, 400]], ['b_epoch_cycles', 'f8', [100, 200, 900]],
+    ['a_epoch_chip', 'u2', [0, 0]], ['b_epoch_chip', 'u2', [0, 0, 0]],
     ['queue_name', 'text', ['q']], ['queue_what', 'text', ['moved']], ['queue_a', 'text', ['dram 0']], ['queue_b', 'text', ['dram 2']]
   ];
   for (const [k, side] of ['a', 'b'].entries()) {

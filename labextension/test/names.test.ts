@@ -52,7 +52,7 @@ describe('Rows', () => {
       const ops = new Ops(handFrame('ops', { rows, cols: 2, device: 'x', harvested, physical, l1: 1, clock_hz: 1, total_cycles: 1, chips: [0] }, [
         ...['name', 'type', 'module', 'location', 'df', 'fidelity', 'stream'].map((c): [string, string, string[]] => [`op_${c}`, 'text', [c === 'type' ? 'fused_op' : 'softmax.exp']]),
         ['op_epoch', 'u4', [0]], ['op_row', 'u2', [0]], ['op_col', 'u2', [0]], ['op_rows', 'u2', [rows]], ['op_cols', 'u2', [2]], ['op_cycles', 'f8', [8432]],
-        ['edge_source', 'u4', []], ['edge_target', 'u4', []], ['epoch_cycles', 'f8', [8432]]
+        ['edge_source', 'u4', []], ['edge_target', 'u4', []], ['epoch_chip', 'u2', [0]], ['epoch_cycles', 'f8', [8432]]
       ]));
       const picture = drawEpoch(ops, 0, 'load', false, 74, false, 1.3);
       const number = (e: Element, a: string) => Number(e.getAttribute(a));

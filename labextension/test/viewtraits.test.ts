@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 
 import { BringUp } from '../src/views/bringup.js';
 import { siblingOf, nearestOf, usualPerRow } from '../src/views/grid/chips.js';
+import { drawEpoch, Rows } from '../src/views/grid/draw.js';
 import { drawLinks, linkName, usersOf } from '../src/views/grid/links.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { GridView } from '../src/views/grid/view.js';
@@ -85,7 +86,9 @@ describe('links of the NoC', () => {
 });
 
 describe('chips', () => {
-  const chips = handFrame('ops', { rows: 2, cols: 2, device: 'x', harvested: [], physical: [1, 2], l1: 1, clock_hz: 1, total_cycles: 1, chips: [0, 1, 2] }, [
+  const made = (more: Record<string, unknown> = {}) => handFrame('ops', {
+    rows: 2, cols: 2, device: 'x', harvested: [], physical: [1, 2], l1: 1, clock_hz: 1, total_cycles: 1, chips: [0, 1, 2], ...more
+  }, [
     ...['name', 'type', 'module', 'location', 'df', 'fidelity', 'stream'].map((c): [string, string, string[]] => [`op_${c}`, 'text', ['a', 'b', 'c', 'd']]),
     ['op_epoch', 'u4', [0, 1, 2, 3]], ['op_chip', 'u2', [0, 1, 0, 1]],
     ...['row', 'col'].map((c): [string, string, number[]] => [`op_${c}`, 'u2', [0, 0, 0, 0]]), ...['rows', 'cols'].map((c): [string, string, number[]] => [`op_${c}`, 'u2', [2, 1, 1, 1]]),
@@ -93,11 +96,22 @@ describe('chips', () => {
     ['epoch_temporal', 'u4', [0, 0, 1, 2]], ['epoch_chip', 'u2', [0, 1, 0, 1]], ['epoch_cycles', 'f8', [10, 20, 5, 5]], ['epoch_ops', 'u4', [1, 1, 1, 1]],
     ['epoch_cores', 'u4', [2, 1, 1, 1]], ['epoch_busy', 'f4', [0.5, 0.25, 0.25, 0.25]]
   ]);
+  const chips = made();
 
   it('know who works at the same time, and how many go in a row', () => {
     const own = Ops.of(chips);
     expect([siblingOf(own, 0, 1), siblingOf(own, 2, 1), siblingOf(own, 3, 1), nearestOf(own, 2, 1), nearestOf(own, 0, 2)]).toEqual([1, -1, 3, 1, -1]);
     expect([2, 4, 8, 32].map(usualPerRow)).toEqual([2, 2, 4, 8]);
+  });
+
+  it('have each its own harvested rows', () => {
+    const meta = { chips: [4, 5], chip_rows: [[[1, 3], [2]], [[1, 2], [3]]], physical: [1, 3], harvested: [2] };
+    expect([4, 5].map(chip => Rows.of(meta, chip, 10, 4).strips)).toEqual([[{ y: 10, row: 2 }], [{ y: 20, row: 3 }]]);
+    expect(Rows.of({ physical: [1, 3], harvested: [2] }, 5, 10, 4).top).toEqual([0, 14]);
+    const own = new Ops(made({ harvested: [3], chip_rows: [[[1, 2], [3]], [[1, 3], [2]], [[1, 2], [3]]] }));
+    const drawn = (e: number) => drawEpoch(own, e, 'load', false).querySelector('[data-tb-harvested]')!.getAttribute('data-tb-harvested');
+    expect([drawn(0), drawn(1)]).toEqual(['3', '2']);
+    expect([0, 1].map(e => new Geometry(own, 74, e).rows.strips[0]!.row)).toEqual([3, 2]);
   });
 
   it('stand beside each other, or one goes through its own epochs alone', () => {

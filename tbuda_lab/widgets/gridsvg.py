@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from tbuda_lab.widgets.svg import FONT, check_epoch, fitting, picture, short
 RULER = 24
 SMALL_W, SMALL_H, SMALL_STRIP = 22, 14, 5  # of a core where several chips are drawn
 GAP, HEAD = 14, 18
+CORES = "fill='#f0f3f7' stroke='#dde3eb' stroke-width='.6'"
 
 
 def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: float = 0.0) -> str:
@@ -24,7 +27,7 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
     """
     meta = frame.meta
     check_epoch(frame, epoch)
-    top, strips, height = rows_of(frame, CELL_H, STRIP)
+    top, strips, height = rows_of(frame, CELL_H, STRIP, int(frame.columns["epoch_chip"][epoch]))
     width = meta["cols"] * CELL_W
     parts = [f"<g transform='translate({RULER} {RULER - 6})' {FONT}>"]
     cells = "".join(
@@ -74,17 +77,18 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
     now = np.flatnonzero(c["epoch_temporal"] == temporal)
     on = {int(c["epoch_chip"][e]): int(e) for e in now}
     slowest = float(c["epoch_cycles"][now].max())
-    top, strips, height = rows_of(frame, SMALL_H, SMALL_STRIP)
     width = meta["cols"] * SMALL_W
-    cells = "".join(
-        f"M{k * SMALL_W + 0.5} {top[r] + 0.5}h{SMALL_W - 1}v{SMALL_H - 1}h{1 - SMALL_W}z"
-        for r in range(meta["rows"]) for k in range(meta["cols"])
-    )
-    cores = f"cores{meta['rows']}x{meta['cols']}{''.join(f'-{y}' for y, _ in strips)}"
-    parts = [f"<defs><path id='{cores}' d='{cells}' fill='#f0f3f7' stroke='#dde3eb' stroke-width='.6'/></defs>"]
-    parts.append(f"<g {FONT}>")
+    lies = {chip: rows_of(frame, SMALL_H, SMALL_STRIP, chip) for chip in meta["chips"]}
+    high = max(height for _, _, height in lies.values())
+    drawn: set[str] = set()
+    parts = [f"<g {FONT}>"]
     for place, chip in enumerate(meta["chips"]):
-        x, y = place % per_row * (width + GAP) + GAP / 2, place // per_row * (height + HEAD + GAP) + HEAD
+        top, strips, _ = lies[chip]
+        cores = f"cores{meta['rows']}x{meta['cols']}{''.join(f'-{y}' for y, _ in strips)}"
+        if cores not in drawn:
+            drawn.add(cores)
+            parts.append(f"<defs><path id='{cores}' d='{_cells(meta, top)}' {CORES}/></defs>")
+        x, y = place % per_row * (width + GAP) + GAP / 2, place // per_row * (high + HEAD + GAP) + HEAD
         here = on.get(chip)
         cycles = "rests" if here is None else f"epoch {here}, {short(float(c['epoch_cycles'][here]))} cycles"
         mark = "▲ " if here is not None and c["epoch_cycles"][here] >= slowest else ""
@@ -99,8 +103,15 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
         ]
         parts.append("</g>")
     lines = -(-len(meta["chips"]) // per_row)
-    size = min(per_row, len(meta["chips"])) * (width + GAP), lines * (height + HEAD + GAP)
+    size = min(per_row, len(meta["chips"])) * (width + GAP), lines * (high + HEAD + GAP)
     return picture(*size, [*parts, "</g>"], f"Chips of temporal epoch {temporal}")
+
+
+def _cells(meta: Mapping[str, Any], top: dict[int, int]) -> str:
+    return "".join(
+        f"M{k * SMALL_W + 0.5} {top[r] + 0.5}h{SMALL_W - 1}v{SMALL_H - 1}h{1 - SMALL_W}z"
+        for r in range(meta["rows"]) for k in range(meta["cols"])
+    )
 
 
 def _small(frame: Frame, op: int, top: dict[int, int]) -> str:
@@ -141,10 +152,12 @@ def _shared(frame: Frame, epoch: int, top: dict[int, int]) -> list[str]:
     ]
 
 
-def rows_of(frame: Frame, cell: int, strip: int) -> tuple[dict[int, int], list[tuple[int, int]], int]:
-    """Of a placement frame, where rows are `cell` high and harvested ones `strip`: top of every logical row, (top,
-    physical row) of the harvested strips, height of all."""
+def rows_of(frame: Frame, cell: int, strip: int, chip: int) -> tuple[dict[int, int], list[tuple[int, int]], int]:
+    """Of a chip of a placement frame, where rows are `cell` high and harvested ones `strip`: top of every logical row,
+    (top, physical row) of the harvested strips, height of all."""
     physical, harvested = frame.meta["physical"], frame.meta["harvested"]
+    if "chip_rows" in frame.meta:
+        physical, harvested = frame.meta["chip_rows"][frame.meta["chips"].index(chip)]
     logical = {p: i for i, p in enumerate(physical)}
     top: dict[int, int] = {}
     strips: list[tuple[int, int]] = []

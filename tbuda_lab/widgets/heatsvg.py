@@ -22,7 +22,7 @@ def heat_svg(ops: Frame, memory: Frame, epoch: int, core: Sequence[int] = ()) ->
     """
     check_epoch(ops, epoch)
     c, rows, cols = ops.columns, int(ops.meta["rows"]), int(ops.meta["cols"])
-    tops, strips, height = rows_of(ops, CELL_H, STRIP)
+    tops, strips, height = rows_of(ops, CELL_H, STRIP, int(c["epoch_chip"][epoch]))
     room = memory.meta["l1_size"] - memory.meta["l1_reserved"]
     used = dict(zip(memory.text("op_name"), memory.columns["op_used"].tolist(), strict=True))
     cells = "".join(

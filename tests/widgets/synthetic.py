@@ -114,7 +114,7 @@ def device(harvested: tuple[int, ...] = (3, 8)) -> Any:
     alive = [r for r in range(10) if r not in harvested]
     return types.SimpleNamespace(
         name="wormhole_b0", arch="wormhole_b0", rows=len(alive), cols=8, harvested_rows=harvested, chips=(0,),
-        clock_hz=1.0e9, l1_usable=1_200_000, physical_row=lambda r: alive[r],
+        chip_rows=(), clock_hz=1.0e9, l1_usable=1_200_000, physical_row=lambda r: alive[r],
     )
 
 

@@ -15,10 +15,13 @@ import pytest
 
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame, graph_frame, ops_frame
+from tbuda_lab.core.frames.diffframe import diff_frame
+from tbuda_lab.core.frames.memoryframe import memory_frame
 from tbuda_lab.core.session import PlaceOp, ResizeOp, Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
-from tbuda_lab.widgets.gridsvg import epoch_svg
+from tbuda_lab.widgets.gridsvg import chips_svg, epoch_svg, rows_of
+from tbuda_lab.widgets.heatsvg import heat_svg
 from tbuda_lab.widgets.svg import graph_svg
 from tests.session.models import perceptron
 from tests.widgets import synthetic
@@ -125,11 +128,11 @@ def test_words_of_a_tile_stand_off_harvested_rows() -> None:
     model, inputs = perceptron()
     session = Session(model, inputs, "n300")
     session.compile()
-    session.apply(ResizeOp("first.matmul", (4, 2)), PlaceOp("first.matmul", (0, 0)))
+    session.apply(ResizeOp("first.matmul", (4, 2)), PlaceOp("first.matmul", (3, 6)))
     session.compile()
     result = session.result
     placed = result.placement.ops["first.matmul"]
-    assert (placed.start, placed.size) == ((0, 0), (4, 2))
+    assert (placed.start, placed.size) == ((3, 6), (4, 2))
     frame = ops_frame(result.lowered, result.placement, result.device)
     root = ET.fromstring(epoch_svg(frame, placed.epoch))
     svg = "{http://www.w3.org/2000/svg}"
@@ -144,3 +147,30 @@ def test_words_of_a_tile_stand_off_harvested_rows() -> None:
         base, size = float(text.get("y", 0)), float(text.get("font-size", 0))
         assert all(base <= y or base - size >= y + high for y, high in strips)
         assert upper < base - size < base < upper + tall
+
+
+def test_every_chip_has_its_own_harvested_rows() -> None:
+    model, inputs = perceptron()
+    session = Session(model, inputs, "n300")
+    session.compile()
+    device, placement = session.result.device, session.result.placement
+    assert len(set(device.harvested_by_chip)) == 2
+    frame = ops_frame(session.result.lowered, placement, device)
+    memory, svg = memory_frame(session.result), "{http://www.w3.org/2000/svg}"
+    for number, epoch in enumerate(placement.epochs):
+        harvested = device.harvested_by_chip[device.chips.index(epoch.chip)]
+        said = [t.text or "" for t in ET.fromstring(epoch_svg(frame, number)).iter(f"{svg}text")]
+        assert [t for t in said if "harvested" in t] == [f"row {row} harvested" for row in harvested]
+        strips = [y for y, _ in rows_of(frame, 34, 10, epoch.chip)[1]]
+        working = [r for r in device.worker_rows if r not in harvested]
+        assert strips == [34 * sum(r < row for r in working) + 10 * k for k, row in enumerate(harvested)]
+        heat = ET.fromstring(heat_svg(frame, memory, number))
+        assert [float(r.get("y", 0)) - 1 for r in heat.iter(f"{svg}rect") if r.get("fill") == "url(#h)"] == strips
+    chips = ET.fromstring(chips_svg(frame, 0, 2))
+    assert len([p for p in chips.iter(f"{svg}path") if (p.get("id") or "").startswith("cores")]) == 2
+    before = session.result.placement
+    session.apply(ResizeOp("first.matmul", (2, 2)))
+    session.compile()
+    assert session.result.placement is not before
+    grid = diff_frame(session.diff("start")).meta["grid_b"]
+    assert [tuple(gone) for _, gone in grid["chip_rows"]] == [tuple(rows) for rows in device.harvested_by_chip]

@@ -130,6 +130,16 @@ class DeviceSpec:
             raise InputError(f"{self.name} has rows 0..{self.rows - 1}, not {logical}")
         return left[logical]
 
+    @property
+    def chip_rows(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+        """Of every chip the physical rows of its logical ones, and its harvested rows; () where chips are alike."""
+        if len(set(self.harvested_by_chip)) < 2:
+            return ()
+        return tuple(
+            (tuple(self.physical_row(r, at) for r in range(self.rows)), tuple(sorted(gone)))
+            for at, gone in enumerate(self.harvested_by_chip)
+        )
+
     def physical_core(self, row: int, col: int, chip: int = 0) -> Core:
         """NoC (x, y) of a logical core."""
         if not 0 <= col < self.cols:

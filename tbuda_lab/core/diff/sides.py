@@ -53,13 +53,16 @@ class EpochState:
 
 @dataclasses.dataclass(frozen=True)
 class GridShape:
-    """The grid that a side is drawn on; `physical` rows of the logical ones, `harvested` physical rows."""
+    """The grid that a side is drawn on; `physical` rows of the logical ones, `harvested` physical rows, both of the
+    first chip; `chip_rows`: both of each of the `chips`, where they differ."""
 
     device: str
     rows: int
     cols: int
     physical: tuple[int, ...]
     harvested: tuple[int, ...]
+    chips: tuple[int, ...] = dataclasses.field(default=(), compare=False)
+    chip_rows: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = dataclasses.field(default=(), compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +142,9 @@ def _queue(q: QueuePlacement) -> QueueState:
 
 
 def grid_of(device: DeviceSpec) -> GridShape:
-    """The grid of a device's first chip."""
+    """The grid of a device's chips."""
     physical = tuple(int(device.physical_row(r)) for r in range(device.rows))
-    return GridShape(device.name, device.rows, device.cols, physical, tuple(sorted(device.harvested_rows)))
+    return GridShape(
+        device.name, device.rows, device.cols, physical, tuple(sorted(device.harvested_rows)), device.chips,
+        device.chip_rows,
+    )  # fmt: skip

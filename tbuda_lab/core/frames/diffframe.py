@@ -75,4 +75,5 @@ def _grid(grid: GridShape) -> dict[str, Any]:
     return {
         "device": grid.device, "rows": grid.rows, "cols": grid.cols, "physical": list(grid.physical),
         "harvested": list(grid.harvested),
+        **({"chips": [*grid.chips], "chip_rows": [[*map(list, p)] for p in grid.chip_rows]} if grid.chip_rows else {}),
     }  # fmt: skip

@@ -170,4 +170,5 @@ def _meta(placement: Placement, device: DeviceSpec, columns: dict[str, np.ndarra
         "total_cycles": total_cycles(columns["epoch_temporal"], columns["epoch_cycles"]),
         "total_limiter_cycles": total_cycles(columns["epoch_temporal"], columns["epoch_limiter_cycles"]),
         "directions": [e.direction for e in placement.epochs],
+        **({"chip_rows": [[*map(list, pair)] for pair in rows]} if (rows := device.chip_rows) else {}),
     }

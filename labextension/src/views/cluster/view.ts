@@ -141,7 +141,7 @@ export class ClusterView {
     const cycles = frame.column('chip_cycles')[k]!;
     const cores = here.reduce((sum, e) => sum + ops.ofEpoch('cores', e), 0) / (ops.rows * ops.cols);
     const chosen = new Set(this.store.selection.names);
-    const rows = new Rows(ops.physical, ops.harvested, CELL_H, 2);
+    const rows = Rows.of(ops.frame.meta, chip, CELL_H, 2);
     const mini = svg('svg', { class: 'tb-cluster-mini', viewBox: `0 0 ${ops.cols * CELL_W} ${rows.height}`, role: 'list', 'aria-label': `cores of chip ${chip}` },
       svg('rect', { class: 'tb-mini-ground', width: ops.cols * CELL_W, height: rows.height, rx: 2 }));
     for (const epoch of here) {

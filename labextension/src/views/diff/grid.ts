@@ -32,7 +32,7 @@ export interface Shown {
 
 export function drawSide(data: DiffData, { side, epoch, delta, dark }: Shown): SVGSVGElement {
   const grid = data.grid(side);
-  const rows = new Rows(grid.physical, grid.harvested, CELL_H, STRIP);
+  const rows = Rows.of(grid, data.frame.column(`${side}_epoch_chip`)[epoch] ?? 0, CELL_H, STRIP);
   const [w, hgt] = [grid.cols * CELL_W, rows.height];
   const title = `${data.name(side)}, epoch ${epoch}: ${grid.rows} rows by ${grid.cols} columns`;
   const root = svg('svg', {

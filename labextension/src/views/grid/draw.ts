@@ -35,6 +35,14 @@ export class Rows {
     this.height = y;
   }
 
+  /** Those of a chip, of what a frame says of a grid: chips may differ in what is harvested. */
+  static of(meta: object, chip: number, cell?: number, strip?: number): Rows {
+    const { chips, chip_rows: own, physical, harvested } = meta as {
+      chips?: number[]; chip_rows?: [number[], number[]][]; physical: number[]; harvested: number[];
+    };
+    return new Rows(...(own?.[chips!.indexOf(chip)] ?? [physical, harvested] as const), cell, strip);
+  }
+
   /** [y, height] of a run of logical rows. */
   span(from: number, count: number, cell = CELL_H): [number, number] {
     const y = this.top[from] ?? 0;
@@ -65,7 +73,7 @@ export function cellWidth(ops: Ops, width: number, height: number): number {
 export function drawEpoch(
   ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false, letter = 1, said = true
 ): SVGSVGElement {
-  const rows = new Rows(ops.physical, ops.harvested);
+  const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch));
   const [w, hgt] = [ops.cols * cell, rows.height];
   const hatch = freshId('hatch');
   const root = svg('svg', {

@@ -15,8 +15,8 @@ export class Geometry {
   readonly height: number;
   readonly width: number;
 
-  constructor(ops: Ops, readonly cell: number) {
-    this.rows = new Rows(ops.physical, ops.harvested);
+  constructor(ops: Ops, readonly cell: number, epoch = 0) {
+    this.rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch));
     this.height = ops.rows;
     this.width = ops.cols;
   }

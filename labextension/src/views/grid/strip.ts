@@ -15,9 +15,9 @@ export function drawStrip(
   const before = new Map(known);
   known.clear();
   const most = Math.max(...ops.slowest, 1);
-  const rows = new Rows(ops.physical, ops.harvested, H, 2);
   const chips = (ops.frame.meta['chips'] as number[]).length;
   return ops.byEpoch.map((members, epoch) => {
+    const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch), H, 2);
     const shapes = new Map<string, string>(); // one path per colour: an element per op would take as long as all else
     for (const op of members) {
       if (!ops.get('rows', op)) continue;

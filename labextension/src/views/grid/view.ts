@@ -341,7 +341,7 @@ export class GridView {
       tile?.classList.add('tb-roving');
       (tile ?? this.plane).focus({ preventScroll: true });
     }
-    const geometry = new Geometry(ops, this.cell);
+    const geometry = new Geometry(ops, this.cell, epoch);
     this.keys.moving.stop();
     this.keys.cursor.hide();
     this.twin.show(ops, epoch);

@@ -13,7 +13,7 @@ const TOP = 16;
 
 /** Every core of an epoch, coloured by how full it is. core: row and column of one that is marked. */
 export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolean, core: readonly number[] = []): SVGSVGElement {
-  const rows = new Rows(ops.physical, ops.harvested, CELL_H, STRIP);
+  const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch), CELL_H, STRIP);
   const w = ops.cols * CELL_W;
   const root = svg('svg', {
     class: 'tb-cores tb-heat', viewBox: `0 0 ${LEFT + w + 4} ${TOP + rows.height + 4}`, role: 'listbox', 'aria-multiselectable': 'true', preserveAspectRatio: 'xMidYMin meet',
