@@ -162,7 +162,7 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     """A page with JupyterLab loaded and its left side folded away."""
     context = browser.new_context(viewport={"width": 1600, "height": 1360})
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(PATIENCE)  # JupyterLab itself starts slowly on a busy machine
     watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
     page.goto(lab.url(f"lab/workspaces/{secrets.token_hex(4)}"))  # a new one, with nothing open
     page.wait_for_selector("#jp-main-dock-panel")
@@ -173,6 +173,7 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
     page.locator(".jp-Launcher").first.wait_for()
     command(page, "application:toggle-left-area")
     expect(page.locator("#filebrowser")).to_be_hidden()
+    page.set_default_timeout(60_000)
     yield watched
     context.close()
     lab.end_kernels()
