@@ -40,6 +40,7 @@ MOVES: dict[str, Callable[[Tensor], Tensor]] = {
     "nearest": lambda x: F.interpolate(x, (11, 7), mode="nearest-exact"),
     "cubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
     "tokens": lambda x: x.flatten(2).transpose(1, 2).reshape(1, 5, 6, 12).permute(0, 3, 1, 2),
+    "normed with channels last": lambda x: 0.1 * F.layer_norm(x.permute(0, 2, 3, 1), (12,)).permute(0, 3, 1, 2) + x,
     "in strips": lambda x: x.view(1, 12, 1, 30),
 }
 DEPENDENT: dict[str, Callable[[Tensor], Tensor]] = {

@@ -100,6 +100,8 @@ class _Layout:
         if len(operands) == 1 and operands[0] in self.moved:
             return self.move(r, node, self.moved[operands[0]])
         if not any(name in self.rows for name in operands):
+            if isinstance(op, Transpose):
+                return self.from_channels_last(r, node, op, r.new[operands[0]])
             return None if not isinstance(op, REDUCES) else self.reduce(r, node, operands[0])
         if isinstance(op, Unary):
             rows, hw = self.rows[operands[0]]
@@ -135,6 +137,20 @@ class _Layout:
         made = self.deliver(r, node, rows, (node.shape[2], node.shape[3]))
         self.rows[node.name] = self.rows[made]  # which is its name where no other op is new
         return made
+
+    def from_channels_last(self, r: Rewriter, node: Node, op: Transpose, before: Node) -> str | None:
+        """The second of two transposes that make (1, c, h, w) of (1, h, w, c), which is rows already."""
+        if not isinstance(before.op, Transpose) or len(before.shape) != 4 or before.shape[0] != 1:
+            return None
+        order = [0, 1, 2, 3]
+        for swap in (before.op, op):
+            i, j = swap.dim0 % 4, swap.dim1 % 4
+            order[i], order[j] = order[j], order[i]
+        if order != [0, 3, 1, 2]:
+            return None
+        _, channels, h, w = node.shape
+        rows = r.builder(node).reshape(before.sources[0], (1, 1, h * w, channels))
+        return self.deliver(r, node, rows, (h, w))
 
     def binary(self, r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
         full = _four(node.shape)
