@@ -17,6 +17,7 @@ from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.widgets.editframes import edits_frame, legal_frame
 from tbuda_lab.widgets.edits import commands_of, label_of, needless
 from tbuda_lab.widgets.messages import answers
+from tbuda_lab.widgets.tidying import TIDYING
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.hub import Hub, Listener
@@ -106,7 +107,8 @@ class Desk:
                     return
                 task = self._tasks.popleft()
             try:
-                task()
+                with TIDYING.working():
+                    task()
             except Exception:  # a defect: it is shown, and what is asked next is answered all the same
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
@@ -226,13 +228,19 @@ class Desk:
 
     def _step(self, view: Listener, what: str) -> None:
         session = self.hub.session
-        self._begin()
+        known = session.looked_up(what)
+        if known is not None:
+            self.hub.publish([session.frames.ops(known)])  # where the ops stand first; all that goes with it behind
+        else:
+            self._begin()  # it takes a while
         try:
             label = session.undo() if what == "undo" else session.redo()
             if label:
                 session.compile()
                 self.hub.edited()
         except TbudaError as error:
+            if known is not None:
+                self._current()
             answer(view, False, refusal(error))
         else:
             answer(view, bool(label), f"{what} {label}" if label else f"There is nothing to {what}.")

@@ -19,13 +19,16 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
 from tbuda_lab.widgets.desk import Desk
 from tbuda_lab.widgets.messages import answers
-from tbuda_lab.widgets.packed import CHUNK, Packed
+from tbuda_lab.widgets.packed import CHUNK, Packed, same
 from tbuda_lab.widgets.running import RunDesk
 from tbuda_lab.widgets.status import StatusBoard
+from tbuda_lab.widgets.tidying import TIDYING
 
 STATUS_INTERVAL = 0.1
 RUN_INTERVAL = 0.25
 """Seconds between two status messages while a run reports its progress beside them."""
+TOLD_OFTEN = ("summary", "problems")
+"""Small frames made anew at every step, most of which say what the last one said: a message each for nothing."""
 
 _NUMBERS = itertools.count(1)
 
@@ -169,6 +172,7 @@ class Hub:
             self._verifying = False
             self._at_work = False
             self._tell(force=True)
+            TIDYING.asked()  # once it is seen, what the compile left behind goes
 
     def _done_already(self) -> None:
         if self.session.result is not None:
@@ -280,12 +284,14 @@ class Hub:
         return lambda: self._on_selected.remove(listener)
 
     def publish(self, frames: list[Frame]) -> None:
-        """Frames that are new, for every view that wants them. The very frame that was published last is not sent."""
+        """Frames that are new, for every view that wants them. The very frame that was published last is not sent,
+        nor a small one that says the same."""
         packed = []
         with self._lock:
             self._rev += 1
             for frame in frames:
-                if self._frames.get(frame.key) is frame:
+                known = self._frames.get(frame.key)
+                if known is frame or (known is not None and frame.key in TOLD_OFTEN and same(known, frame)):
                     continue
                 self._frames[frame.key] = frame
                 self._packed[frame.key] = Packed(frame, self._rev)
@@ -367,6 +373,7 @@ def _bring_up_to_date(hub: Hub, view: Listener, content: Mapping[str, Any]) -> N
     have = content.get("have")
     if "inflates" in content:
         hub.inflates(view, content["inflates"] is True)
+    TIDYING.asked()
     hub.bring_up_to_date(view, dict(have) if isinstance(have, Mapping) else {})
 
 

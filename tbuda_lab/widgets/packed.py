@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import weakref
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -22,24 +23,54 @@ WORTH = 16 * 1024
 LEVEL = 1  # the higher ones take four times as long for a fifth less
 
 
+class _Content:
+    """What is sent of a frame, made once: undo comes back to placements whose frames were sent before."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.header, self.buffer = frame.pack()
+        self._deflated: bytes | None = None
+
+    @property
+    def deflated(self) -> bytes:
+        if self._deflated is None:
+            header = json.dumps(self.header, ensure_ascii=False, separators=(",", ":")).encode()
+            head = struct.pack("<I", len(header)) + header
+            self._deflated = zlib.compress(b"".join((head, b" " * (-len(head) % 8), self.buffer)), LEVEL)
+        return self._deflated
+
+
+_CONTENTS: dict[int, _Content] = {}
+"""By id of the frame, as long as there is the frame."""
+
+
+def _content(frame: Frame) -> _Content:
+    found = _CONTENTS.get(id(frame))
+    if found is None:
+        weakref.finalize(frame, _CONTENTS.pop, id(frame), None).atexit = False
+        found = _CONTENTS[id(frame)] = _Content(frame)
+    return found
+
+
+def same(a: Frame, b: Frame) -> bool:
+    """Whether two frames would be sent as the same bytes."""
+    one, other = _content(a), _content(b)
+    return one.header == other.header and one.buffer == other.buffer
+
+
 class Packed:
     """A frame as it is sent, with its revision."""
 
     def __init__(self, frame: Frame, rev: int) -> None:
         self.key, self.rev = frame.key, rev
-        self.header, self.buffer = frame.pack()
-        self._deflated: bytes | None = None
+        self._content = _content(frame)
 
     def messages(self, inflates: bool) -> Iterator[tuple[dict[str, Any], list[bytes]]]:
         """(message, buffers), piece by piece; compressed where it is worth it and the page inflates."""
-        if not inflates or len(self.buffer) < WORTH:
-            yield from self._pieces(self.buffer, {"header": self.header}, {})
-            return
-        if self._deflated is None:
-            header = json.dumps(self.header, ensure_ascii=False, separators=(",", ":")).encode()
-            head = struct.pack("<I", len(header)) + header
-            self._deflated = zlib.compress(b"".join((head, b" " * (-len(head) % 8), self.buffer)), LEVEL)
-        yield from self._pieces(self._deflated, {}, {"deflated": True})
+        content = self._content
+        if not inflates or len(content.buffer) < WORTH:
+            yield from self._pieces(content.buffer, {"header": content.header}, {})
+        else:
+            yield from self._pieces(content.deflated, {}, {"deflated": True})
 
     def _pieces(
         self, data: bytes, first: dict[str, Any], all_: dict[str, Any]

@@ -115,6 +115,14 @@ class Editing(Working):
             self._changed(f"redo {step.label}")
         return step.label if step is not None else ""
 
+    def looked_up(self, what: str) -> CompileResult | None:
+        """The result that `undo` or `redo` (what: "undo" or "redo") would come to; None where there is no such step, or
+        nobody knows its result any more. Nothing is changed."""
+        with self._edit:
+            state = self._history.next(what)
+            found: CompileResult | None = self._results.get(state.key) if state is not None else None
+        return found
+
     @property
     def history(self) -> tuple[Step, ...]:
         """The steps done so far, oldest first."""

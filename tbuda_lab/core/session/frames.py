@@ -92,6 +92,10 @@ class Frames:
         """The frames of one result, made once."""
         return self._kept.of(result)
 
+    def ops(self, result: CompileResult) -> Frame:
+        """The frame "ops" of one result, made once."""
+        return self._kept.placement(result.lowered, result.placement, result.device)
+
     def placed(self, placed: Placed) -> Frame:
         """The frame "ops" of a placement of this session, before there is a netlist of it; its result has the same."""
         return self._kept.placement(placed.problem.graph, placed.placement(), self._session.device)

@@ -76,6 +76,14 @@ class History:
         self.state = step.before
         return True
 
+    def next(self, what: str) -> State | None:
+        """The state that "undo" or "redo" would come to, None if it would do nothing."""
+        if self._open:
+            return None
+        if what == "undo":
+            return self._done[-1].before if self._done else None
+        return self._undone[-1].after if self._undone else None
+
     def undo(self) -> Step | None:
         """The step taken back, None if there was none. Within a transaction the steps before it stay."""
         if not self._done or self._open:

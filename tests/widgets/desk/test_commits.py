@@ -260,6 +260,26 @@ def test_the_picture_of_an_edit_comes_before_its_netlist_and_once(hub: Hub) -> N
     assert hub.frame("ops") is hub.session.frames.get("ops")
 
 
+@pytest.mark.parametrize("inflates", [False, True])
+def test_what_is_taken_back_is_seen_first_and_comes_as_it_was_sent_before(hub: Hub, inflates: bool) -> None:
+    assert hub.session.looked_up("undo") is None and hub.session.looked_up("redo") is None
+    page = Page()
+    hub.attach(page)
+    hub.inflates(page, inflates)
+    before, first = hub.session.result, hub.frames["ops"].pack()
+    assert answer(say(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
+    after, second = hub.session.result, hub.frames["ops"].pack()
+    for what, shown, other, frame in (("undo", before, after, first), ("redo", after, before, second)):
+        page.messages.clear()
+        assert hub.session.looked_up(what) is shown
+        assert answer(say(hub, type=what))[0]
+        assert hub.session.result is shown and hub.session.looked_up("redo" if what == "undo" else "undo") is other
+        assert [m.get("key") for m, _ in page.messages][:2] == ["ops", "edits"]
+        assert [m.get("key") for m, _ in page.messages].count("ops") == 1
+        assert not any(m.get("header", {}).get("meta", {}).get("busy") for m, _ in page.messages)
+        assert hub.frames["ops"].pack() == frame
+
+
 def test_a_netlist_that_is_refused_late_brings_the_old_picture_back(hub: Hub, monkeypatch: Any) -> None:
     session = hub.session
     ops, seen = hub.frame("ops"), []
@@ -302,4 +322,5 @@ def test_an_edit_that_is_refused_leaves_no_problems_behind(hub: Hub) -> None:
     page = Page()
     hub.attach(page)
     hub.edited()
+    hub.bring_up_to_date(page, {})  # what said the same before is not sent again
     assert not page.statuses()[-1]["failed"] and "error" not in page.frames()["problems"].text("severity")
