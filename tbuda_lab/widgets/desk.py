@@ -228,10 +228,7 @@ class Desk:
 
     def _step(self, view: Listener, what: str) -> None:
         session = self.hub.session
-        known = session.looked_up(what)
-        if known is not None:
-            self.hub.publish([session.frames.ops(known)])  # where the ops stand first; all that goes with it behind
-        else:
+        if session.looked_up(what) is None:
             self._begin()  # it takes a while
         try:
             label = session.undo() if what == "undo" else session.redo()
@@ -239,8 +236,6 @@ class Desk:
                 session.compile()
                 self.hub.edited()
         except TbudaError as error:
-            if known is not None:
-                self._current()
             answer(view, False, refusal(error))
         else:
             answer(view, bool(label), f"{what} {label}" if label else f"There is nothing to {what}.")

@@ -228,6 +228,7 @@ class Hub:
             self.board.running = False
             self._tell(force=True)
         self.publish([
+            self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
             *self.session.frames.of(result),
             problems_frame(self.session.problems),
             summary_frame(self.session.device, self.session.name),

@@ -147,10 +147,10 @@ class Editing(Working):
             found: CompileResult | None = self._results.get(state.key)
             newly_stale = found is None and not self.stale
             self.stale = self.stale or found is None
-        self._events.emit("edited", label)
         if found is not None:
             self._show(state, found)
-        elif newly_stale:
+        self._events.emit("edited", label)
+        if newly_stale:
             self._events.emit("stale", True)
 
     def _before(self, commands: Sequence[Command]) -> None:
