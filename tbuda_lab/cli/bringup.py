@@ -19,7 +19,7 @@ from tbuda_lab.cli.output import output_folder
 from tbuda_lab.cli.tables import epoch_table, summary
 from tbuda_lab.cli.target import load_target, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError, TbudaError
-from tbuda_lab.core.wholefile import whole_file
+from tbuda_lab.core.files import atomic_file
 
 if TYPE_CHECKING:
     import torch
@@ -241,7 +241,7 @@ def run_run(arguments: argparse.Namespace) -> int:
         raise ModelError("--weights goes with a device image; a model brings its own")
     request = read_request(arguments)
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(whole_file(arguments.outputs)) if arguments.outputs else None
+        file = stack.enter_context(atomic_file(arguments.outputs)) if arguments.outputs else None
         session = compile_session(request)
         _check_unchanged(session, Path(arguments.target))
         sample = read_inputs(arguments.inputs, session) if arguments.inputs else session.sample_inputs
@@ -259,7 +259,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     from tbuda_lab.widgets.report import write_report
 
     request = read_request(arguments)
-    with whole_file(arguments.out) as file:
+    with atomic_file(arguments.out) as file:
         session = compile_session(request)
         _check_unchanged(session, Path(arguments.target))
         if arguments.plots is not None:

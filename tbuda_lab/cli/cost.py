@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.wholefile import whole_file
+from tbuda_lab.core.files import atomic_file
 
 if TYPE_CHECKING:
     from tbuda_lab.core.cost import Fit, Table
@@ -51,7 +51,7 @@ def run_cost(arguments: argparse.Namespace) -> int:
     from tbuda_lab.core.cost.measurements import read_sheet
 
     table = _table(arguments)
-    with whole_file(arguments.out) as temporary:
+    with atomic_file(arguments.out) as temporary:
         sheet = read_sheet(arguments.file, arguments.op, strict=False)
         if sheet.cells and len(sheet.refused) == len(sheet.cells):
             raise InputError(f"{arguments.file}: none of its {len(sheet.cells)} rows can be estimated: "
@@ -79,7 +79,7 @@ def run_calibrate(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         calibrate(runs, _show)
         return 0
-    with whole_file(arguments.out) as temporary:
+    with atomic_file(arguments.out) as temporary:
         temporary.write_text(dump_fits(arguments.arch, calibrate(runs, _show)), encoding="utf-8")
     print(f"coefficients -> {arguments.out}")
     return 0

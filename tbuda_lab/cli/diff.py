@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.wholefile import whole_file
+from tbuda_lab.core.files import atomic_file
 
 if TYPE_CHECKING:
     from tbuda_lab.core.diff import Diff
@@ -78,7 +78,7 @@ def _write_page(diff: Diff, path: Path) -> None:
     from tbuda_lab.widgets.diff_page import diff_html
 
     text = diff_html(diff)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write_text(text, encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments
 from tbuda_lab.cli.tti import is_image
 from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.wholefile import check_writable
+from tbuda_lab.core.files import check_writable
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session import Session

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.files import atomic_file, atomic_text
 from tbuda_lab.core.netlist.image import image_facts, read_image
-from tbuda_lab.core.wholefile import whole_file, whole_text
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,10 +64,10 @@ def _netlist(arguments: argparse.Namespace) -> int:
     if not image.netlists:
         raise InputError(f"{arguments.file} has no netlist")
     name, text = next(iter(image.netlists.items()))
-    with whole_text(arguments.out) as stream:
+    with atomic_text(arguments.out) as stream:
         stream.write(text)
     if name in image.cycles:
-        with whole_text(cycles_path(arguments.out)) as stream:
+        with atomic_text(cycles_path(arguments.out)) as stream:
             stream.write(image.cycles[name])
     print(f"wrote {arguments.out}")
     return 0
@@ -86,7 +86,7 @@ def run_image(arguments: argparse.Namespace) -> int:
 
     refuse_flags(arguments, "an image says for which device it was compiled, and how")
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(whole_file(arguments.outputs)) if arguments.outputs else None
+        file = stack.enter_context(atomic_file(arguments.outputs)) if arguments.outputs else None
         loaded = load_image(Path(arguments.target))
         if arguments.weights or loaded.missing:
             loaded = loaded.with_weights(read_archive(arguments.weights) if arguments.weights else {})

@@ -11,12 +11,12 @@ import torch
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frontend import feeds, reference
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.tti import Loaded, ModuleFacts
-from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs, blank_outputs
@@ -190,7 +190,7 @@ class LoadedResults:
         from tbuda_lab.runtime.results import netlist_folder
 
         path = netlist_folder() / f"{self._device.name}_netlist.yaml"
-        with whole_text(path) as stream:
+        with atomic_text(path) as stream:
             stream.write(netlists.dumps(self._device.loaded.netlist))
         return str(path)
 

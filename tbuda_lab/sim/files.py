@@ -11,7 +11,7 @@ import numpy as np
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import Diagnostic, InputError
-from tbuda_lab.core.wholefile import whole_file
+from tbuda_lab.core.files import atomic_file
 from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.executor import Executor
 from tbuda_lab.sim.io import QueueIo, ViewIo
@@ -119,7 +119,7 @@ def read_archive(path: str | Path) -> dict[str, Array]:
 
 def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Writes an .npz under a temporary name and renames it; equal arrays give equal bytes. Raises `OutputError`."""
-    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with atomic_file(path) as made, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():  # not np.savez: a queue may be called "file", and it writes the time
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             with archive.open(member, "w", force_zip64=True) as stream:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.files import atomic_file
 from tbuda_lab.core.session import exports as session_exports
-from tbuda_lab.core.wholefile import whole_file
 from tbuda_lab.widgets import exports as view_exports
 from tbuda_lab.widgets.desk import BUSY, refusal
 from tbuda_lab.widgets.messages import answers
@@ -106,7 +106,7 @@ def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         if _there(path, content):
             said: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} is there already."}
         else:
-            with whole_file(path) as file:
+            with atomic_file(path) as file:
                 file.write_bytes(whole)
             said = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
     except TbudaError as error:

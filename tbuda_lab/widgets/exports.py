@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import graph_frame, ops_frame
 from tbuda_lab.core.session import GRAPH_STAGES, Kind, Session, Setting
 from tbuda_lab.core.session.exports import register
-from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.widgets.gridsvg import epoch_svg
 from tbuda_lab.widgets.plots import write_plots
 from tbuda_lab.widgets.redact import WHAT
@@ -57,7 +57,7 @@ def export_image(
 ) -> Path:
     """Write a picture as SVG; see `image_svg`."""
     text = image_svg(session, view, epoch, stage)
-    with whole_text(Path(path)) as stream:
+    with atomic_text(Path(path)) as stream:
         stream.write(text + "\n")
     return Path(path)
 

@@ -11,10 +11,10 @@ from html import escape
 from typing import Any
 
 from tbuda_lab.core.errors import InputError, OutputError
+from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
-from tbuda_lab.core.wholefile import whole_text
 from tbuda_lab.widgets import twins
 from tbuda_lab.widgets.looks import look_frames
 from tbuda_lab.widgets.redact import redacted
@@ -89,7 +89,7 @@ def write_report(
 
 def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:
     """Write a page, whole or not at all. Raises `OutputError` naming the path where that fails."""
-    with whole_text(path) as file:
+    with atomic_text(path) as file:
         file.write(text)
     return pathlib.Path(path)
 

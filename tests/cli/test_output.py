@@ -10,7 +10,7 @@ import pytest
 
 from tbuda_lab.cli.output import output_folder
 from tbuda_lab.core.errors import OutputError
-from tbuda_lab.core.wholefile import check_writable, whole_file, whole_text
+from tbuda_lab.core.files import atomic_file, atomic_text, check_writable
 
 
 def everything(folder: Path) -> list[str]:
@@ -44,7 +44,7 @@ def test_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> N
         (folder / "x.txt").write_text("half")
         raise error
     assert everything(tmp_path) == []
-    with pytest.raises(error), whole_file(tmp_path / "r.html") as file:
+    with pytest.raises(error), atomic_file(tmp_path / "r.html") as file:
         file.write_text("half")
         raise error
     assert everything(tmp_path) == []
@@ -52,7 +52,7 @@ def test_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> N
 
 def test_failure_keeps_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "r.html").write_text("old")
-    with pytest.raises(RuntimeError), whole_file(tmp_path / "r.html") as file:
+    with pytest.raises(RuntimeError), atomic_file(tmp_path / "r.html") as file:
         file.write_text("half")
         raise RuntimeError
     assert (tmp_path / "r.html").read_text() == "old"
@@ -65,7 +65,7 @@ def test_refusals_come_before_the_work(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="cannot write"), output_folder(tmp_path / place):
             pytest.fail("the work has begun")
     for place in ("file/r.html", "missing/r.html", "."):
-        with pytest.raises(OutputError, match="cannot write"), whole_file(tmp_path / place):
+        with pytest.raises(OutputError, match="cannot write"), atomic_file(tmp_path / place):
             pytest.fail("the work has begun")
     assert everything(tmp_path) == ["file"]
 
@@ -74,14 +74,14 @@ def test_links_are_followed_and_devices_written_into(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "there/real.txt")
     for text in ("one", "two"):
-        with whole_text(tmp_path / "link") as stream:
+        with atomic_text(tmp_path / "link") as stream:
             stream.write(text)
         assert (tmp_path / "link").is_symlink() and (tmp_path / "there/real.txt").read_text() == text
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         check_writable(tmp_path / "pipe")
-        with whole_text(tmp_path / "pipe") as stream:
+        with atomic_text(tmp_path / "pipe") as stream:
             stream.write("through")
         assert os.read(reader, 100) == b"through" and (tmp_path / "pipe").is_fifo()
     finally:
@@ -90,12 +90,12 @@ def test_links_are_followed_and_devices_written_into(tmp_path: Path) -> None:
 
 
 def test_errors_of_the_block(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "out"):
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "out"):
         (tmp_path / "another").read_text()
-    with pytest.raises(OutputError, match=r"cannot write .*out: No space left"), whole_file(tmp_path / "out"):
+    with pytest.raises(OutputError, match=r"cannot write .*out: No space left"), atomic_file(tmp_path / "out"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with pytest.raises(OutputError, match="half a character"), whole_text(tmp_path / "out") as stream:
+    with pytest.raises(OutputError, match="half a character"), atomic_text(tmp_path / "out") as stream:
         stream.write("\ud800")
-    with pytest.raises(OutputError, match="null"), whole_file("a\0b"):
+    with pytest.raises(OutputError, match="null"), atomic_file("a\0b"):
         pytest.fail("the work has begun")
     assert everything(tmp_path) == []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.core.wholefile import whole_text
+from tbuda_lab.core.files import atomic_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.trace import Trace
@@ -23,7 +23,7 @@ _COLOURS = ("thread_state_running", "thread_state_runnable", "terrible", "thread
 
 def write_chrome_trace(trace: Trace, path: Path) -> None:
     """Write `trace` to `path`. The file appears when it is complete. Raises `OutputError`."""
-    with whole_text(path) as stream:
+    with atomic_text(path) as stream:
         stream.write('{"displayTimeUnit":"ns","traceEvents":[\n')
         first = True
         for line in _lines(trace):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.core.balancer.names import graph_name
 from tbuda_lab.core.epochsim.costs import op_costs
+from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.graph import Node
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul
-from tbuda_lab.core.wholefile import whole_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.compiled import Compiled
@@ -23,7 +23,7 @@ def write_cycles_csv(result: Compiled, path: str | Path) -> None:
     """One line per op in the netlist's order: cycles per input of the kernel, of whatever limits the op (the slowest of
     kernel, operands and output at the compile's microbatch), and what that is: "kernel", "input 1 dram",
     "output noc", ... with inputs counted as the netlist lists them. Raises `OutputError`."""
-    with whole_text(path) as stream:
+    with atomic_text(path) as stream:
         stream.write(cycles_csv(result))
 
 

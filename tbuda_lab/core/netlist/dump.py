@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist import writer
 from tbuda_lab.core.netlist.groups import GROUPS, queue_groups
@@ -31,7 +32,6 @@ from tbuda_lab.core.netlist.schema import (
     Var,
     VarInst,
 )
-from tbuda_lab.core.wholefile import whole_text
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _LINE = "\n         "  # continuation lines of an op
 def dump(n: Netlist, path: str | Path) -> None:
     """Writes the netlist to a file, whole or not at all. Raises OutputError if it cannot be written there."""
     text = dumps(n)
-    with whole_text(path) as file:
+    with atomic_text(path) as file:
         file.write(text)
 
 

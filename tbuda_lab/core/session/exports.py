@@ -20,11 +20,11 @@ from tbuda_lab.core.compiler import checked
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.errors import InputError, OutputError
+from tbuda_lab.core.files import atomic_file, atomic_text
 from tbuda_lab.core.frames import ops_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session.journal import override_data
 from tbuda_lab.core.session.records import records_of
-from tbuda_lab.core.wholefile import whole_file, whole_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -179,7 +179,7 @@ def export_netlist(session: Session, path: str | Path, *, cycles: bool = True, v
     if validate:
         checked(netlists.loads(text), result.device)
     path = Path(path)
-    with whole_text(path) as stream:
+    with atomic_text(path) as stream:
         stream.write(text)
     if cycles:
         write_cycles_csv(result, cycles_path(path))
@@ -237,7 +237,7 @@ def export_table(session: Session, path: str | Path) -> None:
         _write_parquet(session, path)
         return
     columns = op_columns(session)
-    with whole_text(path) as stream:
+    with atomic_text(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*([_plain(v) for v in c] for c in columns.values()), strict=True))
@@ -252,7 +252,7 @@ def _write_parquet(session: Session, path: Path) -> None:
             "Parquet needs pyarrow: pip install 'tbuda_lab[parquet]'; a name that ends in .csv needs nothing"
         ) from None
     table = pyarrow.table(op_columns(session))
-    with whole_file(path) as scratch:
+    with atomic_file(path) as scratch:
         parquet.write_table(table, scratch)
 
 
@@ -264,7 +264,7 @@ def export_trace(session: Session, path: str | Path, *, batch: int = 8) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    with whole_text(path) as stream:
+    with atomic_text(path) as stream:
         stream.write(text)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
+from tbuda_lab.core.files import bounded_text
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session.exports import OVERRIDES_FORMAT
 from tbuda_lab.core.session.journal import override_of
-from tbuda_lab.core.smallfile import small_text
 
 MAX_BYTES = 4 << 20
 MOST = 20_000
@@ -19,7 +19,7 @@ MOST = 20_000
 def read_overrides(path: str | Path) -> tuple[Override, ...]:
     """The overrides of a JSON file. Raises `InputError` with the record and what is wrong with it."""
     path = Path(path)
-    return parse_overrides(small_text(path, MAX_BYTES, "holds no overrides"), path.name)
+    return parse_overrides(bounded_text(path, MAX_BYTES, "holds no overrides"), path.name)
 
 
 def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:

@@ -20,14 +20,13 @@ from typing import Any, NoReturn, get_type_hints
 
 from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
+from tbuda_lab.core.files import atomic_text, bounded_text
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Each, Override
 from tbuda_lab.core.overrideforms import misshapen
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import COMMANDS, ClearOp, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
-from tbuda_lab.core.smallfile import small_text
-from tbuda_lab.core.wholefile import whole_text
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
@@ -67,7 +66,7 @@ class Journal:
     def write(self, history: History, resolve: Resolve) -> None:
         """Raises `OutputError` when the file cannot be written; an older one then stays as it is."""
         text = journal_text(self.header, history.log, resolve)
-        with whole_text(self.path) as file:
+        with atomic_text(self.path) as file:
             file.write(text)
 
 
@@ -150,7 +149,7 @@ def override_data(override: Override, resolve: Resolve) -> dict[str, Any]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 def read_journal(path: Path) -> JournalFile:
     """Raises `InputError` with file, line and what is wrong."""
-    return parse_journal(small_text(path, MAX_BYTES, "is no session file"), path.name)
+    return parse_journal(bounded_text(path, MAX_BYTES, "is no session file"), path.name)
 
 
 def parse_journal(text: str, name: str = "session") -> JournalFile:

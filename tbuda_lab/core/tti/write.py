@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.files import atomic_file
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.tti.files import image_files
 from tbuda_lab.core.tti.loaded import Loaded
 from tbuda_lab.core.tti.manifest import Facts
-from tbuda_lab.core.wholefile import whole_file
 
 BLOCK = 512
 OF_A_NODE, OF_THE_REST = 400, 24 << 10  # bytes of text: a node of the graph or a queue, and everything else
@@ -25,7 +25,7 @@ def write_image(
     """Write `*.tti`; it appears whole or not at all. Raises `InputError` as `image_files` does, `OutputError`."""
     files = image_files(loaded, facts or Facts(), weights=weights, dump_format=dump_format)
     folders = {str(parent) for file in files for parent in PurePosixPath(file.name).parents if str(parent) != "."}
-    with whole_file(path) as temporary, tarfile.open(temporary, "w:", format=tarfile.GNU_FORMAT) as tar:
+    with atomic_file(path) as temporary, tarfile.open(temporary, "w:", format=tarfile.GNU_FORMAT) as tar:
         for folder in sorted(folders):
             tar.addfile(_entry(folder, tarfile.DIRTYPE, 0o755))
         for file in files:

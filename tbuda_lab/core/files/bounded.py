@@ -7,7 +7,7 @@ from pathlib import Path
 from tbuda_lab.core.errors import InputError
 
 
-def small_text(path: Path, most: int, otherwise: str) -> str:
+def bounded_text(path: Path, most: int, otherwise: str) -> str:
     """The UTF-8 text of a file of at most `most` bytes; `otherwise` says what a larger one is. Raises `InputError`."""
     try:
         if path.stat().st_size > most:

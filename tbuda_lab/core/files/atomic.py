@@ -15,7 +15,7 @@ from tbuda_lab.core.errors import OutputError
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def atomic_file(path: str | Path) -> Iterator[Path]:
     """An empty file with the ending of `path`, to be filled; it takes the place of `path` when the block ends without
     an error, and is gone otherwise.
 
@@ -44,10 +44,10 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_text(path: str | Path) -> Iterator[TextIO]:
-    """As `whole_file`, a stream of UTF-8 text."""
+def atomic_text(path: str | Path) -> Iterator[TextIO]:
+    """As `atomic_file`, a stream of UTF-8 text."""
     try:
-        with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
     except UnicodeEncodeError as error:
         half = error.object[error.start]
