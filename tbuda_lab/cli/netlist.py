@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, counted
+from tbuda_lab.core.files.atomic import atomic_text
+from tbuda_lab.core.netlist.routing.cases import judge_lines
 
 _PROFILES = """\
 profiles:
@@ -43,6 +45,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                          "more is refused before it begins")
     command.set_defaults(handler=_run)
 
+    command = commands.add_parser("edges", help="would the router take these edges? one JSON object a line each way",
+                                  description="Judges edges by the rules that balancer and `netlist check` go by. A "
+                                  "case has producer, tms, consumer, arch and input_count; the answer id, verdict and "
+                                  "rule.")
+    command.add_argument("cases", type=Path, metavar="CASES.jsonl")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.jsonl")
+    command.set_defaults(handler=_edges)
+
     command = commands.add_parser("roundtrip", help="read it and write it in the canonical layout")
     command.add_argument("file", type=Path)
     command.add_argument("--out", type=Path, required=True)
@@ -69,6 +79,21 @@ def _check(arguments: argparse.Namespace) -> int:
         parts = (len(n.queues), "queue"), (len(n.graphs), "graph"), (ops, "op")
         print(f"{arguments.file}: valid: {', '.join(counted(*part) for part in parts)}")
     return 1 if errors else 0
+
+
+def _edges(arguments: argparse.Namespace) -> int:
+    """Legal and illegal are both answers: the exit code is 0 for either."""
+    try:
+        cases = arguments.cases.open(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {arguments.cases}: {error.strerror or error}") from error
+    with cases, atomic_text(arguments.out) as out:
+        try:
+            for line in judge_lines(cases):
+                out.write(line + "\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{arguments.cases} is not UTF-8 text") from error
+    return 0
 
 
 def _roundtrip(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,12 @@
+"""What the hardware's router demands of a netlist: the rules that balancer, checker and command line share.
+
+`judge` says of one edge which rule it breaks first; `stacks` has the part of it that is asked about many candidates at
+once, as integer expressions on arrays.
+"""
+
+from tbuda_lab.core.netlist.routing.edge import Edge, EdgeVerdict, judge, judge_alone, shared_rule
+from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step, View, view
+from tbuda_lab.core.netlist.routing.rules import RouteRule
+
+__all__ = ["Edge", "EdgeVerdict", "Reader", "RouteRule", "Source", "Step", "View", "judge", "judge_alone",
+           "shared_rule", "view"]

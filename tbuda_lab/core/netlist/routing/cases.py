@@ -1,0 +1,96 @@
+"""Edges written as JSON objects, one a line: a producer, the TMs on one input of a reader, and the reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.netlist.routing.edge import MOST_TILES, Edge, judge_alone
+from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step
+
+MOST_LINE = 1 << 20
+_TYPES = ("matmul", "depthwise", "reduce", "splice", "sparse_matmul", "fused", "queue")
+
+
+def judge_lines(lines: Iterable[str]) -> Iterator[str]:
+    """One JSON object for each case: its `id`, the `verdict` "legal" or "illegal" and the `rule` ("ok" if legal).
+    Raises InputError with the number of a line that is no case."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            if len(line) > MOST_LINE:
+                raise ValueError(f"longer than {MOST_LINE} characters")
+            case = json.loads(line)
+            edge = edge_of(case)
+            found = judge_alone(edge, dram_inputs(edge.source))
+            if found.huge:
+                raise ValueError(f"an edge of more than {MOST_TILES} tiles")
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            text = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"line {number} is no case of an edge: {text}") from None
+        verdict = "illegal" if found.rule else "legal"
+        yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": found.rule.label})
+
+
+def dram_inputs(source: Source) -> int:
+    """Reads from DRAM that the fullest core of a producer carries whose operands all lie in DRAM."""
+    return 2 if source.op_type in ("matmul", "depthwise") else 1
+
+
+def edge_of(case: Mapping[str, Any]) -> Edge:
+    """The edge of a case; docs/netlists.md has the fields. Raises ValueError, KeyError or TypeError for no case."""
+    made, read = case["producer"], case["consumer"]
+    kind = read["type"] if read["type"] in _TYPES else "eltwise"
+    source = Source(
+        _pair(made["grid"]), _whole(made["t"]), _pair(made["mblock"]), _pair(made["ublock"]), _order(made["order"]),
+        _whole(made.get("buf_size_mb", 1), least=0), "queue" if made["kind"] == "queue" else str(made["type"]),
+        bool(made.get("untilize_output", False)),
+    )
+    use = str(read.get("fused", "eltwise"))
+    port = _whole(read["input"], least=0)
+    tiles = read.get("num_index_tiles" if port == 2 else "num_sparse_tiles", 1)
+    reader = Reader(
+        kind, port, _pair(read["grid"]), _whole(read["t"]), _pair(read["mblock"]),
+        _pair(read["ublock"]), _order(read["order"]), {"sparse_matmul": "matmul", "fused": "fused_op"}.get(
+            read["type"], str(read["type"])),
+        _whole(read.get("buf_size_mb", 2), least=0), _whole(read.get("m_k", 1), least=0),
+        _whole(read.get("u_kt", 1), least=0), _whole(read.get("z", 1)), str(read.get("dim", "")),
+        bool(read.get("bias", False)), use, _whole(read.get("operand", 0), least=0), str(read.get("mode", "t")),
+        _whole(tiles), _whole(read.get("kernel_broadcast", 0) or 0, least=0), bool(read.get("kb_per_t", False)),
+    )
+    steps = tuple(_step(step) for step in case.get("tms", ()))
+    return Edge(
+        source, steps, reader, _whole(case.get("input_count", 1)), _pair(case.get("unpad") or (0, 0), least=0),
+        _pair(case.get("pad") or (0, 0), least=0), str(case["arch"]), _whole(case.get("dst", 8)),
+    )
+
+
+def _whole(value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1 << 31:
+        raise ValueError(f"{value!r} is no whole number of at least {least}")
+    return value
+
+
+def _pair(value: Any, least: int = 1) -> tuple[int, int]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise ValueError(f"{value!r} is no pair")
+    return _whole(value[0], least), _whole(value[1], least)
+
+
+def _order(value: Any) -> str:
+    if value not in ("r", "c"):
+        raise ValueError(f"{value!r} is no ublock order")
+    return str(value)
+
+
+def _step(value: Any) -> Step:
+    name, *arguments = value
+    wanted = {"transpose": 0, "pad": 2, "tile_broadcast": 0}.get(name, 1)
+    if name not in ("hslice", "vslice", "hstack", "vstack", "r", "c", "z", "transpose", "pad", "tile_broadcast"):
+        raise ValueError(f"{name!r} is no TM")
+    if len(arguments) < wanted:
+        raise ValueError(f"the TM {name} takes {wanted} numbers")
+    return (name, *(_whole(a, least=0 if name == "pad" else 1) for a in arguments[:wanted]))

@@ -1,0 +1,168 @@
+"""One edge of a netlist: everything that the router says of it, first rule first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tbuda_lab.core.netlist.routing import tilelists
+from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step, View, shape_after, view
+from tbuda_lab.core.netlist.routing.oprules import MOST_IN_PIECE, buffer_rule, order_rule, parser_rule, piece_rule
+from tbuda_lab.core.netlist.routing.rules import RouteRule
+from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
+
+MOST_DRAM_OUTPUTS = 8
+EXTRA_STREAMS = 24
+MOST_TILES = 1 << 22
+"""Lists of edges with more tiles are not written down; the rules that need none are looked at all the same."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """A producer, the TMs on one input of a reader, and the reader. unpad, pad: (rows, columns) in tiles cut off
+    before the TMs and added after them. arch: "grayskull" or another. dst: tiles that the dest register holds."""
+
+    source: Source
+    steps: tuple[Step, ...]
+    reader: Reader
+    input_count: int = 1
+    unpad: tuple[int, int] = (0, 0)
+    pad: tuple[int, int] = (0, 0)
+    arch: str = "wormhole_b0"
+    dst: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class EdgeVerdict:
+    """The first rule that an edge breaks, and what it takes: streams out of the fullest producer core, and what the
+    edge asks of the producer's output buffer (`granule` and `cut`, see `tilelists`). read: which producer cores it
+    reads; empty where no lists were looked at, for an earlier refusal or because they are too long (`huge`)."""
+
+    rule: RouteRule
+    fan_out: int = 0
+    granule: int = 0
+    cut: bool = False
+    read: tuple[bool, ...] = ()
+    huge: bool = False
+
+
+def divides(edge: Edge) -> RouteRule:
+    """Whether every TM divides what it gets."""
+    shape = edge.source.shape
+    t, rows, columns = shape[0], shape[1] - edge.unpad[0], shape[2] - edge.unpad[1]
+    if rows < 1 or columns < 1:
+        return RouteRule.SHAPE
+    for step in edge.steps:
+        name, n = step[0], (step[1] if len(step) == 2 else 1)
+        whole = {"hslice": columns, "vslice": rows, "hstack": t, "vstack": t}.get(name, 0)
+        if whole % n:
+            return RouteRule.SHAPE
+        if name == "z" and t > 1 and n > 1:
+            return RouteRule.Z_BROADCAST_T
+        t, rows, columns = shape_after((t, rows, columns), (step,))
+    return RouteRule.OK
+
+
+def pad_order(steps: Sequence[Step]) -> RouteRule:
+    """After the TM pad only slices follow."""
+    names = [step[0] for step in steps]
+    if "pad" in names and any(name not in ("hslice", "vslice") for name in names[names.index("pad") + 1 :]):
+        return RouteRule.PAD_THEN
+    return RouteRule.OK
+
+
+def judge(edge: Edge) -> EdgeVerdict:
+    """The verdict of parser, router and pipe generator on an edge whose ends are otherwise sound."""
+    source, reader = edge.source, edge.reader
+    for rule in (
+        parser_rule(source, reader, edge.steps, edge.arch, edge.dst),
+        order_rule(source, reader),
+        buffer_rule(source, edge.input_count),
+        pad_order(edge.steps),
+        divides(edge),
+    ):
+        if rule:
+            return EdgeVerdict(rule)
+    after = shape_after(source.shape, edge.steps, edge.unpad, edge.pad)
+    seen = view(reader, after)
+    rows, columns = seen.rows, seen.columns
+    if (rows, columns) != (after[1], after[2]) or (seen.t is not None and seen.t != after[0]):
+        return EdgeVerdict(RouteRule.SHAPE)
+    return _judge_lists(edge, seen, after)
+
+
+def _judge_lists(edge: Edge, seen: View, after: tuple[int, int, int]) -> EdgeVerdict:
+    source, reader = edge.source, edge.reader
+    slots = int(source.slots(edge.input_count))
+    chain = chain_of(edge.steps)
+    in_phases = bool(phased(chain, source.t, slots))
+    steps = (1, 1)
+    times = max(1, slots // int(source.t))
+    whole = source.shape[0] * source.shape[1] * source.shape[2]
+    small = max(after[0] * after[1] * after[2] * times, whole) <= MOST_TILES
+    pipes = None
+    if reader.kernel_broadcast and small:
+        pipes = tilelists.pipes_of(source, reader, seen, edge.steps, edge.unpad, edge.pad, edge.input_count)
+        rule = tilelists.kernel_broadcast_rule(pipes, source, reader, slots)
+        if rule:
+            return EdgeVerdict(rule)
+    if in_phases:
+        padding = [step for step in edge.steps if step[0] == "pad"]
+        pad = (edge.pad[0] + sum(p[1] for p in padding), edge.pad[1] + sum(p[2] for p in padding))
+        found = phases(chain, slots, (after[1], after[2]), pad, seen, reader.kernel_broadcast)
+        if int(found.rule):
+            return EdgeVerdict(RouteRule(int(found.rule)))
+        steps = int(found.rows), int(found.columns)
+    if not small:
+        return EdgeVerdict(RouteRule.OK, huge=True)
+    if pipes is None:
+        pipes = tilelists.pipes_of(source, reader, seen, edge.steps, edge.unpad, edge.pad, edge.input_count)
+    cores = int(source.grid[0] * source.grid[1])
+    link = tilelists.readers_of(pipes, cores)
+    rule = tilelists.padding_rule(pipes)
+    if rule:
+        return EdgeVerdict(rule)
+    if reader.type == "queue" and (in_phases or int(link.sum(axis=0).max(initial=0)) > 1):
+        return EdgeVerdict(RouteRule.QUEUE_MULTI_CORE)
+    granule = tilelists.granularity(pipes)
+    fan_out = int(link.sum(axis=1).max(initial=0))
+    several = steps[0] * steps[1] > 1
+    cut = tilelists.scattered(pipes, source, granule, cores, several)
+    verdict = EdgeVerdict(RouteRule.OK, fan_out, granule, cut, tuple(bool(x) for x in link.any(axis=1)))
+    if not source.queue and (pipes.block * int(source.single)) % granule:
+        return dataclasses.replace(verdict, rule=RouteRule.SCATTER_GRANULARITY)
+    rule = tilelists.unfed_rule(pipes, (int(seen.grid[0]), int(seen.grid[1])), steps, chain.by_rows)
+    return dataclasses.replace(verdict, rule=rule)
+
+
+def judge_alone(edge: Edge, dram_inputs: int = 1) -> EdgeVerdict:
+    """As `judge`, of a producer that has this reader only: what readers share (unread cores, pieces of the output
+    buffer, streams) is looked at too. dram_inputs: reads from DRAM that one core of the producer carries."""
+    verdict = judge(edge)
+    if verdict.rule:
+        return verdict
+    rule = RouteRule.OK
+    if verdict.read:
+        rule = shared_rule(edge.source, [(edge.reader, verdict)], edge.input_count, dram_inputs)
+    return dataclasses.replace(verdict, rule=rule or piece_rule(edge.reader))
+
+
+def shared_rule(
+    source: Source, readers: Sequence[tuple[Reader, EdgeVerdict]], input_count: int, dram_inputs: int
+) -> RouteRule:
+    """What the readers of one producer must observe together; `readers`: each with its verdict, which is OK."""
+    read = np.array([v.read for _, v in readers if v.read], dtype=bool)
+    if read.size and not read.any(axis=0).all():
+        return RouteRule.UNREAD_CORE
+    if source.queue:
+        return RouteRule.OK
+    granule = int(np.gcd.reduce([v.granule for _, v in readers if v.granule]))
+    cut = any(v.cut for _, v in readers) or len(readers) > 1
+    if granule and tilelists.piece_tiles(source, granule, cut, input_count) > MOST_IN_PIECE:
+        return RouteRule.CHUNK_2048
+    if sum(v.fan_out for _, v in readers) - 1 + dram_inputs > EXTRA_STREAMS:
+        return RouteRule.FAN_OUT
+    written = sum(v.fan_out for r, v in readers if r.type == "queue")
+    return RouteRule.FAN_OUT_DRAM if written > MOST_DRAM_OUTPUTS else RouteRule.OK

@@ -1,0 +1,179 @@
+"""When a stack is sent in phases, and which layouts such a stack allows: integer expressions over candidates.
+
+A reader that puts slices of t side by side (hstack, vstack) wants tiles of many t at once. Where the producer's buffer
+holds all of them, tiles are addressed freely. Where it does not, the slices are sent one after the other, and then the
+blocks of the stack must fall on whole cores, mblocks and ublocks of the reader, in the order in which it reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tbuda_lab.core.netlist.routing.layout import Ints, Step, View
+from tbuda_lab.core.netlist.routing.rules import RouteRule
+
+I64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_STACKS = ("hstack", "vstack")
+_SLICES = ("hslice", "vslice", "z")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """What the TMs of an edge amount to. across, down: products of the hstack and vstack factors; cut: of slice and z
+    broadcast factors. reordered: whether slices are stacked that were not next to each other in t before; by_rows:
+    whether the columns are the inner direction of the stack. sorted_steps: whether nothing but one hstack, one vstack
+    and a final pad follow the first stack."""
+
+    across: int
+    down: int
+    cut: int
+    reordered: bool
+    by_rows: bool
+    sorted_steps: bool
+
+    @property
+    def stacked(self) -> bool:
+        return self.reordered and self.across * self.down > 1
+
+
+def chain_of(steps: Sequence[Step]) -> Chain:
+    """The chain of TMs, in order of application."""
+    adjacent, reordered = 1, False
+    across = down = cut = 1
+    by_rows = False
+    for name, *arguments in steps:
+        if name in _SLICES:
+            cut *= arguments[0]
+            adjacent *= arguments[0]
+        elif name in _STACKS:
+            n = arguments[0]
+            if adjacent % n == 0:
+                adjacent //= n
+            else:
+                adjacent, reordered = 1, True
+            if name == "hstack":
+                across, by_rows = across * n, down == 1
+            else:
+                down, by_rows = down * n, across > 1
+    return Chain(across, down, cut, reordered, by_rows, _sorted([step[0] for step in steps]))
+
+
+def _sorted(names: Sequence[str]) -> bool:
+    last = ("hstack", "vstack", "pad")
+    first = next((i for i, name in enumerate(names) if name in last), len(names))
+    tail = names[first:]
+    if any(name not in last for name in tail) or any(tail.count(name) > 1 for name in last):
+        return False
+    return "pad" not in tail or tail[-1] == "pad"
+
+
+def either(a: Ints, b: Ints) -> Bools:
+    """Whether one of two positive numbers divides the other."""
+    a, b = np.asarray(a), np.asarray(b)
+    found: Bools = (a % b == 0) | (b % a == 0)
+    return found
+
+
+def phased(chain: Chain, t: Ints, slots: Ints) -> Bools:
+    """Whether the edge is sent in phases; t and slots (mblocks that a reader may address) of the producer."""
+    slots, t = np.asarray(slots), np.asarray(t)
+    found: Bools = np.asarray(chain.stacked) & (slots % (chain.across * chain.down) != 0) & (slots % t != 0)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Phases:
+    """The verdict on a phased stack, and its effective factors: how many steps (rows, columns) of the reader's cores a
+    pipe goes through. uneven: where the tool divides the outer factor by the whole buffer although the inner factor
+    took part of it; there cores may go unfed."""
+
+    rule: I64
+    rows: I64
+    columns: I64
+    uneven: Bools
+
+
+def phases(
+    chain: Chain, slots: Ints, shape: tuple[Ints, Ints], pad: tuple[Ints, Ints], seen: View, kernel_broadcast: int = 0
+) -> Phases:
+    """The rules of a stack that is sent in phases; of layouts where it is not, the result means nothing.
+
+    slots: mblocks that a reader may address; shape: (rows, columns) in tiles after TMs and padding; pad: the padding
+    in it; seen: the reader's view. All may be arrays.
+    """
+    slots = np.asarray(slots, np.int64)
+    sizes = [np.asarray(x, np.int64) for x in (*shape, *pad, *seen.grid, *seen.mblock, *seen.ublock)]
+    slots, rows, columns, pad_r, pad_c, grid_r, grid_c, m, n, u, v = np.broadcast_arrays(slots, *sizes)
+    rule = np.zeros(slots.shape, np.int64)
+
+    def refuse(where: Bools | bool, reason: RouteRule) -> None:
+        rule[np.asarray(where) & (rule == 0)] = reason
+
+    if kernel_broadcast:
+        refuse(True, RouteRule.STACK_KERNEL_BCAST)
+    if not chain.sorted_steps:
+        refuse(True, RouteRule.STACK_TM_ORDER)
+
+    # the block of one slice, in the inner and the outer direction of the stack
+    block_r, block_c = (rows - pad_r) // chain.down, (columns - pad_c) // chain.across
+    inner, outer = (chain.across, chain.down) if chain.by_rows else (chain.down, chain.across)
+    block_in, block_out = (block_c, block_r) if chain.by_rows else (block_r, block_c)
+    if chain.cut % inner and inner % chain.cut:
+        refuse(True, RouteRule.STACK_SLICE)
+    if chain.cut % inner == 0:
+        rest = chain.cut // inner
+        if rest % outer and outer % rest:
+            refuse(True, RouteRule.STACK_SLICE_OUTER)
+        taken = outer if rest % outer == 0 else rest
+        block_in, block_out = block_in * inner, block_out * taken
+        steps_in, steps_out = 1, max(1, outer // taken)
+    else:
+        block_in = block_in * chain.cut
+        steps_in, steps_out = max(1, inner // chain.cut), outer
+
+    # what the buffer holds at once needs no phase
+    refuse(~either(steps_in, slots), RouteRule.STACK_BUF)
+    beyond = steps_in > slots
+    refuse(~beyond & ~either(steps_out, slots), RouteRule.STACK_BUF_OUTER)
+    uneven = ~beyond & (steps_in > 1) & (steps_out > 1) & (slots % (steps_in * steps_out) != 0)
+    left_in = np.where(beyond, steps_in // slots, 1)
+    left_out = np.where(beyond, steps_out, np.maximum(1, steps_out // slots))
+    if chain.by_rows:
+        step_r, step_c, size_r, size_c = left_out, left_in, block_out, block_in
+    else:
+        step_r, step_c, size_r, size_c = left_in, left_out, block_in, block_out
+    size_r, size_c = np.maximum(size_r, 1), np.maximum(size_c, 1)
+
+    refuse((step_r > 1) & (pad_r % size_r != 0), RouteRule.STACK_PAD)
+    refuse((step_c > 1) & (pad_c % size_c != 0), RouteRule.STACK_PAD)
+    many_r, many_c = step_r > 1, step_c > 1
+    step_r = np.where(many_r, step_r + pad_r // size_r, step_r)
+    step_c = np.where(many_c, step_c + pad_c // size_c, step_c)
+    size_r = np.where(many_r, size_r, size_r + pad_r)
+    size_c = np.where(many_c, size_c, size_c + pad_c)
+
+    refuse(~(either(grid_r, step_r) & either(grid_c, step_c)), RouteRule.STACK_GRID)
+    refuse(~(either(size_r, m * u) & either(size_c, n * v)), RouteRule.STACK_MBLOCK)
+    refuse(~(either(size_r, u) & either(size_c, v)), RouteRule.STACK_UBLOCK)
+    row_scan = seen.scan == "r"
+    low, narrow = size_r < u, size_c < v
+    if chain.by_rows:
+        good = narrow & (size_r == 1) & ((n == 1) | ((u == 1) & (row_scan | (m == 1))))
+    else:
+        good = (size_c == v) & ((n == 1) | (not row_scan))
+    refuse((low | narrow) & ~good, RouteRule.STACK_IN_UBLOCK)
+    if row_scan:
+        several = ~low & ~narrow & (size_c < n * v)
+        refuse(several & ~(np.asarray(chain.by_rows) | (step_r == 1)), RouteRule.STACK_SCAN)
+        refuse(several & (size_r != u), RouteRule.STACK_SCAN_ROW)
+    else:
+        several = ~low & ~narrow & (size_r < m * u)
+        refuse(several & ~(np.asarray(not chain.by_rows) | (step_c == 1)), RouteRule.STACK_SCAN)
+        refuse(several & (size_c != v), RouteRule.STACK_SCAN_COL)
+    return Phases(rule, step_r, step_c, uneven)

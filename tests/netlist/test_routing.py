@@ -1,0 +1,84 @@
+"""The router's rules: verdicts of the original tools, and array expressions against single edges."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tbuda_lab.cli import main
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.netlist.routing import Edge, Reader, RouteRule, Source, judge, judge_alone, view
+from tbuda_lab.core.netlist.routing.cases import edge_of, judge_lines
+from tbuda_lab.core.netlist.routing.layout import shape_after
+from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
+
+JUDGED = Path(__file__).with_name("judged_edges.jsonl")
+"""Edges with what parser, router and pipe generator of the original stack said of them: for each rule one that they
+refused, and one that they took for each kind of reader."""
+
+
+def test_verdicts_of_the_original_tools(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert main(["netlist", "edges", str(JUDGED), "--out", str(out)]) == 0
+    cases = [json.loads(line) for line in JUDGED.read_text().splitlines()]
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [a["id"] for a in answers] == [c["id"] for c in cases]
+    assert {c["id"]: c["rule"] for c in cases} == {a["id"]: a["rule"] for a in answers}
+    assert all((a["verdict"] == "legal") == (a["rule"] == "ok") for a in answers)
+    assert len({c["rule"] for c in cases}) >= 30
+
+
+def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    good = JUDGED.read_text().splitlines()[0]
+    bad = tmp_path / "bad.jsonl"
+    for text, said in (("{", "line 2"), ("[]", "line 2"), (good.replace('"grid": [', '"grid": [-1, '), "pair"),
+                       (good.replace('"tms": [', '"tms": [["spin", 2], '), "spin"),
+                       (json.dumps({**json.loads(good), "input_count": 10**12}), "whole number")):
+        bad.write_text(good + "\n" + text + "\n")
+        assert main(["netlist", "edges", str(bad), "--out", str(tmp_path / "out.jsonl")]) == 1
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "out.jsonl").exists()
+    with pytest.raises(InputError, match="line 1"):
+        list(judge_lines(['{"producer": 3}']))
+
+
+def test_arrays_say_what_single_edges_say() -> None:
+    """Phases over all producers and readers of one stack at once, against one edge after the other."""
+    steps = (("vslice", 2), ("hstack", 4), ("vstack", 2))
+    chain = chain_of(steps)
+    t, rows, columns = 16, 8, 4
+    options = np.array(np.meshgrid([1, 2, 4, 8, 16, 32], [1, 2, 4, 8], [1, 2, 4, 8], [1, 2, 4], [1, 2, 4], [2, 4, 8],
+                                   indexing="ij")).reshape(6, -1)
+    size, gr, gc, u, v, producer_rows = options
+    _, r, c = shape_after((t, rows, columns), steps)
+    fits = (r % (gr * u) == 0) & (c % (gc * v) == 0) & (u * v <= 8) & (rows % producer_rows == 0)
+    size, gr, gc, u, v, producer_rows = options[:, fits]
+    m, n = r // (gr * u), c // (gc * v)
+    readers = Reader("eltwise", 0, (gr, gc), 4, (m, n), (u, v), "r", "nop")
+    seen = view(readers, (4, r, c))
+    sources = Source((producer_rows, 1), t, (rows // producer_rows, 1), (1, columns), "r", size)
+    slots = sources.slots(1)
+    at_once = np.where(phased(chain, t, slots), phases(chain, slots, (r, c), (0, 0), seen).rule, 0)
+    for k in range(0, len(size), 7):
+        a = [int(x[k]) for x in (size, gr, gc, u, v, m, n, producer_rows)]
+        source = Source((a[7], 1), t, (rows // a[7], 1), (1, columns), "r", a[0])
+        reader = Reader("eltwise", 0, (a[1], a[2]), 4, (a[5], a[6]), (a[3], a[4]), "r", "nop")
+        alone = judge(Edge(source, steps, reader)).rule
+        if not RouteRule.STACK_TM_ORDER <= alone <= RouteRule.STACK_SCAN_COL:
+            alone = RouteRule.OK
+        assert alone == at_once[k], a
+    assert len(set(at_once.tolist())) > 4
+
+
+def test_a_buffer_that_holds_all_t_lifts_every_rule_of_stacks() -> None:
+    for line in JUDGED.read_text().splitlines():
+        case = json.loads(line)
+        if case["rule"].startswith("stack_"):
+            edge = edge_of(case)
+            size = 2 * edge.source.t
+            edge = dataclasses.replace(edge, source=dataclasses.replace(edge.source, buf_size_mb=size))
+            assert not judge_alone(edge).rule.label.startswith("stack_"), case["id"]
