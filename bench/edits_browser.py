@@ -36,8 +36,8 @@ sys.path.insert(0, {bench!r})
 from session import bert_large
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import BringUp
-from tbuda_lab.widgets.desk import Desk
-from tbuda_lab.widgets.views import View
+from tbuda_lab.widgets.handlers.edit_controller import Desk
+from tbuda_lab.widgets.views.workbench import View
 model, inputs = bert_large({layers}, width={width})
 session = Session(model, inputs, "wormhole_b0", name="encoder")
 session.compile()

@@ -21,7 +21,7 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from tbuda_lab.core.frames import Frame, session_frames
-from tbuda_lab.widgets.views import BUNDLE
+from tbuda_lab.widgets.views.workbench import BUNDLE
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.widgets.synthetic import result
 

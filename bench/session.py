@@ -182,7 +182,7 @@ def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[s
     from tbuda_lab.core.errors import TbudaError
     from tbuda_lab.core.session import ResizeOp
     from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
-    from tbuda_lab.widgets.hub import hub_of
+    from tbuda_lab.widgets.handlers.session_hub import hub_of
 
     session = session_of(name, device)
     times = Times()

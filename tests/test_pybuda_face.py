@@ -103,9 +103,9 @@ def test_the_import_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize("statement", [
     "import tbuda_lab as pybuda; pybuda.op.nn.Linear; pybuda.verify.config.VerifyConfig; pybuda.config.override_u_kt",
     "from tbuda_lab import PyBudaModule, TTDevice, pybuda; pybuda.TTDevice is TTDevice or exit(1)",
-    "import tbuda_lab.op\nfrom tbuda_lab.verify.backend import verify_module\n"
-    "from tbuda_lab._C.backend_api import BackendType",
-    "from tbuda_lab.run.api import detect_available_devices; detect_available_devices() == [] or exit(1)",
+    "import tbuda_lab.pybuda.op\nfrom tbuda_lab.pybuda.verify.backend import verify_module\n"
+    "from tbuda_lab.pybuda._C.backend_api import BackendType",
+    "from tbuda_lab.pybuda.run.api import detect_available_devices; detect_available_devices() == [] or exit(1)",
 ])  # fmt: skip
 def test_ways_of_importing(statement: str) -> None:
     subprocess.run([sys.executable, "-c", statement], check=True, capture_output=True)

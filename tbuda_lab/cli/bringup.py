@@ -263,7 +263,7 @@ def run_report(arguments: argparse.Namespace) -> int:
         session = compile_session(request)
         _check_unchanged(session, Path(arguments.target))
         if arguments.plots is not None:
-            from tbuda_lab.widgets.plots import write_plots
+            from tbuda_lab.widgets.views.plots import write_plots
 
             write_plots(session, arguments.plots)
         write_report(session, file, session.verify())

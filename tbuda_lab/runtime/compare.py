@@ -10,7 +10,7 @@ import torch
 from tbuda_lab.core.frontend.pybuda import to_torch
 from tbuda_lab.core.verification import compare
 
-LOG = logging.getLogger("tbuda_lab.verify")
+LOG = logging.getLogger("tbuda_lab.pybuda.verify")
 
 
 def calculate_pcc(a: Any, b: Any) -> float:

@@ -182,7 +182,7 @@ def _judge(modules: Sequence[Module], sample: Any, got: Sequence[torch.Tensor], 
     for k, (w, g) in enumerate(zip(want, got, strict=True)):
         name = f"input {number} output {k}"
         if not compare_tensor_to_golden(name, w, g, is_buda=True, verify_cfg=cfg):
-            raise AssertionError(f"{name}: data mismatch (see the log of tbuda_lab.verify for both measures)")
+            raise AssertionError(f"{name}: data mismatch (see the log of tbuda_lab.pybuda.verify for both measures)")
 
 
 def _only_compiles(cfg: VerifyConfig) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tbuda_lab.widgets import labcomm
+from tbuda_lab.widgets.handlers import lab
 
 _VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView")
 _TRACE = ("RunTrace",)
@@ -23,19 +23,19 @@ __all__ = [*_VIEWS, *_TRACE, *_LOOKS, *_FILES, *_IMAGES, *_REPORT, *_EXPORTS]
 
 def __getattr__(name: str) -> Any:
     if name in _VIEWS:
-        return getattr(importlib.import_module("tbuda_lab.widgets.views"), name)
+        return getattr(importlib.import_module("tbuda_lab.widgets.views.workbench"), name)
     if name in _TRACE:
-        return getattr(importlib.import_module("tbuda_lab.widgets.trace_view"), name)
+        return getattr(importlib.import_module("tbuda_lab.widgets.views.trace"), name)
     if name in _LOOKS:
         return getattr(importlib.import_module(f"tbuda_lab.widgets.{_LOOKS[name]}"), name)
     if name in _FILES:
-        return getattr(importlib.import_module("tbuda_lab.widgets.netlist_file"), name)
+        return getattr(importlib.import_module("tbuda_lab.widgets.views.netlist_file"), name)
     if name in _IMAGES:
-        return getattr(importlib.import_module("tbuda_lab.widgets.image_file"), name)
+        return getattr(importlib.import_module("tbuda_lab.widgets.views.image_file"), name)
     if name in _REPORT:
         return getattr(importlib.import_module("tbuda_lab.widgets.report"), name)
     if name in _EXPORTS:
-        return getattr(importlib.import_module("tbuda_lab.widgets.exports"), name)
+        return getattr(importlib.import_module("tbuda_lab.widgets.handlers.view_exports"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -43,4 +43,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-labcomm.register()  # in a kernel: JupyterLab may ask for the sessions there are
+lab.register()  # in a kernel: JupyterLab may ask for the sessions there are

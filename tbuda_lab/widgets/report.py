@@ -15,10 +15,10 @@ from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
-from tbuda_lab.widgets import twins
-from tbuda_lab.widgets.looks import look_frames
-from tbuda_lab.widgets.redact import redacted
-from tbuda_lab.widgets.status import StatusBoard
+from tbuda_lab.widgets.pictures import fragments
+from tbuda_lab.widgets.protocol.redact import redacted
+from tbuda_lab.widgets.protocol.report_traits import look_frames
+from tbuda_lab.widgets.protocol.stage_status import StatusBoard
 
 BATCH = 8
 """Inputs of the timeline."""
@@ -97,7 +97,7 @@ def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:
 def page_html(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str) -> str:
     """The page of a session; where scripts are off, the static twins show."""
     by_key = {f.key: f for f in frames}
-    return document(title, frames, status, script, twins.bringup_html(by_key) + twins.problems_html(by_key))
+    return document(title, frames, status, script, fragments.bringup_html(by_key) + fragments.problems_html(by_key))
 
 
 def document(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str, static: str) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import views
-from tbuda_lab.widgets.hub import Hub, hub_of
-from tbuda_lab.widgets.messages import HANDLERS
+from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
+from tbuda_lab.widgets.protocol.messages import HANDLERS
+from tbuda_lab.widgets.views import workbench
 from tests.browser.conftest import errors_of
 
 POLICY = ("default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -52,7 +52,7 @@ class Bare:
         page.set_content(PAGE)
         page.expose_function("toKernel", self._heard)
         hub.attach(self)
-        code = views.BUNDLE.read_text(encoding="utf-8")
+        code = workbench.BUNDLE.read_text(encoding="utf-8")
         self.told: dict[str, Any] = {}
         page.evaluate(HOST, [code, {"view": kind, "height": 0, "selection": hub.selection, **(values or {})}])
 

@@ -11,7 +11,7 @@ from tests.browser.conftest import centre, expect, in_kernel, playwright_api
 
 GRID = "[data-tb-view=grid]"
 AGREED = """
-from tbuda_lab.widgets.hub import hub_of
+from tbuda_lab.widgets.handlers.session_hub import hub_of
 hub = hub_of(session)
 hub.desk.wait(120)
 said = hub.status()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.widgets.graphlooks import overlay_frame
-from tbuda_lab.widgets.views import BUNDLE
+from tbuda_lab.widgets.views.graph_traits import overlay_frame
+from tbuda_lab.widgets.views.workbench import BUNDLE
 from tests.browser.conftest import box_of, serve, until
 
 pytestmark = [

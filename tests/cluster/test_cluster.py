@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from tbuda_lab.core.cluster import cluster_map, positions
-from tbuda_lab.core.cluster.use import shortest_route
+from tbuda_lab.core.analysis.cluster import cluster_map, positions
+from tbuda_lab.core.analysis.cluster.use import shortest_route
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame

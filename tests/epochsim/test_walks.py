@@ -13,7 +13,7 @@ from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.epochsim import EpochConstants, simulate
 from tbuda_lab.core.epochsim.build import build
 from tbuda_lab.core.epochsim.network import FlowEdge
-from tbuda_lab.core.epochsim.walks import Stripes, op_steps
+from tbuda_lab.core.epochsim.tile_order import Stripes, op_steps
 from tbuda_lab.core.graph import TM, Graph, NodeKind, Payload
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, transpose, vslice, vstack
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary

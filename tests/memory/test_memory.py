@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tbuda_lab.core.analysis.memory import DramMap
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.memoryframe import GAP, bent_axis, memory_frame
-from tbuda_lab.core.memory import DramMap
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.session import QueueChannel, Session
 from tests.session.models import encoder

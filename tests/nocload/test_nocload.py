@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
+from tbuda_lab.core.analysis.noc import Transfers, hops, link_bytes, transfers_of
+from tbuda_lab.core.analysis.noc.transfers import _shares
 from tbuda_lab.core.balancer.bandwidth import traffic
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.nocload import Transfers, hops, link_bytes, transfers_of
-from tbuda_lab.core.nocload.transfers import _shares
 from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp, Session
 from tests.session.models import encoder, perceptron
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tbuda_lab.core import compiler
-from tbuda_lab.core.compiler import compile_graph
+from tbuda_lab.core.compiler import pipeline
+from tbuda_lab.core.compiler.pipeline import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.options import CompileOptions, Override
@@ -61,14 +61,14 @@ def test_a_compile_stops_before_candidates_are_made(monkeypatch: pytest.MonkeyPa
     def never(*_: object) -> None:
         raise AssertionError("candidates were made")
 
-    monkeypatch.setattr(compiler, "op_models", never)
+    monkeypatch.setattr(pipeline, "op_models", never)
     with pytest.raises(OverrideError, match="no DRAM channel"):
         compile_graph(traced()[2], DEVICE, CompileOptions(), [Override("queue_channel", "up.weight", {"channel": 40})])
 
 
 def test_names_of_policies_are_looked_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wrong name is told, before the graph is looked at."""
-    monkeypatch.setattr(compiler.passes, "run", lambda *_: pytest.fail("passes ran"))
+    monkeypatch.setattr(pipeline.passes, "run", lambda *_: pytest.fail("passes ran"))
     options = CompileOptions(
         balancer_policy="Ribbn", scheduler_policy="DFS", chip_placement_policy="SNAIL", dram_placement_algorithm="ANY"
     )
@@ -110,7 +110,7 @@ def test_overrides_that_could_each_be_had_alone(
 
 def test_no_model_is_placed_before_overrides_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even to find out what of it should be fused."""
-    monkeypatch.setattr(compiler, "decide", lambda *_: pytest.fail("the model was placed"))
+    monkeypatch.setattr(pipeline, "decide", lambda *_: pytest.fail("the model was placed"))
     with pytest.raises(OverrideError):
         compile_graph(traced()[2], DEVICE, CompileOptions(), [Override("op_size", "up.matmul", (3, 1))])
 

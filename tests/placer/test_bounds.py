@@ -12,10 +12,10 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer.bounds import no_packing
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.segment import measure
+from tbuda_lab.core.placer.model.bounds import no_packing
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.model.segment import measure
 from tests.placer.graphs import Sketch, convolutions, linear
 from tests.placer.test_place import DEVICES, GRAPHS, placed
 

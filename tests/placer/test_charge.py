@@ -21,20 +21,20 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer.choices import Needs
-from tbuda_lab.core.placer.flow import flow, trial
-from tbuda_lab.core.placer.hostlink import uses_host
-from tbuda_lab.core.placer.mend import mend, priced
+from tbuda_lab.core.placer.memory.host_link import uses_host
+from tbuda_lab.core.placer.model.choices import Needs
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.place import _Check, _choose
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, objective, weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.reconverge import meetings
-from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.stages import epoch_cost, overhead, slowest_stage
-from tbuda_lab.core.placer.waiting import Gathered, Waiting
+from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
+from tbuda_lab.core.placer.stalls.epoch_throughput import flow, trial
+from tbuda_lab.core.placer.stalls.reconvergence import meetings
+from tbuda_lab.core.placer.stalls.stall_model import Gathered, Waiting
+from tbuda_lab.core.placer.stalls.stall_repair import mend, priced
 from tests.epochsim.oracle import EventDriven
 from tests.placer.graphs import Sketch, convolutions, encoder
 

@@ -14,9 +14,9 @@ from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.addresses import Addresses
-from tbuda_lab.core.placer.dram import ALGORITHMS, Request, allocate, allocate_dram, allocate_host
-from tbuda_lab.core.placer.noc import hops, sharing
+from tbuda_lab.core.placer.memory.addresses import Addresses
+from tbuda_lab.core.placer.memory.dram import ALGORITHMS, Request, allocate, allocate_dram, allocate_host
+from tbuda_lab.core.placer.memory.dram_distance import hops, sharing
 from tests.placer.graphs import encoder
 from tests.placer.test_place import check, placed
 

@@ -11,10 +11,10 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.hwops import HwBinary, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.forkjoin import buffer, find, input_buffer_tiles
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.segment import Segment, place_rows
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.model.segment import Segment, place_rows
+from tbuda_lab.core.placer.stalls.fork_join import buffer, find, input_buffer_tiles
 from tests.placer.graphs import Sketch
 from tests.placer.test_place import placed
 

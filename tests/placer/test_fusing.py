@@ -9,7 +9,7 @@ import torch
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.compiler import compile_graph
+from tbuda_lab.core.compiler.pipeline import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.frontend import from_torch
@@ -18,7 +18,8 @@ from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hwops import HwFused
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import Outcome, decide, fusing, place_and_mend
+from tbuda_lab.core.placer import Outcome, decide, place_and_mend
+from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import ResizeOp, Session
 
 OPTIONS = CompileOptions()

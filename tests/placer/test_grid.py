@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbuda_lab.core.placer.grid import CoreGrid, Item, pack
+from tbuda_lab.core.placer.model.grid import CoreGrid, Item, pack
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 5))
 

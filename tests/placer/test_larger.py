@@ -15,9 +15,9 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place, why, why_not
-from tbuda_lab.core.placer.edgebook import EdgeBook
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import measure, place_rows
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import measure, place_rows
 from tests.placer.graphs import convolutions, encoder
 
 CASES = [

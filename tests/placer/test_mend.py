@@ -11,7 +11,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.types import Placement
-from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import PlacementError
@@ -20,11 +20,11 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.hwops import HwUnary
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place, place_and_mend
-from tbuda_lab.core.placer.flow import flow
-from tbuda_lab.core.placer.mend import mend
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.place import _Check, _choose
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
+from tbuda_lab.core.placer.stalls.epoch_throughput import flow
+from tbuda_lab.core.placer.stalls.stall_repair import mend
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.commands import ResizeOp

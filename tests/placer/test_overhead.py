@@ -8,10 +8,10 @@ from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import place
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import epoch_cost, longest_chains
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.search.chip_stages import epoch_cost, longest_chains
 from tests.placer.graphs import encoder
 
 

@@ -27,11 +27,11 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwSparseMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import legal_grids, place, why
-from tbuda_lab.core.placer.grid import Item, pack
+from tbuda_lab.core.placer.model.grid import Item, pack
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
+from tbuda_lab.core.placer.model.segment import measure
 from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import schedule, sparse_pairs
-from tbuda_lab.core.placer.segment import measure
 from tests.placer.graphs import Sketch, convolutions, encoder
 
 GRAPHS = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}

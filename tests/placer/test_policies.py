@@ -19,17 +19,17 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place
-from tbuda_lab.core.placer.mend import priced
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
+from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.candidates import Candidates
-from tbuda_lab.core.placer.policies.guard import never_worse
 from tbuda_lab.core.placer.policies.nlp import nlp_target
 from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.policies.portfolio import never_worse
 from tbuda_lab.core.placer.policies.ribbon import Ribbon, _Facts, prefers
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import schedule, sparse_pairs
-from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import SWITCH_CYCLES, slowest_stage
+from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
+from tbuda_lab.core.placer.stalls.stall_repair import priced
 from tests.placer.graphs import Sketch, convolutions, encoder, linear
 from tests.placer.test_place import GRAPHS, check, placed
 

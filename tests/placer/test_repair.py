@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.buffer_reads import Walks
 from tbuda_lab.core.balancer.edges import EdgeReason, pipe, stream_verdict
-from tbuda_lab.core.balancer.walks import Walks
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer.edgebook import EdgeBook
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.repair import repair_around
-from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.segment import _ALTERNATIVES, _spread, alternatives, choose_rows
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.model.segment import _ALTERNATIVES, _spread, alternatives, choose_rows
+from tbuda_lab.core.placer.search.edge_repair import repair_around
 from tests.placer.graphs import Sketch, convolutions, encoder
 
 GRAPHS = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}

@@ -17,9 +17,9 @@ from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.lowering.hwops import HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.stages import Rules, divide, link_cycles, temporal_epochs
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.search.chip_stages import Rules, divide, link_cycles, temporal_epochs
 from tests.placer.graphs import Sketch, encoder, linear
 from tests.placer.test_place import check, placed
 

@@ -12,12 +12,12 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer import place
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows
 from tbuda_lab.core.placer.policies.objective import weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.swaps import improve, reordered
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import schedule
-from tbuda_lab.core.placer.segment import Segment, choose_rows
 from tests.placer.graphs import Sketch, encoder
 from tests.placer.test_place import check
 

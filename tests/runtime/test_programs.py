@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tbuda_lab as pybuda
-import tbuda_lab.op
+import tbuda_lab.pybuda.op
 from tbuda_lab import PyBudaModule, TTDevice
 from tests.e2e.street import pcc
 

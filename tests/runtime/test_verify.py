@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import tbuda_lab as pybuda
+from tbuda_lab.pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
 from tbuda_lab.runtime.compare import compare_tensor_to_golden
-from tbuda_lab.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
 
 
 class Add(pybuda.PyBudaModule):

@@ -263,7 +263,7 @@ def test_python_of_a_pattern_names_what_it_matches(mlp):
 
 def test_python_calls_mean_the_same_in_the_pybuda_face(mlp):
     import tbuda_lab as pybuda
-    import tbuda_lab.config
+    import tbuda_lab.pybuda.config
     from tbuda_lab.runtime import config
 
     op = matmuls(mlp)[0]

@@ -14,7 +14,7 @@ from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
 from tbuda_lab.core.frames import total_cycles
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer.edgebook import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.costs import cost_history
 from tbuda_lab.core.session.legal import _edges, free_starts

@@ -26,7 +26,7 @@ DEVICES = {"tokens": "n150", "picture": "grayskull", "pair": "n300"}
 ELSEWHERE = """
 import sys, numpy as np, torch
 from pathlib import Path
-import tbuda_lab.core.compiler as compiler, tbuda_lab.core.frontend as frontend
+import tbuda_lab.core.compiler.pipeline as compiler, tbuda_lab.core.frontend as frontend
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.tti import load_image
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.session.models import perceptron
 
 

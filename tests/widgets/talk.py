@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.messages import HANDLERS
+from tbuda_lab.widgets.handlers.session_hub import Hub
+from tbuda_lab.widgets.protocol.messages import HANDLERS
 
 
 class Page:

@@ -19,8 +19,8 @@ from tbuda_lab.core.diff import compare_sides
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.frames import netlist_frame, problems_frame
 from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp, Session
-from tbuda_lab.widgets import twins
-from tbuda_lab.widgets.baseview import BUNDLE
+from tbuda_lab.widgets.pictures import fragments
+from tbuda_lab.widgets.views.base import BUNDLE
 from tests.diff.hand import op, side
 from tests.session.models import encoder
 
@@ -67,8 +67,8 @@ def test_a_line_far_down_a_long_netlist_is_in_its_twin() -> None:
     texts = [f"line <{k}> {'.' * 40}" for k in range(1, 9001)]
     frames = {"netlist": netlist_frame("\n".join(texts))}
     for mark in (1, 5000, 9000):
-        html = twins.netlist_html(frames, mark)
-        assert len(html) < twins.LIMIT and html.startswith("<details open>")
+        html = fragments.netlist_html(frames, mark)
+        assert len(html) < fragments.LIMIT and html.startswith("<details open>")
         shown = [unescape(re.sub("</?mark>", "", line)) for line in
                  html.split("<pre>")[1].split("</pre>")[0].split("\n")]
         first = texts.index(shown[0])
@@ -90,14 +90,14 @@ def test_problems_are_filtered_as_the_page_does() -> None:
     frames = {"problems": problems_frame(made)}
 
     def kept(part: str) -> list[str]:
-        return re.findall(r"<li>\w+: ([\w.]+):", twins.problems_html(frames, part))
+        return re.findall(r"<li>\w+: ([\w.]+):", fragments.problems_html(frames, part))
 
     assert kept("") == ["c", "a.matmul", "b.add"]  # errors first
     for part in ("matmul", "MATMUL ", "warning", "padded", "<is>", "32 rows", "nowhere"):
         words = [f"{d.severity} {d.where} {d.rule} {d.message} {d.fix}".lower() for d in made]
         wanted = {d.where for d, text in zip(made, words, strict=True) if part.strip().lower() in text}
         assert set(kept(part)) == wanted
-        said = twins.problems_html(frames, part)
+        said = fragments.problems_html(frames, part)
         assert f"{len(wanted)} of 3 with" in said and "<is>" not in said
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets.edits import commands_of
+from tbuda_lab.widgets.handlers.edit_messages import commands_of
 from tests.session.models import perceptron
 
 

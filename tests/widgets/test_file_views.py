@@ -10,8 +10,9 @@ import pytest
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError, NetlistError
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.widgets import DiffView, MemoryView, diff, makers, open_netlist
-from tbuda_lab.widgets.twins import LIMIT
+from tbuda_lab.widgets import DiffView, MemoryView, diff, open_netlist
+from tbuda_lab.widgets.pictures.fragments import LIMIT
+from tbuda_lab.widgets.protocol import frame_registry
 from tests.netlist import builders as b
 from tests.session.models import perceptron
 from tests.widgets.talk import answers, say
@@ -83,7 +84,7 @@ def test_memory_of_a_file(files: tuple[Path, Path, Session]) -> None:
 
 
 def test_the_page_of_a_file_gets_its_memory_when_it_asks(tmp_path: Path) -> None:
-    assert makers.MAKERS
+    assert frame_registry.MAKERS
     path = tmp_path / "x.netlist.yaml"
     netlists.dump(b.build([b.op("first", "nop", ["x"])], {"x": (1, 1, 1)}), path)
     view = open_netlist(path)

@@ -13,7 +13,8 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.netlistfile import netlist_frames
 from tbuda_lab.core.frames.netlistfile.opgraph import op_graph
 from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.widgets import netlist_file, open_netlist, report
+from tbuda_lab.widgets import open_netlist, report
+from tbuda_lab.widgets.views import netlist_file
 from tests.netlist import builders as b
 
 built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.widgets import twins
+from tbuda_lab.widgets.pictures import fragments
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
@@ -82,7 +82,7 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end() -> None:
-    note = twins.bringup_html({})
+    note = fragments.bringup_html({})
     assert tool().AT_WORK in note
 
     def output(html: str, name: str) -> Any:

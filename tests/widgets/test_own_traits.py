@@ -12,7 +12,7 @@ import traitlets
 from tbuda_lab import widgets
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import EpochBreak, Session
-from tbuda_lab.widgets.baseview import BUNDLE
+from tbuda_lab.widgets.views.base import BUNDLE
 from tests.session.models import encoder
 
 pytestmark = pytest.mark.skipif(not BUNDLE.is_file(), reason="the front end is not built: make front-end")

@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import PlotsView, export_plots, makers
-from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.netlist_file import FileHub
-from tbuda_lab.widgets.plotting import DARK_TEXT
+from tbuda_lab.widgets import PlotsView, export_plots
+from tbuda_lab.widgets.handlers.session_hub import Hub
+from tbuda_lab.widgets.protocol import frame_registry
+from tbuda_lab.widgets.views.netlist_file import FileHub
+from tbuda_lab.widgets.views.plot_scripts import DARK_TEXT
 from tests.session.models import perceptron
 from tests.widgets.talk import answers, say
 
@@ -22,7 +23,7 @@ def text(frame: object) -> str:
 
 
 def test_bokehjs_comes_once_and_plots_follow_the_theme(hub: Hub) -> None:
-    assert makers.MAKERS
+    assert frame_registry.MAKERS
     first = say(hub, type="plots", library=True, dark=False).frames()
     assert set(first) == {"bokehjs", "plots"} and "Bokeh" in text(first["bokehjs"])
     assert all(title in text(first["plots"]) for title in TITLES)

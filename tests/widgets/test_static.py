@@ -11,10 +11,10 @@ import pytest
 from tbuda_lab import widgets
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.widgets import views
+from tbuda_lab.widgets.views import workbench
 from tests.session.models import encoder
 
-pytestmark = pytest.mark.skipif(not views.BUNDLE.is_file(), reason="the front end is not built: make front-end")
+pytestmark = pytest.mark.skipif(not workbench.BUNDLE.is_file(), reason="the front end is not built: make front-end")
 
 VIEWS = (
     "BringUp", "ClusterView", "DiffView", "EpochGrid", "GraphView", "MemoryView", "NetlistView", "OpTable",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tbuda_lab.widgets.desk import Desk
-from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.tidying import NEVER, TIDYING, Tidying
+from tbuda_lab.widgets.handlers.edit_controller import Desk
+from tbuda_lab.widgets.handlers.gc_policy import NEVER, TIDYING, Tidying
+from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.widgets.talk import Page, say
 
 PATIENCE = 60.0

@@ -16,10 +16,10 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
 from tbuda_lab.core.frames.traceframe import blocks
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
-from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.messages import HANDLERS
-from tbuda_lab.widgets.timekeeper import keeper_of
-from tbuda_lab.widgets.tracesvg import sight_of, trace_html, trace_svg
+from tbuda_lab.widgets.handlers.session_hub import Hub
+from tbuda_lab.widgets.handlers.trace_service import keeper_of
+from tbuda_lab.widgets.pictures.trace import sight_of, trace_html, trace_svg
+from tbuda_lab.widgets.protocol.messages import HANDLERS
 from tests.epochsim.test_trace import made_up
 from tests.session.models import encoder
 from tests.widgets.talk import Page
@@ -310,7 +310,7 @@ def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
 # -- the view ---------------------------------------------------------------------------------------------------------
 def test_the_view_says_what_happens_at_a_cycle_and_exports(session: Session, tmp_path: Path) -> None:
     widgets = pytest.importorskip("tbuda_lab.widgets")
-    from tbuda_lab.widgets.views import BUNDLE
+    from tbuda_lab.widgets.views.workbench import BUNDLE
 
     if not BUNDLE.is_file():
         pytest.skip("the front end is not built: make front-end")

@@ -17,9 +17,9 @@ from tbuda_lab.core.frames.linksframe import USERS, links_frame
 from tbuda_lab.core.frames.optable import epoch_totals, op_columns
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import EpochGrid, GraphView, OpTable, PassStepper
-from tbuda_lab.widgets import views as widgets
-from tbuda_lab.widgets.hub import hub_of
-from tbuda_lab.widgets.twins import LIMIT
+from tbuda_lab.widgets.handlers.session_hub import hub_of
+from tbuda_lab.widgets.pictures.fragments import LIMIT
+from tbuda_lab.widgets.views import workbench as widgets
 from tests.session.models import encoder
 from tests.widgets import synthetic
 from tests.widgets.talk import say

@@ -5,7 +5,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { RawComm, hasTarget } from './rawcomm.js';
 
-/** One session as the kernel describes it (`widgets/labcomm/sessions.py`). */
+/** One session as the kernel describes it (`widgets/handlers/lab/sessions.py`). */
 export interface SessionInfo {
   id: string;
   name: string;

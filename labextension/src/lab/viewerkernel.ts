@@ -3,7 +3,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { Kernel, Session } from '@jupyterlab/services';
 
 const PATH = 'tensix-viewer'; // in the server's folder, so that paths of documents are paths of the kernel
-const START = 'import tbuda_lab.widgets.labcomm.documents';
+const START = 'import tbuda_lab.widgets.handlers.lab.documents';
 
 export class ViewerKernel {
   private connection: Promise<Session.ISessionConnection> | null = null;

@@ -3,7 +3,7 @@ import { h } from './dom.js';
 import type { Store } from './store.js';
 import { told, type Told } from './told.js';
 
-/** The mirror of `tbuda_lab/widgets/docklooks.py`. */
+/** The mirror of `tbuda_lab/widgets/protocol/dock_traits.py`. */
 interface Open {
   tab: string;
   inspector: boolean;

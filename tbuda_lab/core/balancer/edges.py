@@ -8,10 +8,10 @@ from enum import Enum
 
 import numpy as np
 
+from tbuda_lab.core.balancer.buffer_reads import Walks
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import CANDIDATE
-from tbuda_lab.core.balancer.walks import Walks
 
 MAX_FAN_OUT_STREAMS = 16
 MAX_DRAM_IN_QUEUES = 39

@@ -12,8 +12,7 @@ from tbuda_lab.core.balancer.orders import read_order, ublock_orders
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost, op_costs
 from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
-from tbuda_lab.core.epochsim.walked import Walked
-from tbuda_lab.core.epochsim.walks import (
+from tbuda_lab.core.epochsim.tile_order import (
     Steps,
     Stripes,
     Walk,
@@ -23,6 +22,7 @@ from tbuda_lab.core.epochsim.walks import (
     part_flows,
     stripes,
 )
+from tbuda_lab.core.epochsim.tile_order_cache import Walked
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.lowering.edits import queued_ports
 

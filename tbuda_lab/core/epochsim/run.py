@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, Why, deadlock_diagnostics, event_graph
+from tbuda_lab.core.epochsim.fork_join_stalls import Chain, ForkJoinStall, critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.solve import Schedule, solve
-from tbuda_lab.core.epochsim.stalls import Chain, ForkJoinStall, critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.trace import WaitKind
 from tbuda_lab.core.epochsim.waits import Waits, waits
 from tbuda_lab.core.errors import Diagnostic

@@ -12,9 +12,9 @@ from tbuda_lab.core.epochsim.build import Built, build
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost
 from tbuda_lab.core.epochsim.fills import Fill, Levels
+from tbuda_lab.core.epochsim.fork_join_stalls import stall_diagnostics
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.spans import Columns, span_columns
-from tbuda_lab.core.epochsim.stalls import stall_diagnostics
 from tbuda_lab.core.epochsim.trace import Trace, TraceEpoch, TraceOp, WaitKind
 from tbuda_lab.core.errors import Diagnostic
 

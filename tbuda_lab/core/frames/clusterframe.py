@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.cluster import cluster_map
+from tbuda_lab.core.analysis.cluster import cluster_map
 from tbuda_lab.core.frames.frame import Frame
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tbuda_lab.core.analysis.noc import LinkMap
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.nocload import LinkMap
 
 USERS = 4
 """Flows that are named per link."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.analysis.memory import DramMap, dram_map, l1_map
+from tbuda_lab.core.analysis.memory.l1 import KINDS, L1Map
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.memory import DramMap, dram_map, l1_map
-from tbuda_lab.core.memory.l1 import KINDS, L1Map
 
 LOCATIONS = ("dram", "host")
 GAP = 0.03

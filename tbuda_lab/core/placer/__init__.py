@@ -2,9 +2,9 @@
 
 from tbuda_lab.core.placer.asked import refuse_impossible
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
-from tbuda_lab.core.placer.fusing import Fusion, Pattern, decide
 from tbuda_lab.core.placer.interactive import InteractivePlacer
-from tbuda_lab.core.placer.names import refuse_unknown
+from tbuda_lab.core.placer.model.names import refuse_unknown
+from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.place import (
     Outcome,
     balance_and_place,
@@ -14,7 +14,7 @@ from tbuda_lab.core.placer.place import (
     unmatched_targets,
 )
 from tbuda_lab.core.placer.policies import POLICIES
-from tbuda_lab.core.placer.problem import Problem
+from tbuda_lab.core.placer.search.fusing import Fusion, Pattern, decide
 from tbuda_lab.core.placer.why import Why, WhyNot, legal_grids, why, why_not
 
 __all__ = [

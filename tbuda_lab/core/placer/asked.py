@@ -16,7 +16,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override, broken, target_text
-from tbuda_lab.core.placer.schedule import constrained, schedule
+from tbuda_lab.core.placer.model.schedule import constrained, schedule
 
 _ORDERED = ("schedule_constraint", "chip_break")
 

@@ -14,13 +14,13 @@ from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement,
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.options import Override
-from tbuda_lab.core.placer.bounds import bounds
-from tbuda_lab.core.placer.forkjoin import Buffering, buffer
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.queues import PlannedQueues, QueuePlanner
+from tbuda_lab.core.placer.memory.queues import PlannedQueues, QueuePlanner
+from tbuda_lab.core.placer.model.bounds import bounds
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.report import EpochCost, blocked_reasons, epoch_cost, report
-from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import check_reach, chips_of, pipeline_note, temporal_epochs
+from tbuda_lab.core.placer.search.chip_stages import check_reach, chips_of, pipeline_note, temporal_epochs
+from tbuda_lab.core.placer.stalls.fork_join import Buffering, buffer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,16 +18,16 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions, Override, broken
 from tbuda_lab.core.placer.asked import bad_pin, chip_breaks, queue_names
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
-from tbuda_lab.core.placer.join import join
-from tbuda_lab.core.placer.mend import mend
+from tbuda_lab.core.placer.model.problem import Pin, Problem
+from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
+from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.policies.objective import objective
 from tbuda_lab.core.placer.policies.swaps import improve
-from tbuda_lab.core.placer.problem import Pin, Problem
-from tbuda_lab.core.placer.rescue import hops, rescue, rescue_notes
-from tbuda_lab.core.placer.schedule import constrained, constraint_pairs, outputs_last, schedule
-from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import chips_of
+from tbuda_lab.core.placer.search.chip_stages import chips_of
+from tbuda_lab.core.placer.search.infeasible_repair import hops, rescue, rescue_notes
+from tbuda_lab.core.placer.search.merge_epochs import join
+from tbuda_lab.core.placer.stalls.stall_repair import mend
 
 Progress = Callable[[float, str], None]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import limiter_name, limits
 from tbuda_lab.core.balancer.types import Bounds, EpochReport, PlacementReport
-from tbuda_lab.core.placer.larger import why_no_larger
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment, measure
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, measure
+from tbuda_lab.core.placer.search.bottleneck import why_no_larger
 
 
 @dataclasses.dataclass(frozen=True)

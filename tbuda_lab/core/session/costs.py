@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.analysis.memory import dram_map
+from tbuda_lab.core.compiler.pipeline import CompileResult
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.memory import dram_map
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session

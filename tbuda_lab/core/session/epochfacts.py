@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load, cores_at_divider, dram_divider
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment, measure
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, measure
 
 
 class EpochFacts:

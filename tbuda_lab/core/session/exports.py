@@ -2,7 +2,7 @@
 
 `EXPORTS` lists every kind with its settings, so that a dialog can offer them without knowing any. An `Export` is one
 kind with its file and settings: `cli`, `python` and `note` are what a person may copy, `write()` does it. Files appear
-when they are complete. Kinds that need the views (report, image) register themselves in `tbuda_lab.widgets.exports`.
+when they are complete. Kinds that need the views (report, image) register themselves in `tbuda_lab.widgets.handlers.view_exports`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.compiler import checked
+from tbuda_lab.core.compiler.pipeline import checked
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.errors import InputError, OutputError

@@ -14,7 +14,7 @@ from tbuda_lab.core.graph import Graph
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Placement
-    from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.compiler.pipeline import CompileResult
     from tbuda_lab.core.device import DeviceSpec
     from tbuda_lab.core.session.placing import Placed
     from tbuda_lab.core.session.working import Working

@@ -6,8 +6,8 @@ import dataclasses
 
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
-from tbuda_lab.core.placer.flow import trial
-from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.stalls.epoch_throughput import trial
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.state import frozen
 

@@ -31,10 +31,10 @@ from tbuda_lab.core.placer import (
     unmatched_targets,
 )
 from tbuda_lab.core.placer.asked import chip_breaks
-from tbuda_lab.core.placer.bounds import carry_runs
-from tbuda_lab.core.placer.schedule import constrained
-from tbuda_lab.core.placer.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.stages import temporal_epochs
+from tbuda_lab.core.placer.model.bounds import carry_runs
+from tbuda_lab.core.placer.model.schedule import constrained
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
+from tbuda_lab.core.placer.search.chip_stages import temporal_epochs
 from tbuda_lab.core.session.epochfacts import EpochFacts
 from tbuda_lab.core.session.regraph import regraphed
 from tbuda_lab.core.session.resequence import Carried, carried

@@ -6,10 +6,10 @@ import difflib
 import threading
 from typing import TYPE_CHECKING, cast
 
-from tbuda_lab.core.compiler import Clock, CompileResult
+from tbuda_lab.core.analysis.memory import DramMap, L1Map, dram_map, l1_map
+from tbuda_lab.core.analysis.noc import LinkMap, link_map, sibling
+from tbuda_lab.core.compiler.pipeline import Clock, CompileResult
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.memory import DramMap, L1Map, dram_map, l1_map
-from tbuda_lab.core.nocload import LinkMap, link_map, sibling
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.session.card import OpCard, card_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.compiler.pipeline import CompileResult
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, is_edit, nops_between
 from tbuda_lab.core.lowering.opformats import FORMAT_KINDS

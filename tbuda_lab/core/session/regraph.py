@@ -10,7 +10,7 @@ from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.placer import Problem
-from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.model.segment import Segment
 
 
 @dataclasses.dataclass(frozen=True)

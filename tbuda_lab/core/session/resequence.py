@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tbuda_lab.core.placer import Problem
-from tbuda_lab.core.placer.segment import Segment
+from tbuda_lab.core.placer.model.segment import Segment
 
 
 class Carried(NamedTuple):

@@ -20,7 +20,7 @@ from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.compiler import Clock, CompileResult, checked, finish, host_parameters
+from tbuda_lab.core.compiler.pipeline import Clock, CompileResult, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic, OverrideError

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
-from tbuda_lab.core.placer.schedule import sparse_pairs
+from tbuda_lab.core.placer.model.schedule import sparse_pairs
 from tbuda_lab.core.session.command import Command, refuse
 from tbuda_lab.core.session.commands import ChipBreak, Constrain, EpochBreak, PlaceOp
 

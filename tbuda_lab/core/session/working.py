@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler import STAGES, Clock, CompileResult
+from tbuda_lab.core.compiler.pipeline import STAGES, Clock, CompileResult
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.events import Events

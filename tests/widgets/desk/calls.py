@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbuda_lab.widgets import asking, exporting
-from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.handlers import export_dialog, queries
+from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.widgets.talk import Page, answers
 
 OP = "first.matmul"
-ROOMS = (asking, exporting)  # importing them registers who answers
+ROOMS = (queries, export_dialog)  # importing them registers who answers
 
 
 def said(page: Page, kind: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.session.models import perceptron
 
 

@@ -12,8 +12,8 @@ from tbuda_lab.core.errors import InputError, NetlistError, OverrideError
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session, SetOverride
 from tbuda_lab.core.session.exports import overrides_text
-from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.twins import overrides_html
+from tbuda_lab.widgets.handlers.session_hub import Hub
+from tbuda_lab.widgets.pictures.fragments import overrides_html
 from tests.widgets.desk.calls import OP, answer, edits, said
 from tests.widgets.talk import Page, say
 

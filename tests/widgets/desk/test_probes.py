@@ -8,7 +8,7 @@ import numpy as np
 
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import ResizeOp
-from tbuda_lab.widgets.hub import Hub
+from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.widgets.desk.calls import OP, answer, edits, said
 from tests.widgets.talk import Page, say
 

@@ -14,9 +14,9 @@ from tbuda_lab.core.options import Override
 from tbuda_lab.core.session import ClearOp, Constrain, EpochBreak, ResizeOp, SetOverride, SetUkt, StreamOp
 from tbuda_lab.core.session.graphedits import InsertNop
 from tbuda_lab.core.session.temporal import state_after
-from tbuda_lab.widgets.edits import commands_of, message_of
-from tbuda_lab.widgets.hub import Hub
-from tbuda_lab.widgets.messages import HANDLERS
+from tbuda_lab.widgets.handlers.edit_messages import commands_of, message_of
+from tbuda_lab.widgets.handlers.session_hub import Hub
+from tbuda_lab.widgets.protocol.messages import HANDLERS
 from tests.widgets.desk.calls import OP, answer, said
 from tests.widgets.talk import Page, say
 

@@ -1,4 +1,4 @@
-/** Which groups are open, as Python says it: the mirror of `opened` in `tbuda_lab/widgets/graphlooks.py`. */
+/** Which groups are open, as Python says it: the mirror of `opened` in `tbuda_lab/widgets/views/graph_traits.py`. */
 import type { Scene } from './scene.js';
 
 const level = (scene: Scene, group: number): number => (group > 0 ? 1 + level(scene, scene.groupParent[group]!) : 0);

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from tbuda_lab.core.analysis.memory.files import FILE_KINDS, FileMemory
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.frames.frame import Frame
 from tbuda_lab.core.frames.memoryframe import frame_of_maps
-from tbuda_lab.core.memory.files import FILE_KINDS, FileMemory
 from tbuda_lab.core.netlist.schema import Netlist
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError, PlacementError
-from tbuda_lab.core.placer.chips import chip_order
-from tbuda_lab.core.placer.grid import CoreGrid
 from tbuda_lab.core.placer.interactive.types import Coord, CoordRange, GridShape, PlacedOp, PlacerOpOverride, Refusal
+from tbuda_lab.core.placer.model.grid import CoreGrid
+from tbuda_lab.core.placer.search.chip_order import chip_order
 
 
 @dataclasses.dataclass(frozen=True)

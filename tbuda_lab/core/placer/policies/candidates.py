@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import sparse_pairs
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import sparse_pairs
 
 _SHAPE = ("grid_r", "grid_c", "stream_r", "stream_c", "t")
 

@@ -7,12 +7,12 @@ from itertools import islice
 
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.errors import Diagnostic, PlacementError
-from tbuda_lab.core.placer.edgebook import EdgeBook
-from tbuda_lab.core.placer.grid import CoreGrid, Spot, pack
-from tbuda_lab.core.placer.policies.narrow import Narrow
-from tbuda_lab.core.placer.policies.watch import closed, reopened
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment, items, measure
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.grid import CoreGrid, Spot, pack
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, items, measure
+from tbuda_lab.core.placer.policies.cost_cutoff import closed, reopened
+from tbuda_lab.core.placer.policies.narrow_grids import Narrow
 
 Preference = Callable[[int], Iterable[int]]
 """Rows of an op, preferred first."""

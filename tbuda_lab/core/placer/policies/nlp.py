@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies.candidates import Candidates, candidates, one_per_shape
 from tbuda_lab.core.placer.policies.epoch import fill
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment
 
 _LEAST, _MOST = 45_000, 125_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbuda_lab.core.balancer.types import Objective
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment
-from tbuda_lab.core.placer.stages import overhead, slowest_stage
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.search.chip_stages import overhead, slowest_stage
 
 KERNEL_WEIGHT = 1.0
 """What a cycle of the slowest kernel costs beside one of the limiter. While DRAM sets the pace of an epoch its kernels

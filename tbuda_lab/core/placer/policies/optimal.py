@@ -20,18 +20,18 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import cores_at_divider
 from tbuda_lab.core.errors import Diagnostic, PlacementError
-from tbuda_lab.core.placer.bounds import alike_from
-from tbuda_lab.core.placer.choices import Needs
-from tbuda_lab.core.placer.hostlink import link_cycles, share_link, uses_host
-from tbuda_lab.core.placer.mend import priced
+from tbuda_lab.core.placer.memory.host_link import link_cycles, share_link, uses_host
+from tbuda_lab.core.placer.model.bounds import alike_from
+from tbuda_lab.core.placer.model.choices import Needs
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
-from tbuda_lab.core.placer.policies.quicken import quicken
-from tbuda_lab.core.placer.policies.runs import Attempt, Bound, Guess, Why
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment, choose_rows, divider_levels, place_rows, polish
-from tbuda_lab.core.placer.stages import SWITCH_CYCLES as SWITCH_CYCLES
-from tbuda_lab.core.placer.stages import divide, longest_chains, rules
-from tbuda_lab.core.placer.waiting import Gathered, Waiting
+from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, Why
+from tbuda_lab.core.placer.policies.spare_cores import quicken
+from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
+from tbuda_lab.core.placer.search.chip_stages import divide, longest_chains, rules
+from tbuda_lab.core.placer.stalls.stall_model import Gathered, Waiting
+from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _KERNEL_PARTS = (1.0, 0.5, 0.25)
 _DRAM_PRICES = (4, 8)

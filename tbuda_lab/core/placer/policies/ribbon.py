@@ -14,13 +14,13 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.edges import EdgeReason
-from tbuda_lab.core.placer.edgebook import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.policies.candidates import candidates, one_per_shape
+from tbuda_lab.core.placer.policies.cost_cutoff import closed, reopened
 from tbuda_lab.core.placer.policies.epoch import OpenEpoch, no_epoch
-from tbuda_lab.core.placer.policies.narrow import Narrow
-from tbuda_lab.core.placer.policies.watch import closed, reopened
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.segment import Segment, measure
+from tbuda_lab.core.placer.policies.narrow_grids import Narrow
 
 TARGET_CYCLES = 95_000
 """What the preference order aims at where `options.target_cycles` is None."""

@@ -13,12 +13,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from tbuda_lab.core.placer.mend import priced
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import sparse_pairs
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, polish
 from tbuda_lab.core.placer.policies.objective import weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.problem import Problem
-from tbuda_lab.core.placer.schedule import sparse_pairs
-from tbuda_lab.core.placer.segment import Segment, choose_rows, polish
+from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _BOUNDS = 4
 """Bounds that may be looked at for each epoch made real."""

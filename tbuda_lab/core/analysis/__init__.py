@@ -1,0 +1,1 @@
+"""What is asked of a finished placement: memory, chips of a cluster, load of the NoC."""

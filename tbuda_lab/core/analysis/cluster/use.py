@@ -1,0 +1,122 @@
+"""What of a placement runs on which chip, and what crosses the links."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import deque
+from typing import Protocol
+
+from tbuda_lab.core.analysis.cluster.layout import positions
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.compiled import Placed
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.search.chip_order import chip_order
+from tbuda_lab.core.placer.search.chip_stages import link_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class ChipUse:
+    """A chip: its place in the pipeline, its epochs, limiter cycles per input of all of them together."""
+
+    chip: int
+    stage: int
+    mmio: bool
+    position: tuple[int, int]  # column, row
+    epochs: tuple[int, ...]
+    cycles: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkUse:
+    """Two neighbouring chips: how many links join them, bytes per input one way and the other."""
+
+    a: int
+    b: int
+    links: int
+    forth: int
+    back: int
+
+    @property
+    def bytes(self) -> int:
+        return self.forth + self.back
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterMap:
+    """`moves`: bytes per input from chip to chip, each tensor once per chip that reads it; between chips that are not
+    neighbours they take a shortest route. `pace`: cycles per input of the chip with the most to do, which sets it.
+    `capacity`: bytes per cycle of one link."""
+
+    chips: dict[int, ChipUse]
+    links: tuple[LinkUse, ...]
+    moves: dict[tuple[int, int], int]
+    pace: int
+    capacity: float
+
+    def load(self, link: LinkUse) -> float:
+        """The share of a connection's bandwidth that is asked for in its busier direction."""
+        return max(link.forth, link.back) / max(1, self.pace) / max(1e-9, self.capacity * link.links)
+
+
+class Result(Placed, Protocol):
+    """The part of a compile result that is read."""
+
+    @property
+    def options(self) -> CompileOptions: ...
+
+
+def cluster_map(result: Result) -> ClusterMap:
+    """Chips and links of a compile."""
+    placement, device = result.placement, result.device
+    order = {chip: i for i, chip in enumerate(chip_order(device, result.options.chip_placement_policy))}
+    where = positions(device.chips, device.links)
+    report = placement.report
+    cycles = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
+    mine = {chip: tuple(e.index for e in placement.epochs if e.chip == chip) for chip in device.chips}
+    chips = {
+        chip: ChipUse(
+            chip, order[chip], chip in device.mmio_chips, where[chip], epochs, int(sum(cycles[e] for e in epochs))
+        )
+        for chip, epochs in mine.items()
+    }
+    homes = {name: spot.chip for name, spot in placement.ops.items()}
+    moves = link_bytes(result.lowered, homes, result.options, device) if len(device.chips) > 1 else {}
+    return ClusterMap(
+        chips, _links(device, moves), moves, max((c.cycles for c in chips.values()), default=0),
+        device.eth_bytes_per_cycle,
+    )  # fmt: skip
+
+
+def _links(device: DeviceSpec, moves: dict[tuple[int, int], int]) -> tuple[LinkUse, ...]:
+    joined: dict[tuple[int, int], int] = {}
+    for a, b, count in device.links:
+        pair = (min(a, b), max(a, b))
+        joined[pair] = joined.get(pair, 0) + count
+    crossing: dict[tuple[int, int], int] = {}
+    for (source, target), size in moves.items():
+        route = shortest_route(device, source, target)
+        for step in itertools.pairwise(route):
+            crossing[step] = crossing.get(step, 0) + size
+    return tuple(
+        LinkUse(a, b, count, crossing.get((a, b), 0), crossing.get((b, a), 0))
+        for (a, b), count in sorted(joined.items())
+    )
+
+
+def shortest_route(device: DeviceSpec, source: int, target: int) -> list[int]:
+    """Chips from one to another over as few links as there can be, the lowest numbers of equals; [] without a route."""
+    back = {source: source}
+    waiting = deque([source])
+    while waiting:
+        chip = waiting.popleft()
+        if chip == target:
+            route = [chip]
+            while route[-1] != source:
+                route.append(back[route[-1]])
+            return route[::-1]
+        for other in device.neighbours(chip):
+            if other not in back:
+                back[other] = chip
+                waiting.append(other)
+    return []

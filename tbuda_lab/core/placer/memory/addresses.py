@@ -1,0 +1,158 @@
+"""Addresses of planned queues: what each one asks of DRAM or host memory, and what it gets (place-and-route 8)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.asked import bad_queue_place
+from tbuda_lab.core.placer.memory.dram import Request, allocate, allocate_host
+from tbuda_lab.core.placer.memory.dram_distance import hops, sharing
+
+
+class Addresses:
+    """Gives the queues of a placement their addresses. known: by name a plan and the queue that was made of it; where
+    the same plan comes out the same, the result is that very queue."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        models: Mapping[str, OpModels],
+        placed: Mapping[str, OpPlacement],
+        users: Mapping[str, Sequence[tuple[str, int]]],
+        device: DeviceSpec,
+        options: CompileOptions,
+        overrides: Sequence[Override],
+        known: Mapping[str, tuple[QueuePlacement, QueuePlacement]],
+    ) -> None:
+        self.graph, self.models, self.placed, self.users = graph, models, placed, users
+        self.device, self.options, self.known = device, options, known
+        self.overrides = [o for o in overrides if o.kind == "queue_channel"]
+
+    def of(self, plans: Sequence[QueuePlacement]) -> dict[str, QueuePlacement]:
+        """Planned queues with their addresses, in their order. Raises `PlacementError` and `OverrideError`."""
+        fixed = self._fixed(plans) if self.overrides else {}
+        dram: list[Request] = []
+        host: list[Request] = []
+        algorithm = self.options.dram_placement_algorithm
+        grayskull = self.device.arch == "grayskull"
+        for q in plans:
+            chip, channel = fixed.get(q.name, (q.chip, None))
+            first, last = self._life(q)
+            request = Request(q.name, chip, q.grid[0] * q.grid[1], q.bytes_per_buffer, channel, first, last)
+            if grayskull and q.kind == "e2e" and self.placed[q.source].chip != chip:
+                request = dataclasses.replace(request, window=True)
+            if q.location == "dram" and algorithm == "CLOSEST":
+                request = dataclasses.replace(request, hops=self.hops(q, chip))
+            (host if q.location == "host" else dram).append(request)
+        found = allocate(dram, self.device, algorithm)
+        buffers = found.buffers | allocate_host(host, self.device)
+        result: dict[str, QueuePlacement] = {}
+        for q in plans:
+            chip = fixed[q.name][0] if q.name in fixed else q.chip
+            result[q.name] = self._placed(q, chip, buffers[q.name], found.lifetimes.get(q.name))
+        return result
+
+    def _placed(
+        self, q: QueuePlacement, chip: int, buffers: tuple[tuple[int, int], ...], lifetime: tuple[int, int] | None
+    ) -> QueuePlacement:
+        plan, known = self.known.get(q.name, (None, q))
+        if plan is q and (known.chip, known.buffers, known.lifetime) == (chip, buffers, lifetime):
+            return known
+        return dataclasses.replace(q, chip=chip, buffers=buffers, lifetime=lifetime)
+
+    def _life(self, q: QueuePlacement) -> tuple[int, int]:
+        """(epoch of the op that writes a queue, -1 for the host; epoch of the last reader of a queue between epochs of
+        one chip, -1 where the queue has to stay)."""
+        if q.kind == "output":
+            return self.placed[self.graph[q.source].inputs[0].source].epoch, -1
+        if q.kind != "e2e":
+            return -1, -1
+        writer, last = self.placed[q.source], -1
+        for reader, _ in self.users[q.source]:
+            spot = self.placed.get(reader)
+            if spot is None:
+                continue
+            if spot.chip != writer.chip:
+                return writer.epoch, -1
+            last = max(last, spot.epoch)
+        return writer.epoch, last
+
+    def hops(self, q: QueuePlacement, chip: int) -> np.ndarray:
+        """(buffers, channels) hops from all cores on the chip that read or write each buffer."""
+        total = np.zeros((q.grid[0] * q.grid[1], self.device.dram_channels), dtype=np.int64)
+        users: list[tuple[str, str]] = []  # op, role of the operand ("elt": the whole grid)
+        if q.kind == "e2e":
+            users.append((q.source, "elt"))
+        elif q.kind == "output":
+            users.append((self.graph[q.source].inputs[0].source, "elt"))
+        if q.kind in ("sparse_tiles", "sparse_encoding"):
+            users.append((q.source, "in0"))
+        elif q.kind != "output":
+            for reader, port in self.users[q.source]:
+                if reader not in self.placed:
+                    continue
+                profile = self.models[reader].profile
+                assert profile is not None
+                users.append((reader, profile.operands[port].role))
+        for op, role in users:
+            spot = self.placed[op]
+            if spot.chip != chip:
+                continue
+            rows, cols = spot.size[::-1] if spot.transposed else spot.size
+            # a matmul's first operand enters at the first column, its others at the last row
+            taking = {"in0": (rows, 1), "in1": (1, cols), "bias": (1, cols)}.get(role, (rows, cols))
+            cores, buffer = sharing(taking, q.grid)
+            if role in ("in1", "bias"):
+                cores[:, 0] += rows - 1
+            if spot.transposed:
+                cores = cores[:, ::-1]
+            np.add.at(total, buffer, hops(self.device, chip, cores + np.array(spot.start)))
+        return total
+
+    def _fixed(self, plans: Sequence[QueuePlacement]) -> dict[str, tuple[int, int | None]]:
+        """(chip, channel) that the user chose, by queue."""
+        names = [q.name for q in plans]
+        by_name = {q.name: q for q in plans}
+        fixed: dict[str, tuple[int, int | None]] = {}
+        wrong: list[Diagnostic] = []
+        for record in self.overrides:
+            value = record.value if isinstance(record.value, Mapping) else {}
+            channel = value.get("channel")
+            for name in record.matches(names):
+                chip = value.get("chip", by_name[name].chip)
+                said = bad_queue_place(name, self.device, chip, channel)
+                if said is not None:
+                    wrong.append(said)
+                elif self.device.arch == "grayskull" and chip != by_name[name].chip:
+                    wrong.append(
+                        Diagnostic(
+                            "error",
+                            name,
+                            "queue-chip",
+                            f"it is read on chip {by_name[name].chip}, and a grayskull chip reads its own DRAM only",
+                            f"leave it on chip {by_name[name].chip}, or pin its readers to chip {chip}",
+                        )
+                    )
+                elif by_name[name].location == "host":
+                    wrong.append(
+                        Diagnostic(
+                            "error",
+                            name,
+                            "queue-channel",
+                            "this queue lies in host memory",
+                            "turn input_queues_on_host or output_queues_on_host off first",
+                        )
+                    )
+                else:
+                    fixed[name] = (chip, channel)
+        if wrong:
+            raise OverrideError("queue placements that cannot be honoured", wrong)
+        return fixed

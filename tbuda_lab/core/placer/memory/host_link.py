@@ -1,0 +1,53 @@
+"""Ops of one epoch that use the link to the host together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import HOST
+from tbuda_lab.core.placer.model.choices import Needs
+from tbuda_lab.core.placer.model.problem import Problem
+
+_SHARES = 3  # how often ops on the link are fitted to each other
+
+
+def uses_host(problem: Problem, op: int) -> bool:
+    """Whether an operand or the output of an op moves over the host link."""
+    fact = problem.facts[op]
+    return fact.host_output or HOST in fact.queue_place
+
+
+def link_cycles(
+    problem: Problem, hosted: Sequence[int], first: int, last: int, needs: Callable[[int, int, int], Needs]
+) -> np.ndarray | None:
+    """(levels, targets) cycles that the link is busy with what these ops of a run move over it, however they share it;
+    None where no two do: what one alone takes is in its own cycles."""
+    if len(hosted) < 2:
+        return None
+    total = np.zeros(needs(hosted[0], first, last).at.shape)
+    for op in hosted:
+        total += problem.host_bytes(op, *problem.places(op, first, last))[needs(op, first, last).at]
+    busy: np.ndarray = total / problem.device.pcie_bytes_per_cycle
+    return busy
+
+
+def share_link(
+    problem: Problem, first: int, last: int, picked: dict[int, int], load: int, limit: int, part: float, price: int
+) -> None:
+    """Puts other rows into `picked` for ops that use the link together: each core gets as much of it as any other, so a
+    small grid beside large ones would wait. The rest are the arguments of `Problem.frontier`, and the target."""
+    hosted = [op for op in range(first, last) if uses_host(problem, op)]
+    if len(hosted) < 2:
+        return
+    places = {op: problem.places(op, first, last) for op in hosted}
+    for _ in range(_SHARES):
+        cores = sum(problem.host_cores(op, *places[op], picked[op]) for op in hosted)
+        before = dict(picked)
+        for op in hosted:
+            front = problem.frontier(op, *places[op], load, part, price, cores)
+            at = int(np.searchsorted(-front.cycles, -limit, side="left"))
+            picked[op] = int(front.row[min(at, len(front.row) - 1)])  # the fastest where none is fast enough
+        if picked == before:
+            break

@@ -1,0 +1,377 @@
+"""The queues of a placed graph: which there are and their blocks (place-and-route 6.5, section 8).
+
+What is planned of a node depends on the node and on the ops beside it, so that after an edit only the queues near the
+ops it moved are planned again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from tbuda_lab.core.balancer.blocks import divisors
+from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
+from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
+from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
+from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.memory.addresses import Addresses
+from tbuda_lab.core.placer.memory.dram import align
+from tbuda_lab.core.placer.memory.prefetch import Reader, prefetch_grid
+from tbuda_lab.core.placer.model.problem import inputs_on_host
+
+_SMALL_INPUT_TILES = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedQueues:
+    """What is known of the queues of a placed graph, for placements of the same graph that differ in a few ops.
+
+    plans: the queues of every node before they have addresses; queues: by name such a plan, and the queue with
+    addresses that was made of it; users: of the graph; stages: the chips in the order in which they begin."""
+
+    plans: Mapping[str, tuple[QueuePlacement, ...]]
+    queues: Mapping[str, tuple[QueuePlacement, QueuePlacement]]
+    users: Mapping[str, Sequence[tuple[str, int]]]
+    stages: tuple[int, ...]
+
+
+class QueuePlanner:
+    """Plans all queues of a placement, then gives them addresses."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        models: Mapping[str, OpModels],
+        placed: Mapping[str, OpPlacement],
+        orders: Mapping[str, str],
+        device: DeviceSpec,
+        options: CompileOptions,
+        overrides: Sequence[Override],
+        preloaded: dict[tuple[str, int, int], bool] | None = None,
+        known: PlannedQueues | None = None,
+    ) -> None:
+        """preloaded: whether a candidate preloads an operand, by (table signature, row, port), as far as it is known;
+        what is found is added. known: of another placement of this graph."""
+        self._preloaded = {} if preloaded is None else preloaded
+        self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
+        self.device, self.options, self.overrides = device, options, overrides
+        self.users = graph.users() if known is None else known.users
+        self.first_chip = device.chips[0]
+        by_epoch = sorted({(p.epoch, p.chip) for p in placed.values()})
+        self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
+        self.known = known if known is not None and known.stages == tuple(self.stage) else None
+        self.plans: dict[str, tuple[QueuePlacement, ...]] = {}
+        self._found: list[QueuePlacement] = []
+
+    def run(self, touched: Collection[str] | None = None) -> dict[str, QueuePlacement]:
+        """The queues. touched: the only ops that differ from what is known in their candidate or chip, or in which of
+        their neighbours share their epoch (None: any may).
+
+        Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked.
+        """
+        self.plan(touched)
+        plans = [queue for found in self.plans.values() for queue in found]
+        known = {} if self.known is None else self.known.queues
+        found = Addresses(
+            self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, known
+        )
+        return found.of(plans)
+
+    def plan(self, touched: Collection[str] | None = None) -> None:
+        """Fills `plans`; see `run`."""
+        if self.known is None or touched is None:
+            self.plans = {node.name: self._of(node) for node in self.graph}
+            return
+        graph = self.graph
+        near = {name for op in touched for name in (op, *graph[op].sources)}
+        near |= {user for op in touched for user, _ in self.users[op] if graph[user].kind is NodeKind.OUTPUT}
+        self.plans = dict(self.known.plans)
+        self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
+
+    def planned(self, queues: Mapping[str, QueuePlacement]) -> PlannedQueues:
+        """What is known now. queues: those of `run`."""
+        made = {q.name: (q, queues[q.name]) for plans in self.plans.values() for q in plans}
+        return PlannedQueues(self.plans, made, self.users, tuple(self.stage))
+
+    def _of(self, node: Node) -> tuple[QueuePlacement, ...]:
+        """The queues that are there for a node."""
+        self._found = []
+        if node.kind is NodeKind.INPUT and self.users[node.name]:
+            self._input(node)
+        elif node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and self.users[node.name]:
+            self._parameter(node)
+        elif node.kind is NodeKind.OUTPUT:
+            self._output(node)
+        elif node.kind is NodeKind.OP:
+            self._op(node)
+        return tuple(self._found)
+
+    # -- plans -----------------------------------------------------------------------------------------------
+    def _readers(self, name: str) -> list[tuple[str, int]]:
+        return [(u, p) for u, p in self.users[name] if u in self.placed]
+
+    def _reader_grid(self, reader: str, port: int, *, matmul_columns: bool) -> tuple[int, int]:
+        """Grid on which an op takes an operand, in the operand's own rows and columns (before its TMs)."""
+        profile, _, row = self._reader(reader, port)
+        role = profile.operands[port].role
+        grid = (int(row["grid_r"]), int(row["grid_c"]))
+        if role == "in0":
+            grid = (grid[0], 1)
+        elif role in ("in1", "bias"):
+            grid = (1, grid[1] if matmul_columns else 1)
+        edge: Edge = self.graph[reader].inputs[port]
+        for tm in reversed(edge.tms):
+            if tm.name == "transpose":
+                grid = (grid[1], grid[0])
+        return grid
+
+    def _chip(self, name: str) -> int:
+        readers = [r for r, _ in self._readers(name)]
+        return self._common_chip(readers) if readers else self.first_chip
+
+    def _common_chip(self, readers: Sequence[str]) -> int:
+        """The chip with the most readers, the first of them where several have as many: a queue lies with them, and
+        readers elsewhere fetch it over links."""
+        chips = [self.placed[r].chip for r in readers]
+        return max(chips, key=chips.count)
+
+    def _add(
+        self,
+        name: str,
+        kind: str,
+        source: str,
+        grid: tuple[int, int],
+        shape: tuple[int, int, int],
+        ublock: tuple[int, int],
+        order: str,
+        entries: int,
+        df: DataFormat,
+        *,
+        access: str = "queue",
+        location: str = "dram",
+        chip: int,
+        prologue: bool = False,
+        tms: tuple[TM, ...] = (),
+        layout: str = "tilized",
+    ) -> None:
+        t, rt, ct = shape
+        mblock = (rt // grid[0] // ublock[0], ct // grid[1] // ublock[1])
+        if layout == "untilized":
+            entry = t * rt * ct * tile_bytes(df, header=False) // (grid[0] * grid[1])
+            entry = align(entry, self.device.dram_address_align)
+        else:
+            entry = t * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
+        size = align(entry * entries + self.device.queue_header, self.device.dram_address_align)
+        self._found.append(
+            QueuePlacement(
+                name,
+                kind,
+                source,
+                grid,
+                t,
+                mblock,
+                ublock,
+                order,
+                entries,
+                df,
+                access,
+                location,
+                chip,
+                (),
+                size,
+                prologue,
+                tms,
+                layout,
+            )
+        )
+
+    def _input(self, node: Node) -> None:
+        z, rt, ct = tile_shape(node.shape)
+        df = node.df or self.options.data_format
+        host = inputs_on_host(self.device, self.options)
+        grid = (1, 1)
+        if not host and rt * ct <= _SMALL_INPUT_TILES:
+            grids = [self._reader_grid(r, p, matmul_columns=False) for r, p in self._readers(node.name)]
+            if grids:
+                grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
+        entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
+        entries = 2 * self.options.microbatch
+        while not host and entry * entries > self._largest_channel() and grid[0] * grid[1] < rt * ct:
+            grid = _larger(grid, (rt, ct))
+            entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
+        self._add(
+            node.name,
+            "input",
+            node.name,
+            grid,
+            (z, rt, ct),
+            (1, 1),
+            self.orders.get(node.name, "r"),
+            entries,
+            df,
+            location="host" if host else "dram",
+            chip=self._chip(node.name),
+        )
+
+    def _largest_channel(self) -> int:
+        return max(self.device.dram_end(c) - self.device.dram_start(c) for c in range(self.device.dram_channels)) // 2
+
+    def _parameter(self, node: Node) -> None:
+        """Grid: per dimension the least of the readers', as a divisor; ublock: what the first reader's ublock and the
+        block have in common. Fewer buffers where a core would need more prefetch streams than it has."""
+        readers = self._readers(node.name)
+        z, rt, ct = tile_shape(node.shape)
+        grids = [self._reader_grid(r, p, matmul_columns=True) for r, p in readers] or [(1, 1)]
+        grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
+        prologue = bool(readers) and all(self._preloads(r, p) for r, p in readers)
+        if prologue:
+            fewer = prefetch_grid([self._reader(r, p) for r, p in readers], (z, rt, ct), grid)
+            grid, prologue = fewer or grid, fewer is not None
+        ublock = (1, 1)
+        if readers:
+            first, port = readers[0]
+            ublock = self._reader_ublock(first, port)
+            ublock = (math.gcd(ublock[0], rt // grid[0]), math.gcd(ublock[1], ct // grid[1]))
+        parameter = node.kind is NodeKind.PARAMETER
+        self._add(
+            node.name,
+            "parameter" if parameter else "constant",
+            node.name,
+            grid,
+            (z, rt, ct),
+            ublock,
+            self.orders.get(node.name, "r"),
+            1,
+            node.df or self.options.data_format,
+            access="ram" if parameter else "queue",
+            chip=self._chip(node.name),
+            prologue=prologue,
+        )
+
+    def _reader(self, reader: str, port: int) -> Reader:
+        table = self.models[reader]
+        assert table.profile is not None
+        return table.profile, port, table.rows[self.placed[reader].row]
+
+    def _preloads(self, reader: str, port: int) -> bool:
+        table, at = self.models[reader], self.placed[reader].row
+        assert table.profile is not None
+        key = table.signature, at, port
+        found = self._preloaded.get(key)
+        if found is None:
+            found = self._preloaded[key] = bool(preloads(table.profile, port, table.rows[at : at + 1])[0])
+        return found
+
+    def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
+        profile, _, row = self._reader(reader, port)
+        role = profile.operands[port].role
+        step = max(1, int(row["u_kt"]))
+        shape = (int(row["ublock_r"]), int(row["ublock_c"]))
+        if role == "in0":
+            shape = (shape[0], step)
+        elif role == "in1":
+            shape = (step, shape[1])
+        if any(tm.name == "transpose" for tm in self.graph[reader].inputs[port].tms):
+            shape = (shape[1], shape[0])
+        return shape
+
+    def _output(self, node: Node) -> None:
+        source = node.inputs[0].source
+        if source not in self.placed:
+            return
+        spot = self.placed[source]
+        table = self.models[source]
+        row = table.rows[spot.row]
+        profile = table.profile
+        assert profile is not None
+        shape = stored_shape(profile, row)
+        df = self.graph[source].df or self.options.data_format
+        ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
+        entries = 2 * self.options.microbatch
+        on_host = self.options.output_queues_on_host
+        self._add(
+            node.name,
+            "output",
+            node.name,
+            (1, 1),
+            shape,
+            ublock,
+            "r",
+            entries,
+            df,
+            location="host" if on_host else "dram",
+            chip=spot.chip,
+            tms=unstream_tms(profile, row),
+            layout="untilized",
+        )
+
+    def _op(self, node: Node) -> None:
+        spot = self.placed[node.name]
+        table = self.models[node.name]
+        row = table.rows[spot.row]
+        profile = table.profile
+        assert profile is not None
+        grid = (int(row["grid_r"]), int(row["grid_c"]))
+        ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
+        later = [
+            r
+            for r, port in self._readers(node.name)
+            if self.placed[r].epoch != spot.epoch or port in queued_ports(self.graph[r])
+        ]
+        # every stage between the writer and its last reader works on a batch of its own
+        stages = [self.stage[spot.chip], *(self.stage[self.placed[r].chip] for r in later)]
+        if later:
+            self._add(
+                f"e2e_{node.name}_0",
+                "e2e",
+                node.name,
+                grid,
+                stored_shape(profile, row),
+                ublock,
+                self.orders[node.name],
+                self.options.microbatch * (1 + max(stages) - min(stages)),
+                node.df or self.options.data_format,
+                chip=self._common_chip(later),
+                    tms=unstream_tms(profile, row),
+            )
+        if isinstance(node.op, HwSparseMatmul):
+            encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)
+            for kind, count, df, prologue in (
+                ("sparse_tiles", encoding.num_sparse_tiles, SPARSE_TILE_DF, True),
+                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, bool(row["prologue"])),
+            ):
+                self._add(
+                    f"lc.{kind}.{node.name}",
+                    kind,
+                    node.name,
+                    (grid[0], 1),
+                    (1, grid[0], count),
+                    (1, 1),
+                    "r",
+                    1,
+                    df,
+                    access="ram",
+                    chip=spot.chip,
+                    prologue=prologue,
+                )
+
+
+def snap(wanted: int, extent: int) -> int:
+    """The largest divisor of `extent` that is at most `wanted`."""
+    return max(d for d in divisors(extent) if d <= max(1, wanted))
+
+
+def _larger(grid: tuple[int, int], extent: tuple[int, int]) -> tuple[int, int]:
+    """The next larger grid of divisors, growing the rows first."""
+    rows = [d for d in divisors(extent[0]) if d > grid[0]]
+    if rows:
+        return rows[0], grid[1]
+    cols = [d for d in divisors(extent[1]) if d > grid[1]]
+    return (grid[0], cols[0]) if cols else grid

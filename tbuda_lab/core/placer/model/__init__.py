@@ -1,0 +1,1 @@
+"""What the search works on: the problem, candidates, edges between them, segments and the grid."""

@@ -1,0 +1,284 @@
+"""What no placement can beat: lower bounds on the limiter cycles per input, summed over epochs (place-and-route 11.3).
+
+The strongest is usually `no_packing`: the best way to cut this schedule into epochs if rectangles were liquid. For a
+run of ops and a target T every op takes the fewest cores of any legal candidate that meets T, and, apart from that, the
+fewest cores on DRAM; the run needs a T at which the device has the cores and DRAM serves that many of them. What edges
+and rectangles ask for on top is left out, so no placement in this order of ops is faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, Load, cores_at_divider, dram_divider
+from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.types import Bounds
+from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.graph import NodeKind
+from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.report import EpochCost
+
+_TARGETS = 384
+_DIVIDER_STEP = 1.25
+_NEVER = 1 << 40
+
+
+def bounds(problem: Problem, epochs: Sequence[EpochCost] = ()) -> Bounds:
+    """All bounds over all legal candidates, beside what `epochs` reach."""
+    area = critical = theoretical = 0.0
+    for op, table in enumerate(problem.tables):
+        rows = table.rows[problem.legal[table.signature]]
+        profile = problem.profiles[op]
+        area += float((rows["cycles"] * rows["cores"]).min())
+        critical = max(critical, float(rows["cycles"].min()))
+        if profile.kind == "matmul":
+            z, rt, ct = profile.out
+            per_tile = 32 if problem.device.arch == "grayskull" else 16
+            theoretical += z * profile.z_group * rt * ct * profile.inner * profile.fidelity.value * per_tile
+    total = problem.device.dram_bytes_per_cycle * problem.device.dram_channels * problem.device.dram_subchannels / 1.5
+    return Bounds(
+        area=int(area / problem.cores),
+        theoretical_matmul=int(theoretical / problem.cores),
+        dram=int(_must_cross_dram(problem) / total),
+        critical_op=int(critical),
+        no_packing=no_packing(problem),
+        achieved_kernel=sum(e.kernel_cycles for e in epochs),
+        achieved_limiter=sum(e.limiter_cycles for e in epochs),
+    )
+
+
+def _must_cross_dram(problem: Problem) -> int:
+    """Bytes per input that every placement moves through DRAM: inputs that lie there, and parameters that no reader has
+    a legal candidate to preload (a preload is not shared with other traffic, see `limits`)."""
+    users = problem.graph.users()
+    total = 0
+    for node in problem.graph:
+        if node.kind not in (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT):
+            continue
+        readers = [(problem.number[u], p) for u, p in users[node.name] if u in problem.number]
+        if node.kind is NodeKind.INPUT:
+            streamed = any(problem.facts[op].queue_place[port] == DRAM for op, port in readers)
+        else:
+            streamed = bool(readers) and not any(
+                preloads(
+                    problem.profiles[op], port, problem.tables[op].rows[problem.legal[problem.tables[op].signature]]
+                ).any()
+                for op, port in readers
+            )
+        if streamed:
+            z, rt, ct = tile_shape(node.shape)
+            df = node.df or problem.options.data_format
+            total += z * rt * ct * tile_bytes(df, align=problem.device.tile_align)
+    return total
+
+
+class _NoPacking:
+    """Least cycles of every run of ops, for bands of DRAM dividers: within a band cycles are those of its lowest
+    divider, and as many cores may use DRAM as its highest allows."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.bands = _bands(problem)
+        self.caps = np.array([cores_at_divider(problem.device, high) for _, high in self.bands])[:, None]
+        self._cycles: dict[tuple[object, ...], np.ndarray] = {}
+        self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self.targets = self._targets()
+
+    def _limits(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
+        """(bands, legal rows) limiter cycles."""
+        problem = self.problem
+        signature = problem.tables[op].signature
+        key = (signature, where, output)
+        found = self._cycles.get(key)
+        if found is None:
+            loads = [Load(cores_at_divider(problem.device, low), 0) for low, _ in self.bands]
+            legal = problem.legal[signature]
+            found = np.ceil(np.stack([problem.row_limits(op, where, output, load)[legal] for load in loads]))
+            self._cycles[key] = found
+        return found
+
+    def _targets(self) -> np.ndarray:
+        """Targets between the fastest op and the slowest; what lies between two counts as the lower one."""
+        problem = self.problem
+        low = min(float(t.rows["cycles"][problem.legal[t.signature]].min()) for t in problem.tables)
+        alone = [self._limits(op, *problem.places(op, op, op + 1)) for op in range(len(problem.order))]
+        high = max(float(c.max(axis=1).min()) for c in alone)
+        return np.unique(np.floor(np.geomspace(max(1.0, low), max(high, low + 1.0), _TARGETS)))
+
+    def needs(self, op: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """(bands, targets) fewest cores, and fewest cores on DRAM, of a legal candidate within each target."""
+        where, output = self.problem.places(op, first, last)
+        table = self.problem.tables[op]
+        key = (table.signature, where, output)
+        found = self._tables.get(key)
+        if found is None:
+            legal = self.problem.legal[table.signature]
+            cores = table.rows["cores"][legal].astype(np.int64)
+            dram = self.problem.dram_cores(op, where, output)[legal]
+            shape = (len(self.bands), len(self.targets))
+            least, fewest = np.full(shape, _NEVER), np.zeros(shape, np.int64)
+            for band, cycles in enumerate(self._limits(op, where, output)):
+                by = np.argsort(cycles, kind="stable")
+                count = np.searchsorted(cycles[by], self.targets, side="right")
+                ok = count > 0
+                least[band, ok] = np.minimum.accumulate(cores[by])[count[ok] - 1]
+                fewest[band, ok] = np.minimum.accumulate(dram[by])[count[ok] - 1]
+            found = (least, fewest)
+            self._tables[key] = found
+        return found
+
+    def sweep(self, first: int) -> dict[int, float]:
+        """By the end of a run that starts at `first`: cycles that it takes at least."""
+        problem = self.problem
+        n = len(problem.order)
+        cores, dram = (np.zeros((len(self.bands), len(self.targets)), np.int64) for _ in range(2))
+        waiting: dict[int, int] = {}
+        current: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        found: dict[int, float] = {}
+        for last in range(first + 1, n + 1):
+            op = last - 1
+            if op > first and problem.order[op] in problem.breaks:
+                break
+            current[op] = self.needs(op, first, last)
+            cores += current[op][0]
+            dram += current[op][1]
+            waiting[op] = len({r for r, _ in problem.facts[op].readers})
+            for producer in {p for p in problem.facts[op].producers if p >= first}:
+                waiting[producer] -= 1
+                old, new = current[producer], self.needs(producer, first, last)
+                if waiting[producer] == 0 and new is not old:
+                    cores += new[0] - old[0]
+                    dram += new[1] - old[1]
+                    current[producer] = new
+            enough = cores <= problem.cores
+            fits = enough & (dram <= self.caps)
+            at = int(fits.any(axis=0).argmax())
+            if fits[:, at].any():
+                found[last] = 1.0 + self.targets[at - 1] if at else float(self.targets[0])
+            elif not enough.any():
+                break
+        return found
+
+
+def _bands(problem: Problem) -> list[tuple[int, int]]:
+    """(lowest, highest) divider of DRAM bandwidth, from an idle DRAM to all cores on it, each three times."""
+    top = dram_divider(problem.device, 3 * problem.cores)
+    found: list[tuple[int, int]] = []
+    low = 2
+    while low <= top:
+        high = max(low, int(low * _DIVIDER_STEP))
+        found.append((low, min(high, top)))
+        low = high + 1
+    return found
+
+
+def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
+    """All that decides what runs of ops from `first` on may cost, whatever their length: every op takes a core."""
+    found = _kept_of(problem).alike
+    if first not in found:
+        reach = min(len(problem.order), first + problem.cores + 1)
+        breaks = tuple(problem.order[op] in problem.breaks for op in range(first, reach))
+        found[first] = problem.structure(first, reach), breaks
+    return found[first]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Runs:
+    """By first op: (lengths, least cycles) of the runs from there; and what was worked out from them. order: the ops;
+    targets: those that cycles were held against."""
+
+    runs: list[tuple[np.ndarray, np.ndarray]]
+    order: tuple[str, ...]
+    targets: np.ndarray
+    rest: dict[float, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class _Kept:
+    """What is known of a problem. alike: by first op; edited: runs of the problem that this one is an edited copy of,
+    and the ops that differ."""
+
+    alike: dict[int, tuple[object, ...]] = dataclasses.field(default_factory=dict)
+    runs: _Runs | None = None
+    edited: tuple[_Runs, frozenset[int]] | None = None
+
+
+_kept: weakref.WeakKeyDictionary[Problem, _Kept] = weakref.WeakKeyDictionary()
+
+
+def _kept_of(problem: Problem) -> _Kept:
+    return _kept.setdefault(problem, _Kept())
+
+
+def carry_runs(problem: Problem, old: Problem, changed: frozenset[int]) -> None:
+    """Bounds of an edited copy of a problem with the same breaks may take over the runs in which none of the `changed`
+    ops (whose candidates, operands or readers differ, and the new ones) stands."""
+    known = _kept_of(old).runs
+    if known is not None:
+        _kept_of(problem).edited = known, changed
+
+
+def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """By first op, the runs that are those of the problem this one is an edited copy of."""
+    kept = _kept_of(problem)
+    if kept.edited is None:
+        return {}
+    (known, changed), kept.edited = kept.edited, None
+    if not np.array_equal(known.targets, targets):
+        return {}
+    at = {name: i for i, name in enumerate(known.order)}
+    count = np.zeros(len(problem.order) + 1, dtype=np.int64)
+    count[[op + 1 for op in changed]] = 1
+    count = count.cumsum()
+    found = {}
+    for first, name in enumerate(problem.order):
+        last, old = min(len(problem.order), first + problem.cores + 1), at.get(name)
+        if old is None or count[last] > count[first]:
+            continue
+        if problem.order[first:last] == known.order[old : old + problem.cores + 1]:
+            found[first] = known.runs[old]
+    return found
+
+
+def _least_runs(problem: Problem) -> _Runs:
+    """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
+    kept = _kept_of(problem)
+    if kept.runs is None:
+        relaxed = _NoPacking(problem)
+        alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        found = _Runs([], problem.order, relaxed.targets)
+        carried = _carried(problem, relaxed.targets)
+        for first in range(len(problem.order)):
+            if first in carried:
+                found.runs.append(carried[first])
+                continue
+            key = alike_from(problem, first)
+            if key not in alike:
+                ends = relaxed.sweep(first)
+                alike[key] = np.array(list(ends), dtype=np.int64) - first, np.array(list(ends.values()))
+            found.runs.append(alike[key])
+        kept.runs = found
+    return kept.runs
+
+
+def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
+    """(ops + 1,) cycles that all ops from each on take at least, with so many for every epoch on top."""
+    known = _least_runs(problem)
+    if per_epoch not in known.rest:
+        rest = np.full(len(known.runs) + 1, np.inf)
+        rest[-1] = 0.0
+        for first in range(len(known.runs) - 1, -1, -1):
+            lengths, cycles = known.runs[first]
+            rest[first] = (cycles + rest[first + lengths]).min(initial=np.inf) + per_epoch
+        known.rest[per_epoch] = np.where(np.isfinite(rest), rest, 0.0)
+    return known.rest[per_epoch]
+
+
+def no_packing(problem: Problem) -> int:
+    """Least sum of limiter cycles over all ways to cut the schedule into epochs, by area and DRAM alone."""
+    return int(least_rest(problem)[0])

@@ -1,0 +1,167 @@
+"""Which candidates of an epoch go together: their edges, one op after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tbuda_lab.core.balancer.edges import (
+    MAX_DRAM_IN_QUEUES,
+    MAX_FAN_OUT_STREAMS,
+    MAX_PHASES,
+    MAX_USERS,
+    EdgeCost,
+    EdgeReason,
+)
+from tbuda_lab.core.placer.model.problem import Problem
+
+Repair = tuple[dict[int, int], "tuple[int, int, EdgeReason] | None"]
+"""Rows that replace others, none where none do; and the refusal that was met last."""
+
+
+class EdgeBook:
+    """Checks candidates one op after the other against those already chosen, within the limits of streams, phases and
+    DRAM buffers. `outside`: rows of ops of earlier epochs, where they are known. `repairs`: what other books of the
+    same problem and epoch found out about rows that had to give way; what is found is added."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        first: int,
+        last: int,
+        outside: Mapping[int, int],
+        repairs: dict[tuple[object, ...], Repair] | None = None,
+    ) -> None:
+        self.problem, self.first, self.last, self.outside = problem, first, last, outside
+        self.repairs = {} if repairs is None else repairs
+        self.rows: dict[int, int] = {}
+        self.refusal: tuple[int, int, EdgeReason] | None = None  # (producer, consumer, reason) of the last failure
+
+    def edge(self, producer: int, p_row: int, consumer: int, port: int, c_row: int, *, queue: bool = False) -> EdgeCost:
+        problem = self.problem
+        a, b = problem.order[producer], problem.order[consumer]
+        first, second = problem.tables[producer], problem.tables[consumer]
+        order, read_order = problem.orders[a], problem.read_orders[b]
+        key = (first.signature, p_row, order, second.signature, port, c_row, read_order, queue)
+        found = problem.edge_costs.get(key)
+        if found is None:
+            found = problem.edges.cost(
+                problem.profiles[producer],
+                first.rows[p_row],
+                order,
+                problem.profiles[consumer],
+                port,
+                second.rows[c_row],
+                read_order,
+                from_queue=queue,
+            )
+            problem.edge_costs[key] = found
+        return found
+
+    def reason(self) -> EdgeReason | None:
+        """Why the last candidate was refused, if one was."""
+        return None if self.refusal is None else self.refusal[2]
+
+    def seen(self, op: int) -> tuple[object, ...]:
+        """Everything that `check` of an op, or of one of its producers, sees of the rows chosen so far."""
+        facts = self.problem.facts
+        near = {op, *(p for p in facts[op].producers if p >= 0)}
+        for end in tuple(near):
+            before = [p for p in facts[end].producers if p >= 0]
+            readers = {r for at in (end, *before) for r, _ in facts[at].readers}
+            near.update(before, readers, (p for r in readers for p in facts[r].producers if p >= 0))
+        rows, outside = self.rows, self.outside
+        return (self.first, self.last, *(rows.get(at, outside.get(at, -1)) for at in sorted(near)))
+
+    def joined(self, reader: int, port: int) -> bool:
+        """Whether an operand of an op of this epoch comes straight from another one."""
+        return self.first <= reader < self.last and self.problem.facts[reader].by_noc(port, self.first, self.last)
+
+    def users_ok(self) -> int | None:
+        """The first op with more readers than an op may have, if any: readers here, and one queue for the rest."""
+        for op in range(self.first, self.last):
+            fact = self.problem.facts[op]
+            inside = sum(self.joined(r, p) for r, p in fact.readers)
+            queues = int(inside < len(fact.readers)) + int(fact.host_output or fact.dram_output)
+            if inside + queues > MAX_USERS:
+                return op
+        return None
+
+    def check(self, op: int, row: int) -> bool:
+        """Whether `row` of `op` is legal with the rows chosen so far (producers and consumers alike)."""
+        problem = self.problem
+        fact = problem.facts[op]
+        dram_in = phases = 0
+        for port, producer in enumerate(fact.producers):
+            if producer < 0:
+                dram_in += 1
+            elif producer in self.rows and self.joined(op, port):
+                cost = self.edge(producer, self.rows[producer], op, port, row)
+                if cost.reason is not EdgeReason.LEGAL:
+                    self.refusal = (producer, op, cost.reason)
+                    return False
+                phases += cost.consumer_phases
+                if not self._room(producer, self.rows[producer], (op, port), cost):
+                    return False
+            elif (p_row := self.rows.get(producer, self.outside.get(producer))) is not None:
+                cost = self.edge(producer, p_row, op, port, row, queue=True)
+                dram_in += cost.fan_in
+                if dram_in > MAX_DRAM_IN_QUEUES:
+                    self.refusal = (producer, op, EdgeReason.DRAM_QUEUES)
+                    return False
+        if phases > MAX_PHASES:
+            self.refusal = (op, op, EdgeReason.PHASES)
+            return False
+        streams = written = 0  # streams out of the op's cores, and phases of them
+        for reader, port in fact.readers:
+            if reader not in self.rows or not self.first <= reader < self.last:
+                continue
+            if not self.joined(reader, port):
+                if self._buffers(reader, {op: row}) > MAX_DRAM_IN_QUEUES:
+                    self.refusal = (op, reader, EdgeReason.DRAM_QUEUES)
+                    return False
+            else:
+                cost = self.edge(op, row, reader, port, self.rows[reader])
+                if cost.reason is not EdgeReason.LEGAL:
+                    self.refusal = (op, reader, cost.reason)
+                    return False
+                streams += cost.fan_out
+                written += cost.producer_phases
+        return self._within(op, streams, written)
+
+    def _buffers(self, op: int, new: Mapping[int, int]) -> int:
+        """DRAM buffers that a core of an op with a row reads, with the rows of `new` beside those chosen."""
+        fact, total = self.problem.facts[op], 0
+        for port, producer in enumerate(fact.producers):
+            row = new.get(producer, self.rows.get(producer, self.outside.get(producer)))
+            if producer < 0:
+                total += 1
+            elif row is not None and not self.joined(op, port):
+                total += self.edge(producer, row, op, port, self.rows[op], queue=True).fan_in
+        return total
+
+    def _queues(self, op: int) -> int:
+        """Queues that an op writes, each with a stream of its own: one for readers elsewhere, one for an output."""
+        fact = self.problem.facts[op]
+        elsewhere = any(not self.joined(r, p) for r, p in fact.readers)
+        return int(elsewhere) + int(fact.host_output or fact.dram_output)
+
+    def _within(self, op: int, streams: int, phases: int) -> bool:
+        if streams > MAX_FAN_OUT_STREAMS - 2:  # with fewer there is room for both queues
+            streams += self._queues(op)
+        if streams > MAX_FAN_OUT_STREAMS:
+            self.refusal = (op, op, EdgeReason.FAN_OUT)
+            return False
+        if phases > MAX_PHASES:
+            self.refusal = (op, op, EdgeReason.PHASES)
+            return False
+        return True
+
+    def _room(self, producer: int, p_row: int, new: tuple[int, int], cost: EdgeCost) -> bool:
+        """Streams and phases of a producer over all its readers, with one more."""
+        fan_out, phases = cost.fan_out, cost.producer_phases
+        for reader, port in self.problem.facts[producer].readers:
+            if (reader, port) != new and reader in self.rows and self.joined(reader, port):
+                other = self.edge(producer, p_row, reader, port, self.rows[reader])
+                fan_out += other.fan_out
+                phases += other.producer_phases
+        return self._within(producer, fan_out, phases)

@@ -1,0 +1,1 @@
+"""Steps of the search around the policies: fusing, merged epochs, repairs, chips."""

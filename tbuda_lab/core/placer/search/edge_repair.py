@@ -1,0 +1,47 @@
+"""Rows for an op and all of its producers at once, where its edges from several of them are illegal.
+
+An op on many cores that reads two ops on one core each needs both of them wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+
+_OPTIONS = 6
+"""Rows of the op that are tried."""
+
+
+def repair_around(
+    book: EdgeBook, op: int, options: Sequence[int], others: Mapping[int, Sequence[int]]
+) -> dict[int, int]:
+    """Rows to change so that one of `options` is legal for the op, none where that does not suffice. The first row of
+    the op that works is taken, with the first row of each producer that is legal then.
+
+    others: rows of its producers in the epoch, those that take the fewest cores first. The book is left as it was.
+    """
+    kept, said = {producer: book.rows[producer] for producer in others}, book.refusal
+    for row in options[:_OPTIONS]:
+        book.rows[op] = row
+        for producer, theirs in others.items():
+            del book.rows[producer]
+            if book.check(producer, kept[producer]):
+                book.rows[producer] = kept[producer]
+                continue
+            found = next((other for other in theirs if book.check(producer, other)), None)
+            if found is None:
+                break
+            book.rows[producer] = found
+        else:
+            del book.rows[op]
+            changed = {p: book.rows[p] for p in others if book.rows[p] != kept[p]}
+            fits = book.check(op, row)
+            book.rows.update(kept)
+            if fits:
+                return {**changed, op: row}
+            continue
+        del book.rows[op]
+        book.rows.update(kept)
+    book.refusal = said
+    return {}

@@ -1,0 +1,154 @@
+"""Epochs that only a refused edge keeps apart are joined by a DRAM queue on that edge, where that is cheaper.
+
+An op begins an epoch of its own when none of its candidates may take a tensor from those of the producers before it:
+streams that do not match, more than 16 output streams, too many phases (see `EdgeReason`). Through a queue in DRAM it
+may; what that costs in bandwidth is weighed against the epoch switch it saves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.options import Override
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
+from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost
+from tbuda_lab.core.placer.stalls.stall_repair import Mended, edited, priced, regraphed
+
+_WORTH = 0.99  # part of the cycles that two epochs as one have to stay below
+_TRIES = 64  # candidates of an op looked at before its edge counts as refused
+_TARGETS = 6  # target cycles tried for the epoch of both
+
+
+@dataclasses.dataclass(frozen=True)
+class _Refused:
+    """Why an op does not follow into the epoch before it, and the operands that a queue would have to bring."""
+
+    reason: str
+    producer: int
+    ports: tuple[int, ...]
+
+
+def join(
+    problem: Problem, segments: Sequence[Segment], check: Callable[[float], None] = lambda fraction: None
+) -> Mended:
+    """Joins neighbouring epochs of a chip whose edge is refused, as long as that pays for the microbatch. Each queue is
+    told by a note with its price. Breaks and pinned chips of the user stay."""
+    result = list(segments)
+    edits: list[Override] = []
+    notes: list[Diagnostic] = []
+    at = 0
+    while at + 1 < len(result):
+        check(at / len(result))
+        found = _joined(problem, result, at)
+        if found is None:
+            at += 1
+            continue
+        made, segment, added, note = found
+        problem, result = made, [*result[:at], segment, *result[at + 2 :]]
+        edits, notes = [*edits, *added], [*notes, note]
+    return Mended(problem, tuple(result), tuple(edits), tuple(notes))
+
+
+def _joined(
+    problem: Problem, segments: Sequence[Segment], at: int
+) -> tuple[Problem, Segment, tuple[Override, ...], Diagnostic] | None:
+    """Epochs `at` and `at` + 1 as one: (problem, epoch, queues, note), or None where they stay apart."""
+    first, second = segments[at], segments[at + 1]
+    if problem.order[second.first] in problem.breaks | problem.chip_breaks:
+        return None
+    if len(problem.device.chips) > 1 and len(set(chips_of(problem, segments)[at : at + 2])) > 1:
+        return None
+    outside = {op: row for s in segments[:at] for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
+    refused = _refused(problem, first, second.first, outside)
+    if refused is None:
+        return None
+    before = epoch_cost(problem, first) + epoch_cost(problem, second)
+    reader = problem.order[second.first]
+    edits = tuple(
+        Override("insert_queue", problem.order[producer], {"dest": (reader,), "port": port}, "placer")
+        for port in refused.ports
+        if (producer := problem.facts[second.first].producers[port]) >= 0
+    )
+    try:
+        made = regraphed(problem, edited(problem, edits))
+    except OverrideError:  # no queue can stand there
+        return None
+    best: Segment | None = None
+    for wanted in _wanted(made, first, second):
+        segment = _placed(made, first.first, second.last, wanted, outside)
+        if segment is not None and (best is None or epoch_cost(made, segment) < epoch_cost(made, best)):
+            best = segment
+    if best is None or not epoch_cost(made, best) < _WORTH * before:
+        return None
+    best = priced(made, best, outside)
+    before = sum(epoch_cost(problem, priced(problem, s, outside)) for s in (first, second))
+    if not epoch_cost(made, best) < _WORTH * before:
+        return None
+    source = problem.order[refused.producer]
+    text = (
+        f"{source} and {reader} may not be joined by a pipe ({refused.reason}): a DRAM queue between them makes one "
+        f"epoch of two, {round(epoch_cost(made, best))} cycles an input with the switch instead of {round(before)}"
+    )
+    note = Diagnostic("note", reader, "mended", text, f"set_epoch_break({reader!r}) keeps the epochs apart")
+    return made, best, edits, note
+
+
+def _refused(problem: Problem, segment: Segment, op: int, outside: Mapping[int, int]) -> _Refused | None:
+    """Why no candidate of the op behind an epoch may read from it; None where one may, or where it reads nothing."""
+    fact = problem.facts[op]
+    inside = [p for p in range(len(fact.producers)) if fact.by_noc(p, segment.first, op)]
+    if not inside:
+        return None
+    book = EdgeBook(problem, segment.first, op + 1, outside)
+    book.rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+    rows = _shapes(problem, op)
+    if not rows or any(book.check(op, row) for row in rows) or book.refusal is None:
+        return None
+    producer, _, reason = book.refusal
+    chosen = [p for p in inside if fact.producers[p] == producer] or inside
+    return _Refused(reason.value, fact.producers[chosen[0]], tuple(chosen))
+
+
+def _shapes(problem: Problem, op: int) -> list[int]:
+    """The first legal candidate of every grid, stream and buffer of an op."""
+    legal = problem.legal[problem.tables[op].signature]
+    _, first = np.unique(problem.shapes(op)[legal], return_index=True)
+    return [int(row) for row in legal[np.sort(first)][:_TRIES]]
+
+
+def _wanted(problem: Problem, first: Segment, second: Segment) -> Iterator[dict[int, int]]:
+    """Candidates for all ops of both epochs: those they have, then the smallest that meet ever slower targets."""
+    rows = dict(zip(range(first.first, second.last), (*first.rows, *second.rows), strict=True))
+    yield rows
+    dram = sum(int(problem.dram_cores(op, *problem.places(op, first.first, second.last))[rows[op]]) for op in rows)
+    least = max(first.limiter_cycles, second.limiter_cycles)
+    most = epoch_cost(problem, first) + epoch_cost(problem, second)
+    for target in np.geomspace(max(1, least), max(2.0, most), _TARGETS):
+        picked: dict[int, int] = {}
+        for op in rows:
+            front = problem.frontier(op, *problem.places(op, first.first, second.last), dram)
+            place = int(np.searchsorted(-front.cycles, -float(target), side="left"))
+            if place < len(front.row):
+                picked[op] = int(front.row[place])
+        if len(picked) == len(rows):
+            yield picked
+
+
+def _placed(
+    problem: Problem, first: int, last: int, wanted: Mapping[int, int], outside: Mapping[int, int]
+) -> Segment | None:
+    """The run as one epoch with these candidates, or others where an edge asks for them."""
+    cores = sum(int(problem.tables[op].rows["cores"][row]) for op, row in wanted.items())
+    if cores > problem.cores:
+        return None
+    kernel, limiter, load = measure(problem, first, last, wanted)
+    rows, _ = choose_rows(problem, first, last, wanted, load.dram_cores, float(limiter), dict(outside), float(kernel))
+    if rows is None:
+        return None
+    return place_rows(problem, first, last, {op: rows[op] for op in range(first, last)})

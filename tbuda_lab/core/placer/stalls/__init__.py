@@ -1,0 +1,1 @@
+"""Throughput of an epoch, waits at its buffers and forks, and their repair."""

@@ -1,0 +1,283 @@
+"""Forks whose branches meet again within an epoch, and whether the shorter branch can wait for the longer one.
+
+An op that feeds two branches stops as soon as one of them takes no more. If the longer branch needs more tiles to give
+its first result than the shorter one can hold, the epoch stalls. Tiles needed and held are summed along the branches
+(place-and-route section 4), all in tiles of the fork's output: what an op holds of its own output counts by the ratio
+of the volumes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.errors import Diagnostic, counted
+from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.lowering.edits import BETWEEN
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.stalls.first_results import L1_SHARE
+
+
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """One way from a fork to an operand of the join: the ops in between, what it needs and what it holds (tiles of the
+    fork's output, the join's own input buffer included)."""
+
+    ops: tuple[int, ...]
+    port: int
+    needs: float
+    holds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ForkJoin:
+    """`short`: the branch that holds too little; `missing` tiles of the fork's output, 0 when it holds enough."""
+
+    fork: int
+    join: int
+    short: Branch
+    long: Branch
+
+    @property
+    def missing(self) -> int:
+        return max(0, math.ceil(self.long.needs - self.short.holds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffering:
+    """input_tiles: op -> least tiles per core of each input buffer (0: as the op model has it)."""
+
+    input_tiles: dict[str, tuple[int, ...]]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def input_buffer_tiles(profile: OpProfile, port: int, row: np.void) -> int:
+    """Tiles of the input buffer of one core for a streamed operand: two blocks of what the kernel takes at a time."""
+    ur, uc, u_kt, n = (int(row[f]) for f in ("ublock_r", "ublock_c", "u_kt", "mblock_n"))
+    role, step = profile.operands[port].role, max(1, u_kt)
+    if role == "in0":
+        return 2 * ur * (uc if profile.kind == "depthwise" else step)
+    if role == "in1":
+        return 2 * uc * (1 if profile.kind == "depthwise" else step * n)
+    return 2 * ur * uc
+
+
+def _cores(profile: OpProfile, port: int, row: np.void) -> int:
+    """Cores that hold a different part of an operand."""
+    role = profile.operands[port].role
+    if role == "in0":
+        return int(row["grid_r"])
+    return int(row["grid_c"]) if role in ("in1", "bias") else int(row["cores"])
+
+
+class _Epoch:
+    """Needs and holdings of the ops of one placed epoch: each worked out once, many pairs of branches ask for it."""
+
+    def __init__(self, problem: Problem, segment: Segment) -> None:
+        self.problem, self.segment = problem, segment
+        self.row = {
+            op: problem.tables[op].rows[row]
+            for op, row in zip(range(segment.first, segment.last), segment.rows, strict=True)
+        }
+        self._needs: dict[tuple[int, int], float] = {}
+        self._holds: dict[tuple[int, int], float] = {}
+        self._outputs: dict[int, int] = {}
+
+    def volume(self, op: int) -> int:
+        z, rt, ct = self.problem.profiles[op].out
+        return max(1, z * rt * ct)
+
+    def output_tiles(self, op: int) -> int:
+        """Tiles of the output buffers of all cores."""
+        found = self._outputs.get(op)
+        if found is None:
+            row = self.row[op]
+            block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
+            found = self._outputs[op] = block * int(row["buf_size_mb"]) * int(row["cores"])
+        return found
+
+    def needs(self, op: int, port: int) -> float:
+        """Part of an operand that has to arrive before the op goes on, as a fraction of all of it (place-and-route
+        section 4): two slices of a matmul's or reduction's, as many together as a slice on the way to it or a stack
+        behind it ties to each other, a t-th of them for a picker; of other ops what their output buffers take. An
+        inserted nop passes on whatever comes."""
+        found = self._needs.get((op, port))
+        if found is None:
+            found = self._needs[op, port] = self._needed(op, port)
+        return found
+
+    def _needed(self, op: int, port: int) -> float:
+        problem = self.problem
+        profile = problem.profiles[op]
+        if BETWEEN in problem.graph[problem.order[op]].attrs:
+            return 0.0
+        if profile.matmul_like or profile.kind == "reduce":
+            operand = profile.operands[port]
+            sliced = math.prod(int(tm.args[0]) for tm in operand.tms if tm.name in ("hslice", "vslice"))
+            slices = max(1, operand.tiles[0] if profile.z_group == 1 else 1)
+            together = max(sliced, *profile.user_stacks, 1)
+            times = int(self.row[op]["t"]) if profile.kind == "sparse_matmul" else 1
+            return min(1.0, 2.0 * together / slices / times)
+        return min(1.0, self.output_tiles(op) / self.volume(op))
+
+    def joins(self, op: int, port: int) -> float:
+        """Part of an operand that a join takes before it frees the other: two blocks on all its cores."""
+        profile, row = self.problem.profiles[op], self.row[op]
+        z, rt, ct = profile.operands[port].tiles
+        if profile.matmul_like or profile.kind == "reduce":
+            return self.needs(op, port)
+        block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
+        return min(1.0, 2.0 * block * int(row["cores"]) / max(1, z * rt * ct))
+
+    def holds(self, op: int, port: int) -> float:
+        """Part of an operand that the op's input buffers take."""
+        found = self._holds.get((op, port))
+        if found is None:
+            found = self._holds[op, port] = self._held(op, port)
+        return found
+
+    def _held(self, op: int, port: int) -> float:
+        profile, row = self.problem.profiles[op], self.row[op]
+        z, rt, ct = profile.operands[port].tiles
+        tiles = input_buffer_tiles(profile, port, row) * _cores(profile, port, row)
+        return min(1.0, tiles / max(1, z * rt * ct))
+
+    def room(self, op: int) -> int:
+        """Bytes of a core's L1 that larger buffers may take."""
+        return max(0, int(L1_SHARE * self.problem.device.l1_usable) - int(self.row[op]["l1_total"]))
+
+
+def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
+    """All pairs of branches of an epoch that meet at an op for the first time, the short one first; only pairs in which
+    it holds too little."""
+    epoch = _Epoch(problem, segment)
+    inside = range(segment.first, segment.last)
+    found: dict[tuple[int, int, int], ForkJoin] = {}
+    for fork in inside:
+        branches = [
+            (r, p) for r, p in problem.facts[fork].readers if r in inside and p not in problem.facts[r].queued
+        ]
+        if len(branches) < 2:
+            continue
+        volume = epoch.volume(fork)
+        # per op: by branch it was reached through, the branch with the greatest need and that with the least room
+        reached: dict[int, dict[int, tuple[Branch, Branch]]] = {}
+        for op in range(fork + 1, segment.last):
+            arriving: dict[int, list[tuple[int, Branch, Branch]]] = {}
+            for port, producer in enumerate(problem.facts[op].producers):
+                if port in problem.facts[op].queued:
+                    continue  # a DRAM queue holds whatever has to wait there
+                if producer == fork:
+                    start = Branch((), port, 0.0, epoch.output_tiles(fork) / volume)
+                    arriving.setdefault(branches.index((op, port)), []).append((port, start, start))
+                elif producer in reached:
+                    for way, (most, least) in reached[producer].items():
+                        arriving.setdefault(way, []).append((port, most, least))
+            if not arriving:
+                continue
+            ways = {way: _at(epoch, op, parts) for way, parts in arriving.items()}
+            if len(ways) > 1:
+                for a, (_, least) in ways.items():
+                    longest = max((m for b, (m, _) in ways.items() if b != a), key=lambda m: m.needs)
+                    if longest.ops:  # what comes straight from the fork needs no more than the short branch holds
+                        longest = dataclasses.replace(longest, needs=longest.needs + epoch.joins(op, longest.port))
+                    pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
+                    if pair.missing and least.port != longest.port:
+                        found.setdefault((fork, op, least.port), pair)
+                merged = next(iter(ways))
+                ways = {merged: ways[merged]}  # beyond the join the branches are one
+            reached[op] = {way: (_past(epoch, op, m), _past(epoch, op, h)) for way, (m, h) in ways.items()}
+    return list(found.values())
+
+
+def _at(epoch: _Epoch, op: int, parts: list[tuple[int, Branch, Branch]]) -> tuple[Branch, Branch]:
+    """The greediest and the tightest branch at an op's inputs."""
+    most = max(
+        (Branch(m.ops, p, m.needs, m.holds + epoch.holds(op, p)) for p, m, _ in parts), key=lambda b: b.needs
+    )
+    least = min(
+        (Branch(h.ops, p, h.needs, h.holds + epoch.holds(op, p)) for p, _, h in parts), key=lambda b: b.holds
+    )
+    return most, least
+
+
+def _past(epoch: _Epoch, op: int, branch: Branch) -> Branch:
+    """A branch that goes on through an op."""
+    holds = min(1.0, epoch.output_tiles(op) / epoch.volume(op))
+    return Branch(
+        (*branch.ops, op), branch.port, min(1.0, branch.needs + epoch.needs(op, branch.port)), branch.holds + holds
+    )
+
+
+def _scaled(branch: Branch, volume: int) -> Branch:
+    return Branch(branch.ops, branch.port, branch.needs * volume, branch.holds * volume)
+
+
+def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
+    """Larger input buffers along branches that hold too little, as far as L1 has room; and what was done or is missing,
+    one diagnostic for an epoch."""
+    epoch = _Epoch(problem, segment)
+    room = {op: epoch.room(op) for op in epoch.row}
+    extra: dict[tuple[int, int], int] = {}
+    unmet: list[tuple[int, ForkJoin]] = []
+    widened: set[str] = set()
+    for pair in sorted(find(problem, segment), key=lambda f: -f.missing):
+        part = pair.missing / epoch.volume(pair.fork)
+        places = [(pair.join, pair.short.port)]
+        for op in reversed(pair.short.ops):
+            ports = [p for p, s in enumerate(problem.facts[op].producers) if s == pair.fork or s in pair.short.ops]
+            places += [(op, p) for p in ports[:1]]
+        for op, port in places:
+            profile, row = problem.profiles[op], epoch.row[op]
+            z, rt, ct = profile.operands[port].tiles
+            own = z * rt * ct
+            block = input_buffer_tiles(profile, port, row) // 2
+            cores = _cores(profile, port, row)
+            given = extra.get((op, port), 0)
+            wanted = max(0, math.ceil(part * own / cores / block) * block - given)
+            tile = tile_bytes(profile.operands[port].df, align=problem.device.tile_align)
+            add = min(wanted, room[op] // tile // block * block)
+            if add > 0:
+                extra[op, port] = given + add
+                room[op] -= add * tile
+                widened.add(problem.order[op])
+            part -= min(part, (given + max(0, add)) * cores / own)
+            if part <= 1e-9:
+                break
+        if part > 1e-9:
+            unmet.append((math.ceil(part * epoch.volume(pair.fork)), pair))
+    sizes: dict[str, tuple[int, ...]] = {}
+    for op in sorted({op for op, _ in extra}):
+        profile, row = problem.profiles[op], epoch.row[op]
+        sizes[problem.order[op]] = tuple(
+            input_buffer_tiles(profile, p, row) + extra[op, p] if (op, p) in extra else 0
+            for p in range(len(profile.operands))
+        )
+    said: list[Diagnostic] = []
+    where = f"epoch {index}"
+    if widened:
+        names = sorted(widened)
+        text = f"larger input buffers in {counted(len(names), 'op')}, so that short branches can wait: {_listed(names)}"
+        said.append(
+            Diagnostic("note", where, "fork-join", text, "an output buffer multiplier of the fork does the same")
+        )
+    if unmet:
+        missing, pair = max(unmet, key=lambda u: u[0])
+        fork, join = problem.order[pair.fork], problem.order[pair.join]
+        through = _listed([problem.order[op] for op in pair.long.ops]) or "nothing"
+        text = (
+            f"{counted(len(unmet), 'fork')} may stall: {fork} -> {join} waits for {through}; its short branch lacks "
+            f"room for {missing} tiles after all free L1 was given to it"
+        )
+        said.append(
+            Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")
+        )
+    return Buffering(sizes, tuple(said))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

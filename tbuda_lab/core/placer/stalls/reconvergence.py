@@ -1,0 +1,91 @@
+"""Where branches of a fork meet again: found once per graph, whatever epochs it is cut into."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Mapping
+
+from tbuda_lab.core.placer.model.problem import Problem
+
+Step = tuple[int, int]
+"""An op and the operand through which a branch enters it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Meeting:
+    """Two branches from a fork that meet at a join for the first time: the ops of each and the join's operand last.
+    `long` is the one that has to give its first result before the join takes what came over `short`. The ops stand in
+    the schedule's order, so an epoch that holds fork and join holds them all."""
+
+    fork: int
+    join: int
+    short: tuple[Step, ...]
+    long: tuple[Step, ...]
+
+
+def meetings(problem: Problem) -> Mapping[int, tuple[Meeting, ...]]:
+    """By join, all of a graph within the ops that one epoch may hold. A branch through a DRAM queue of the user's never
+    has to wait and is none."""
+    known = _known.get(problem)
+    if known is None:
+        found: dict[int, list[Meeting]] = {}
+        for fork in range(len(problem.order)):
+            for meeting in _of(problem, fork):
+                found.setdefault(meeting.join, []).append(meeting)
+        known = _known[problem] = {join: tuple(some) for join, some in found.items()}
+    return known
+
+
+_known: weakref.WeakKeyDictionary[Problem, dict[int, tuple[Meeting, ...]]] = weakref.WeakKeyDictionary()
+
+_Ends = tuple[tuple[Step, ...], tuple[Step, ...]]
+"""The shortest and the longest way of a branch to an op, by the number of ops."""
+
+
+def _of(problem: Problem, fork: int) -> list[Meeting]:
+    facts = problem.facts
+    readers = [(r, p) for r, p in facts[fork].readers if p not in facts[r].queued]
+    if len({r for r, _ in readers}) < 2:
+        return []
+    found: list[Meeting] = []
+    reached: dict[int, dict[int, _Ends]] = {}  # by op, and by the reader that a branch begins with
+    heads = {r for r, _ in readers}
+    apart = set(heads)  # branches that have not met another one yet
+    open_until = {fork: max(heads)}
+    end = min(len(problem.order), fork + problem.cores)
+    for op in range(fork + 1, end):
+        if op > max(open_until.values()):
+            break
+        ways: dict[int, _Ends] = {}
+        for port, producer in enumerate(facts[op].producers):
+            if port in facts[op].queued:
+                continue
+            step: tuple[Step, ...] = ((op, port),)
+            if producer == fork:
+                ways[op] = _merged(ways.get(op), (step, step))
+            for way, (short, long) in reached.get(producer, {}).items():
+                ways[way] = _merged(ways.get(way), ((*short, *step), (*long, *step)))
+        if not ways:
+            continue
+        if len(ways) > 1:
+            for a, (short, _) in ways.items():
+                others = [long for b, (_, long) in ways.items() if b != a]
+                long = max(others, key=len)
+                if len(long) > 1 and short[-1] != long[-1]:
+                    found.append(Meeting(fork, op, short, long))
+            apart -= set(ways)
+            apart.add(min(ways))
+            ways = {min(ways): ways[min(ways)]}
+            if len(apart) < 2:
+                break
+        reached[op] = ways
+        if facts[op].readers:
+            open_until[op] = facts[op].readers[-1][0]
+    return found
+
+
+def _merged(known: _Ends | None, new: _Ends) -> _Ends:
+    if known is None:
+        return new
+    return min(known[0], new[0], key=len), max(known[1], new[1], key=len)

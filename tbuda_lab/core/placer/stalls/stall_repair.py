@@ -1,0 +1,434 @@
+"""Epochs that do not flow are mended: room where a buffer is full, as far as it pays for the batch; and what an epoch
+costs when it is mended, which the choice of epochs asks for.
+
+For an edge that holds its epoch up (see `flow`) four things are tried, and the cheapest kept if it beats the epoch as
+it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and a new
+epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch of epochs.
+Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1. What is found for an epoch is kept
+with the problem, so an epoch that was priced when it was chosen is mended in just that way.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.overrides import choices
+from tbuda_lab.core.balancer.profile import profile_of
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
+from tbuda_lab.core.placer.stalls.epoch_throughput import Flow, flow
+
+_SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
+_WORTH = 0.99  # part of the cycles that a mend has to stay below
+_HANGS = 1e15
+_GOOD = 1.01
+_ROUNDS = 4
+_EDGES = 2
+_STUCK = 4  # edges that are looked at where an epoch would hang
+_NOPS = 2
+_SHARED = (
+    "edges", "edge_costs", "legal", "_traffic", "_asked", "_choices", "_limits", "_frontiers", "_by_cores", "_shapes",
+    "_dram_cores", "_host_bytes", "walked", "flows", "prices",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Mended:
+    """problem: with the graph as mended. edits: what was inserted, in order. notes: what each mend was for and cost."""
+
+    problem: Problem
+    segments: tuple[Segment, ...]
+    edits: tuple[Override, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Action:
+    """One way to mend, by ops counted from the first of the epoch. kind: "buffer", "queue", "nop" or "cut"."""
+
+    kind: str
+    producer: int
+    reader: int
+    port: int
+    row: int = -1
+    spot: Spot = (0, 0, False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Price:
+    """What an epoch takes when it is mended. plan: the mends. before: how it flows without them. cycles: of a batch
+    over the epochs it then is, `parts`, without the switches to them; period: from one input to the next in all of them
+    together, limiter: of their slowest ops together."""
+
+    plan: tuple[_Action, ...]
+    before: Flow
+    cycles: float
+    period: float
+    limiter: int
+    parts: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    """An epoch in the making (two after a cut)."""
+
+    problem: Problem
+    parts: tuple[Segment, ...]
+    edits: tuple[Override, ...] = ()
+
+
+def mend(
+    problem: Problem,
+    segments: Sequence[Segment],
+    overrides: tuple[Override, ...] = (),
+    check: Callable[[float], None] = lambda fraction: None,
+) -> Mended:
+    """Mends every epoch that takes longer for a batch than its slowest op accounts for.
+
+    With a microbatch of one an epoch is filled and drained but never flows: then only those are mended that would hang.
+    The result depends on the epochs alone: which ways are tried is counted, not timed.
+    """
+    return _Mender(problem, overrides, check).run(segments)
+
+
+def price(problem: Problem, segment: Segment, outside: Mapping[int, int] | None = None) -> Price:
+    """What an epoch costs as `mend` leaves it. outside: rows of the ops of earlier epochs, where they are known."""
+    return _Mender(problem, problem.overrides, lambda fraction: None).price(segment, outside)
+
+
+def priced(problem: Problem, segment: Segment, outside: Mapping[int, int] | None = None) -> Segment:
+    """The epoch with its charge: what it costs per input, as `mend` leaves it, beyond its slowest op and the switch to
+    it. A full buffer that nothing can mend costs the pace it leaves, a mend what it takes (see `price`), an epoch that
+    would hang more than any other. Filling counts as the options say. There is no charge where nothing is mended
+    (`enable_fork_join_buffering`)."""
+    if not problem.options.enable_fork_join_buffering:
+        return segment
+    found = price(problem, segment, outside)
+    return _charged(problem.options, segment, found.cycles, found.period, found.limiter, found.parts)
+
+
+def _charged(
+    options: CompileOptions, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1
+) -> Segment:
+    """The epoch with the charge of one that takes so long (see `Price`). A single input is filled and drained: there is
+    no pace then that a buffer could hold up."""
+    if not np.isfinite(cycles):
+        return dataclasses.replace(segment, charge=_HANGS)
+    takes: float = period if options.epoch_fill_cycles is not None else cycles / options.microbatch
+    if options.microbatch < 2:
+        takes = limiter
+    more = (parts - 1) * options.epoch_switch_cycles / options.microbatch
+    return dataclasses.replace(segment, charge=max(0.0, takes - segment.limiter_cycles) + more)
+
+
+class _Mender:
+    def __init__(self, problem: Problem, overrides: tuple[Override, ...], check: Callable[[float], None]) -> None:
+        self.problem, self.overrides, self.check = problem, overrides, check
+        # overrides that may address a nop which is to be inserted, or a buffer: then equal epochs are not alike
+        self._by_name = any(
+            o.kind == "input_buffer_multiplier" or not isinstance(o.target, (str, tuple)) or "buffer_" in str(o.target)
+            for o in overrides
+        )
+        self._nopped: dict[tuple[int, int, int], tuple[Problem, Problem]] = {}
+
+    def price(self, segment: Segment, outside: Mapping[int, int] | None = None) -> Price:
+        """The mends of an epoch and what it takes with them: worked out once for equal epochs."""
+        problem = self.problem
+        names = problem.order[segment.first : segment.last] if self._by_name else ()
+        key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
+        known = problem.prices.get(key)
+        if not isinstance(known, Price):
+            before = self._flow(problem, segment)
+            known = self._plan(_State(problem, (segment,)), outside or {}, before)
+            problem.prices[key] = known
+        return known
+
+    def run(self, segments: Sequence[Segment]) -> Mended:
+        result: list[Segment] = []
+        edits: list[Override] = []
+        notes: list[Diagnostic] = []
+        # from the back, so that a nop moves only the numbers of ops that are done with
+        for index in range(len(segments) - 1, -1, -1):
+            self.check(1 - (index + 1) / len(segments))
+            segment = segments[index]
+            outside = {
+                op: row for s in segments[:index] for op, row in zip(range(s.first, s.last), s.rows, strict=True)
+            }
+            state = _State(self.problem, (segment,))
+            found = self.price(segment, outside)
+            for action in found.plan:
+                made = self._apply(state, action, segment.first, outside)
+                if made is not None:
+                    state = made
+            if state.parts != (segment,) or state.edits:
+                notes.append(self._note(index, found, segment, state))
+            grown = state.parts[-1].last - segment.last
+            result = [*state.parts, *(_shifted(s, grown) for s in result)]
+            edits = [*state.edits, *edits]
+            self.problem = state.problem
+        flows = [(s, self._flow(self.problem, s)) for s in result]
+        options = self.problem.options
+        charged = tuple(_charged(options, s, now.cycles, now.period, s.limiter_cycles) for s, now in flows)
+        return Mended(self.problem, charged, tuple(edits), tuple(reversed(notes)))
+
+    # -- the search ------------------------------------------------------------------------------------------
+    def _plan(self, state: _State, outside: Mapping[int, int], before: Flow) -> Price:
+        """Mends one after the other, as long as each pays."""
+        first = state.parts[0].first
+        plan: tuple[_Action, ...] = ()
+        now, cost = before, (before.deadlocks, self._time(state.parts, [before]))
+        single = state.problem.options.microbatch < 2
+        for _ in range(_ROUNDS + before.deadlocks):
+            fast = single or now.period <= _SLACK * state.parts[0].limiter_cycles
+            if len(state.parts) > 1 or (not now.hangs and fast):
+                break
+            # what is left of the cycles when nothing holds the epoch up any more: a mend that comes near it will do
+            whole = state.problem.options.microbatch * (now.period - state.parts[0].limiter_cycles)
+            floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
+            fewer = max(0, cost[0] - 1)  # of several forks that hang, one at a time
+            best: tuple[tuple[int, float], _Action, _State] | None = None
+            for action in self._actions(state, now):
+                made = self._apply(state, action, first, outside)
+                if made is None:
+                    continue
+                flows = [self._flow(made.problem, part) for part in made.parts]
+                total = sum(f.deadlocks for f in flows), self._time(made.parts, flows)
+                if best is None or total < best[0]:
+                    best = total, action, made
+                    if total[0] <= fewer and total[1] <= floor:
+                        break
+            if best is None or not best[0] < (cost[0], _WORTH * cost[1]):
+                break
+            cost, action, state = best
+            plan = (*plan, action)
+            now = self._flow(state.problem, state.parts[0])
+        ends = [self._flow(state.problem, part) for part in state.parts]
+        limiter = sum(part.limiter_cycles for part in state.parts)
+        return Price(plan, before, sum(e.cycles for e in ends), sum(e.period for e in ends), limiter, len(ends))
+
+    def _time(self, parts: Sequence[Segment], flows: Sequence[Flow]) -> float:
+        """Cycles of a batch over epochs with the switches between them, as if nothing hung; of a batch of one the
+        slowest ops alone, as in the choice of epochs."""
+        options = self.problem.options
+        single = options.microbatch < 2
+        cycles = sum(s.limiter_cycles if single else f.roomy for s, f in zip(parts, flows, strict=True))
+        return cycles + options.epoch_switch_cycles * (len(parts) - 1)
+
+    def _flow(self, problem: Problem, segment: Segment) -> Flow:
+        return flow(problem, segment, self.overrides)
+
+    def _actions(self, state: _State, now: Flow) -> Iterator[_Action]:
+        """What could make room on the edges that held the epoch up."""
+        problem, segment = state.problem, state.parts[0]
+        for producer, reader, port in now.full[: max(_EDGES, min(len(now.stuck), _STUCK))]:
+            for row in self._doubled(problem, segment, producer):
+                yield _Action("buffer", producer, reader, port, row)
+            yield _Action("queue", producer, reader, port)
+            for row, spot in self._nops(state, producer, reader):
+                yield _Action("nop", producer, reader, port, row, spot)
+            if reader > 0:
+                yield _Action("cut", producer, reader, port)
+
+    def _doubled(self, problem: Problem, segment: Segment, op: int) -> list[int]:
+        """The fastest candidate of the same layout with a double output buffer, for an op that has a single one."""
+        table, at = problem.tables[segment.first + op], segment.rows[op]
+        row = table.rows[at]
+        if row["buf_size_mb"] > 1:
+            return []
+        legal = problem.legal[table.signature]
+        data = table.rows[legal]
+        same = data["buf_size_mb"] > 1
+        for field in ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r"):
+            same &= data[field] == row[field]
+        same &= data["ublock_c"] == row["ublock_c"]
+        found = legal[same]
+        return [int(found[np.argmin(table.rows["cycles"][found])])] if len(found) else []
+
+    def _nops(self, state: _State, producer: int, reader: int) -> list[tuple[int, Spot]]:
+        """Candidates of a nop that keep up with the epoch, fewest cores first, and where they find room."""
+        segment = state.parts[0]
+        try:
+            problem = self._with_nop(state.problem, segment, producer, reader)
+        except OverrideError:  # no nop can stand there
+            return []
+        nop = segment.first + reader
+        grid = CoreGrid(problem.device.rows, problem.device.cols)
+        for op, row, (top, left, turned) in zip(
+            range(segment.first, segment.last), segment.rows, segment.spots, strict=True
+        ):
+            grid.take(top, left, *_size(state.problem, op, row, turned))
+        table = problem.tables[nop]
+        legal = problem.legal[table.signature]
+        data = table.rows[legal]
+        quick = legal[(data["cycles"] <= segment.limiter_cycles) & (data["t"] == data["t"].min())]
+        rows = quick[np.lexsort((quick, -table.rows["buf_size_mb"][quick], table.rows["cores"][quick]))]
+        found: list[tuple[int, Spot]] = []
+        for row in rows[:12].tolist():
+            height, width = _size(problem, nop, row, False)
+            at = grid.first_fit(height, width)
+            turned = at is None
+            at = grid.first_fit(width, height) if at is None else at
+            if at is None:
+                continue
+            action = _Action("nop", producer, reader, 0, row, (*at, turned))
+            if self._apply(state, action, segment.first, {}) is not None:
+                found.append((row, action.spot))
+                if len(found) == _NOPS:
+                    break
+        return found
+
+    # -- doing it --------------------------------------------------------------------------------------------
+    def _apply(self, state: _State, action: _Action, first: int, outside: Mapping[int, int]) -> _State | None:
+        """The epoch with one mend, or None where it is not legal."""
+        problem, segment = state.problem, state.parts[0]
+        if len(state.parts) > 1:
+            return None
+        rows, spots = list(segment.rows), list(segment.spots)
+        last = segment.last
+        edits: tuple[Override, ...] = ()
+        source, name = (problem.order[first + op] for op in (action.producer, action.reader))
+        if action.kind == "buffer":
+            rows[action.producer] = action.row
+        elif action.kind == "queue":
+            if action.port in problem.facts[first + action.reader].queued:
+                return None
+            value = {"dest": (name,), "port": action.port}
+            edits = (Override("insert_queue", source, value, "placer"),)
+            try:
+                problem = regraphed(problem, edited(problem, edits))
+            except OverrideError:  # no queue can stand there
+                return None
+        elif action.kind == "nop":
+            edits = (_nop(source, name),)
+            problem = self._with_nop(problem, segment, action.producer, action.reader)
+            at = _same_row(problem, state.problem, source, rows[action.producer])
+            if at is None:
+                return None
+            rows[action.producer] = at
+            rows.insert(action.reader, action.row)
+            spots.insert(action.reader, action.spot)
+            last += 1
+        cuts = (first, first + action.reader, last) if action.kind == "cut" else (first, last)
+        parts: list[Segment] = []
+        known = dict(outside)
+        for a, b in itertools.pairwise(cuts):
+            wanted = {op: rows[op - first] for op in range(a, b)}
+            chosen, _ = choose_rows(problem, a, b, wanted, 0, 0.0, known)
+            if chosen != wanted:
+                return None
+            kernel, limiter, _ = measure(problem, a, b, wanted)
+            parts.append(Segment(a, b, tuple(wanted.values()), tuple(spots[a - first : b - first]), kernel, limiter))
+            known.update(wanted)
+        return _State(problem, tuple(parts), (*state.edits, *edits))
+
+    def _with_nop(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
+        """The problem with a nop before an op of the epoch."""
+        key = id(problem), segment.first + producer, segment.first + reader
+        known = self._nopped.get(key)
+        if known is None or known[0] is not problem:
+            known = self._nopped[key] = problem, self._nop_inserted(problem, segment, producer, reader)
+        return known[1]
+
+    def _nop_inserted(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
+        source, name = (problem.order[segment.first + op] for op in (producer, reader))
+        graph = edited(problem, (_nop(source, name),))
+        added = [n for n in graph.nodes if n not in problem.graph]
+        users = graph.users()
+        models = dict(problem.models)
+        for op in (*added, source, name):
+            profile = profile_of(graph, graph[op], problem.options, users[op])
+            old = problem.models.get(op)
+            if old is None or old.profile is None or old.profile.signature != profile.signature:
+                choice = choices({op: profile}, problem.device, self.overrides).get(op, Choice())
+                rows = enumerate_candidates(profile, problem.device, problem.options, choice)
+                rows.setflags(write=False)
+                signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
+                models[op] = OpModels(signature, rows, profile)
+        at = segment.first + reader
+        order = (*problem.order[:at], *added, *problem.order[at:])
+        made = Problem(
+            graph, models, problem.device, problem.options, order, problem.pins, problem.breaks, problem.chip_breaks
+        )
+        for shared in _SHARED:
+            mine, theirs = getattr(problem, shared), getattr(made, shared)
+            if shared == "legal":
+                mine.update(theirs)
+            setattr(made, shared, mine)
+        return made
+
+    def _note(self, index: int, found: Price, old: Segment, state: _State) -> Diagnostic:
+        was = found.before
+        now = sum(self._flow(state.problem, part).cycles for part in state.parts)
+        what = {
+            "buffer": "a double output buffer for {0}",
+            "queue": "a DRAM queue between {0} and {1}",
+            "nop": "a nop between {0} and {1}",
+            "cut": "a new epoch before {1}",
+        }
+        shifted = list(self.problem.order[old.first : old.last])
+        done = []
+        for action in found.plan:
+            done.append(what[action.kind].format(shifted[action.producer], shifted[action.reader]))
+            if action.kind == "nop":
+                shifted.insert(action.reader, "nop")
+        slowest = max(part.limiter_cycles for part in state.parts)
+        gain = "it would hang" if was.hangs else f"{int(was.cycles)} cycles a batch without"
+        text = (
+            f"{'; '.join(done)}: {int(now)} cycles a batch, {gain}; the slowest op takes {slowest} an input, it took "
+            f"{old.limiter_cycles}"
+        )
+        return Diagnostic(
+            "note", f"epoch {index}", "mended", text, "enable_fork_join_buffering=False leaves epochs as they are"
+        )
+
+
+def _nop(source: str, name: str) -> Override:
+    value = {"dest": (name,), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
+    return Override("insert_nop", source, value, "placer")
+
+
+def edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
+    return edit(problem.graph, problem.device, problem.options, edits).graph
+
+
+def regraphed(problem: Problem, graph: Graph) -> Problem:
+    """The same ops, some operands now through queues."""
+    made = copy.copy(problem)
+    made.graph = graph
+    made.facts = made._facts()
+    made._kinds = []
+    made.refusals = dict(problem.refusals)
+    return made
+
+
+def _same_row(new: Problem, old: Problem, name: str, row: int) -> int | None:
+    """The row of an op's table in `new` that is `row` of its table in `old`."""
+    a, b = new.models[name], old.models[name]
+    if a.signature == b.signature:
+        return row
+    same = a.legal()
+    for field in a.rows.dtype.names or ():
+        same = same[a.rows[field][same] == b.rows[field][row]]
+    return int(same[0]) if len(same) else None
+
+
+def _size(problem: Problem, op: int, row: int, turned: bool) -> tuple[int, int]:
+    record = problem.tables[op].rows[row]
+    size = (int(record["grid_r"]), int(record["grid_c"]))
+    return size[::-1] if turned else size
+
+
+def _shifted(segment: Segment, by: int) -> Segment:
+    return dataclasses.replace(segment, first=segment.first + by, last=segment.last + by) if by else segment

@@ -1,0 +1,17 @@
+"""`pybuda._C`: the enumerations that scripts take from PyBuda's compiled part."""
+
+from tbuda_lab.core.errors import UnsupportedOp as UnsupportedHWOpsError
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.pybuda._C import backend_api, balancer, graph, placer
+from tbuda_lab.runtime.enums import NodeEpochType
+
+__all__ = [
+    "DataFormat",
+    "MathFidelity",
+    "NodeEpochType",
+    "UnsupportedHWOpsError",
+    "backend_api",
+    "balancer",
+    "graph",
+    "placer",
+]

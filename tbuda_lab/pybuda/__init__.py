@@ -1,0 +1,1 @@
+"""The PyBuda API: modules under PyBuda's own names."""

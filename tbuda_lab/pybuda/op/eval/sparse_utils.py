@@ -1,0 +1,109 @@
+"""`pybuda.op.eval.sparse_utils`: sizes and pickers of convolutions, by their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tbuda_lab.pybuda.op.common import refused
+from tbuda_lab.pybuda.op.nn_ops import sides, two
+
+
+def conv2d_padding_to_canonical(padding: int | str | Sequence[int], kernel_size: Any) -> list[int]:
+    """[left, right, top, bottom] of a padding argument."""
+    return list(sides(padding, two(kernel_size), (1, 1)))
+
+
+def calculate_conv2d_output_dimensions(
+    original_y: int,
+    original_x: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Sequence[int],
+    dilation: int = 1,
+    ceil_mode: bool = False,
+) -> tuple[int, int]:
+    """(height, width) of a convolution's result; padding is [left, right, top, bottom]."""
+    (kh, kw), (sh, sw) = two(kernel_size), two(stride)
+    left, right, top, bottom = padding
+    spans = (original_y + top + bottom - dilation * (kh - 1) - 1, original_x + left + right - dilation * (kw - 1) - 1)
+    up = 1 if ceil_mode else 0
+    return (spans[0] + up * (sh - 1)) // sh + 1, (spans[1] + up * (sw - 1)) // sw + 1
+
+
+def calculate_conv2d_transpose_output_dimensions(
+    original_y: int,
+    original_x: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Sequence[int],
+    dilation: int = 1,
+    output_padding: Sequence[int] = (0, 0),
+) -> tuple[int, int]:
+    """(height, width) of a transposed convolution's result; padding is [left, right, top, bottom]."""
+    (kh, kw), (sh, sw) = two(kernel_size), two(stride)
+    left, right, top, bottom = padding
+    y = (original_y - 1) * sh - top - bottom + dilation * (kh - 1) + 1 + output_padding[0]
+    x = (original_x - 1) * sw - left - right + dilation * (kw - 1) + 1 + output_padding[1]
+    return y, x
+
+
+def create_conv2d_sparse_picker_matrix(
+    y: int,
+    x: int,
+    y_shift: int,
+    x_shift: int,
+    y_kernel: int,
+    x_kernel: int,
+    stride: Any,
+    padding: Sequence[int],
+    dilation: int = 1,
+    tile_align: bool = False,
+    pad_x_only: bool = False,
+    sparse_r_pad: int = 0,
+    sparse_c_pad: int = 0,
+) -> torch.Tensor:
+    """The (output pixels, input pixels) matrix of ones that picks, for every output pixel, the input pixel under one
+    kernel tap; (y_shift, x_shift) is the tap's offset from the kernel's centre. tile_align rounds both sizes to 32."""
+    if pad_x_only or sparse_r_pad or sparse_c_pad:
+        refused("eval.sparse_utils.create_conv2d_sparse_picker_matrix with extra padding")()
+    left, _, top, _ = padding
+    oh, ow = calculate_conv2d_output_dimensions(y, x, (y_kernel, x_kernel), stride, padding, dilation)
+    sh, sw = two(stride)
+    rows = torch.arange(oh) * sh - top + dilation * (y_shift + y_kernel // 2)
+    cols = torch.arange(ow) * sw - left + dilation * (x_shift + x_kernel // 2)
+    source = rows[:, None] * x + cols[None, :]
+    inside = ((rows >= 0) & (rows < y))[:, None] & ((cols >= 0) & (cols < x))[None, :]
+    at = inside.reshape(-1).nonzero().reshape(-1)
+    height, width = oh * ow, y * x
+    if tile_align:
+        height, width = -(-height // 32) * 32, -(-width // 32) * 32
+    return torch.sparse_coo_tensor(
+        torch.stack([at, source.reshape(-1)[at]]), torch.ones(len(at)), (height, width), check_invariants=True
+    )
+
+
+def create_flattened_padding_removal_sparse_picker_matrix(
+    padded_length: int, start: int, length: int, original_length: int
+) -> torch.Tensor:
+    """The matrix that keeps, of every `padded_length` rows, `length` rows from `start`."""
+    groups = original_length // padded_length
+    source = (torch.arange(groups)[:, None] * padded_length + start + torch.arange(length)[None, :]).reshape(-1)
+    at = torch.stack([torch.arange(len(source)), source])
+    return torch.sparse_coo_tensor(at, torch.ones(len(source)), (len(source), original_length), check_invariants=True)
+
+
+create_reshape_flatten_sparse_picker_matrix = refused("eval.create_reshape_flatten_sparse_picker_matrix", "use Reshape")
+calculate_conv2d_prestride_weights_and_padding = refused("eval.calculate_conv2d_prestride_weights_and_padding")
+
+
+def can_conv2d_prestride(*_: Any, **__: Any) -> bool:
+    """Convolutions are not prestrided here."""
+    return False
+
+
+def does_prestriding_improve_perf(*_: Any, **__: Any) -> bool:
+    """Convolutions are not prestrided here."""
+    return False

@@ -1,0 +1,292 @@
+"""Products, reductions, convolutions, pooling, normalisation. Every function takes the op's name first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tbuda_lab.core import ops
+from tbuda_lab.core.frontend.aten.nn import same_padding
+from tbuda_lab.core.frontend.pybuda import to_torch
+from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refused, shape_of
+
+Size = int | tuple[int, int] | list[int]
+
+
+@operation
+def Matmul(name: str, operandA: Operand, operandB: Operand, bias: Operand | None = None) -> Tensor:
+    """operandA @ operandB, plus bias if given."""
+    return apply(name, ops.Matmul(), operandA, operandB, *([] if bias is None else [bias]))
+
+
+@operation
+def SparseMatmul(name: str, sparse: Any, dense: Operand) -> Tensor:
+    """A product with a constant sparse matrix (a torch sparse tensor, or a Tensor that holds one)."""
+    matrix = to_torch(sparse)
+    matrix = matrix.to_dense() if matrix.layout is not torch.strided else matrix
+    return apply(name, ops.Matmul(), Tensor.create_from_torch(matrix, constant=True), dense)
+
+
+@operation
+def ReduceSum(name: str, operandA: Operand, dim: int) -> Tensor:
+    """Sum along dim, which keeps size 1."""
+    return apply(name, ops.ReduceSum(dim), operandA)
+
+
+@operation
+def ReduceAvg(name: str, operandA: Operand, dim: int) -> Tensor:
+    """Mean along dim, which keeps size 1."""
+    return apply(name, ops.ReduceAvg(dim), operandA)
+
+
+@operation
+def ReduceMax(name: str, operandA: Operand, dim: int, stride: int = -1) -> Tensor:
+    """Maximum along dim, which keeps size 1; with a stride, of every `stride` elements, which keeps one each."""
+    shape = shape_of(operandA)
+    if stride in (-1, shape[dim]):
+        return apply(name, ops.ReduceMax(dim), operandA)
+    at = dim % len(shape)
+    groups = shape[at] // stride
+    split = apply(
+        f"{name}.split" if name else "", ops.Reshape((*shape[:at], groups, stride, *shape[at + 1 :])), operandA
+    )
+    top = apply(f"{name}.max" if name else "", ops.ReduceMax(at + 1), split)
+    return apply(name, ops.Reshape((*shape[:at], groups, *shape[at + 1 :])), top)
+
+
+@operation
+def GroupedReduceAvg(name: str, operandA: Operand, dim: int, groups: int, keep_dims: bool = False) -> Tensor:
+    """Mean of each of `groups` groups along dim; with keep_dims every element of a group gets its mean."""
+    shape = shape_of(operandA)
+    at = dim % len(shape)
+    split_shape = (*shape[:at], groups, shape[at] // groups, *shape[at + 1 :])
+    split = apply(f"{name}.split" if name else "", ops.Reshape(split_shape), operandA)
+    mean = apply(f"{name}.mean" if name else "", ops.ReduceAvg(at + 1), split)
+    if keep_dims:
+        wide = apply(f"{name}.wide" if name else "", ops.BroadcastTo(split_shape), mean)
+        return apply(name, ops.Reshape(shape), wide)
+    return apply(name, ops.Reshape((*shape[:at], groups, *shape[at + 1 :])), mean)
+
+
+@operation
+def Constant(name: str, *, constant: float) -> Tensor:
+    """A tensor of shape (1,) that holds the number."""
+    return Tensor.create_from_torch(torch.tensor([float(constant)]), constant=True)
+
+
+# -- convolution and pooling ---------------------------------------------------------------------------------
+def two(value: Size) -> tuple[int, int]:
+    """(height, width)."""
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+
+
+def sides(padding: Any, kernel: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int, int, int]:
+    """(left, right, top, bottom) of "same", a number, (height, width), or the four of them."""
+    if padding == "same":
+        (top, bottom), (left, right) = (same_padding(0, k, d) for k, d in zip(kernel, dilation, strict=True))
+        return left, right, top, bottom
+    if isinstance(padding, int):
+        return padding, padding, padding, padding
+    if len(padding) == 2:
+        return int(padding[1]), int(padding[1]), int(padding[0]), int(padding[0])
+    return int(padding[0]), int(padding[1]), int(padding[2]), int(padding[3])
+
+
+@operation
+def Conv2d(
+    name: str,
+    activations: Operand,
+    weights: Operand,
+    bias: Operand | None = None,
+    stride: Size = 1,
+    padding: int | str | list[int] = "same",
+    dilation: Size = 1,
+    groups: int = 1,
+    channel_last: bool = False,
+) -> Tensor:
+    """2-D convolution of (N, Cin, H, W) (or (N, H, W, Cin)) with (Cout, Cin / groups, kH, kW); bias (Cout,)."""
+    kernel, spread = shape_of(weights)[2:], two(dilation)
+    op = ops.Conv2d(two(stride), sides(padding, (kernel[0], kernel[1]), spread), spread, groups, channel_last)
+    return apply(name, op, activations, weights, *_bias(name, bias))
+
+
+@operation
+def Conv2dTranspose(
+    name: str,
+    activations: Operand,
+    weights: Operand,
+    bias: Operand | None = None,
+    stride: Size = 1,
+    padding: int | str | list[int] = "same",
+    dilation: Size = 1,
+    groups: int = 1,
+    channel_last: bool = False,
+) -> Tensor:
+    """Transposed 2-D convolution; weights (Cin, Cout / groups, kH, kW)."""
+    kernel, spread = shape_of(weights)[2:], two(dilation)
+    around = sides(padding, (kernel[0], kernel[1]), spread)
+    op = ops.Conv2dTranspose(two(stride), around, spread, groups, (0, 0), channel_last)
+    return apply(name, op, activations, weights, *_bias(name, bias))
+
+
+def _bias(name: str, bias: Operand | None) -> list[Operand]:
+    """The bias as a vector: PyBuda also takes (1, 1, 1, Cout) and (1, Cout, 1, 1)."""
+    if bias is None:
+        return []
+    shape = shape_of(bias)
+    return [bias if len(shape) == 1 else apply(f"{name}.bias" if name else "", ops.Reshape((-1,)), bias)]
+
+
+@operation
+def MaxPool2d(
+    name: str,
+    activations: Operand,
+    kernel_size: Size,
+    stride: Size = 1,
+    padding: int | str | list[int] = "same",
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    max_pool_add_sub_surround: bool = False,
+    max_pool_add_sub_surround_value: float = 1.0,
+    channel_last: bool = False,
+) -> Tensor:
+    """Largest value of each window. Padding never wins, so `max_pool_add_sub_surround` is not needed and ignored."""
+    if return_indices:
+        refused("MaxPool2d(return_indices=True)")()
+    kernel, spread = two(kernel_size), two(dilation)
+    op = ops.MaxPool2d(kernel, two(stride), sides(padding, kernel, spread), spread, ceil_mode, channel_last)
+    return apply(name, op, activations)
+
+
+@operation
+def MaxPool1d(
+    name: str,
+    activations: Operand,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int | str = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """Largest value of each window along the last dim of (N, C, L)."""
+    n, c, length = shape_of(activations)
+    image = apply(f"{name}.image" if name else "", ops.Reshape((n, c, 1, length)), activations)
+    before, after = same_padding(0, kernel_size, dilation) if padding == "same" else (int(padding), int(padding))
+    op = ops.MaxPool2d((1, kernel_size), (1, stride), (before, after, 0, 0), (1, dilation), ceil_mode)
+    pooled = apply(f"{name}.pool" if name else "", op, image)
+    return apply(name, ops.Reshape((n, c, -1)), pooled)
+
+
+@operation
+def AvgPool2d(
+    name: str,
+    activations: Operand,
+    kernel_size: Size,
+    stride: Size = 1,
+    padding: int | str | list[int] = "same",
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: float | None = None,
+    channel_last: bool = False,
+) -> Tensor:
+    """Mean of each window."""
+    if divisor_override is not None:
+        refused("AvgPool2d(divisor_override=...)", "multiply the result")()
+    kernel = two(kernel_size)
+    around = sides(padding, kernel, (1, 1))
+    return apply(
+        name, ops.AvgPool2d(kernel, two(stride), around, ceil_mode, count_include_pad, channel_last), activations
+    )
+
+
+@operation
+def AvgPool1d(
+    name: str,
+    activations: Operand,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int | str = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Mean of each window along the last dim of (N, C, L)."""
+    n, c, length = shape_of(activations)
+    image = apply(f"{name}.image" if name else "", ops.Reshape((n, c, 1, length)), activations)
+    before, after = same_padding(0, kernel_size, 1) if padding == "same" else (int(padding), int(padding))
+    op = ops.AvgPool2d((1, kernel_size), (1, stride), (before, after, 0, 0), ceil_mode, count_include_pad)
+    pooled = apply(f"{name}.pool" if name else "", op, image)
+    return apply(name, ops.Reshape((n, c, -1)), pooled)
+
+
+@operation
+def Resize2d(
+    name: str,
+    operandA: Operand,
+    sizes: list[int] | tuple[int, int],
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+    extrapolation_value: float = 0.0,
+    channel_last: bool = False,
+) -> Tensor:
+    """An image of another size; method "nearest_neighbor", "linear" or "bilinear"."""
+    mode = "nearest" if method == "nearest_neighbor" else "bilinear"
+    return apply(name, ops.Resize2d((int(sizes[0]), int(sizes[1])), mode, align_corners, channel_last), operandA)
+
+
+@operation
+def Embedding(name: str, embedding_table: Operand, indices: Operand) -> Tensor:
+    """Rows of the table at integer indices; looked up by the host."""
+    return apply(name, ops.Embedding(), embedding_table, indices)
+
+
+# -- normalisation -------------------------------------------------------------------------------------------
+@operation
+def Softmax(name: str, operandA: Operand, *, dim: int, stable: bool = True) -> Tensor:
+    """e**x / sum(e**x) along dim; stable: the maximum is subtracted first."""
+    return apply(name, ops.Softmax(dim, stable), operandA)
+
+
+@operation
+def LogSoftmax(name: str, operandA: Operand, *, dim: int, stable: bool = True) -> Tensor:
+    """log(softmax(x)) along dim."""
+    return apply(name, ops.LogSoftmax(dim), operandA)
+
+
+@operation
+def Layernorm(
+    name: str, operandA: Operand, weights: Operand, bias: Operand, dim: int = -1, epsilon: float = 1e-05
+) -> Tensor:
+    """(x - mean) / sqrt(var + epsilon) * weights + bias along dim."""
+    return apply(name, ops.Layernorm(dim, epsilon), operandA, weights, bias)
+
+
+@operation
+def Batchnorm(
+    name: str,
+    operandA: Operand,
+    weights: Operand,
+    bias: Operand,
+    running_mean: Operand,
+    running_var: Operand,
+    epsilon: float = 1e-05,
+) -> Tensor:
+    """(x - running_mean) / sqrt(running_var + epsilon) * weights + bias, channels in dim 1."""
+    return apply(name, ops.Batchnorm(epsilon), operandA, weights, bias, running_mean, running_var)
+
+
+@operation
+def DRAMQueue(name: str, operandA: Operand, *, num_entries: int = 1) -> Tensor:
+    """operandA through a buffer; the placer decides where it lies."""
+    return apply(name, ops.Buffer(), operandA)
+
+
+Conv3d = refused("Conv3d", "convolutions over two dims are supported")
+MaxPool3d = refused("MaxPool3d", "pooling over one and two dims is supported")
+Resize3d = refused("Resize3d", "resizing over two dims is supported")
+Quantize = refused("Quantize", "choose formats with default_df_override")
+Dequantize = refused("Dequantize", "choose formats with default_df_override")
+Requantize = refused("Requantize", "choose formats with default_df_override")
+BudaRequantize = refused("BudaRequantize", "choose formats with default_df_override")

@@ -1,0 +1,5 @@
+"""`pybuda.transformers`."""
+
+from tbuda_lab.pybuda.transformers import pipeline
+
+__all__ = ["pipeline"]

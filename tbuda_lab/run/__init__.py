@@ -1,5 +1,0 @@
-"""`pybuda.run`."""
-
-from tbuda_lab.run import api
-
-__all__ = ["api"]

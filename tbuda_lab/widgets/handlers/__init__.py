@@ -1,0 +1,1 @@
+"""Who answers a page: edits, queries, runs, traces, JupyterLab's commands."""

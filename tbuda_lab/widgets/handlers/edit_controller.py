@@ -1,0 +1,283 @@
+"""Edits that a page asks for: legal tables, commits, undo and redo, one after the other in a thread of their own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.core.diff import same_epochs
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.session import Command
+from tbuda_lab.core.session.temporal import state_after
+from tbuda_lab.core.session.whatif import WhatIf
+from tbuda_lab.widgets.handlers.edit_messages import commands_of, label_of, needless
+from tbuda_lab.widgets.handlers.gc_policy import TIDYING
+from tbuda_lab.widgets.protocol.edit_frames import edits_frame, legal_frame
+from tbuda_lab.widgets.protocol.messages import answers
+
+if TYPE_CHECKING:
+    from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
+
+SHOWN = 400
+"""Displaced ops that an answer names at most."""
+
+BUSY = "The model is being compiled or run: edit it when that is over, or cancel."
+
+
+class Desk:
+    """What a hub does for views that edit. A thread is there only while something is asked."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._working = False
+        self._last: dict[str, Any] | None = None
+        self._cancel = threading.Event()  # of the compile that only shows
+        self.shown = ""  # the edit that is shown and not made
+        self._exact: weakref.WeakKeyDictionary[Listener, int] = weakref.WeakKeyDictionary()
+        for event in ("edited", "compiled", "stale"):
+            hub.session.on(event, lambda _: self.publish())
+        self.publish()
+
+    def receive(self, view: Listener, content: Mapping[str, Any]) -> None:
+        """A message of a view that edits."""
+        what = content.get("type")
+        if what in ("probe_exact", "probe_end"):
+            number = content.get("ask")  # older ones are void
+            self._exact[view] = number if isinstance(number, int) and what == "probe_exact" else -1
+            self._cancel.set()
+            if what == "probe_end":
+                self.submit(self._back)
+            if what == "probe_exact" and not self.hub.busy:
+                self.submit(lambda: self._try(view, content))
+            return
+        if self.hub.busy:
+            answer(view, False, BUSY)
+        elif what == "probe_begin":
+            self.submit(lambda: self._probe(view, content))
+        elif what == "edit":
+            self._exact[view] = -1
+            self._cancel.set()
+            self.submit(lambda: self._edit(view, content))
+        elif what in ("undo", "redo"):
+            self.submit(lambda: self._step(view, str(what)))
+        elif what == "recompile":
+            self.submit(lambda: self._again(view))
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether something else was asked: a long answer ends early then."""
+        return bool(self._tasks) or self.hub.busy
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until nothing is asked any more; raises `TimeoutError` after `timeout` seconds."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+            if thread.is_alive():
+                raise TimeoutError(f"still at work after {timeout} s")
+
+    def publish(self) -> None:
+        """Tell the views about edits, unless they know."""
+        frame = edits_frame(self.hub.session, self._working, self.shown)
+        if frame.meta != self._last:
+            self._last = frame.meta
+            self.hub.publish([frame])
+
+    # -- the thread --------------------------------------------------------------------------------------------
+    def submit(self, task: Callable[[], None]) -> None:
+        """Do something after what was asked before, in the desk's thread."""
+        with self._lock:
+            self._tasks.append(task)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="tbuda-edits", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._tasks:
+                    self._thread = None
+                    return
+                task = self._tasks.popleft()
+            try:
+                with TIDYING.working():
+                    task()
+            except Exception:  # a defect: it is shown, and what is asked next is answered all the same
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+    def _probe(self, view: Listener, content: Mapping[str, Any]) -> None:
+        session = self.hub.session
+        seq = content.get("seq")
+        try:
+            table = session.legal(str(content.get("op")))
+        except TbudaError as error:
+            answer(view, False, refusal(error))
+            return
+        self.hub.send_frame(view, legal_frame(table, session.rev, seq if isinstance(seq, int) else 0))
+
+    def _try(self, view: Listener, content: Mapping[str, Any]) -> None:
+        """What an edit would do, exactly; nothing is said once a newer question is there."""
+        number = content.get("ask")  # a view numbers its messages by `seq`
+        if self._exact.get(view) != number:
+            return
+        session = self.hub.session
+        edit = content.get("edit")
+        try:
+            commands = commands_of(edit if isinstance(edit, Mapping) else {}, session)
+            effect = session.whatif(*commands)
+            before, after = session.placed(), session.placed(state_after(session, *commands))
+        except TbudaError as error:
+            said: dict[str, Any] = {"ok": False, "text": refusal(error)}
+        else:
+            was, now = before.ops(), after.ops()
+            same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
+            said = {"ok": True, **effect_data(effect, same)}
+        if self._exact.get(view) == number:
+            view.post({"type": "exact", "ask": number, **said}, [])
+            if content.get("live") is True and said["ok"]:
+                self._look(view, number, commands)
+
+    # -- edits that are shown before they are made ---------------------------------------------------------------
+    def _look(self, view: Listener, number: Any, commands: tuple[Command, ...]) -> None:
+        """Compile what a drag rests on and show it everywhere; making the edit is a lookup then."""
+        session = self.hub.session
+        cancel = self._cancel = threading.Event()
+        if self._exact.get(view) != number:
+            return
+        try:
+            result = session.preview(state_after(session, *commands), cancel)
+        except TbudaError:
+            return  # the answer said what there is to say
+        if self._exact.get(view) == number:
+            self.shown = ", ".join(c.label for c in commands)
+            self.hub.publish(session.frames.of(result))
+            self.publish()
+
+    def _ahead(self, commands: tuple[Command, ...]) -> None:
+        """Show where the ops go as soon as that is known: the netlist and its check take three times as long."""
+        session = self.hub.session
+        self.hub.publish([session.frames.placed(session.placed(state_after(session, *commands)))])
+
+    def _current(self) -> None:
+        """Show the current placement, whatever was shown."""
+        if self.hub.session.result is not None:
+            self.hub.publish(self.hub.session.frames.of(self.hub.session.result))
+
+    def _back(self) -> None:
+        """What was shown was not made: the current placement again."""
+        if self.shown:
+            self.shown = ""
+            self._current()
+            self.publish()
+
+    def _again(self, view: Listener) -> None:
+        session = self.hub.session
+        if session.result is not None and not session.stale:
+            answer(view, False, "Nothing to compile: the picture is as new as the edits.")
+            return
+        self._begin()
+        try:
+            result = session.compile()
+            self.hub.edited()
+        except TbudaError as error:
+            answer(view, False, refusal(error))
+        else:
+            answer(view, True, f"compiled: {len(result.placement.epochs)} epochs")
+        finally:
+            self._end()
+
+    def _edit(self, view: Listener, content: Mapping[str, Any]) -> None:
+        session = self.hub.session
+        self._begin()
+        try:
+            commands = commands_of(content, session)
+            label = label_of(content, commands)
+            if needless(commands, session):
+                answer(view, False, f"Nothing to do: {label}")
+                return
+            effect = session.whatif(*commands)  # raises what compiling would raise, and changes nothing
+            if content.get("compile") == "manual":
+                session.apply(*commands, label=label, source="page")
+                answer(view, True, f"{label}: not compiled yet")
+                return
+            self._ahead(commands)
+            try:
+                session.attempt(*commands, label=label, source="page")  # one that fails late leaves nothing behind
+            except TbudaError:
+                self._current()
+                raise
+            finally:
+                self.hub.edited()
+        except TbudaError as error:
+            answer(view, False, refusal(error))
+        else:
+            before, after = effect.total_cycles
+            answer(view, True, f"{label}: {before:,} → {after:,} cycles per input")
+            if content.get("echo") is True:  # the page's user wants each edit in the notebook's log
+                print(*(c.python() for c in commands), sep="\n", flush=True)
+        finally:
+            self._back()
+            self._end()
+
+    def _step(self, view: Listener, what: str) -> None:
+        session = self.hub.session
+        if session.looked_up(what) is None:
+            self._begin()  # it takes a while
+        try:
+            label = session.undo() if what == "undo" else session.redo()
+            if label:
+                session.compile()
+                self.hub.edited()
+        except TbudaError as error:
+            answer(view, False, refusal(error))
+        else:
+            answer(view, bool(label), f"{what} {label}" if label else f"There is nothing to {what}.")
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        self._working = True
+        self.publish()
+
+    def _end(self) -> None:
+        self._working = False
+        self.publish()
+
+
+@answers("probe_begin", "probe_exact", "probe_end", "edit", "undo", "redo", "recompile")
+def _ask(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    if hub.desk is not None:
+        hub.desk.receive(view, content)
+
+
+def effect_data(effect: WhatIf, same: Mapping[int, int]) -> dict[str, Any]:
+    """An effect for a page. same: epoch afterwards -> its number now; new epochs have -1. displaced: [op, epoch now,
+    epoch afterwards, row, column, rows, columns]."""
+    displaced = [
+        [d.op, d.before.epoch, same.get(d.after.epoch, -1), *d.after.start, *d.after.size]
+        for d in effect.displaced[:SHOWN]
+    ]
+    return {
+        "epoch_cycles": list(effect.epoch_cycles), "total_cycles": list(effect.total_cycles),
+        "epochs": list(effect.epochs), "gain": effect.gain, "moved": len(effect.displaced), "displaced": displaced,
+    }  # fmt: skip
+
+
+def refusal(error: TbudaError) -> str:
+    """Why not, in a sentence: the first finding and what would help."""
+    first = next((d for d in error.diagnostics if d.severity == "error"), None)
+    if first is None:
+        return str(error).splitlines()[0]
+    return f"{first.where}: {first.message}" + (f"; {first.fix}" if first.fix else "")
+
+
+def answer(view: Listener, ok: bool, text: str) -> None:
+    """Say what came of an edit."""
+    view.post({"type": "edited", "ok": ok, "text": text}, [])

@@ -1,0 +1,141 @@
+"""The export dialog's kernel side: what can be exported, what the same is in words, and writing it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.files import atomic_file
+from tbuda_lab.core.session import exports as session_exports
+from tbuda_lab.widgets.handlers import view_exports as view_exports
+from tbuda_lab.widgets.handlers.edit_controller import BUSY, refusal
+from tbuda_lab.widgets.protocol.messages import answers
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session import Session
+    from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
+
+MAX_PICTURE = 24 << 20
+"""Bytes of a picture that a page may send."""
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+_parts: weakref.WeakKeyDictionary[Any, dict[int, bytes]] = weakref.WeakKeyDictionary()
+
+
+@answers("exports")
+def _kinds(hub: Hub, view: Listener, _content: Mapping[str, Any]) -> None:
+    view.post({"type": "exports", "name": hub.session.name, "kinds": kinds_data()}, [])
+
+
+def kinds_data() -> list[dict[str, Any]]:
+    """Every kind of export with its settings, as a dialog shows them."""
+    assert view_exports  # importing it is what registers the kinds of the views
+    return [
+        {
+            "name": kind.name, "title": kind.title, "meaning": kind.meaning, "suffix": kind.suffix,
+            "settings": [
+                {"name": s.name, "default": s.default, "meaning": s.meaning, "choices": list(s.choices)}
+                for s in kind.settings
+            ],
+        }
+        for kind in session_exports.EXPORTS.values()
+    ]  # fmt: skip
+
+
+def _plan(session: Session, content: Mapping[str, Any]) -> session_exports.Export:
+    path, settings = content.get("path"), content.get("settings")
+    if path is not None and (not isinstance(path, str) or not path.strip() or "\0" in path):
+        raise InputError("a file has a name")
+    if not isinstance(settings, Mapping):
+        settings = {}
+    return session_exports.plan(session, str(content.get("kind")), path, **{str(k): v for k, v in settings.items()})
+
+
+@answers("export_plan")
+def _say(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    head = {"type": "export_plan", "ask": content.get("ask"), "kind": content.get("kind")}
+    try:
+        plan = _plan(hub.session, content)
+        said = {"ok": True, "path": str(plan.path), "cli": plan.cli, "python": plan.python, "note": plan.note,
+                "preview": plan.preview, "folder": str(Path.cwd())}  # fmt: skip
+    except TbudaError as error:
+        said = {"ok": False, "text": refusal(error)}
+    view.post({**head, **said}, [])
+
+
+@answers("export")
+def _write(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    head = {"type": "exported", "kind": content.get("kind")}
+    if hub.desk is None or hub.busy:
+        view.post({**head, "ok": False, "text": BUSY}, [])
+        return
+
+    def work() -> None:
+        try:
+            plan = _plan(hub.session, content)
+            if _there(plan.path, content):
+                said: dict[str, Any] = {"ok": False, "exists": True, "text": f"{plan.path} is there already."}
+            else:
+                path = plan.write()
+                said = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
+        except TbudaError as error:
+            said = {"ok": False, "text": refusal(error)}
+        view.post({**head, **said}, [])
+
+    hub.desk.submit(work)
+
+
+def _there(path: Path, content: Mapping[str, Any]) -> bool:
+    return path.exists() and content.get("replace") is not True
+
+
+@answers("export_picture")
+def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """A PNG that the page painted, in parts: `part: [i, n]`, `data` in base64. Written when the last one is there."""
+    try:
+        whole = _collect(view, content)
+        if whole is None:
+            return
+        path = Path(str(content.get("path")))
+        if _there(path, content):
+            said: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} is there already."}
+        else:
+            with atomic_file(path) as file:
+                file.write_bytes(whole)
+            said = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
+    except TbudaError as error:
+        said = {"ok": False, "text": refusal(error)}
+    view.post({"type": "exported", "kind": "image", **said}, [])
+
+
+def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:
+    part, data = content.get("part"), content.get("data")
+    numbers = part if isinstance(part, (list, tuple)) and all(type(v) is int for v in part) else ()
+    if len(numbers) != 2 or not isinstance(data, str) or not isinstance(content.get("path"), str):
+        raise InputError("a picture comes in numbered parts")
+    index, count = numbers
+    if not 0 <= index < count <= 1024:
+        raise InputError("a picture comes in numbered parts")
+    parts = _parts.setdefault(view, {})
+    if index == 0:
+        parts.clear()
+    try:
+        parts[index] = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError("a part of a picture is not base64") from None
+    if sum(map(len, parts.values())) > MAX_PICTURE:
+        parts.clear()
+        raise InputError(f"a picture has at most {MAX_PICTURE >> 20} MiB")
+    if len(parts) < count:
+        return None
+    whole = b"".join(parts[i] for i in range(count))
+    parts.clear()
+    if not whole.startswith(PNG):
+        raise InputError("that is no PNG picture")
+    return whole

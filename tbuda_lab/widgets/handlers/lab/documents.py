@@ -1,0 +1,73 @@
+"""Documents in tabs: a netlist, a TTI image, the edits of a session. Paths are those of the server's folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.netlist.image import read_image
+from tbuda_lab.core.session.history import History
+from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
+from tbuda_lab.core.session.state import State
+from tbuda_lab.widgets.handlers.lab.target import Comm
+from tbuda_lab.widgets.handlers.lab.view import CommView
+from tbuda_lab.widgets.views.image_file import image_frames
+from tbuda_lab.widgets.views.netlist_file import FileHub, netlist_hub
+
+
+def document_path(data: Mapping[str, Any]) -> Path:
+    """The file a page means, below the kernel's folder. Raises `InputError` for a path that leaves it."""
+    given = data.get("path")
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise InputError("a document has a path")
+    pure = PurePosixPath(given)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise InputError(f"{given!r} leaves the folder")
+    return Path(*pure.parts)
+
+
+def open_netlist(comm: Comm, data: Mapping[str, Any]) -> None:
+    """`{open: "netlist", path}`: what `tbuda_lab.widgets.open_netlist` shows."""
+    path = document_path(data)
+    netlist = netlists.load(path, lenient=True)
+    text = path.read_text(encoding="utf-8-sig")
+    CommView(comm, netlist_hub(netlist, text))
+
+
+def open_image(comm: Comm, data: Mapping[str, Any]) -> None:
+    """`{open: "image", path}`: manifest, files and the first netlist of a TTI archive."""
+    CommView(comm, FileHub(image_frames(read_image(document_path(data)))))
+
+
+def open_journal(comm: Comm, data: Mapping[str, Any]) -> None:
+    """`{open: "journal", path}`: the edits of a `*.buda.json` file, and where it lies, to find who writes it."""
+    path = document_path(data)
+    CommView(comm, FileHub([journal_frame(read_journal(path), path)]))
+
+
+def journal_frame(file: JournalFile, path: Path) -> Frame:
+    """A session file in words: device, options, steps, checkpoints, and the overrides at its end as Python."""
+    from tbuda_lab.core.session.calls import override_python
+
+    head = file.header
+    history = History(State(head.options, head.overrides, head.overrides))
+    replay(history, file.actions)
+    plain = type(head.options)()
+    options = {
+        f.name: str(getattr(head.options, f.name))
+        for f in dataclasses.fields(head.options)
+        if getattr(head.options, f.name) != getattr(plain, f.name)
+    }
+    return Frame("journal", {
+        "name": head.name, "device": head.device, "path": str(path), "absolute": str(path.resolve()),
+        "options": sorted(options.items()),
+        "steps": [[step.label, step.source] for step in history.done],
+        "undone": [step.label for step in history.undone],
+        "checkpoints": list(history.marked),
+        "python": "".join(override_python(o) + "\n" for o in history.state.overrides),
+    })

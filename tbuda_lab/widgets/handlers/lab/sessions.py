@@ -1,0 +1,201 @@
+"""The sessions of this kernel as a list that keeps itself up to date, and the commands it takes."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.frames.opsframe import total_cycles
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.living import on_made
+from tbuda_lab.core.session.working import Working
+from tbuda_lab.widgets.handlers.lab.commands import COMMANDS
+from tbuda_lab.widgets.handlers.lab.target import Comm
+from tbuda_lab.widgets.handlers.lab.view import hub_by_id, unseen
+from tbuda_lab.widgets.handlers.session_hub import Hub, hubs, on_hub
+
+INTERVAL = 0.2  # s between two lists
+MOST_UNSEEN = 20  # sessions without a view in a list: the newest
+
+
+def open_sessions(comm: Comm, _data: Mapping[str, Any]) -> None:
+    """`{open: "sessions"}`: the list, again after every change; takes `{type: "command", name, session, seq}`."""
+    SessionsFeed(comm)
+
+
+class SessionsFeed:
+    """One page's list. Lists are sent at most five a second, the last one always."""
+
+    def __init__(self, comm: Comm) -> None:
+        self.comm = comm
+        self._lock = threading.Lock()
+        self._telling = threading.RLock()
+        self._begun = self._told = 0  # lists, by number
+        self._sent = 0.0
+        self._timer: threading.Timer | None = None
+        self._closed = False
+        self._watches = {hub.id: _Watch(self, hub) for hub in hubs()}
+        self._forget = on_hub(self._made)
+        self._forget_sessions = on_made(self._started)
+        for session in unseen().values():
+            self._follow(session)
+        comm.on_msg(self._receive)
+        comm.on_close(lambda _: self.close())
+        self._send()
+
+    def close(self) -> None:
+        """Nobody listens any more. A second call changes nothing."""
+        with self._telling:  # a list that is on its way arrives first
+            if self._closed:
+                return
+            self._closed = True
+        self._forget()
+        self._forget_sessions()
+        self._watches.clear()
+
+    def changed(self) -> None:
+        """Something in the list may be different now."""
+        with self._lock:
+            if self._closed or self._timer is not None:
+                return
+            wait = self._sent + INTERVAL - time.monotonic()
+            if wait > 0:
+                self._timer = threading.Timer(wait, self._send)
+                self._timer.daemon = True
+                self._timer.start()
+                return
+        self._send()
+
+    def _made(self, hub: Hub) -> None:
+        self._watches[hub.id] = _Watch(self, hub)
+        self.changed()
+
+    def _started(self, session: Working) -> None:
+        self._follow(session)
+        self.changed()
+
+    def _follow(self, session: Working) -> None:
+        """What a session without a view does is heard as long as this feed is there."""
+        feed = weakref.ref(self)
+
+        def heard(*_: Any) -> None:
+            found = feed()
+            if found is not None:
+                found.changed()
+
+        for event in ("compiled", "edited", "problem"):
+            session.on(event, heard)
+
+    def _send(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._sent = time.monotonic()
+            self._begun += 1
+            number = self._begun
+        if self._closed:
+            return
+        listed = [describe_unseen(name, s) for name, s in list(unseen().items())[-MOST_UNSEEN:]]
+        listed += [describe(hub) for hub in hubs() if isinstance(hub.session, Session)]
+        with self._telling:
+            if not self._closed and number > self._told:  # another thread may have told a newer list meanwhile
+                self._told = number
+                self.comm.send({"type": "sessions", "sessions": listed, "memory": memory()})
+
+    def _receive(self, message: Mapping[str, Any]) -> None:
+        content = message["content"]["data"]
+        if not isinstance(content, Mapping) or content.get("type") != "command":
+            return
+        seq = content.get("seq")
+
+        def answer(ok: bool, text: str, **more: Any) -> None:
+            self.comm.send({"type": "answer", "seq": seq, "ok": ok, "text": text, **more})
+            self.changed()
+
+        command = COMMANDS.get(str(content.get("name")))
+        if command is None:
+            answer(False, f"unknown command {content.get('name')!r}")
+            return
+        try:
+            command(hub_by_id(content.get("session")), content, answer)
+        except TbudaError as error:
+            answer(False, str(error))
+
+
+class _Watch:
+    """Listens to one hub for a feed; everything small it hears means: look again."""
+
+    def __init__(self, feed: SessionsFeed, hub: Hub) -> None:
+        self.feed = feed
+        hub.attach(self)
+
+    def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+        self.feed.changed()
+
+    def selection_changed(self, selection: dict[str, Any]) -> None:
+        """The list does not show it."""
+
+    def wants(self, key: str) -> bool:
+        return key in ("edits", "problems", "summary")
+
+
+def memory() -> int:
+    """Bytes that this kernel holds, to the megabyte; 0 where nobody says."""
+    try:
+        import psutil
+    except ImportError:
+        return 0
+    return int(psutil.Process().memory_info().rss) >> 20 << 20
+
+
+def describe_unseen(name: str, session: Session) -> dict[str, Any]:
+    """A session that no view has shown: what it says of itself, without frames."""
+    result = session.result
+    severities = [p.severity for p in session.problems]
+    placement = None if result is None else result.placement
+    cycles = 0.0
+    if placement is not None:
+        cycles = total_cycles(np.array([e.temporal for e in placement.epochs]), np.array(placement.epoch_cycles))
+    return {
+        "id": name, "name": session.name, "device": session.device.name,
+        "phase": "compiled" if result is not None else "", "running": False, "failed": session.error is not None,
+        "done": 0, "total": 0, "message": "", "stale": bool(session.stale) and result is not None, "busy": False,
+        "undo": session.history[-1].label if session.history else "",
+        "redo": session.future[0].label if session.future else "",
+        "overrides": len(session.overrides), "checkpoints": list(session.checkpoints),
+        "errors": severities.count("error"), "warnings": severities.count("warning"),
+        "epochs": 0 if placement is None else len(placement.epochs), "cycles": cycles, "selected": [],
+        "journal": str(session.journal_path.resolve()) if session.journal_path is not None else "",
+    }  # fmt: skip
+
+
+def describe(hub: Hub) -> dict[str, Any]:
+    """A session in a few words and numbers, as JSON. `cycles`: over all epochs, per input; 0 before a placement."""
+    session = hub.session
+    status = hub.board.message()
+    running = next((s["name"] for s in status["stages"] if s["state"] == "running"), "")
+    done = [s["name"] for s in status["stages"] if s["state"] == "done"]
+    edits = hub.frame("edits")
+    ops = hub.frame("ops")
+    journal = getattr(session, "_journal", None)
+    severities = [p.severity for p in session.problems]
+    return {
+        "id": hub.id, "name": session.name, "device": session.device.name,
+        "phase": running or (done[-1] if done else ""), "running": status["running"], "failed": status["failed"],
+        "done": status["done"], "total": status["total"], "message": status["message"],
+        "stale": bool(session.stale) and session.result is not None,
+        "busy": bool(edits.meta["busy"]) if edits is not None else False,
+        "undo": edits.meta["undo"] if edits is not None else "",
+        "redo": edits.meta["redo"] if edits is not None else "",
+        "overrides": len(session.overrides), "checkpoints": list(session.checkpoints),
+        "errors": severities.count("error"), "warnings": severities.count("warning"),
+        "epochs": int(ops.columns["epoch_ops"].size) if ops is not None else 0,
+        "cycles": float(ops.meta["total_cycles"]) if ops is not None else 0.0,
+        "selected": list(hub.selection["names"])[:1],
+        "journal": str(journal.path.resolve()) if journal is not None else "",
+    }  # fmt: skip

@@ -1,0 +1,248 @@
+"""Questions that views ask about an op or the whole placement; each is answered once, to the view that asked."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.core.diff import same_epochs
+from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
+from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
+from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
+from tbuda_lab.core.session.choices import choices_of
+from tbuda_lab.core.session.exports import overrides_text
+from tbuda_lab.core.session.picked import picked_by
+from tbuda_lab.core.session.temporal import state_after, stops
+from tbuda_lab.widgets.handlers.edit_controller import BUSY, effect_data, refusal
+from tbuda_lab.widgets.handlers.edit_messages import message_of
+from tbuda_lab.widgets.protocol.messages import answers
+
+if TYPE_CHECKING:
+    from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
+
+_TOLD = 0.25  # s between two parts of a long answer
+_STOPS = 160  # places of a break that are tried
+_GHOSTS = 24  # displaced ops that a suggestion shows
+_GAINS = 40  # overrides whose gain is worked out
+
+Answer = Callable[[Session, Mapping[str, Any]], dict[str, Any]]
+
+
+def _head(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What an answer repeats of the question."""
+    return {k: content[k] for k in ("type", "op", "ask") if k in content}
+
+
+def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -> None:
+    """Answer in the desk's thread: the same `type`, `op` and `ask` as the question, `ok`, and what `make` says."""
+    head = _head(content)
+
+    def work() -> None:
+        try:
+            said = {"ok": True, "rev": hub.session.rev, **make(hub.session, content)}
+        except TbudaError as error:
+            said = {"ok": False, "text": refusal(error)}
+        view.post({**head, **said}, [])
+
+    if hub.desk is None:
+        return
+    if hub.busy:
+        view.post({**head, "ok": False, "text": BUSY}, [])
+    else:
+        hub.desk.submit(work)
+
+
+@answers("suggest")
+def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """The best edits, told as they are found (`done` is false until all are) until something else is asked."""
+    count = content.get("n")
+    wanted = count if isinstance(count, int) and 0 < count <= 50 else 10
+
+    def make(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
+        stop = threading.Event()
+        best: list[Suggestion] = []
+        told, known = time.monotonic(), 0
+
+        def progress(found: list[Suggestion], fraction: float) -> None:
+            nonlocal best, told, known
+            best = found
+            if hub.desk is None or hub.desk.waited_for:
+                stop.set()
+            elif len(found) > known and time.monotonic() - told >= _TOLD:
+                said = {"list": suggestion_list(session, found), "fraction": fraction}
+                view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **said}, [])
+                told, known = time.monotonic(), len(found)
+
+        with contextlib.suppress(Cancelled):
+            best = session.suggest(wanted, progress, stop)
+        return {"list": suggestion_list(session, best), "done": True}
+
+    _asked(hub, view, content, make)
+
+
+def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list[dict[str, Any]]:
+    """Suggestions as views show them."""
+    found: list[dict[str, Any]] = []
+    before = session.placed().ops()
+    epochs = {n: p.epoch for n, p in before.items()}
+    for hint in suggestions:
+        after = session.placed(state_after(session, *hint.commands)).ops()
+        same = same_epochs(epochs, {n: p.epoch for n, p in after.items()})
+        ops = [op for c in hint.commands if isinstance(op := getattr(c, "op", None), str) and op in before]
+        ops += [op for c in hint.commands if isinstance(c, Constrain) for op in c.ops]
+        # where they go within the epochs there are; of what leaves for a new epoch, where it stands now
+        spots = []
+        for op in dict.fromkeys((*ops, *(d.op for d in hint.effect.displaced[:_GHOSTS]))):
+            spot = after.get(op, before.get(op))
+            if spot is None:
+                continue
+            epoch = same.get(spot.epoch, -1)
+            if epoch < 0 and op in before:
+                spot, epoch = before[op], before[op].epoch
+            if op in ops or epoch == hint.epoch:
+                spots.append([op, epoch, *spot.start, *spot.size])
+        found.append(
+            {
+                "label": hint.label,
+                "kind": hint.kind,
+                "epoch": hint.epoch,
+                "ops": ops,
+                "python": "\n".join(c.python() for c in hint.commands),
+                "edits": [message_of(c) for c in hint.commands],
+                "spots": spots,
+                "gain": float(hint.gain),
+                **{k: v for k, v in effect_data(hint.effect, same).items() if k != "gain"},
+                "total_cycles": list(hint.cycles),
+            }
+        )
+    return found
+
+
+@answers("why")
+def _why(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    _asked(hub, view, content, why_data)
+
+
+def why_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Why an op stands as it does, with every field that `Session.why` has; edits as messages that ask for them."""
+    reasons = session.why(str(content.get("op")))
+    said: dict[str, Any] = {}
+    for field in dataclasses.fields(reasons):
+        value = getattr(reasons, field.name)
+        if field.name == "refused":
+            said["refused"] = [[r.name, int(n), meaning, remedy] for r, n, meaning, remedy in value]
+        elif field.name == "next_best":
+            said["next_best"] = [_alternative(a) for a in value]
+        elif isinstance(value, (str, int, float, bool)):
+            said[field.name] = value
+        elif isinstance(value, tuple) and all(isinstance(v, (str, int, float)) for v in value):
+            said[field.name] = list(value)
+    said["picked"] = picked_by(session, reasons.op)
+    said["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
+    return said
+
+
+def _alternative(choice: Any) -> dict[str, Any]:
+    said = {
+        f.name: getattr(choice, f.name)
+        for f in dataclasses.fields(choice)
+        if isinstance(getattr(choice, f.name), (str, int, float, bool))
+    }
+    said["grid"] = list(choice.grid)
+    said["edit"] = {"do": "resize", "op": choice.command.op, "size": list(choice.command.size)}
+    said["python"] = choice.command.python()
+    return said
+
+
+@answers("choices")
+def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
+        found = choices_of(session, str(asked.get("op")))
+        return {
+            "u_kt": [list(c) for c in found.u_kt],
+            "streams": [[*s, cycles] for s, cycles in found.streams],
+            "buffers": [[list(f) for f in operand] for operand in found.buffers],
+            "now": {**found.now, "buffers": {str(k): v for k, v in found.now["buffers"].items()}},
+        }
+
+    _asked(hub, view, content, make)
+
+
+@answers("formats")
+def _formats(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """Formats and fidelities that an op may have, and those it has."""
+
+    def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
+        graph, op = session.compile().lowered, str(asked.get("op"))
+        if op not in graph.nodes:
+            raise InputError(f"{op!r} is not an op of the placed graph")
+        return {
+            "formats": [f.name for f in legal_formats(graph, op, session.device)],
+            "fidelities": [f.name for f in legal_fidelities(graph, op)],
+            "now": [str(graph[op].df), str(graph[op].attrs.get("fidelity"))],
+        }
+
+    _asked(hub, view, content, make)
+
+
+@answers("code")
+def _code(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    def make(session: Session, _: Mapping[str, Any]) -> dict[str, Any]:
+        return {"python": overrides_text(session, "python"), "json": overrides_text(session, "json")}
+
+    _asked(hub, view, content, make)
+
+
+@answers("gains")
+def _gains(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    _asked(hub, view, content, gains_data)
+
+
+def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
+    """For every override made for one name: cycles per input that it saves, switching epochs included, their share of
+    what the placement without it takes, and the epochs that it adds; null for each where that one is refused."""
+    gains: list[list[Any]] = []
+    for override in session.overrides[:_GAINS]:
+        if not isinstance(override.target, str):
+            continue
+        gain: list[float | None] = [None, None, None]
+        with contextlib.suppress(TbudaError):
+            cleared = session.whatif(ClearOp(override.target, (override.kind,)))
+            without = cleared.total_cycles[1] + cleared.epochs[1] * cleared.switch_cycles
+            gain = [-cleared.gain, -cleared.gain / without, -cleared.epochs_delta]
+        gains.append([override.kind, override.target, *gain])
+    return {"gains": gains}
+
+
+@answers("break_stops")
+def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """Where a break could stand, nearest first, told in parts until something else is asked: `stops` holds
+    [op, epochs, slowest, total, against]."""
+    desk = hub.desk
+    if desk is None or hub.busy:
+        return
+    head = {"type": "break_stops", "op": content.get("op"), "ask": content.get("ask")}
+
+    def work() -> None:
+        found: list[list[Any]] = []
+        told = time.monotonic()
+        try:
+            kind = str(content.get("kind") or "epoch_break")
+            for count, stop in enumerate(stops(hub.session, str(content.get("op")), kind)):
+                found.append(list(stop))
+                now = time.monotonic()
+                if now - told >= _TOLD:
+                    view.post({**head, "stops": found, "done": False}, [])
+                    found, told = [], now
+                if desk.waited_for or count >= _STOPS:
+                    break
+        except TbudaError as error:
+            view.post({**head, "stops": [], "done": True, "text": refusal(error)}, [])
+            return
+        view.post({**head, "stops": found, "done": True}, [])
+
+    desk.submit(work)

@@ -1,0 +1,416 @@
+"""One hub per session: keeps the packed frames, runs the work in a thread, tells every view what is new.
+
+Frames and status travel as custom messages, never as synced traits: nothing bulky is stored in a notebook, and a view
+that finds a gap in `seq` asks again. Sends are at most ten status messages a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from tbuda_lab.core.errors import Cancelled, TbudaError
+from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.verification import PCC_WANTED, Comparison
+from tbuda_lab.widgets.handlers.edit_controller import Desk
+from tbuda_lab.widgets.handlers.gc_policy import TIDYING
+from tbuda_lab.widgets.handlers.runs import RunDesk
+from tbuda_lab.widgets.protocol.messages import answers
+from tbuda_lab.widgets.protocol.packed_frames import CHUNK, Packed, same
+from tbuda_lab.widgets.protocol.stage_status import StatusBoard
+
+STATUS_INTERVAL = 0.1
+RUN_INTERVAL = 0.25
+"""Seconds between two status messages while a run reports its progress beside them."""
+TOLD_OFTEN = ("summary", "problems")
+"""Small frames made anew at every step, most of which say what the last one said: a message each for nothing."""
+
+_NUMBERS = itertools.count(1)
+
+
+class Listener(Protocol):
+    """A view's Python side."""
+
+    def post(self, message: dict[str, Any], buffers: list[bytes]) -> None: ...
+    def selection_changed(self, selection: dict[str, Any]) -> None: ...
+    def wants(self, key: str) -> bool: ...
+
+
+class Hub:
+    """State shared by all views of one session. Thread-safe: events come from whichever thread works."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._prepare(StatusBoard((*session.stages, "verify")))
+        session.on("stage", self._stage)
+        session.on("run", self._progress)
+        session.on("compiled", self._compiled)
+        session.on("verified", self._verified)
+        session.on("problem", lambda _: self._problem())
+        self.publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
+        if session.result is not None:
+            self._done_already()
+            self._compiled(session.result)
+        self.desk: Desk | None = Desk(self)
+        self.run_desk: RunDesk | None = RunDesk(self)
+
+    def _prepare(self, board: StatusBoard) -> None:
+        self.id = str(next(_NUMBERS))  # of this process: how a page names a session
+        self.comparisons: list[Comparison] = []
+        self.error: Exception | None = None
+        self.board = board
+        self.desk, self.run_desk = None, None
+        self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
+        self._frames: dict[str, Frame] = {}
+        self._packed: dict[str, Packed] = {}
+        self._inflating: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._rev = 0
+        self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._at_work = False
+        self._told = 0.0
+        self._verifying = False
+        self.break_on_failure = False
+        self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
+
+    # -- work ------------------------------------------------------------------------------------------------
+    def start(self, verify: bool = True, *, run: bool = True) -> None:
+        """Compile, run and (by default) verify in a thread; does nothing while one is at work.
+
+        With `run=False` it stops after the compile.
+        """
+        with self._lock:
+            if self.busy:
+                return
+            self.error = None
+            self.board.begin()
+            self._done_already()
+            self._thread = threading.Thread(
+                target=self._work, args=(verify and run, run), name="tbuda-session", daemon=True)
+            self._at_work = True
+            self._tell(force=True)
+            self._thread.start()
+
+    def check(self) -> None:
+        """Compare every op's tensor with torch, in a thread; does nothing while one is at work."""
+        with self._lock:
+            if self.busy:
+                return
+            self.error = None
+            self.board.begin("verify")
+            self.board.step("verify", 0.0)
+            self.board.text = "Every op against torch …"
+            self._thread = threading.Thread(target=self._check, name="tbuda-check", daemon=True)
+            self._at_work = True
+            self._tell(force=True)
+            self._thread.start()
+
+    @property
+    def watched(self) -> bool:
+        """Whether any view is there."""
+        return len(self._views) > 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether work is under way. It is over before the views hear so: a view that hears it may ask at once."""
+        return self._at_work
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until the work is over; raises what it raised, or `TimeoutError` after `timeout` seconds."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+            if thread.is_alive():
+                raise TimeoutError(f"still at work after {timeout} s")
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self) -> None:
+        """Stop the work at its next safe point; what was shown stays."""
+        self.session.cancel()
+
+    def _work(self, verify: bool, run: bool) -> None:
+        below = PCC_WANTED if self.break_on_failure else None
+
+        def work() -> None:
+            self.session.compile()
+            if verify:
+                self._verifying = True
+                self.session.verify(break_below=below)
+                if any(not c.passes(PCC_WANTED) for c in self.comparisons):
+                    self.session.verify_ops()  # which op is it?
+            elif run:
+                self.session.run(break_below=below)
+
+        self._guarded(work)
+
+    def _check(self) -> None:
+        self._guarded(lambda: self.session.verify_ops())
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        """Do it, and tell how it ended."""
+        try:
+            work()
+            self.board.end()
+        except Cancelled as error:
+            self.error = error
+            self.board.end(cancelled=True)
+        except TbudaError as error:
+            self.error = error
+            self.board.end(str(error))
+            self.publish([problems_frame(self.session.problems)])
+        except Exception as error:  # shown in the stage bar and raised again by wait()
+            self.error = error
+            self.board.end(f"{type(error).__name__}: {error}")
+        finally:
+            self._verifying = False
+            self._at_work = False
+            self._tell(force=True)
+            TIDYING.asked()  # once it is seen, what the compile left behind goes
+
+    def _done_already(self) -> None:
+        if self.session.result is not None:
+            for name in self.session.stages:
+                if name != "run":  # without a time: it was done before, for what was asked of the session
+                    self.board.done(name, self.session.timings.get(name))
+
+    # -- events of the session -------------------------------------------------------------------------------
+    def _stage(self, name: str, fraction: float) -> None:
+        if not self.board.running and fraction == 0.0:  # work begun by a call in a cell
+            self.board.begin(name)
+        self.board.step(name, fraction)
+        if name == "run" and fraction >= 1.0 and self._verifying:
+            self.board.step("verify", 0.0)
+        if name == "trace" and fraction >= 1.0:
+            self.publish([self.session.frames.graph("traced")])
+        if not self.busy and fraction >= 1.0 and name in ("check", "run"):
+            self.board.end()
+        self._tell(force=fraction in (0.0, 1.0))
+
+    def _progress(self, done: int, total: int) -> None:
+        if total:
+            self.board.step("run", min(0.999, done / total))
+            self.board.text = f"{done} of {total} inputs"
+            self._tell(interval=RUN_INTERVAL)
+
+    def _verified(self, comparisons: list[Comparison]) -> None:
+        self.comparisons = list(comparisons)
+        if self._verifying:
+            self.board.step("verify", 1.0)
+        else:  # a call in a cell
+            self.board.done("verify", None)
+        self.publish([summary_frame(self.session.device, self.session.name, self.comparisons)])
+        self._tell(force=True)
+
+    def run_ended(self, complete: bool) -> None:
+        """A run that a cell began is over: nobody else tells when it was stopped."""
+        if not self.busy and self.board.running and not complete:
+            self.board.end(cancelled=True)
+            self._tell(force=True)
+
+    def _problem(self) -> None:
+        self.publish([problems_frame(self.session.problems)])
+        if not self.busy and self.session.error is not None:  # a compile begun by a call in a cell
+            self.board.end(str(self.session.error))
+            self._tell(force=True)
+
+    def _compiled(self, result: Any) -> None:
+        self.comparisons = []
+        if self.board.failed and not self.busy:  # undone, perhaps, without a stage
+            self.board.begin("run")
+            self._done_already()
+            self.board.running = False
+            self._tell(force=True)
+        self.publish([
+            self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
+            *self.session.frames.of(result),
+            problems_frame(self.session.problems),
+            summary_frame(self.session.device, self.session.name),
+        ])
+
+    # -- views -----------------------------------------------------------------------------------------------
+    def views_of(self, kind: str) -> list[Listener]:
+        """The views of a kind that are there."""
+        return [view for view in list(self._views) if getattr(view, "kind", "") == kind]
+
+    def attach(self, view: Listener) -> None:
+        self._views.add(view)
+
+    def detach(self, view: Listener) -> None:
+        self._views.discard(view)
+
+    def made(self, _key: str) -> list[Frame]:
+        """Frames of a key that a hub without a session can make when somebody wants them; [] for none."""
+        return []
+
+    def frame(self, key: str) -> Frame | None:
+        """The current frame of a key, or None before there is one."""
+        return self._frames.get(key)
+
+    @property
+    def frames(self) -> dict[str, Frame]:
+        with self._lock:
+            return dict(self._frames)
+
+    def bring_up_to_date(self, view: Listener, have: dict[str, int]) -> None:
+        """Send a view the status and every frame newer than what it has."""
+        with self._lock:
+            packed = dict(self._packed)
+        view.post(self.status(), [])
+        for key in sorted(packed, key=_urgency):
+            if view.wants(key) and have.get(key, 0) < packed[key].rev:
+                self._send(view, packed[key])
+
+    def select(self, names: Iterable[str], source: str = "kernel", kind: str = "op") -> None:
+        """Select ops by name in every view."""
+        selection = {"kind": kind, "names": list(names), "source": source}
+        with self._lock:
+            if selection["names"] == self.selection["names"] and kind == self.selection["kind"]:
+                return
+            self.selection = selection
+        for view in list(self._views):
+            view.selection_changed(selection)
+        for listener in tuple(self._on_selected):
+            listener(tuple(selection["names"]))
+
+    def on_selected(self, listener: Callable[[tuple[str, ...]], None]) -> Callable[[], None]:
+        """Call `listener(names)` after every change of the selection; returns a function that removes it."""
+        self._on_selected.append(listener)
+        return lambda: self._on_selected.remove(listener)
+
+    def publish(self, frames: list[Frame]) -> None:
+        """Frames that are new, for every view that wants them. The very frame that was published last is not sent,
+        nor a small one that says the same."""
+        packed = []
+        with self._lock:
+            self._rev += 1
+            for frame in frames:
+                known = self._frames.get(frame.key)
+                if known is frame or (known is not None and frame.key in TOLD_OFTEN and same(known, frame)):
+                    continue
+                self._frames[frame.key] = frame
+                self._packed[frame.key] = Packed(frame, self._rev)
+                packed.append(self._packed[frame.key])
+        for one in packed:
+            for view in list(self._views):
+                if view.wants(one.key):
+                    self._send(view, one)
+
+    def send_frame(self, view: Listener, frame: Frame) -> None:
+        """A frame for one view alone: an answer, which is not kept."""
+        self.send_frames(view, [frame])
+
+    def send_frames(self, view: Listener, frames: Iterable[Frame]) -> None:
+        """The same for several; small ones go together, as far as a message holds them."""
+        ready: list[tuple[dict[str, Any], list[bytes]]] = []
+        for frame in frames:
+            with self._lock:
+                self._rev += 1
+                rev = self._rev
+            for piece in Packed(frame, rev).messages(inflates=False):  # at most 100 KB: not worth the wait
+                if ready and sum(len(b) for _, buffers in (*ready, piece) for b in buffers) > CHUNK:
+                    _post(view, ready)
+                    ready = []
+                ready.append(piece)
+        if ready:
+            _post(view, ready)
+
+    def inflates(self, view: Listener, can: bool) -> None:
+        """Whether the page of this view takes compressed frames; it doesn't before it says so."""
+        (self._inflating.add if can else self._inflating.discard)(view)
+
+    def _send(self, view: Listener, packed: Packed) -> None:
+        for message, buffers in packed.messages(view in self._inflating):
+            view.post(message, buffers)
+
+    def edited(self) -> None:
+        """An edit is compiled, or refused: what was run before belongs to another placement."""
+        self.publish([problems_frame(self.session.problems)])
+        self.board.begin("run")
+        self.board.running = False
+        self._tell(force=True)
+
+    def _tell(self, force: bool = False, interval: float = STATUS_INTERVAL) -> None:
+        now = time.monotonic()
+        if not force and now - self._told < interval:
+            return
+        self._told = now
+        message = self.status()
+        for view in list(self._views):
+            view.post(message, [])
+
+    def status(self) -> dict[str, Any]:
+        """The message that says how the work goes."""
+        said = {"type": "status", "status": self.board.message(), "session": self.id}
+        return said | ({"breaks": True} if self.break_on_failure else {})
+
+    def tell_all(self, message: dict[str, Any]) -> None:
+        """A message for every view."""
+        for view in list(self._views):
+            view.post(message, [])
+
+
+def _urgency(key: str) -> int:
+    """Small frames first, then what is seen first."""
+    order = ("summary", "problems", "edits", "graph:lowered", "ops", "graph:traced", "graph:passed", "netlist")
+    return order.index(key) if key in order else len(order)
+
+
+def _post(view: Listener, pieces: list[tuple[dict[str, Any], list[bytes]]]) -> None:
+    if len(pieces) == 1:
+        view.post(*pieces[0])
+    else:
+        view.post({"type": "frames", "frames": [m for m, _ in pieces]}, [b for _, buffers in pieces for b in buffers])
+
+
+@answers("hello", "resync")
+def _bring_up_to_date(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    have = content.get("have")
+    if "inflates" in content:
+        hub.inflates(view, content["inflates"] is True)
+    TIDYING.asked()
+    hub.bring_up_to_date(view, dict(have) if isinstance(have, Mapping) else {})
+
+
+@answers("start")
+def _start(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
+    hub.start()
+
+
+@answers("cancel")
+def _cancel(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
+    hub.cancel()
+
+
+_HUBS: weakref.WeakValueDictionary[int, Hub] = weakref.WeakValueDictionary()
+"""By id of the session. A hub holds its session, and the session's listeners hold the hub: they live equally long."""
+
+
+_ON_HUB: list[Callable[[Hub], None]] = []
+
+
+def hub_of(session: Session) -> Hub:
+    """The hub of a session, made at first use."""
+    hub = _HUBS.get(id(session))
+    if hub is None:
+        hub = _HUBS[id(session)] = Hub(session)
+        for listener in tuple(_ON_HUB):
+            listener(hub)
+    return hub
+
+
+def hubs() -> list[Hub]:
+    """The hubs of all living sessions that have one, oldest first."""
+    return sorted(_HUBS.values(), key=lambda hub: int(hub.id))
+
+
+def on_hub(listener: Callable[[Hub], None]) -> Callable[[], None]:
+    """Call `listener(hub)` for every hub that is made; returns a function that removes it."""
+    _ON_HUB.append(listener)
+    return lambda: _ON_HUB.remove(listener)

@@ -1,0 +1,172 @@
+"""Traces for pages: simulated in a thread when a view asks for one; then the view asks for the tiles it shows.
+
+A view that sees another placement asks again when somebody looks at it: nothing is simulated for hidden timelines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.core.epochsim import EpochTrace, Trace
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, tile_frame, trace_frame
+from tbuda_lab.widgets.protocol.messages import answers
+
+if TYPE_CHECKING:
+    from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
+
+BATCHES = (1, 8, 64)
+MOST = 4096  # inputs of a batch that a page may ask for
+_TILES = 64   # tiles of one question
+
+
+class Timekeeper:
+    """Of one hub: the trace that its views show, and the thread that computes it."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = weakref.ref(hub)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._placement = 0  # how many there were
+        self._result: Any = None  # the one of it
+        self._asked: tuple[int, bool, int] = (BATCHES[1], True, 0)
+        self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self.found: EpochTrace | None = None
+        self.rev = -1
+        self.seconds = 0.0
+        hub.session.on("compiled", self._newest)
+
+    def ask(self, view: Listener, batch: int, whole: bool = True) -> None:
+        """A view wants the trace of a batch; it gets it when it is there. whole: epochs take all inputs at once."""
+        hub = self._hub()
+        if hub is not None:
+            self._newest(hub.session.result)  # a view may have its ops before this is told of it
+        with self._lock:
+            self._views.add(view)
+            self._asked = (batch, whole, self._placement)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="tbuda-trace", daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until nothing is computed any more; raises `TimeoutError` after `timeout` seconds."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+            if thread.is_alive():
+                raise TimeoutError(f"still at work after {timeout} s")
+
+    def _work(self) -> None:
+        done: tuple[int, bool, int] | None = None
+        while True:
+            hub = self._hub()
+            with self._lock:
+                if hub is None or done == self._asked:
+                    self._thread = None
+                    return
+                done = self._asked
+                views = list(self._views)
+            self._make(hub, done, views)
+
+    def _make(self, hub: Hub, asked: tuple[int, bool, int], views: list[Listener]) -> None:
+        session = hub.session
+        if session.result is None:
+            _say(views, "empty", "The timeline appears once the model is placed.")
+            return
+        _say(views, "working", f"Simulating {asked[0]} input{'s' if asked[0] > 1 else ''} …")
+        try:
+            rev = session.rev
+            per_run = None if asked[1] else session.result.options.microbatch
+            found = session.timeline(asked[0], per_run)
+            found.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
+        except TbudaError as error:
+            _say(views, "failed", str(error).splitlines()[0])
+            return
+        with self._lock:
+            if asked[2] != self._placement:
+                return  # it is made of the one that came meanwhile
+            self.found, self.rev = found, rev
+        frame = trace_frame(found, rev, BATCHES)
+        for view in views:
+            hub.send_frame(view, frame)
+
+    def _newest(self, result: Any) -> None:
+        """Another placement: there are no tiles of it yet. What is being made is made of this one."""
+        with self._lock:
+            if result is self._result:
+                return
+            self._result = result
+            self._placement += 1
+            self.found = None
+            if self._thread is not None:
+                self._asked = (*self._asked[:2], self._placement)
+
+
+def _say(views: list[Listener], state: str, text: str) -> None:
+    for view in views:
+        view.post({"type": "trace_state", "state": state, "text": text}, [])
+
+
+_KEEPERS: weakref.WeakKeyDictionary[Hub, Timekeeper] = weakref.WeakKeyDictionary()
+
+
+def keeper_of(hub: Hub) -> Timekeeper:
+    """The timekeeper of a hub, made at first use."""
+    keeper = _KEEPERS.get(hub)
+    if keeper is None:
+        keeper = _KEEPERS[hub] = Timekeeper(hub)
+    return keeper
+
+
+@answers("need_trace")
+def _need_trace(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """batch: how many inputs; without it, what the view was made for."""
+    batch = content.get("batch")
+    if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= MOST:
+        batch = int(getattr(view, "batch", BATCHES[1]))
+    keeper_of(hub).ask(view, batch, content.get("whole") is not False)
+
+
+@answers("need_tile")
+def _need_tile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """tiles: [[level, index, block], ...] of the trace of revision `rev`; those that there are none of are left out."""
+    keeper = keeper_of(hub)
+    tiles = content.get("tiles")
+    if keeper.found is None or not isinstance(tiles, list):
+        return
+    hub.send_frames(view, _tiles(keeper.found.trace, tiles[:_TILES], keeper.rev))
+
+
+def _tiles(trace: Trace, wanted: list[Any], rev: int) -> Iterator[Frame]:
+    for one in wanted:
+        if isinstance(one, list) and len(one) == 3 and all(type(v) is int for v in one):
+            level, index, block = one
+            with contextlib.suppress(IndexError):
+                yield tile_frame(trace, level, index, block, rev=rev)
+
+
+@answers("need_moment")
+def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    keeper, cycle = keeper_of(hub), content.get("cycle")
+    if keeper.found is not None and isinstance(cycle, (int, float)):
+        frame = moment_frame(keeper.found.trace, int(cycle), keeper.rev)
+        for other in {view, *hub.views_of("grid")}:  # grids of other cells follow the playhead
+            hub.send_frame(other, frame)
+
+
+@answers("need_fills")
+def _need_fills(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    keeper, op = keeper_of(hub), content.get("op")
+    window = (content.get("start"), content.get("end"))
+    if keeper.found is None or not all(isinstance(v, (int, float)) for v in window):
+        return
+    start, end = (int(v) for v in window if isinstance(v, (int, float)))
+    try:
+        fills = keeper.found.fills(str(op), start, end)
+    except KeyError:
+        return
+    hub.send_frame(view, fills_frame(str(op), fills, (start, end), keeper.rev))

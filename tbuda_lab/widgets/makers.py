@@ -1,6 +1,0 @@
-"""Everything that pages may want: importing this registers the makers."""
-
-from tbuda_lab.widgets import cluster_frames, diff_frames, memory_frames, pass_frames, plotting
-from tbuda_lab.widgets.wanted import MAKERS, frames_of
-
-__all__ = ["MAKERS", "cluster_frames", "diff_frames", "frames_of", "memory_frames", "pass_frames", "plotting"]

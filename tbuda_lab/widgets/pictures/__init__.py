@@ -1,0 +1,1 @@
+"""Static pictures of the views, for readers without a script."""

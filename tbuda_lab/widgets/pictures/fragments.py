@@ -1,0 +1,105 @@
+"""Static twins as HTML fragments: what a reader sees where no script runs (converted notebooks, mail, paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.widgets.pictures.graph import graph_svg, short
+from tbuda_lab.widgets.pictures.grid import epoch_svg
+from tbuda_lab.widgets.pictures.table import table_html
+
+LIMIT = 190_000  # characters of a fragment: a notebook must stay small
+AROUND = 20  # lines of a long text before the one that is marked
+
+
+def metrics_html(frames: Mapping[str, Frame]) -> str:
+    """One line of numbers."""
+    summary = frames["summary"].meta if "summary" in frames else {}
+    words = [str(summary.get("name", "")), str(summary.get("device", ""))]
+    if "ops" in frames:
+        ops = frames["ops"]
+        total = ops.meta["total_cycles"]
+        moved = ops.meta.get("total_limiter_cycles", total)  # with the way of the data: what the rate follows from
+        count, epochs = ops.columns["op_name"].size, ops.columns["epoch_cycles"].size
+        words += [
+            f"{count} {'op' if count == 1 else 'ops'}",
+            f"{epochs} {'epoch' if epochs == 1 else 'epochs'}",
+            f"{short(total)} kernel cycles per input, {short(moved)} with data",
+        ]
+        if moved:
+            words.append(f"{short(ops.meta['clock_hz'] / moved)} inputs/s (estimated)")
+    if "pcc" in summary:
+        words.append(f"PCC {summary['pcc']:.5f}")
+    return f"<p>{escape(' · '.join(w for w in words if w))}</p>"
+
+
+def _graph(frames: Mapping[str, Frame]) -> str:
+    """The graph of the furthest stage there is, as a first view shows it."""
+    for name in ("lowered", "passed", "traced"):
+        if f"graph:{name}" in frames:
+            return graph_svg(frames[f"graph:{name}"])
+    return "<p>no graph yet</p>"
+
+
+def problems_html(frames: Mapping[str, Frame], wanted: str = "") -> str:
+    """The diagnostics that have `wanted` in what the page searches too: severity, place, rule, message or fix."""
+    frame = frames.get("problems")
+    if frame is None or not frame.columns["severity"].size:
+        return "<p>nothing to report</p>"
+    rows = list(zip(*(frame.text(c) for c in ("severity", "where", "rule", "message", "fix")), strict=True))
+    part = wanted.strip().lower()
+    kept = [row for row in rows if part in " ".join(row).lower()]
+    said = f"<p>{len(kept)} of {len(rows)} with {escape(part)}</p>" if part else ""
+    items = (f"<li>{escape(s)}: {escape(w)}: {escape(m)} {escape(f)}</li>" for s, w, _, m, f in kept)
+    return f"{said}<ul>{''.join(items)}</ul>"
+
+
+def netlist_html(frames: Mapping[str, Frame], mark: int | None = None) -> str:
+    """The text of the netlist, as much as there is room for. mark: a line, counted from 1, that is marked; where there
+    is no room for all that comes before it, the text begins shortly before."""
+    if "netlist" not in frames:
+        return "<p>no netlist yet</p>"
+    lines = [escape(line) for line in frames["netlist"].columns["text"].tobytes().decode().splitlines()]
+    room, first, shown = LIMIT - 300, 0, []
+    if mark is not None and sum(len(line) + 1 for line in lines[:mark]) > room:
+        first = max(0, mark - AROUND)
+    for number, line in enumerate(lines[first:], first + 1):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        shown.append(f"<mark>{line}</mark>" if number == mark else line)
+    left = len(lines) - first - len(shown)
+    before = f"<p>after {first:,} lines</p>" if first else ""
+    more = f"<p>and {left:,} more lines</p>" if left else ""
+    state = " open" if mark is not None else ""
+    return f"<details{state}><summary>Netlist</summary>{before}<pre>{chr(10).join(shown)}</pre>{more}</details>"
+
+
+def overrides_html(frames: Mapping[str, Frame]) -> str:
+    """Every override with what it obtained."""
+    records = frames["edits"].meta["overrides"] if "edits" in frames else []
+    if not records:
+        return "<p>no overrides</p>"
+    fields = ("target", "field", "requested", "obtained", "state", "because", "python")
+    head = "".join(f"<th>{name}</th>" for name in fields)
+    rows = ("".join(f"<td>{escape(str(r[name])).replace(chr(10), '<br>')}</td>" for name in fields) for r in records)
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def bringup_html(frames: Mapping[str, Frame]) -> str:
+    """The workbench at a glance: numbers, the busiest epoch, the slowest ops; the graph where there is room."""
+    parts = [metrics_html(frames)]
+    if "ops" not in frames and not any(key.startswith("graph:") for key in frames):
+        return f"{parts[0]}<p>Still at work when this was stored; <code>view.static()</code> shows what there is.</p>"
+    if "ops" in frames and frames["ops"].columns["epoch_cycles"].size:
+        epoch = int(frames["ops"].columns["epoch_cycles"].argmax())
+        parts.append(f"<p>Epoch {epoch}, the longest:</p>{epoch_svg(frames['ops'], epoch)}")
+    picture = _graph(frames)
+    if sum(map(len, parts)) + len(picture) < LIMIT:
+        parts.append(f"<details><summary>Graph</summary>{picture}</details>")
+    table = table_html(frames, rows=20)
+    if sum(map(len, parts)) + len(table) < LIMIT:
+        parts.append(f"<details><summary>Slowest ops</summary>{table}</details>")
+    return "".join(parts)

@@ -1,0 +1,1 @@
+"""What crosses between kernel and page: frames, messages, shared traits."""

@@ -1,0 +1,6 @@
+"""Everything that pages may want: importing this registers the makers."""
+
+from tbuda_lab.widgets.protocol import cluster_frames, diff_frames, memory_frames, pass_frames
+from tbuda_lab.widgets.protocol.lazy_frames import MAKERS, frames_of
+
+__all__ = ["MAKERS", "cluster_frames", "diff_frames", "frames_of", "memory_frames", "pass_frames", "plotting"]

@@ -1,0 +1,1 @@
+"""The widgets, each view with its traits."""

@@ -1,0 +1,133 @@
+"""The base of the widgets: thin Python sides of the views. All views of one session share its hub, so selection is
+linked."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import anywidget
+import traitlets
+
+from tbuda_lab.core.errors import InputError, OutputError
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets.handlers import export_dialog, queries, trace_service
+from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
+from tbuda_lab.widgets.pictures import fragments
+from tbuda_lab.widgets.protocol import frame_registry, lazy_bundle, link_frames
+from tbuda_lab.widgets.protocol.messages import HANDLERS
+from tbuda_lab.widgets.views import pass_graph
+
+ROOMS = (queries, export_dialog, link_frames, frame_registry, lazy_bundle, pass_graph, trace_service)
+"""Imported for the messages that they answer."""
+BUNDLE = pathlib.Path(__file__).parent / "static" / "widget.js"
+
+
+class StaticView:
+    """A view as plain HTML: the same picture without a script, for converted notebooks."""
+
+    def __init__(self, html: str, text: str) -> None:
+        self.html, self.text = html, text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _bundle() -> str:
+    try:
+        return BUNDLE.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
+
+
+class View(anywidget.AnyWidget):
+    """Base of the views of a session.
+
+    Synced traits are small: which view it is, its height in CSS pixels, and the selection. Frames and status are sent
+    as custom messages (see `hub`).
+    """
+
+    kind: ClassVar[str] = ""
+    frames_shown: ClassVar[tuple[str, ...]] = ()
+
+    view = traitlets.Unicode(read_only=True).tag(sync=True)
+    height = traitlets.Int(0).tag(sync=True)
+    selection = traitlets.Dict().tag(sync=True, echo_update=False)
+
+    def __init__(self, session: Session, *, height: int = 0) -> None:
+        self._open(hub_of(session), height)
+
+    def _open(self, hub: Hub, height: int) -> None:
+        self._esm = _bundle()
+        self.hub = hub
+        self._seq = 0
+        self.set_trait("view", self.kind)
+        super().__init__(height=height, selection=self.hub.selection)
+        self.on_msg(self._receive)
+        self.observe(self._selected, "selection")
+        self.hub.attach(self)
+
+    @property
+    def session(self) -> Session:
+        """The session shown. Raises `InputError` for a view of a file."""
+        if not hasattr(self.hub, "session"):
+            raise InputError(f"{self!r} shows a file: there is no session behind it")
+        return self.hub.session
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """Names of the selected ops."""
+        return tuple(self.hub.selection["names"])
+
+    def select(self, *names: str) -> None:
+        """Select ops by name, here and in every other view of the session."""
+        self.hub.select(names)
+
+    def static(self) -> StaticView:
+        """The static twin; display it where the notebook will be converted or read without a kernel."""
+        return StaticView(self._twin(self.hub.frames), repr(self))
+
+    # -- the hub's side ----------------------------------------------------------------------------------------
+    def post(self, message: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Send one custom message, numbered, so that the page sees a gap."""
+        self._seq += 1
+        self.send({**message, "seq": self._seq}, list(buffers) or None)
+
+    def wants(self, key: str) -> bool:
+        return not self.frames_shown or key.split(":")[0] in self.frames_shown
+
+    def selection_changed(self, selection: dict[str, Any]) -> None:
+        self.selection = selection
+
+    def _receive(self, _widget: object, content: Mapping[str, Any], _buffers: object) -> None:
+        what = content.get("type")
+        if isinstance(what, str) and what in HANDLERS:  # others may come from a newer page
+            HANDLERS[what](self.hub, self, content)
+
+    def _selected(self, change: Mapping[str, Any]) -> None:
+        new = change["new"]
+        names = new.get("names") if isinstance(new, Mapping) else None
+        if isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names):
+            self.hub.select(names, str(new.get("source", "page")), str(new.get("kind", "op")))
+
+    # -- what a notebook stores --------------------------------------------------------------------------------
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.hub.session.name!r} on {self.hub.session.device.name})"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        if data is not None:
+            data["text/plain"] = repr(self)
+            html = self._twin(self.hub.frames)
+            if len(html) < fragments.LIMIT:
+                data["text/html"] = html
+        return bundle

@@ -1,0 +1,236 @@
+"""Plots with Bokeh: how busy epochs are, what limits ops, how far the placement is from bounds, what edits brought.
+
+Every function returns a Bokeh figure, to be shown with `bokeh.io.show` or laid out with others. `write_plots` writes
+all of them into one page with BokehJS inside, which works offline. Bokeh is in the extra `lab`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tbuda_lab.core.errors import OutputError
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.costs import bound_costs, cost_history, epoch_costs, op_costs
+from tbuda_lab.widgets.pictures.graph import short
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure as Figure
+
+KERNEL, LIMITER, GOOD, MUTED = "#2f6fd0", "#c2570c", "#2b8f63", "#8a94a3"
+WIDTH, HEIGHT = 900, 300
+LABELLED = 40  # epochs or steps whose names fit an axis
+
+
+def _figure(title: str, **settings: Any) -> Figure:
+    try:
+        from bokeh.plotting import figure
+    except ImportError:
+        raise OutputError("plots need Bokeh: pip install 'tbuda_lab[lab]', or pip install bokeh") from None
+    made = figure(
+        title=title, width=WIDTH, height=settings.pop("height", HEIGHT), sizing_mode="stretch_width",
+        tools="pan,wheel_zoom,box_zoom,reset,save", toolbar_location="right", **settings,
+    )  # fmt: skip
+    made.toolbar.logo = None
+    made.ygrid.grid_line_color = "#e3e8ef"
+    made.xgrid.grid_line_color = None
+    return made
+
+
+def _hover(made: Figure, *tips: tuple[str, str], renderers: Any = "auto") -> None:
+    from bokeh.models import HoverTool
+
+    made.add_tools(HoverTool(tooltips=list(tips), renderers=renderers))
+
+
+def utilisation(session: Session) -> Figure:
+    """Share of cores with an op, and share of core cycles in which kernels work, per epoch."""
+    from bokeh.models import ColumnDataSource, NumeralTickFormatter
+
+    rows = epoch_costs(session.compile())
+    made = _figure("Utilisation and balance per epoch", x_axis_label="epoch", y_range=(0, 1.02))
+    source = ColumnDataSource({
+        "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
+        "cores": [r.cores for r in rows], "balance": [r.balance for r in rows], "limiter": [r.limiter for r in rows],
+        "by": [r.limited_by for r in rows],
+    })  # fmt: skip
+    common: dict[str, Any] = {"source": source, "width": 0.38}
+    made.vbar(x="left", top="cores", color=MUTED, legend_label="cores with an op", **common)
+    made.vbar(x="right", top="balance", color=GOOD, legend_label="core cycles in which kernels work", **common)
+    _hover(made, ("epoch", "@epoch"), ("cores", "@cores{0.0%}"), ("busy", "@balance{0.0%}"),
+           ("cycles", "@limiter{0,0}"), ("limited by", "@by"))
+    made.yaxis.formatter = NumeralTickFormatter(format="0%")
+    _whole(made)
+    _legend(made)
+    return made
+
+
+def epoch_cycles(session: Session) -> Figure:
+    """Cycles per input of every epoch: the slowest kernel, and what limits it."""
+    from bokeh.models import ColumnDataSource
+
+    rows = epoch_costs(session.compile())
+    made = _figure("Cycles per epoch", x_axis_label="epoch", y_axis_label="cycles per input")
+    source = ColumnDataSource({
+        "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
+        "kernel": [r.kernel for r in rows], "limiter": [r.limiter for r in rows], "by": [r.limited_by for r in rows],
+    })  # fmt: skip
+    common: dict[str, Any] = {"source": source, "width": 0.38}
+    made.vbar(x="left", top="kernel", color=KERNEL, legend_label="slowest kernel", **common)
+    made.vbar(x="right", top="limiter", color=LIMITER, legend_label="with what limits it", **common)
+    _hover(made, ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0}"), ("limited by", "@by"))
+    _whole(made)
+    _thousands(made)
+    _legend(made)
+    return made
+
+
+def roofline(session: Session) -> Figure:
+    """Ops by kernel cycles per byte of DRAM traffic, and by the share of time that the maths decides.
+
+    The roof is what DRAM of one chip could feed if the op had all of it; ops that touch no DRAM stand at the right.
+    """
+    from bokeh.models import ColumnDataSource
+
+    result = session.compile()
+    rows = op_costs(result)
+    device = result.device
+    bandwidth = device.dram_bytes_per_cycle * device.dram_channels * device.dram_subchannels
+    finite = [r.intensity for r in rows if r.dram]
+    edge = 3 * max([*finite, 1 / bandwidth])
+    made = _figure("Roofline per op", x_axis_type="log", height=360, y_range=(0, 1.06),
+                   x_axis_label="kernel cycles per byte of DRAM traffic", y_axis_label="kernel cycles / limiter cycles")
+    least = min([*finite, 0.1 / bandwidth])
+    along = np.geomspace(least / 2, edge * 1.4, 200)
+    made.line(along, np.minimum(1.0, bandwidth * along), color=MUTED, line_width=2,
+              legend_label=f"all of DRAM: {bandwidth:.0f} bytes per cycle")
+    kinds = (
+        ("kernel", GOOD, [r for r in rows if r.limited_by == "kernel"]),
+        ("DRAM or host", LIMITER, [r for r in rows if r.limited_by.endswith(("dram", "host"))]),
+        ("NoC", KERNEL, [r for r in rows if r.limited_by.endswith("noc")]),
+    )
+    points = []
+    for name, colour, members in kinds:
+        if members:
+            source = ColumnDataSource({
+                "x": [min(r.intensity, edge) for r in members], "y": [r.achieved for r in members],
+                "op": [r.op for r in members], "epoch": [r.epoch for r in members],
+                "by": [r.limited_by for r in members],
+                "kernel": [r.kernel for r in members], "limiter": [r.limiter for r in members],
+                "dram": [r.dram for r in members],
+            })  # fmt: skip
+            points.append(made.scatter("x", "y", source=source, size=8, color=colour, alpha=0.7,
+                                       legend_label=f"limited by {name}: {len(members)} ops"))
+    _hover(made, ("op", "@op"), ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0} (@by)"),
+           ("DRAM bytes", "@dram{0,0}"), renderers=points)
+    _legend(made)
+    return made
+
+
+def gap(session: Session) -> Figure:
+    """Lower bounds on the cycles of any placement, and what this one takes."""
+    from bokeh.models import ColumnDataSource, DataRange1d
+
+    rows = bound_costs(session.compile())[::-1]
+    names = [name for name, _ in rows]
+    made = _figure("Gap to bounds", y_range=names, x_axis_label="cycles per input, sum over epochs", height=280,
+                   x_range=DataRange1d(start=0, range_padding=0.12))
+    colours = [LIMITER if n.endswith("limiters") else KERNEL if n.startswith("achieved") else MUTED for n in names]
+    source = ColumnDataSource({
+        "name": names, "cycles": [c for _, c in rows], "colour": colours, "text": [short(c) for _, c in rows]
+    })
+    made.hbar(y="name", right="cycles", height=0.62, color="colour", source=source)
+    made.text(x="cycles", y="name", text="text", source=source, x_offset=4, text_baseline="middle",
+              text_font_size="11px")
+    _hover(made, ("", "@name"), ("cycles", "@cycles{0,0}"))
+    made.ygrid.grid_line_color = None
+    _thousands(made, made.xaxis)
+    return made
+
+
+def history(session: Session) -> Figure:
+    """Cycles per input after every edit of the session."""
+    from bokeh.models import ColumnDataSource, DataRange1d, FixedTicker
+
+    rows = cost_history(session)
+    made = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input",
+                   y_range=DataRange1d(start=0))
+    steps = list(range(len(rows)))
+    source = ColumnDataSource({
+        "step": steps, "label": [r.label for r in rows], "kernel": [r.kernel for r in rows],
+        "limiter": [r.limiter for r in rows], "epochs": [r.epochs for r in rows],
+    })  # fmt: skip
+    made.step("step", "limiter", source=source, mode="after", color=LIMITER, line_width=2.5,
+              legend_label="with what limits them")
+    made.step("step", "kernel", source=source, mode="after", color=KERNEL, line_width=2, legend_label="kernels alone")
+    dots = made.scatter("step", "limiter", source=source, size=8, color=LIMITER)
+    _hover(made, ("", "@label"), ("limiter", "@limiter{0,0}"), ("kernels", "@kernel{0,0}"), ("epochs", "@epochs"),
+           renderers=[dots])
+    if len(rows) <= LABELLED:
+        made.xaxis.ticker = FixedTicker(ticks=steps)
+        made.xaxis.major_label_overrides = {k: _cut(r.label) for k, r in enumerate(rows)}
+        made.xaxis.major_label_orientation = 0.35
+    _thousands(made)
+    _legend(made)
+    return made
+
+
+def _cut(text: str, room: int = 34) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def _thousands(made: Figure, axis: Any = None) -> None:
+    from bokeh.models import NumeralTickFormatter
+
+    (axis or made.yaxis).formatter = NumeralTickFormatter(format="0,0")
+
+
+def _legend(made: Figure) -> None:
+    """Above the picture, where it hides nothing."""
+    legend = made.legend[0]
+    legend.orientation, legend.click_policy = "horizontal", "hide"
+    legend.label_text_font_size, legend.border_line_color = "11px", None
+    made.add_layout(legend, "above")
+
+
+def _whole(made: Figure) -> None:
+    """Ticks at whole numbers only."""
+    from bokeh.models import BasicTicker
+
+    made.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+
+
+ALL = (epoch_cycles, utilisation, roofline, gap, history)
+
+
+def all_plots(session: Session) -> list[Figure]:
+    """Every figure, in the order of a report."""
+    return [make(session) for make in ALL]
+
+
+def plots_html(session: Session) -> str:
+    """All figures as one page with BokehJS inside: it works from a file and without a network (about 1 MB)."""
+    figures = all_plots(session)
+    from bokeh.embed import file_html
+    from bokeh.layouts import column
+    from bokeh.resources import INLINE
+
+    page: str = file_html(
+        column(*figures, sizing_mode="stretch_width"), INLINE,
+        title=f"{session.name} on {session.device.name}: plots",
+    )  # fmt: skip
+    return page
+
+
+def write_plots(session: Session, path: str | pathlib.Path) -> pathlib.Path:
+    """Write the page of plots, whole or not at all. Raises `OutputError` naming the path where that fails."""
+    from tbuda_lab.widgets.report import write_page
+
+    return write_page(plots_html(session), path)
+
+
+__all__ = [
+    "all_plots", "epoch_cycles", "gap", "history", "plots_html", "roofline", "utilisation", "write_plots",
+]  # fmt: skip

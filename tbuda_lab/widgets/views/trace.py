@@ -1,0 +1,91 @@
+"""The timeline of a placement: Python side of `labextension/src/views/trace`."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import traitlets
+
+from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets.handlers.trace_service import BATCHES, MOST
+from tbuda_lab.widgets.pictures.trace import Sight, sight_of, trace_html, trace_svg
+from tbuda_lab.widgets.views.base import View
+from tbuda_lab.widgets.views.trace_traits import TraceLooks
+
+
+class RunTrace(TraceLooks, View):
+    """The placement in time: epochs, ops, cores; what each waits for; how full the buffers are.
+
+    batch: how many inputs are simulated. The cursor drives the core grid of the same session. See `TraceLooks` for its
+    traits.
+    """
+
+    kind = "trace"
+    frames_shown = ("ops", "edits", "netlist")
+
+    def __init__(self, session: Session, *, batch: int = BATCHES[1], height: int = 0) -> None:
+        if not 1 <= batch <= MOST:
+            raise InputError(f"a batch of {batch}: 1 to {MOST} inputs are simulated")
+        self.batch = batch
+        super().__init__(session, height=height)
+
+    @property
+    def trace(self) -> EpochTrace:
+        """The trace that is shown, simulated now if need be."""
+        return self.session.timeline(self.batch)
+
+    def at(self, cycle: int) -> list[dict[str, Any]]:
+        """What every op does at a cycle: op, input, doing (a kind by name), cores, waiting_for (an op or "")."""
+        trace = self.trace.trace
+        moment = trace.at(cycle)
+        columns = (moment.op, moment.input, moment.kind, moment.cause)
+        rows = zip(*(c.tolist() for c in columns), strict=True)
+        return [
+            {
+                "op": trace.ops[op].name, "input": input_, "doing": KIND_NAMES[kind], "cores": trace.ops[op].cores,
+                "waiting_for": trace.ops[cause].name if cause >= 0 else "",
+            }
+            for op, input_, kind, cause in rows
+        ]
+
+    def show(self, cycle: int) -> None:
+        """Put the cursor on a cycle; the core grid follows."""
+        self.post({"type": "trace_show", "cycle": int(cycle)}, [])
+
+    @traitlets.validate("lanes")
+    def _placed(self, proposal: Any) -> list[str]:
+        names: list[str] = proposal["value"]
+        result = self.session.result if names else None
+        unknown = [n for n in names if result is not None and n not in result.placement.ops]
+        if unknown:
+            raise traitlets.TraitError(f"{unknown[0]!r} is no op of this placement; lanes are names of placed ops")
+        return names
+
+    def _sight(self) -> Sight:
+        return sight_of(self.trace, self.t0, self.t1, self.lanes, rows=self.level != "epochs")
+
+    def svg(self) -> str:
+        """The epochs, and what the ops in sight do, as SVG: within `t0` to `t1`, of `lanes`, without ops at the level
+        "epochs"; the ops of the epoch that most of the stretch belongs to. Compiles what is not compiled. Raises
+        `InputError` where nothing runs in that stretch."""
+        self.session.compile()
+        return trace_svg(self.trace, self._sight())
+
+    def to_chrome_trace(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write Chrome trace JSON; returns the path. Raises `OutputError` where it cannot be written."""
+        self.trace.trace.to_chrome_trace(path)
+        return pathlib.Path(path)
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        if self.session.result is None:
+            return "<p>no placement yet</p>"
+        try:
+            return trace_html(self.trace, self._sight())
+        except InputError as error:  # another placement is shorter
+            return f"<p>{escape(str(error).splitlines()[0])}</p>{trace_html(self.trace)}"

@@ -1,0 +1,183 @@
+"""The widgets of a session: the workbench, and the views that are lists or text. Others have files of their own."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import traitlets
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.netlist.findings import Finding
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.exports import overrides_text
+from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets.pictures import fragments
+from tbuda_lab.widgets.protocol.dock_traits import MODES, TABS, DockLooks
+from tbuda_lab.widgets.views.base import BUNDLE, StaticView, View
+from tbuda_lab.widgets.views.graph import GraphView
+from tbuda_lab.widgets.views.graph_traits import GraphLooks
+from tbuda_lab.widgets.views.grid import EpochGrid
+from tbuda_lab.widgets.views.grid_traits import GridLooks
+from tbuda_lab.widgets.views.table import OpTable
+
+__all__ = [
+    "BUNDLE", "BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView",
+    "StaticView", "View",
+]
+
+
+class BringUp(DockLooks, GridLooks, GraphLooks, View):
+    """The workbench: trace, place and run a model, and look at all of it.
+
+    `BringUp(model, sample_inputs, device="n150")` makes a session and starts to compile, run and verify in a thread;
+    `BringUp(session)` shows one that exists. `verify=False` runs without comparing with torch; `start=False` waits for
+    the Run button or `.start()`. How it is arranged: see `DockLooks`.
+    """
+
+    kind = "bringup"
+
+    def __init__(
+        self,
+        model: Any,
+        sample_inputs: Any = None,
+        device: str | DeviceSpec = "wormhole_b0",
+        *,
+        options: CompileOptions | None = None,
+        overrides: Sequence[Override] = (),
+        name: str = "model",
+        height: int = 0,
+        verify: bool = True,
+        start: bool | None = None,
+    ) -> None:
+        if isinstance(model, Session):
+            session = model
+        else:
+            session = Session(model, sample_inputs, device, options=options, overrides=overrides, name=name)
+        super().__init__(session, height=height)
+        if start or (start is None and session.result is None):
+            self.hub.start(verify)
+
+    def start(self, verify: bool = True) -> None:
+        """Compile what is not compiled, run, and compare with torch; returns at once."""
+        self.hub.start(verify)
+
+    def wait(self, timeout: float | None = None) -> BringUp:
+        """Until the work is over. Raises its error, or `TimeoutError` after `timeout` seconds."""
+        self.hub.wait(timeout)
+        return self
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """How the outputs of the last verified run compare with torch; empty before there was one."""
+        return tuple(self.hub.comparisons)
+
+    def cancel(self) -> None:
+        """Stop the work at its next safe point."""
+        self.hub.cancel()
+
+    def show(self, what: int | str) -> None:
+        """Show an epoch by its number, "graph", "grid" or both ("split") above, or one of `TABS` below. Raises
+        `InputError` for another word."""
+        if isinstance(what, int):
+            self.post({"type": "show", "epoch": what}, [])
+        elif what in MODES:
+            self.mode = what
+        elif what in TABS:
+            self.docks = {"tab": what}
+        else:
+            raise InputError(f"the workbench has no {what!r}; there are {', '.join((*MODES, *TABS))}, and epochs")
+
+    def report(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write the report page; returns its path. Raises `OutputError` where it cannot be written."""
+        from tbuda_lab.widgets.report import write_report
+
+        return write_report(self.session, path, self.hub.comparisons)
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return fragments.bringup_html(frames)
+
+
+class NetlistView(View):
+    """The netlist text; the entries of the selected ops are marked.
+
+    line: the line that is marked besides and in sight, counted from 1, None for none. A click on a line of the page
+    sets it, and selects the op or queue that stands there.
+    """
+
+    kind = "netlist"
+    frames_shown = ("netlist",)
+
+    line = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
+
+    @traitlets.validate("line")
+    def _in_the_text(self, proposal: Any) -> int | None:
+        value: int | None = proposal["value"]
+        frame = self.hub.frames.get("netlist")
+        if value is not None and frame is not None and value > frame.meta["lines"]:
+            raise traitlets.TraitError(f"there is no line {value}; the netlist has {frame.meta['lines']:,}")
+        return value
+
+    def validate(self) -> list[Finding]:
+        """What the strict check finds in the netlist as it would be written: nothing wrong, or the compile refuses it.
+
+        Compiles what is not compiled. Raises what the compile raises.
+        """
+        result = self.session.compile()
+        return netlists.check(netlists.loads(netlists.dumps(result.netlist)), result.device.arch, "strict")
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return fragments.netlist_html(frames, self.line)
+
+
+class OverridesPanel(View):
+    """Every override: what it asks, what it got and why, the Python line, a way to take it back.
+
+    show_code: "" for the list, "python" or "json" for all of them as code; the page sets it too.
+    """
+
+    kind = "overrides"
+    frames_shown = ("edits",)
+
+    show_code = traitlets.Enum(("", "python", "json"), "").tag(sync=True)
+
+    def to_python(self) -> str:
+        """All overrides as calls of PyBuda's `config` module."""
+        return self.session.to_python()
+
+    def to_json(self) -> str:
+        """All overrides as JSON, as `load` reads them."""
+        return overrides_text(self.session, "json")
+
+    def load(self, path: str | pathlib.Path) -> tuple[Override, ...]:
+        """Add the overrides of a JSON file as one undo step; returns them. Raises `InputError` for another file."""
+        return self.session.load_overrides(path)
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return fragments.overrides_html(frames)
+
+
+class ProblemsView(View):
+    """What the stages had to say, errors first.
+
+    filter: a part of the severity, place, rule, message or fix of those that are shown, "" for all; small and large
+    letters are alike. The page sets it when somebody types.
+    """
+
+    kind = "problems"
+    frames_shown = ("problems",)
+
+    filter = traitlets.Unicode("").tag(sync=True)
+
+    @property
+    def problems(self) -> list[Diagnostic]:
+        """All of them, whatever `filter` says; the same as `session.problems`."""
+        return list(self.session.problems)
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return fragments.problems_html(frames, self.filter)
