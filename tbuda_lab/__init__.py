@@ -1,67 +1,28 @@
 """A compiler for grids of Tensix cores, and the PyBuda API on top of it: `import tbuda_lab as pybuda`.
 
-Names are looked up on first use, so that importing the package, or a part of its core, loads nothing else.
+The names of the PyBuda API live in `tbuda_lab.pybuda`. They are looked up there on first use, so that importing the
+package, or a part of its core, loads nothing else.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
-from tbuda_lab._version import __version__
-
-_SUBMODULES = (
-    "_C", "ci", "compile", "config", "cpudevice", "device", "module", "op", "op_repo", "optimizers", "parameter",
-    "pybudaglobal", "query", "run", "schedulers", "tensor", "torch_compile", "torch_schedulers", "transformers",
-    "ttdevice", "tvm_to_python", "utils", "verify",
-)  # fmt: skip
-
-_NAMES = {
-    "core.formats": ("DataFormat", "MathFidelity"),
-    "core.frontend.pybuda": ("Module", "Parameter", "SomeTensor", "Tensor", "TensorShape"),
-    "runtime.compile": ("pybuda_compile",),
-    "runtime.config": (
-        "CompilerConfig", "configure_mixed_precision", "insert_buffering_nop", "insert_nop",
-        "_internal_insert_fj_buffering_nop", "override_dram_queue_placement", "override_op_size", "set_chip_break",
-        "set_configuration_options", "set_epoch_break",
-    ),
-    "runtime.device": ("CPUDevice", "Device", "TTDevice"),
-    "runtime.enums": (
-        "BackendDevice", "BackendType", "CompileDepth", "DeviceMode", "DRAMPlacementAlgorithm", "PerfTraceLevel",
-    ),
-    "runtime.image": ("TTDeviceImage",),
-    "runtime.modules": (
-        "JaxModule", "MXNetModule", "OnnxModule", "PyBudaModule", "PyTorchModule", "TFGraphDefModule", "TFLiteModule",
-        "TFModule",
-    ),
-    "runtime.pipeline": (
-        "detect_available_devices", "error_raised", "get_checkpoint_queue", "get_intermediates_queue",
-        "get_loss_queue", "get_parameter_checkpoint", "get_parameter_gradients", "get_tenstorrent_device",
-        "initialize_pipeline", "is_silicon", "pybuda_reset", "run_backward", "run_forward", "run_generate",
-        "run_generative_inference", "run_inference", "run_optimizer", "run_schedulers", "run_training",
-        "set_device_pipeline", "shutdown", "sync", "update_device_parameters",
-    ),
-    "runtime.verify": ("VerifyConfig",),
-    "optimizers": ("LAMB", "LARS", "SGD", "Adam", "AdamW"),
-    "torch_compile": ("compile_torch",),
-}  # fmt: skip
-_HOME = {name: home for home, names in _NAMES.items() for name in names}
-
-__all__ = ["__version__", *_HOME, *(name for name in _SUBMODULES if name != "_C")]
+from tbuda_lab._version import __version__ as __version__
 
 
 def __getattr__(name: str) -> Any:
-    if name == "pybuda":  # scripts that say `from pybuda import pybuda`
-        return sys.modules[__name__]
-    if name in _SUBMODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
+    if name == "pybuda" or not name.startswith("__"):
+        api = importlib.import_module("tbuda_lab.pybuda")
+        if name == "pybuda":
+            return api
+        try:
+            return getattr(api, name)
+        except AttributeError:
+            pass
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *importlib.import_module("tbuda_lab.pybuda").__all__})

@@ -7,35 +7,29 @@ from typing import Any
 
 from tbuda_lab.widgets.handlers import lab
 
-_VIEWS = ("BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView")
-_TRACE = ("RunTrace",)
-_LOOKS = {
-    "ClusterView": "cluster_view", "DiffView": "diff_view", "diff": "diff_view",
-    "MemoryView": "memory_view", "PassStepper": "pass_view", "PlotsView": "plots_view",
+_HOMES = {
+    "handlers.view_exports": ("export_image", "export_plots", "export_report", "image_svg"),
+    "report": ("report_html", "write_report"),
+    "views.cluster": ("ClusterView",),
+    "views.diff": ("DiffView", "diff"),
+    "views.image_file": ("ImageFile", "open_tti"),
+    "views.memory": ("MemoryView",),
+    "views.netlist_file": ("NetlistFile", "open_netlist"),
+    "views.passes": ("PassStepper",),
+    "views.plots_view": ("PlotsView",),
+    "views.trace": ("RunTrace",),
+    "views.workbench": (
+        "BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView",
+    ),
 }  # fmt: skip
-_FILES = ("NetlistFile", "open_netlist")
-_IMAGES = ("ImageFile", "open_tti")
-_REPORT = ("report_html", "write_report")
-_EXPORTS = ("export_image", "export_plots", "export_report", "image_svg")
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [*_VIEWS, *_TRACE, *_LOOKS, *_FILES, *_IMAGES, *_REPORT, *_EXPORTS]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _VIEWS:
-        return getattr(importlib.import_module("tbuda_lab.widgets.views.workbench"), name)
-    if name in _TRACE:
-        return getattr(importlib.import_module("tbuda_lab.widgets.views.trace"), name)
-    if name in _LOOKS:
-        return getattr(importlib.import_module(f"tbuda_lab.widgets.{_LOOKS[name]}"), name)
-    if name in _FILES:
-        return getattr(importlib.import_module("tbuda_lab.widgets.views.netlist_file"), name)
-    if name in _IMAGES:
-        return getattr(importlib.import_module("tbuda_lab.widgets.views.image_file"), name)
-    if name in _REPORT:
-        return getattr(importlib.import_module("tbuda_lab.widgets.report"), name)
-    if name in _EXPORTS:
-        return getattr(importlib.import_module("tbuda_lab.widgets.handlers.view_exports"), name)
+    if name in _HOME:
+        return getattr(importlib.import_module(f"tbuda_lab.widgets.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

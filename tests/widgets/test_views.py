@@ -17,10 +17,10 @@ import traitlets
 
 from tbuda_lab.core.errors import InputError, OverrideError
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets.views import workbench
+from tbuda_lab.widgets.views import workbench as views
 from tbuda_lab.widgets.views.graph_traits import opened
 
-pytestmark = pytest.mark.skipif(not workbench.BUNDLE.is_file(), reason="the front end is not built: make front-end")
+pytestmark = pytest.mark.skipif(not views.BUNDLE.is_file(), reason="the front end is not built: make front-end")
 
 
 class Mlp(torch.nn.Module):
@@ -44,20 +44,20 @@ def session() -> Session:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], list[bytes]]]:
     """Custom messages of all widgets."""
     log: list[tuple[dict[str, Any], list[bytes]]] = []
-    monkeypatch.setattr(workbench.View, "send", lambda self, content, buffers=None: log.append((content, buffers or [])))
+    monkeypatch.setattr(views.View, "send", lambda self, content, buffers=None: log.append((content, buffers or [])))
     return log
 
 
 def test_bring_up_traces_places_runs_and_verifies() -> None:
     torch.manual_seed(0)
-    widget = workbench.BringUp(Mlp(), torch.randn(1, 64, 256), device="n150", name="mlp").wait(120)
+    widget = views.BringUp(Mlp(), torch.randn(1, 64, 256), device="n150", name="mlp").wait(120)
     assert widget.session.result is not None
     assert [c.passes(0.99) for c in widget.comparisons] == [True]
     assert widget.hub.frames["summary"].meta["device"] == "n150: 9 rows × 8 columns, 1 row harvested"
 
 
 def test_a_view_that_says_hello_gets_status_and_its_frames(session: Session, sent: Any) -> None:
-    grid = workbench.EpochGrid(session)
+    grid = views.EpochGrid(session)
     grid._receive(grid, {"type": "hello", "have": {}}, [])
     assert next(m["type"] for m, _ in sent) == "status"
     assert {m["key"] for m, _ in sent if m["type"] == "frame"} == {"ops", "netlist", "edits"}
@@ -68,7 +68,7 @@ def test_a_view_that_says_hello_gets_status_and_its_frames(session: Session, sen
 
 
 def test_selection_is_linked_between_widgets_and_code(session: Session) -> None:
-    graph, table = workbench.GraphView(session), workbench.OpTable(session)
+    graph, table = views.GraphView(session), views.OpTable(session)
     name = next(iter(session.compile().placement.ops))
     graph.selection = {"kind": "op", "names": [name], "source": "graph"}
     assert table.selection["names"] == [name] and table.selected == (name,)
@@ -77,7 +77,7 @@ def test_selection_is_linked_between_widgets_and_code(session: Session) -> None:
 
 
 def test_messages_that_make_no_sense_change_nothing(session: Session, sent: Any) -> None:
-    view = workbench.BringUp(session)
+    view = views.BringUp(session)
     for content in ({}, {"type": "nonsense"}, {"type": "hello", "have": 3}, {"type": 7}):
         view._receive(view, content, [])
     view.selection = {"names": [1, 2]}
@@ -86,26 +86,26 @@ def test_messages_that_make_no_sense_change_nothing(session: Session, sent: Any)
 
 
 def test_nothing_bulky_is_synced(session: Session) -> None:
-    for kind in (workbench.BringUp, workbench.GraphView, workbench.EpochGrid, workbench.OpTable):
+    for kind in (views.BringUp, views.GraphView, views.EpochGrid, views.OpTable):
         state = {k: v for k, v in kind(session).get_state().items() if k not in ("_esm", "layout")}
         assert len(json.dumps(state, default=str)) < 10_000
 
 
 def test_every_view_has_a_static_twin(session: Session) -> None:
     op = next(iter(session.compile().placement.ops))
-    for kind in (workbench.BringUp, workbench.GraphView, workbench.EpochGrid, workbench.OpTable, workbench.NetlistView, workbench.ProblemsView):
+    for kind in (views.BringUp, views.GraphView, views.EpochGrid, views.OpTable, views.NetlistView, views.ProblemsView):
         view = kind(session)
         data = view._repr_mimebundle_()[0]
         assert "application/vnd.jupyter.widget-view+json" in data
         assert len(data["text/html"]) < 200_000 and "<script" not in data["text/html"]
         assert data["text/plain"] == f"{kind.__name__}('mlp' on n150)"
         assert view.static()._repr_html_() == data["text/html"]
-    assert op in workbench.OpTable(session).static().html
-    assert "row 11 harvested" in workbench.EpochGrid(session).svg(0)
+    assert op in views.OpTable(session).static().html
+    assert "row 11 harvested" in views.EpochGrid(session).svg(0)
 
 
 def test_the_table_is_data(session: Session) -> None:
-    table = workbench.OpTable(session)
+    table = views.OpTable(session)
     placement = session.compile().placement
     rows = table.to_rows()
     assert [r["name"] for r in rows] == list(placement.schedule)
@@ -115,7 +115,7 @@ def test_the_table_is_data(session: Session) -> None:
 
 
 def test_the_table_is_an_array_of_records(session: Session) -> None:
-    table = workbench.OpTable(session)
+    table = views.OpTable(session)
     made, rows = table.to_frame(), table.to_rows()
     assert made.dtype.names == tuple(rows[0])
     assert [dict(zip(made.dtype.names, record.tolist(), strict=True)) for record in made] == rows
@@ -125,13 +125,13 @@ def test_the_table_is_an_array_of_records(session: Session) -> None:
 
 def test_before_the_compile_twins_say_so() -> None:
     session = Session(Mlp(), torch.randn(1, 64, 256), "n150", name="mlp")
-    assert "no placement yet" in workbench.EpochGrid(session).static().html
+    assert "no placement yet" in views.EpochGrid(session).static().html
     with pytest.raises(KeyError):
-        workbench.EpochGrid(session).svg(0)
+        views.EpochGrid(session).svg(0)
 
 
 def test_the_graph_is_told_by_traits_what_it_searches_and_opens(session: Session) -> None:
-    graph = workbench.GraphView(session)
+    graph = views.GraphView(session)
     graph.query, graph.depth, graph.collapsed = "gelu|up", 0, ["up"]
     state = graph.get_state()
     assert [state[k] for k in ("query", "depth", "collapsed")] == ["gelu|up", 0, ["up"]]
@@ -154,7 +154,7 @@ def test_the_graph_is_told_by_traits_what_it_searches_and_opens(session: Session
 
 
 def test_values_of_ones_own_go_to_the_page_and_to_one_that_comes_later(session: Session, sent: Any) -> None:
-    graph, other = workbench.GraphView(session), workbench.OpTable(session)
+    graph, other = views.GraphView(session), views.OpTable(session)
     first, second = session.compile().placement.schedule[:2]
     values = {first: 0.25, second: 4}
     graph.overlay(values, name="watts")
@@ -178,7 +178,7 @@ def test_values_of_ones_own_go_to_the_page_and_to_one_that_comes_later(session: 
 
 
 def test_the_grid_is_told_by_traits_and_edits_by_calls(session: Session) -> None:
-    grid = workbench.EpochGrid(session)
+    grid = views.EpochGrid(session)
     grid.show_pipes, grid.displacement, grid.link_threshold, grid.edit = "all", "swap", 2.5, False
     state = grid.get_state()
     assert [state[k] for k in ("show_pipes", "displacement", "link_threshold", "edit", "epoch")] == [
@@ -207,7 +207,7 @@ def test_the_grid_is_told_by_traits_and_edits_by_calls(session: Session) -> None
 
 
 def test_tables_and_overrides_are_told_by_traits(session: Session) -> None:
-    table, panel = workbench.OpTable(session), workbench.OverridesPanel(session)
+    table, panel = views.OpTable(session), views.OverridesPanel(session)
     table.columns, table.sort, table.filter, panel.show_code = ["name", "cycles"], "-cycles", "mat", "python"
     state = table.get_state()
     assert (state["columns"], state["sort"], state["filter"]) == (["name", "cycles"], "-cycles", "mat")
@@ -217,7 +217,7 @@ def test_tables_and_overrides_are_told_by_traits(session: Session) -> None:
 
 
 def test_focus_selects(session: Session) -> None:
-    graph, grid = workbench.GraphView(session), workbench.EpochGrid(session)
+    graph, grid = views.GraphView(session), views.EpochGrid(session)
     op = next(iter(session.compile().placement.ops))
     graph.focus(op)
     assert grid.selected == (op,)

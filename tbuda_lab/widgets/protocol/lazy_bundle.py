@@ -15,7 +15,7 @@ from tbuda_lab.widgets.protocol.messages import answers
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
 
-MORE = pathlib.Path(__file__).parent / "static" / "more.js"
+MORE = pathlib.Path(__file__).parents[1] / "static" / "more.js"
 
 
 @answers("need_more")

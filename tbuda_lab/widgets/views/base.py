@@ -22,7 +22,7 @@ from tbuda_lab.widgets.views import pass_graph
 
 ROOMS = (queries, export_dialog, link_frames, frame_registry, lazy_bundle, pass_graph, trace_service)
 """Imported for the messages that they answer."""
-BUNDLE = pathlib.Path(__file__).parent / "static" / "widget.js"
+BUNDLE = pathlib.Path(__file__).parents[1] / "static" / "widget.js"
 
 
 class StaticView:
