@@ -19,7 +19,7 @@ from typing import Any
 from tbuda_lab.core.errors import InputError
 
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "pybuda": ("tbuda_lab", "tbuda_lab.pybuda"),
+    "pybuda": ("tbuda_lab.pybuda",),
     "sambaflow": ("tbuda_lab.sambaflow",),
     "popxl": ("tbuda_lab.popxl",),
 }
