@@ -1,5 +1,13 @@
-"""`pybuda.optimizers`: they belong to training, which is not supported."""
+"""`pybuda.optimizers`."""
 
-from tbuda_lab.runtime.training import LAMB, LARS, SGD, Adam, AdamW, Optimizer
+from tbuda_lab.runtime.training import (
+    LAMB,
+    LARS,
+    SGD,
+    Adam,
+    AdamW,
+    Optimizer,
+    get_optimizer_type_from_string,
+)
 
-__all__ = ["LAMB", "LARS", "SGD", "Adam", "AdamW", "Optimizer"]
+__all__ = ["LAMB", "LARS", "SGD", "Adam", "AdamW", "Optimizer", "get_optimizer_type_from_string"]

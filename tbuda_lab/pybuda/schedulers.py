@@ -1,4 +1,4 @@
-"""`pybuda.schedulers`: they belong to training, which is not supported."""
+"""`pybuda.schedulers`."""
 
 from tbuda_lab.runtime.training import LearningRateScheduler
 

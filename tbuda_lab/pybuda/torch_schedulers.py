@@ -1,4 +1,4 @@
-"""`pybuda.torch_schedulers`: they belong to training, which is not supported."""
+"""`pybuda.torch_schedulers`."""
 
 from tbuda_lab.runtime.training import TorchLearningRateScheduler
 

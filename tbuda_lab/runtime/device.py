@@ -27,6 +27,7 @@ from tbuda_lab.runtime.enums import BackendDevice, BackendType, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported, training_is_not_supported
 from tbuda_lab.runtime.kept import Kept
 from tbuda_lab.runtime.specs import device_spec
+from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 Outputs = tuple[torch.Tensor, ...]
@@ -190,8 +191,11 @@ class CPUDevice(Device):
         module: Module | Sequence[Module] | None = None,
         input_dtypes: Sequence[torch.dtype] | None = None,
     ) -> None:
-        if optimizer_f is not None or scheduler_f is not None:
-            raise training_is_not_supported("an optimizer or scheduler of a CPUDevice")
+        for what, factory in (("optimizer_f", optimizer_f), ("scheduler_f", scheduler_f)):
+            if factory is not None and not callable(factory):
+                raise PipelineError(f"CPUDevice {name!r}: {what} is a function, not a {type(factory).__name__}")
+        self.optimizer_f, self.scheduler_f = optimizer_f, scheduler_f
+        self.retain_backward_graph = bool(retain_backward_graph)
         self.input_dtypes = input_dtypes
         super().__init__(name, mp_context, module)
 
@@ -232,14 +236,17 @@ class TTDevice(Device):
         arch: BackendDevice | None = None,
         devtype: BackendType | None = None,
         device_mode: DeviceMode | None = None,
-        optimizer: Any = None,
-        scheduler: Any = None,
+        optimizer: Optimizer | None = None,
+        scheduler: LearningRateScheduler | None = None,
         fp32_fallback: DataFormat = DataFormat.Float16_b,
         mp_context: Any = None,
         module: Module | Sequence[Module] | None = None,
     ) -> None:
-        if optimizer is not None or scheduler is not None:
-            raise training_is_not_supported("an optimizer or scheduler of a TTDevice")
+        if optimizer is not None and not isinstance(optimizer, Optimizer):
+            raise PipelineError(f"device {name!r}: optimizer is one of pybuda.optimizers, not {optimizer!r}")
+        if scheduler is not None and not isinstance(scheduler, LearningRateScheduler):
+            raise PipelineError(f"device {name!r}: scheduler is a LearningRateScheduler, not {scheduler!r}")
+        self.optimizer, self.scheduler = optimizer, scheduler
         if num_chips and chip_ids is not None and num_chips != len(chip_ids):
             raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
         self.arch = arch or _default_arch()

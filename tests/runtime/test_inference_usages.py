@@ -130,7 +130,6 @@ def test_what_a_compile_says_of_itself() -> None:
 
 
 @pytest.mark.parametrize("call", [
-    lambda: pybuda.CPUDevice("cpu", optimizer_f=lambda module: None),
     lambda: pybuda.pybuda_compile(pybuda.TTDevice("tt", module=Chain("a")), "g", X,
                                   compiler_cfg=pybuda.CompilerConfig(enable_training=True)),
     lambda: (pybuda.TTDevice("tt", module=Chain("a")),

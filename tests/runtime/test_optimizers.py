@@ -1,0 +1,56 @@
+"""Optimizers and schedulers as scripts make them: what is trained, numbers, learning rates that change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tbuda_lab as pybuda
+from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.runtime.training import OPTIMIZERS, get_optimizer_type_from_string
+
+
+class Grows(pybuda.schedulers.LearningRateScheduler):
+    def get_lr(self) -> float:
+        return self.optimizer.learning_rate + 1
+
+
+@pytest.mark.parametrize("kind", sorted(OPTIMIZERS))
+def test_one_of_parameters_and_device_params(kind: str) -> None:
+    made: Any = get_optimizer_type_from_string(kind)
+    rate: Any = {"learning_rate": 0.5}
+    weight = pybuda.Parameter(torch.ones(2, 2), name="w")
+    assert made(**rate, device_params=True).trains("anything")
+    chosen = made(**rate, parameters=[weight])
+    assert chosen.trains("w") and not chosen.trains("v")
+    for wrong in ({}, {"parameters": [weight], "device_params": True}):
+        with pytest.raises(AssertionError, match="exactly one"):
+            made(**rate, **wrong)
+    with pytest.raises(PipelineError, match="learning_rate"):
+        made(learning_rate=-1.0, device_params=True)
+
+
+def test_a_learning_rate_of_zero_is_one_and_schedulers_set_it() -> None:
+    sgd = pybuda.optimizers.SGD(learning_rate=3.0, device_params=True)
+    sgd.set_optimizer_parameters(learning_rate=0.0)
+    assert sgd.learning_rate == 0.0
+    schedule = Grows(sgd)
+    schedule.step()
+    schedule.step()
+    assert sgd.learning_rate == 2.0 and schedule.get_scheduler_params() == {"learning_rate": 2.0}
+    device = pybuda.TTDevice("tt0", optimizer=sgd, scheduler=schedule)
+    assert (device.optimizer, device.scheduler) == (sgd, schedule)
+    with pytest.raises(PipelineError, match=r"one of pybuda\.optimizers"):
+        pybuda.TTDevice("tt1", optimizer=torch.optim.SGD([torch.ones(1)], lr=1.0))
+
+
+def test_torch_has_the_same_rules() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    adam = pybuda.optimizers.AdamW(learning_rate=0.1, weight_decay=0.5, device_params=True)
+    twin = adam.get_pytorch_optimizer({"w": weight})
+    assert isinstance(twin, torch.optim.AdamW) and twin.param_groups[0]["weight_decay"] == 0.5
+    assert isinstance(pybuda.optimizers.SGD(0.1, device_params=True).get_pytorch_optimizer([weight]), torch.optim.SGD)
+    with pytest.raises(PipelineError, match="torch has no LAMB"):
+        pybuda.optimizers.LAMB(device_params=True).get_pytorch_optimizer([weight])
