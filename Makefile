@@ -27,7 +27,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench notebooks wheel clean distclean
+.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench docs notebooks wheel clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -73,7 +73,7 @@ $(ENV_STAMP): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed and none was found (set PYTHON=/path/to/python)" >&2; exit 1; fi
 	if [ ! -x $(BIN)/python ]; then echo "== making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); fi
 	echo "== installing Python packages"
-	SKIP_JUPYTER_BUILDER=1 $(PIP) install -q -c constraints.txt -e ".[lab,test,dev]"
+	SKIP_JUPYTER_BUILDER=1 $(PIP) install -q -c constraints.txt -e ".[lab,test,docs,dev]"
 	touch $@
 
 $(NPM_STAMP): labextension/package.json labextension/package-lock.json
@@ -106,6 +106,10 @@ browser:  ## Chromium for the browser test, from the distribution's packages whe
 # -- chores -----------------------------------------------------------------------------------------------------------
 bench: env  ## print the tables of bench/README.md
 	@for script in bench/compile_stages.py bench/executor.py bench/memory.py bench/rounding.py; do $(BIN)/python $$script; done
+
+docs: env  ## the site of guide, recipes, reference and design, in build/site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	echo "build/site/index.html"
 
 notebooks: front-end  ## run the notebooks and store their outputs
 	@$(BIN)/python notebooks/render.py

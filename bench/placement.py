@@ -6,7 +6,7 @@
 `--json` writes the rows as a list: model, device, policy, epochs, ops, sums of kernel and limiter cycles, every bound,
 balance, core_use, seconds. Prints a Markdown table, then geometric means of `Optimal` against our own `Ribbon` and
 `NLP`, and against PyBuda where its numbers are known (`pybuda_placement.json`). `balance` is the useful part of all
-core-cycles in the time that the slowest kernels need (place-and-route 10.2 counts it so), `limiter_balance` the part in
+core-cycles in the time that the slowest kernels need (placement.md#balance counts it so), `limiter_balance` the part in
 the time with the bandwidth limits, in which cores may wait for DRAM however they are shaped.
 Bars: sum of limiter cycles <= 0.6 of the better of
 our own two; <= 0.7 (kernel) and <= 0.6 (limiter) of the better of PyBuda's two.

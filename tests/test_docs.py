@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (".", "docs", "bench", "notebooks")
+FOLDERS = (".", "docs", "docs/design", "docs/reference", "bench", "notebooks")
 PAGES = sorted(str(page.relative_to(ROOT)) for folder in FOLDERS for page in (ROOT / folder).glob("*.md"))
 
 
@@ -73,3 +73,46 @@ def test_the_script_about_device_images_runs(tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     assert "- Device Name: tt0" in answer.stdout and "(1, 32)" in answer.stdout
     assert [p.name for p in (tmp_path / "device_images").iterdir()] == ["tt0.tti"]
+
+
+def test_recipes_run(tmp_path: Path) -> None:
+    """The Python of the recipes, one after the other in one process."""
+    scripts = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how-to.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(scripts) >= 2
+    command = [sys.executable, "-c", "\n".join(scripts)]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert "cycles of the slowest kernels per input" in answer.stdout
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as MkDocs makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+def test_citations_resolve() -> None:
+    """Every `page.md#section` in code and documents is a section of docs/design, and no other page is cited."""
+    pages = {page.name: _anchors(page) for page in (ROOT / "docs/design").glob("*.md")}
+    tracked = [*(ROOT / "tbuda_lab").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").glob("*.py")]
+    cited = 0
+    unresolved = []
+    for file in tracked:
+        if file == Path(__file__):
+            continue
+        for name, anchor in re.findall(r"\b([\w-]+\.md)#([\w-]+)", file.read_text(encoding="utf-8")):
+            cited += 1
+            if anchor not in pages.get(name, set()):
+                unresolved.append(f"{file.relative_to(ROOT)}: {name}#{anchor}")
+    assert unresolved == []
+    assert cited > 50
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """MkDocs is strict: a link, an anchor or a name of the API that is not there is an error."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr + answer.stdout
+    reference = (tmp_path / "site/reference/session/index.html").read_text(encoding="utf-8")
+    assert "tbuda_lab.core.session.Session.legal" in reference or "Session.legal" in reference

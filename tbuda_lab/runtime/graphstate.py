@@ -6,7 +6,8 @@ from typing import Any
 
 
 class CompiledGraphState:
-    """`ordered_input_names`, `ordered_parameter_node_names`, `netlist_filename`, ...: see netlist.md 5.2."""
+    """`ordered_input_names`, `ordered_parameter_node_names`, `netlist_filename`, ...: see
+    docs/design/netlist-format.md#devicejson."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self._fields = dict(fields)

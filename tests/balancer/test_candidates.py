@@ -61,7 +61,8 @@ def test_all_grids_and_u_kts_of_a_matmul_are_there() -> None:
 
 
 def scalar_matmul_l1(row: np.void, inner: int, df: DataFormat, bias: bool) -> int:
-    """Bytes of one core by the text of place-and-route 2.3: input buffers of u_kt steps, double buffered output."""
+    """Bytes of one core by the text of placement.md#l1-of-a-candidate: input buffers of u_kt steps, double buffered
+    output."""
     tile = tile_bytes(df)
     first = 2 * tile * int(row["ublock_r"]) * int(row["u_kt"])
     second = 2 * tile * int(row["mblock_n"]) * int(row["ublock_c"]) * int(row["u_kt"])

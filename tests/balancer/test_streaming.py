@@ -19,7 +19,7 @@ from tests.placer.graphs import Sketch, convolutions, encoder
 
 
 def move(tiles: np.ndarray, tm: TM) -> np.ndarray:
-    """One TM on an array (z, rt, ct) of tile numbers, from netlist.md 3.2."""
+    """One TM on an array (z, rt, ct) of tile numbers, from netlist-format.md#tms."""
     z, r, c = tiles.shape
     if tm.name == "transpose":
         return tiles.transpose(0, 2, 1)

@@ -15,7 +15,7 @@ from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.runner import Runner
 from tests.placer.router import uses
 
-SWITCH = 20_000  # cycles of a new epoch (place-and-route 11.2), shared by the inputs of a batch
+SWITCH = 20_000  # cycles of a new epoch (placement.md#search), shared by the inputs of a batch
 
 
 class Turned(torch.nn.Module):

@@ -16,7 +16,7 @@ from tbuda_lab.core.placer import place
 from tests.placer.graphs import Sketch
 from tests.placer.router import prefetched
 
-LIMIT = 24  # place-and-route 1: kMaxPrefetchBufStreams
+LIMIT = 24  # placement.md#device-limits: kMaxPrefetchBufStreams
 TMS: list[tuple[TM, ...]] = [(vslice(8), hslice(4)), (vslice(4), hslice(4)), (hslice(8),), ()]
 
 

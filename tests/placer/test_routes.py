@@ -123,7 +123,7 @@ def test_what_ops_accumulate_in_goes_with_their_operands(
     device: str, df: DataFormat, accumulate: DataFormat | None
 ) -> None:
     """Whatever is asked for: no wide sums on grayskull, where spills have the exponent of the result, and no wide
-    maximum of 5-bit exponents anywhere (netlist.md 2.2, O14 and O7)."""
+    maximum of 5-bit exponents anywhere (netlist-format.md#op-rules)."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.Softmax(-1))
     result = compiled(
         model, (torch.randn(1, 32, 64),), device, default_df_override=df, default_accumulate_df=accumulate

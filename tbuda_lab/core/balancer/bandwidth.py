@@ -1,4 +1,4 @@
-"""Limiter cycles: how long the operands and outputs of a candidate take to move (place-and-route section 5).
+"""Limiter cycles: how long the operands and outputs of a candidate take to move (placement.md#limiter-cycles).
 
 An op cannot be faster than its slowest operand or output. Bytes are those of one core per input; a link of the NoC
 gives half its peak, DRAM is shared by all cores of the epoch that read or write it, the host link likewise.

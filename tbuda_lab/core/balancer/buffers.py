@@ -1,4 +1,4 @@
-"""Bytes of L1 that one core keeps for each operand (place-and-route 2.1 and 2.3)."""
+"""Bytes of L1 that one core keeps for each operand (placement.md#l1-of-a-candidate)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Legality and cost of one edge for a choice of candidates at both ends (place-and-route section 3)."""
+"""Legality and cost of one edge for a choice of candidates at both ends (placement.md#edges)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def pipe(
         if behind + 1 > max(1, int(p["buf_size_mb"])):
             return EdgeCost(EdgeReason.BUFFERING, fan_out, fan_in)
         per_t = core.shape[1] // max(1, int(c["t"]) * consumer.z_group) if consumer.kind != "sparse_matmul" else 0
-        if per_t and not behind:  # a walk that goes back to a block is not taken to repeat (place-and-route 3)
+        if per_t and not behind:  # a walk that goes back to a block is not taken to repeat (placement.md#edges)
             core, address = core[:, :per_t], address[:, :per_t]
     moved = core[:, 1:] != core[:, :-1]
     repeat = min(2, max(1, int(p["buf_size_mb"])))

@@ -1,6 +1,6 @@
 """All candidates of one op as one structured array: every legal row, and every refused one with its reason.
 
-Formulas: place-and-route 2.2 (enumeration) and 2.3 (one candidate), as array expressions over all rows at once.
+Formulas: placement.md#enumeration and placement.md#l1-of-a-candidate, as array expressions over all rows at once.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _bits(count: np.ndarray) -> np.ndarray:
 
 
 def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray) -> None:
-    """Bytes of every buffer of one core, and the verdict. Sections 2.1 and 2.3 of place-and-route."""
+    """Bytes of every buffer of one core, and the verdict. Formulas: placement.md#l1-of-a-candidate."""
     ur, uc = rows["ublock_r"].astype(np.int64), rows["ublock_c"].astype(np.int64)
     m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
     align = device.tile_align
@@ -316,8 +316,8 @@ def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
 
 
 def _fused_cycles(op: HwFused, device: DeviceSpec, cycles: Callable[[str], np.ndarray]) -> np.ndarray:
-    """The sum of `cycles` over the sub-ops' types; arithmetic on a value that waits in dest takes half (place-and-route
-    9.1, fused)."""
+    """The sum of `cycles` over the sub-ops' types; arithmetic on a value that waits in dest takes half
+    (placement.md#kernel-cycles)."""
     total: np.ndarray = np.zeros(1)
     for step in plan(op, device.arch):
         share = FROM_DEST if step.from_dest and step.fn in ("add", "subtract", "multiply") else 1.0

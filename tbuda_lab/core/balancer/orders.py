@@ -1,4 +1,5 @@
-"""ublock orders: in which order a core writes its ublocks, chosen by what the readers need (compiler.md 2.5)."""
+"""ublock orders: in which order a core writes its ublocks, chosen by what the readers need
+(lowering.md#ublock-order)."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class EpochReport:
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Lower bounds on the sum over epochs, cycles per input (place-and-route 11.3), and what was reached."""
+    """Lower bounds on the sum over epochs, cycles per input (placement.md#lower-bounds), and what was reached."""
 
     area: int  # sum of the cheapest cycles * cores / cores of the device
     theoretical_matmul: int

@@ -1,4 +1,4 @@
-"""Ways on the two NoCs of a chip: tori of (columns, rows) nodes, one way round each (place-and-route 8.5)."""
+"""Ways on the two NoCs of a chip: tori of (columns, rows) nodes, one way round each (placement.md#noc-distances)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Steps:
 
 
 def op_steps(profile: OpProfile, row: np.void, order: str, steps: int, most: int) -> Steps:
-    """The parts in which an op's kernel works (place-and-route 9.3: firings), cut into at least `steps` steps where it
+    """The parts in which an op's kernel works (placement.md#firings), cut into at least `steps` steps where it
     has so many, and at most `most`.
 
     A matmul that accumulates goes through k and for each k through the rows of ublocks, and packs at the end; one that
@@ -322,7 +322,7 @@ def _spliced(op: HwSplice, port: int, slices: int, steps: Steps, length: int) ->
 
 
 def input_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) -> int:
-    """Tiles of an op's input buffer for one operand (as the balancer counts L1: place-and-route 2.3)."""
+    """Tiles of an op's input buffer for one operand (as the balancer counts L1, placement.md#l1-of-a-candidate)."""
     ur, uc, n = int(row["ublock_r"]), int(row["ublock_c"]), int(row["mblock_n"])
     u_kt = max(1, int(row["u_kt"]))
     factor = max(factor, 2)

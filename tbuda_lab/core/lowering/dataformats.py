@@ -1,4 +1,4 @@
-"""Data formats and fidelity of every lowered node (compiler.md 6.2)."""
+"""Data formats and fidelity of every lowered node (lowering.md#data-formats)."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOpti
     if not device.supports_accumulate(accumulate):
         accumulate = options.fp32_fallback if accumulate is DataFormat.Float32 else DataFormat.Float16_b
     if isinstance(node.op, HwReduce) and accumulate is DataFormat.Float32 and activation.family == "a":
-        accumulate = DataFormat.Float16  # a wide reduction reads no 5-bit exponents (netlist.md 2.2, O7)
+        accumulate = DataFormat.Float16  # a wide reduction reads no 5-bit exponents (netlist-format.md#op-rules)
     if isinstance(node.op, HwSparseMatmul) or (isinstance(node.op, HwReduce) and node.op.dim == "z"):
         node.df = activation
         intermed = activation
     else:
         intermed = accumulate
         if not device.wide_accumulate and (accumulate.family == "a") != (node.df.family == "a"):
-            # Where the destination is 16 bit wide, spilled and final results have one exponent (netlist.md 2.2, O14).
+            # A 16-bit destination: spilled and final results have one exponent (netlist-format.md#op-rules).
             accumulate = intermed = DataFormat.Float16 if node.df.family == "a" else DataFormat.Float16_b
     node.attrs["acc_df"] = accumulate
     node.attrs["intermed_df"] = intermed

@@ -1,9 +1,9 @@
 """Element-wise ops that feed each other become one fused op: one hop over the NoC and a set of cores less for each.
 
 A group grows from its last op upwards: a producer joins when everything that reads it is in the group already, so that
-nothing but the result leaves (compiler.md 1.3). Inside, a value goes on in the dest register or through a buffer of one
-ublock; `plan` says which. A one-hot matmul that only fills tiles is no op at all before arithmetic that can be fused:
-there the unpacker does it, as it reads (`tile_broadcast`; see `_spread`).
+nothing but the result leaves (lowering.md#fusing). Inside, a value goes on in the dest register or through a buffer of
+one ublock; `plan` says which. A one-hot matmul that only fills tiles is no op at all before arithmetic that can be
+fused: there the unpacker does it, as it reads (`tile_broadcast`; see `_spread`).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
 
 def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Take out the matmuls that only fill tiles and are read by nothing but arithmetic that may be fused, as operand 1
-    (netlist.md 2.3, F6). Gives per reader which dim it fills itself, and the ops that it stands for beside its own:
-    a matmul with several readers belongs to the first."""
+    (netlist-format.md#fused-ops). Gives per reader which dim it fills itself, and the ops that it stands for beside its
+    own: a matmul with several readers belongs to the first."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for node in graph.topological():
         dim = node.attrs.get(SPREADS)
@@ -241,7 +241,7 @@ class SubStep:
 
 def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
     """Where every value of a fused op lives: in dest if the very next sub-op is its only reader and may read dest
-    (netlist.md 2.3, F4), else in an intermediate buffer until its last reader."""
+    (netlist-format.md#fused-ops), else in an intermediate buffer until its last reader."""
     readers: dict[int, list[int]] = {k: [] for k in range(len(op.steps))}
     for k, (_, refs, _, _) in enumerate(op.steps):
         for ref in refs:
@@ -283,7 +283,7 @@ def _by_dest(op: HwFused, k: int, readers: Sequence[int], arch: str) -> bool:
 
 def unsaved(op: HwFused, arch: str) -> tuple[int, ...]:
     """Steps, by number, whose value goes on inside without making its reader cheaper: only arithmetic on a value in
-    dest takes less than it would on its own (place-and-route 9.1, fused)."""
+    dest takes less than it would on its own (placement.md#kernel-cycles)."""
     steps = plan(op, arch)
     found: list[int] = []
     for k, (_, refs, _, _) in enumerate(op.steps):

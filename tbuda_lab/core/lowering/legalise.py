@@ -10,7 +10,7 @@ from tbuda_lab.core.graph.tm import apply_shapes
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary, tile_shape
 
 MAX_READERS = 8
-"""An op feeds at most eight others (place-and-route 1, kMaxDRAMOutQueues)."""
+"""An op feeds at most eight others (placement.md#device-limits)."""
 
 
 def legalise(graph: Graph, arch: str) -> None:

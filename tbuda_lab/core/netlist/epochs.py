@@ -48,7 +48,8 @@ def linked_graphs(n: Netlist) -> list[tuple[str, ...]]:
 
 
 def merged_graphs(n: Netlist) -> list[tuple[str, ...]]:
-    """The groups that the backend makes on every arch but grayskull (netlist.md fact 8): linked graphs, and those whose
+    """The groups that the backend makes on every arch but grayskull (netlist-format.md#groups-of-epochs): linked
+    graphs, and those whose
     executes follow one another in a program and that share no chip."""
     groups = _linked(n)
     devices: dict[str, set[int]] = {}

@@ -1,7 +1,7 @@
 """TTI archives, read only: what the manifest says and the netlists inside. Nothing is extracted, nothing unpickled.
 
-The layout is that of netlist.md 5.1: a tar (older ones: a zip) with one folder, in it `device.json`, the netlist, and
-tensors, which are listed by name and size alone.
+The layout is that of netlist-format.md#device-images: a tar (older ones: a zip) with one folder, in it `device.json`,
+the netlist, and tensors, which are listed by name and size alone.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def tile_size(df: DataFormat, tile_dim: tuple[int, int] | None, align: int, *, h
 def queue_buffer_bytes(tables: Tables, q: Queue, align: int) -> int:
     """Bytes of one buffer of a queue: a header of `align` bytes and `entries` slots of t x mblock x ublock tiles.
 
-    Flat queues and what an op untilizes into have no tile headers (netlist.md 3.1).
+    Flat queues and what an op untilizes into have no tile headers (netlist-format.md#tiles-and-blocks).
     """
     op = tables.ops.get(q.input)
     plain = q.layout == "flat" or bool(op is not None and op.untilize_output)
@@ -70,7 +70,7 @@ def l1_buffers(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str])
     """(kind, number of the input or -1, bytes) of every buffer of an op in L1: output, intermediate, overlay, and a
     parameter or an input for each input; some may have 0 bytes. Nothing for an op whose blocks have no size.
 
-    The model of place-and-route.md 2.1 and 2.3, each term at the least it can be: double buffered input blocks
+    The model of placement.md#l1-of-a-candidate, each term at the least it can be: double buffered input blocks
     (the operand that a matmul keeps minimal at one row or column of ublocks), `buf_size_mb` output mblocks (all t of a
     gradient op), the share of a preloaded queue that falls to one core, a block of intermediates in another format,
     and the overlay beyond its 64 KiB. `preloaded` names the queues with a prologue.

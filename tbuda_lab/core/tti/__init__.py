@@ -1,4 +1,5 @@
-"""Device images (`*.tti`): a compiled model in one archive, written and read back. Facts: netlist.md 5."""
+"""Device images (`*.tti`): a compiled model in one archive, written and read back. Facts:
+netlist-format.md#device-images."""
 
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, loaded_of
 from tbuda_lab.core.tti.manifest import VERSION, Facts

@@ -1,6 +1,7 @@
 """`device.json` of a device image: the fields that PyBuda's tools read, and under `tbuda_lab` what runs it here.
 
-Field names and their meaning: netlist.md 5.2. Lists of what inference has none of (gradients, targets) are empty.
+Field names and their meaning: netlist-format.md#devicejson. Lists of what inference has none of (gradients, targets)
+are empty.
 """
 
 from __future__ import annotations

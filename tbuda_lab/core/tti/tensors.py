@@ -1,8 +1,9 @@
 """Tensors of a device image as files: raw numbers or `.npy`, never pickles.
 
 A tensor is named in the manifest by a node `{"bin" | "npy": file, "itemsize", "shape": [4], "strides": [4], "dim",
-"format"}` (netlist.md 5.1). Shape and strides (bytes) have leading ones up to four dimensions; `dim` says how many are
-the tensor's own. Numbers that fit bfloat16 without loss, as parameters in Float16_b do, take two bytes each.
+"format"}` (netlist-format.md#device-images). Shape and strides (bytes) have leading ones up to four dimensions; `dim`
+says how many are the tensor's own. Numbers that fit bfloat16 without loss, as parameters in Float16_b do, take two
+bytes each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The load of every link of an epoch, and who makes it.
 
-load = bytes per input over a link / limiter cycles of the epoch / bytes per cycle of a link (32, place-and-route's
-device facts). An estimate: netlists assign no NoC, and the backend's router may spread pipes otherwise. It limits
-nothing; limiter cycles count half of a link's peak per operand (place-and-route section 5).
+load = bytes per input over a link / limiter cycles of the epoch / bytes per cycle of a link (32,
+placement.md#device-limits). An estimate: netlists assign no NoC, and the backend's router may spread pipes otherwise.
+It limits nothing; limiter cycles count half of a link's peak per operand (placement.md#limiter-cycles).
 """
 
 from __future__ import annotations

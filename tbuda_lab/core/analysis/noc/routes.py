@@ -1,4 +1,4 @@
-"""Routes on the two NoCs of a chip: tori of (columns, rows) nodes with one way round each (place-and-route 8.5).
+"""Routes on the two NoCs of a chip: tori of (columns, rows) nodes with one way round each (placement.md#noc-distances).
 
 NoC 0 goes x first, then y, both upwards; NoC 1 goes y first, then x, both downwards. A link belongs to the node that it
 leaves: link (axis, y, x) of NoC 0 leads from (x, y) to x + 1 (axis 0) or y + 1 (axis 1), of NoC 1 to x - 1 or y - 1.

@@ -1,11 +1,11 @@
 """What moves over a chip's NoCs for one input of an epoch: from which node to which, how many bytes.
 
 Bytes are those that the limiter cycles count (`balancer.bandwidth.traffic`). An operand enters its op where the DRAM
-allocator assumes it does (place-and-route 8.5): a matmul's first operand at the first core of every grid row, its
-others at the last core of every grid column, from where one multicast takes it along; other operands enter every core.
-What enters is collected from the producer's cores, or the queue's buffers, by the share of the tensor that each holds:
-rows of the grid hold equal parts of the rows, columns of the columns. A transpose swaps the two; a broadcast, slice or
-stack spreads an axis over all parts. A DRAM channel answers at its core nearest to who asks.
+allocator assumes it does (placement.md#noc-distances): a matmul's first operand at the first core of every grid row,
+its others at the last core of every grid column, from where one multicast takes it along; other operands enter every
+core. What enters is collected from the producer's cores, or the queue's buffers, by the share of the tensor that each
+holds: rows of the grid hold equal parts of the rows, columns of the columns. A transpose swaps the two; a broadcast,
+slice or stack spreads an axis over all parts. A DRAM channel answers at its core nearest to who asks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A placer driven one op at a time by a policy, a script, or somebody who drags rectangles (place-and-route 7)."""
+"""A placer driven one op at a time by a policy, a script, or somebody who drags rectangles
+(placement.md#interactive-placing)."""
 
 from __future__ import annotations
 

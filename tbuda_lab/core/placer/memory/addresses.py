@@ -1,4 +1,4 @@
-"""Addresses of planned queues: what each one asks of DRAM or host memory, and what it gets (place-and-route 8)."""
+"""Addresses of planned queues: what each one asks of DRAM or host memory, and what it gets (placement.md#dram)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of queue buffers in DRAM channels and in host memory (place-and-route section 8)."""
+"""Addresses of queue buffers in DRAM channels and in host memory (placement.md#dram)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def align(value: int, step: int) -> int:
 def channel_ranges(device: DeviceSpec, channel: int) -> list[tuple[int, int]]:
     """[start, end) of what queues may use of a channel; the window that the host maps (channel 0) is kept free.
 
-    A channel with subchannels has two blocks of memory, and no buffer lies in both (place-and-route section 8.1).
+    A channel with subchannels has two blocks of memory, and no buffer lies in both (placement.md#dram).
     """
     step = device.dram_address_align
     start, end = align(device.dram_start(channel), step), device.dram_end(channel) // step * step
@@ -194,7 +194,7 @@ class _Allocator:
 
 def allocate(requests: list[Request], device: DeviceSpec, algorithm: str = "ROUND_ROBIN") -> Allocation:
     """Addresses of all queues. While everything fits at once, every queue has its place for good; else the queues from
-    epoch to epoch take places that were freed after their last reader (place-and-route section 8.4).
+    epoch to epoch take places that were freed after their last reader (placement.md#dram).
 
     Raises `PlacementError` for an unknown algorithm, or naming the queues that do not fit even so, and by how much.
     """

@@ -1,4 +1,4 @@
-"""How far DRAM channels are from the cores that use a queue, in hops of the NoC (place-and-route section 8.5)."""
+"""How far DRAM channels are from the cores that use a queue, in hops of the NoC (placement.md#noc-distances)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Parameters that are kept in L1 come in over streams that a core has for the whole epoch, and of those there are few
-(place-and-route 1, `kMaxPrefetchBufStreams`)."""
+(placement.md#device-limits)."""
 
 from __future__ import annotations
 

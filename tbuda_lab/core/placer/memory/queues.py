@@ -1,4 +1,4 @@
-"""The queues of a placed graph: which there are and their blocks (place-and-route 6.5, section 8).
+"""The queues of a placed graph: which there are and their blocks (placement.md#queue-grids).
 
 What is planned of a node depends on the node and on the ops beside it, so that after an edit only the queues near the
 ops it moved are planned again.

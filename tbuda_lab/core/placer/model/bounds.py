@@ -1,4 +1,6 @@
-"""What no placement can beat: lower bounds on the limiter cycles per input, summed over epochs (place-and-route 11.3).
+"""What no placement can beat: lower bounds on the limiter cycles per input, summed over epochs.
+
+Formulas: placement.md#lower-bounds.
 
 The strongest is usually `no_packing`: the best way to cut this schedule into epochs if rectangles were liquid. For a
 run of ops and a target T every op takes the fewest cores of any legal candidate that meets T, and, apart from that, the

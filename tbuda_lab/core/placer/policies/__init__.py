@@ -1,6 +1,6 @@
 """Policies by name: each turns a `Problem` into a list of placed epochs.
 
-The names are PyBuda's, and mean what they mean there (place-and-route section 5); `Optimal` is the default.
+The names are PyBuda's, and mean what they mean there (placement.md#policies); `Optimal` is the default.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The candidates a policy of upstream would see: one blocking per grid and t-stream, where our tables hold them all.
 
-Upstream takes the largest ublock that fits (place-and-route 2.3 step 3), preloads parameters when they fit (step 9),
+Upstream takes the largest ublock that fits (placement.md#enumeration), preloads parameters when they fit,
 and for a dense matmul enumerates every u_kt below the largest legal one.
 """
 

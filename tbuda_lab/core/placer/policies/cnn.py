@@ -15,7 +15,7 @@ _MAX_SPARSE_CORES = 40
 
 
 def cnn(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
-    """Grids as tall as the op allows; of each category the slowest candidate (place-and-route section 5).
+    """Grids as tall as the op allows; of each category the slowest candidate (placement.md#policies).
 
     Categories in order: weights preloaded on the tallest grid, weights preloaded, the tallest grid without, the rest.
     Sparse matmuls on more than 40 cores come last of all.

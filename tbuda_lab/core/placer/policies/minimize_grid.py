@@ -13,7 +13,7 @@ from tbuda_lab.core.placer.policies.epoch import fill
 
 
 def minimize_grid(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
-    """The smallest grid volume of every op, the first of equal ones (place-and-route section 5)."""
+    """The smallest grid volume of every op, the first of equal ones (placement.md#policies)."""
     known = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:

@@ -1,4 +1,4 @@
-"""`NLP`: one target for the whole model, taken from its matmuls (place-and-route section 5, version 2)."""
+"""`NLP`: one target for the whole model, taken from its matmuls (placement.md#policies)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`Optimal`: where to cut the schedule into epochs and how large each op is, chosen together.
 
-Dynamic programming over the schedule (place-and-route 11.2). For a run of ops and a target T every op takes its
+Dynamic programming over the schedule (placement.md#search). For a run of ops and a target T every op takes its
 smallest candidate with limiter cycles <= T; the run is feasible at T if the areas add up to no more than the device and
 the cores that use DRAM stay within the load the cycles were computed for. That bound costs one comparison per run.
 Runs on the best path are then made real (edges, packing, exact load), and those that still are on it finished: cores

@@ -1,4 +1,5 @@
-"""`Ribbon` (upstream's second version): every epoch has one height of grids, chosen by trying all (section 5).
+"""`Ribbon` (upstream's second version): every epoch has one height of grids, chosen by trying all
+(placement.md#policies).
 
 Epoch by epoch: for each ribbon size the schedule is walked with the candidate that the preference order likes best for
 it, until an op does not fit; each result is improved conservatively; the one with the best score stays.

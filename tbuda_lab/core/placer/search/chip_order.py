@@ -1,4 +1,4 @@
-"""In which order the chips of a cluster take the stages of a pipeline (place-and-route 6.4)."""
+"""In which order the chips of a cluster take the stages of a pipeline (placement.md#chips)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The chips of a cluster as stages of a pipeline: every chip takes a run of epochs, and the slowest one sets the pace.
 
 While a chip works on one batch, those before it work on the next ones; so what counts is the largest sum of epoch
-cycles over the chips, not the sum over all (place-and-route 11.2). The least bound that some division stays within is
+cycles over the chips, not the sum over all (placement.md#search). The least bound that some division stays within is
 found by bisection; whether one exists for a bound is a shortest path over ops and stages. A link between chips is a
 stage of its own: what crosses it may not take longer either.
 """
@@ -28,7 +28,7 @@ from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.search.chip_order import chip_order
 
 SWITCH_CYCLES = CompileOptions.epoch_switch_cycles
-"""Cycles charged per epoch if nothing else is asked for (place-and-route 11.2 suggests this value)."""
+"""Cycles charged per epoch if nothing else is asked for (placement.md#search)."""
 
 _PRECISION = 1e-3
 _LINK_SHARE = 0.9

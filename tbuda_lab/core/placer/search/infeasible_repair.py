@@ -2,7 +2,7 @@
 
 An op fits no epoch where a core would read too many buffers, or the shapes asked for do not go together: a nop between
 it and its producers takes a shape that suits both. Grayskull chips read only their own DRAM, and write to each
-other's: a nop beside the producer carries a tensor to each further chip (hop nops, compiler.md 3).
+other's: a nop beside the producer carries a tensor to each further chip (lowering.md#nops-between-chips).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How an epoch really flows: its pace with the buffers it has, judged by the simulator of epochs.
 
-An op is held up where a buffer is full: one branch of a fork that has to wait for the other (place-and-route section
-4), or a reader that takes a block only after it has done with the last one. Then the epoch takes longer than its
-slowest op, and the full buffers on the chain of waits say where room would help.
+An op is held up where a buffer is full: one branch of a fork that has to wait for the other
+(placement.md#forks-and-joins), or a reader that takes a block only after it has done with the last one. Then the epoch
+takes longer than its slowest op, and the full buffers on the chain of waits say where room would help.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When an op gives its first result, and how much waits in the buffers around it: for every candidate at once.
 
 An op that passes blocks on has its first one after a part of its cycles; one that adds up over all of an operand only
-at the end of a block of t (place-and-route 9.3). All is counted in parts of one input, so what follows each other along
-a branch can be added up (place-and-route section 4).
+at the end of a block of t (placement.md#firings). All is counted in parts of one input, so what follows each other
+along a branch can be added up (placement.md#forks-and-joins).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 
 L1_SHARE = 0.95
-"""Part of L1 that enlarged buffers may fill (place-and-route section 4)."""
+"""Part of L1 that enlarged buffers may fill (placement.md#forks-and-joins)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 An op that feeds two branches stops as soon as one of them takes no more. If the longer branch needs more tiles to give
 its first result than the shorter one can hold, the epoch stalls. Tiles needed and held are summed along the branches
-(place-and-route section 4), all in tiles of the fork's output: what an op holds of its own output counts by the ratio
-of the volumes.
+(placement.md#forks-and-joins), all in tiles of the fork's output: what an op holds of its own output counts by the
+ratio of the volumes.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ class _Epoch:
         return found
 
     def needs(self, op: int, port: int) -> float:
-        """Part of an operand that has to arrive before the op goes on, as a fraction of all of it (place-and-route
-        section 4): two slices of a matmul's or reduction's, as many together as a slice on the way to it or a stack
+        """Part of an operand that has to arrive before the op goes on, as a fraction of all of it
+        (placement.md#forks-and-joins): two slices of a matmul's or reduction's, as many together as a slice on the way
+        to it or a stack
         behind it ties to each other, a t-th of them for a picker; of other ops what their output buffers take. An
         inserted nop passes on whatever comes."""
         found = self._needs.get((op, port))
