@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.cost import Fit, Key, Table, load_table
-from tbuda_lab.core.cost.calibrate import Runs, form, group, read_folder
-from tbuda_lab.core.cost.fitting import fit_pieces
-from tbuda_lab.core.cost.measurements import Sheet
+from tbuda_lab.tools.calibrate import Runs, form, group, read_folder
+from tbuda_lab.tools.fitting import fit_pieces
+from tbuda_lab.tools.measurements import Sheet
 
 ARCHS = ("grayskull", "wormhole_b0")
 FEWEST = 5  # runs that have to be left to fit

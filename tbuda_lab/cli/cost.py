@@ -13,7 +13,7 @@ from tbuda_lab.core.files import atomic_file
 
 if TYPE_CHECKING:
     from tbuda_lab.core.cost import Fit, Table
-    from tbuda_lab.core.cost.measurements import Sheet
+    from tbuda_lab.tools.measurements import Sheet
 
 COLUMN = "estimated_cycles"
 _ARCHS = ("grayskull", "wormhole_b0", "blackhole")
@@ -47,8 +47,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_cost(arguments: argparse.Namespace) -> int:
     """Writes the sheet with the added column; prints the errors when the sheet has measured cycles."""
-    from tbuda_lab.core.cost.fitting import relative_errors
-    from tbuda_lab.core.cost.measurements import read_sheet
+    from tbuda_lab.tools.fitting import relative_errors
+    from tbuda_lab.tools.measurements import read_sheet
 
     table = _table(arguments)
     with atomic_file(arguments.out) as temporary:
@@ -72,7 +72,7 @@ def run_cost(arguments: argparse.Namespace) -> int:
 def run_calibrate(arguments: argparse.Namespace) -> int:
     """Fits and prints one line per fit; writes the coefficients when asked."""
     from tbuda_lab.core.cost import dump_fits
-    from tbuda_lab.core.cost.calibrate import calibrate, group, read_folder
+    from tbuda_lab.tools.calibrate import calibrate, group, read_folder
 
     runs = group(read_folder(arguments.folder))
     print(f"{'op':18} {'format':8} {'variant':12} {'runs':>5} {'pieces':>6} {'median':>8} {'mean':>8}")

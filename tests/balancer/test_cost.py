@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbuda_lab.core.cost import KINDS, Fit, Key, Table, cycles, dump_fits, load_fits, load_table
-from tbuda_lab.core.cost.calibrate import calibrate, group, read_folder
-from tbuda_lab.core.cost.fitting import cross_validate, fit_pieces, relative_errors
-from tbuda_lab.core.cost.measurements import read_sheet
 from tbuda_lab.core.errors import InputError, UnknownDevice, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.tools.calibrate import calibrate, group, read_folder
+from tbuda_lab.tools.fitting import cross_validate, fit_pieces, relative_errors
+from tbuda_lab.tools.measurements import read_sheet
 
 ARCHS = ("grayskull", "wormhole_b0", "blackhole")
 FORMATS = (DataFormat.Bfp8_b, DataFormat.Float16_b, DataFormat.Float32, DataFormat.Int8, DataFormat.Int32)

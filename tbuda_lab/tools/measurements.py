@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.cost.blocks import F64, Block, format_class
-from tbuda_lab.core.cost.cells import Cells, open_cells
 from tbuda_lab.core.cost.model import KINDS, cycles
 from tbuda_lab.core.cost.tables import Key, Table
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_fidelity, parse_format
+from tbuda_lab.tools.cells import Cells, open_cells
 
 INPUTS_PER_RUN = 128
 """Sheets with `total-runtime` timed this many inputs; `runtime` is cycles of one."""

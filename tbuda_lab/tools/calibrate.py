@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from tbuda_lab.core.cost.blocks import F64, Block
-from tbuda_lab.core.cost.fitting import Errors, cross_validate, fit_pieces, relative_errors
-from tbuda_lab.core.cost.measurements import Sheet, read_sheet
 from tbuda_lab.core.cost.tables import Fit, Key
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.tools.fitting import Errors, cross_validate, fit_pieces, relative_errors
+from tbuda_lab.tools.measurements import Sheet, read_sheet
 
 _ELEMENTWISE = ("blocks", "tiles", "one")
 _MATMUL = ("math", "spill", "step", "operands", "inner", "tiles", "one", "spill_blocks", "blocks", "passes")
