@@ -18,7 +18,7 @@ from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.costs import cost_history
 from tbuda_lab.core.session.legal import _edges, free_starts
-from tests.placer.test_mend import model
+from tests.placer.test_stall_repair import model
 from tests.session.models import encoder
 from tests.session.test_edits import check_placement, matmuls
 
