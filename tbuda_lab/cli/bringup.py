@@ -12,14 +12,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.output import output_folder
 from tbuda_lab.cli.tables import epoch_table, summary
 from tbuda_lab.cli.target import load_target, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError, TbudaError
-from tbuda_lab.core.files import atomic_file
+from tbuda_lab.core.files import atomic_file, json_map, read_npz
 
 if TYPE_CHECKING:
     import torch
@@ -158,12 +158,11 @@ def read_request(arguments: argparse.Namespace) -> Request:
     if said:
         flags = ", ".join("--" + key.replace("_", "-") for key in said)
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
-    asked = dict(record["request"])
+    asked: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
     path, function = asked.pop("target").rsplit(":", 1)
-    for key in ("harvested_rows", "op_size", "epoch_break"):
-        if isinstance(asked.get(key), list):
-            asked[key] = tuple(asked[key])
-    return Request(f"{os.path.normpath(folder / path)}:{function}", **asked)
+    file = os.path.normpath(folder / path)
+    print(f"{folder} was compiled from {file}: executing it", file=sys.stderr)
+    return Request(f"{file}:{function}", **asked)
 
 
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
@@ -177,17 +176,31 @@ def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
 
 def _read_record(folder: Path) -> dict[str, Any]:
     file = folder / RECORD
+    if not file.is_file():
+        raise ModelError(f"{folder} has no {RECORD}: give FILE.py:FUNCTION or a folder of `tbuda compile`")
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        fields = {field.name for field in dataclasses.fields(Request)}
-        if not (isinstance(record["request"], dict) and set(record["request"]) <= fields
-                and isinstance(record["request"]["target"], str) and ":" in record["request"]["target"]):
-            raise ValueError("its request is not one of ours")
-    except FileNotFoundError:
-        raise ModelError(f"{folder} has no {RECORD}: give FILE.py:FUNCTION or a folder of `tbuda compile`") from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise ModelError(f"{file} cannot be read: {error}; compile again") from None
-    return dict(record)
+        record = json_map(file, "record of `tbuda compile`")
+        _check_request(record.get("request"), str(file))
+    except InputError as error:
+        raise ModelError(f"{error}; compile again") from None
+    return record
+
+
+def _check_request(asked: Any, where: str) -> None:
+    """Raises `InputError` unless `asked` holds what a `Request` can be made of."""
+    hints = get_type_hints(Request)
+    if not isinstance(asked, dict):
+        raise InputError(f"{where}: request is no object")
+    for name, value in asked.items():
+        if name not in hints:
+            raise InputError(f"{where}: request has no field {str(name)[:40]!r}; it has {', '.join(hints)}")
+        wanted = str(hints[name])
+        kind = int if "int" in wanted else str
+        items = value if "tuple" in wanted and isinstance(value, list) else [value]
+        if ("tuple" in wanted) != isinstance(value, list) or not all(type(item) is kind for item in items):
+            raise InputError(f"{where}: request: {name} does not take {str(value)[:60]!r}")
+    if ":" not in asked.get("target", ""):
+        raise InputError(f"{where}: request: target is FILE.py:FUNCTION")
 
 
 def _rows(text: str | None) -> tuple[int, ...] | None:
@@ -346,10 +359,8 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """The arrays of an .npz as tensors. Raises `InputError`."""
     import torch
 
-    from tbuda_lab.sim.files import read_archive
-
     found = {}
-    for name, array in read_archive(path).items():
+    for name, array in read_npz(path).items():
         try:
             found[name] = torch.from_numpy(array)
         except (TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.files import atomic_file, atomic_text
+from tbuda_lab.core.files import atomic_file, atomic_text, read_npz
 from tbuda_lab.core.netlist.image import image_facts, read_image
 
 
@@ -82,14 +82,14 @@ def run_image(arguments: argparse.Namespace) -> int:
     from tbuda_lab.core.runner import Runner
     from tbuda_lab.core.tti import load_image
     from tbuda_lab.core.tti.sample import sample_of
-    from tbuda_lab.sim.files import read_archive, write_archive
+    from tbuda_lab.sim.files import write_archive
 
     refuse_flags(arguments, "an image says for which device it was compiled, and how")
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(atomic_file(arguments.outputs)) if arguments.outputs else None
         loaded = load_image(Path(arguments.target))
         if arguments.weights or loaded.missing:
-            loaded = loaded.with_weights(read_archive(arguments.weights) if arguments.weights else {})
+            loaded = loaded.with_weights(read_npz(arguments.weights) if arguments.weights else {})
         given: Any = sample_of(loaded.graph, loaded.options.microbatch)
         if arguments.inputs:
             given = frontend.feeds(loaded.graph, read_tensors(arguments.inputs))

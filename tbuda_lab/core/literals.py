@@ -18,11 +18,11 @@ _MAX_BITS = 12_000  # Python reads no decimal number of more than 4,300 digits; 
 
 
 def python_literal(value: Any) -> str:
-    """The source text of a literal that equals `value` when Python reads it (NaN: is NaN again).
+    """The source text of a literal that equals `value` when Python reads it.
 
-    Plain values and tuples, lists, sets, and mappings of them; numbers of NumPy become Python's. A number that is not
-    finite is written as `float('inf')`, a data format or fidelity by its name, `pybuda.DataFormat.Float16_b`.
-    Raises `InputError` for anything else: it has no literal.
+    Plain values and tuples, lists, sets, and mappings of them; numbers of NumPy become Python's. Infinity is written as
+    `1e999`, which reads as such; a data format or fidelity by its name, `pybuda.DataFormat.Float16_b`. Raises
+    `InputError` for anything else, NaN among it: it has no literal.
     """
     return _literal(value, 0)
 
@@ -42,8 +42,8 @@ def _literal(value: Any, depth: int) -> str:
         return bytes.__repr__(value)
     if isinstance(value, int):
         return hex(value) if value.bit_length() > _MAX_BITS else int.__repr__(value)
-    if isinstance(value, float):
-        return float.__repr__(value) if math.isfinite(value) else f"float({float.__repr__(value)!r})"
+    if isinstance(value, float) and not math.isnan(value):
+        return float.__repr__(value).replace("inf", "1e999")
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{_literal(k, depth + 1)}: {_literal(v, depth + 1)}" for k, v in value.items())
         return f"{{{pairs}}}"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tbuda_lab.core.device import DeviceSpec, load_device
-from tbuda_lab.core.device.yamlfile import read_map
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import yaml_map
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice
 
@@ -46,7 +46,7 @@ def device_spec(
 def masks_of(path: Path) -> dict[int, int]:
     """Harvesting masks by chip of a file of runtime parameters."""
     found = {}
-    for key, value in read_map(path, "file of runtime parameters").items():
+    for key, value in yaml_map(path, "file of runtime parameters").items():
         match = _MASK.fullmatch(str(key))
         if match:
             if type(value) is not int or value < 0:

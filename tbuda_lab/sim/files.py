@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import Diagnostic, InputError
-from tbuda_lab.core.files import atomic_file
+from tbuda_lab.core.files import atomic_file, read_npz
 from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.executor import Executor
 from tbuda_lab.sim.io import QueueIo, ViewIo
@@ -41,7 +40,7 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
     """
     try:
         executor = Executor(netlists.load(path), mode=mode, arch=arch, seed=seed)
-        feed(executor, read_archive(inputs))
+        feed(executor, read_npz(inputs, _names_of(executor).__contains__))
         for name, io in executor.io.items():
             if isinstance(io, QueueIo) and not io.from_host and not io.readers:
                 executor.listen(name)
@@ -95,26 +94,16 @@ def feed(executor: Executor, arrays: Mapping[str, Array]) -> None:
         executor.feed(name, chosen[name])
 
 
+def _names_of(executor: Executor) -> set[str]:
+    """Names of arrays that the host may give: of queues and rams, and of those whose instances they are."""
+    names = expected_inputs(executor)
+    return {*names, *(name.rpartition(".")[0] for name in names)}
+
+
 def collect(executor: Executor) -> dict[str, Array]:
     """What a host would read after the programs: {name: (n, t, R, C)}."""
     return {name: executor.pop_all(name) for name, io in executor.io.items()
             if not io.from_host and not (isinstance(io, QueueIo) and io.readers)}
-
-
-def read_archive(path: str | Path) -> dict[str, Array]:
-    """The arrays of an .npz file; nothing in it is executed. Raises `InputError` if it cannot be read."""
-    try:
-        opened = np.load(path, allow_pickle=False)
-        if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise InputError(f"{path} is a single array; give an .npz with one array per queue")
-        with opened as archive:
-            return {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, MemoryError) as error:
-        # NumPy's text for a file of another kind advises to unpickle it
-        reason = "it is a file of another kind, or holds objects" if "pickle" in str(error) else error
-        raise InputError(f"{path} is no .npz archive of plain arrays: {reason}") from error
 
 
 def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,10 @@ import numpy as np
 
 from tbuda_lab.core.cost.blocks import F64
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.files import bounded_text
 
+MAX_BYTES = 256 << 20
+SMALL = 1 << 20  # cells that a sheet may have, however short its text
 _T = TypeVar("_T")
 _NOTES = 20  # notes that are told one by one
 
@@ -102,15 +106,18 @@ class Cells:
 def open_cells(path: Path, strict: bool) -> Cells:
     """Header and rows of a file. Cells missing at the end of a row are empty; lines that repeat the header, as in
     joined sheets, are left out. Raises `InputError` when the file is none."""
+    text = bounded_text(path, MAX_BYTES, "is no sheet of measurements")
+    source = csv.reader(io.StringIO(text, newline=""))
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            source = csv.reader(file)
-            rows = [(source.line_num, row) for row in source if _holds_a_row(row, strict)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot read the sheet: {error}") from error
+        rows = [(source.line_num, row) for row in source if _holds_a_row(row, strict)]
+    except csv.Error as error:
+        raise InputError(f"{path}:{source.line_num}: cannot read the sheet: {error}") from error
     if not rows:
         raise InputError(f"{path}: the sheet is empty")
     header = [name.strip() for name in rows[0][1]]
+    if len(header) * len(rows) > SMALL + 4 * len(text):  # rows are as wide as the header, whatever they hold
+        raise InputError(f"{path}: {len(header)} columns over {len(rows)} rows, most of them empty: that is no sheet "
+                         "of measurements")
     cells = Cells(path, header, [], [], strict)
     for line, row in rows[1:]:
         if [name.strip() for name in row] == header:

@@ -65,7 +65,9 @@ def test_inputs_that_are_none_are_refused(
     np.savez(tmp_path / "words.npz", input=np.array(["a", "b"]))
     (tmp_path / "torn.npz").write_bytes((tmp_path / "words.npz").read_bytes()[:90])
     for target in (str(folder / "m.tti"), f"{folder / 'm.py'}:make"):
-        for name, said in (("one.npy", "a single array"), ("words.npz", "holds <U1"), ("torn.npz", "no .npz archive")):
+        for name, said in (
+            ("one.npy", "a single array"), ("words.npz", "its type is '<U1'"), ("torn.npz", "no .npz archive"),
+        ):  # fmt: skip
             assert main(["run", target, "--inputs", str(tmp_path / name)]) == 1
             assert said in capsys.readouterr().err
 
@@ -98,7 +100,7 @@ def test_edits_of_an_image_are_found_again(folder: Path, tmp_path: Path, monkeyp
     (["compile", "m.tti", "--out", "c"], "`tbuda run` runs it"),
     (["run", "none.tti"], "cannot be read"),
     (["run", "m.py:make", "--weights", "w.npz"], "goes with a device image"),
-    (["export", "table", "m.tti", "--edits", "e.buda.json"], "cannot read e.buda.json"),
+    (["export", "table", "m.tti", "--edits", "e.buda.json"], "e.buda.json cannot be read"),
 ])  # fmt: skip
 def test_refusals(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str

@@ -183,7 +183,7 @@ def test_unknown_devices_list_the_names(tmp_path: Path) -> None:
         load_device("n151")
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not text"):
+    with pytest.raises(InputError, match="not UTF-8 text"):
         load_device(binary)
 
 

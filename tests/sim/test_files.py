@@ -5,6 +5,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, NetlistError, OutputError
+from tbuda_lab.core.files import read_npz
 from tbuda_lab.core.netlist.schema import EndLoop, Execute, Loop, Param
 from tbuda_lab.sim import Executor, files
 from tbuda_lab.sim.files import run_file
@@ -199,4 +200,4 @@ def test_queues_of_any_name_and_equal_bytes(tmp_path):
         assert sorted(found.files) == sorted(arrays)
         for name, array in arrays.items():
             np.testing.assert_array_equal(found[name], array)
-    assert sorted(files.read_archive(tmp_path / "two.npz")) == sorted(arrays)
+    assert sorted(read_npz(tmp_path / "two.npz")) == sorted(arrays)

@@ -173,7 +173,7 @@ def test_a_pickle_in_place_of_a_tensor_is_refused_by_name(files: dict[str, bytes
 
     bad = changed(files, objects)
     name = next(iter(json.loads(bad[DEVICE])["tbuda_lab"]["arrays"].values()))["npy"]
-    with pytest.raises(InputError, match=r"no \.npy of plain numbers"):
+    with pytest.raises(InputError, match=r"no plain numbers"):
         load_image(write_tar(tmp_path / "x.tti", {**bad, TOP + name: stream.getvalue()}))
     assert not (tmp_path / "trapped").exists()
 
@@ -291,7 +291,7 @@ def test_a_zip_of_many_small_members_does_not_swell_either(files: dict[str, byte
     with zipfile.ZipFile(tmp_path / "bomb.tti", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(DEVICE, files[DEVICE])
         for number in range(6):
-            archive.writestr(f"{TOP}{number}.yaml", bytes(8 << 20))
+            archive.writestr(f"{TOP}{number}.yaml", bytes(3 << 20))
     with pytest.raises(InputError, match="that is no device image"):
         read_image(tmp_path / "bomb.tti")
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tbuda_lab.core.errors import InputError, UnknownDevice, UnsupportedOp
+from tbuda_lab.core.files import parse_yaml, yaml_map
 
 ARCHS = ("grayskull", "wormhole_b0", "blackhole")
 _FITTED_FROM = {"grayskull": "grayskull", "wormhole_b0": "wormhole_b0", "blackhole": "wormhole_b0"}
 _BORROWED = {"grayskull": ("wormhole_b0", ("abs", "cosine", "dropout", "lrelu", "sine", "square", "tanh"))}
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Pieces = list[dict[str, float]]
 
@@ -81,32 +80,42 @@ def _packaged_fits(arch: str) -> dict[Key, Fit]:
 
 def _packaged(name: str) -> dict[str, Any]:
     text = resources.files(__package__).joinpath("data", name).read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.load(text, Loader=_Loader)
+    found: dict[str, Any] = parse_yaml(text, name)
     return found
 
 
 def load_fits(path: Path) -> tuple[str, dict[Key, Fit]]:
     """(arch, fits) of a file that `tbuda calibrate` wrote; raises `InputError` when it is no such file."""
-    try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: not a file of fitted coefficients: {error}") from error
-    if not isinstance(data, dict) or data.get("arch") not in ARCHS:
+    data = yaml_map(path, "file of fitted coefficients")
+    if data.get("arch") not in ARCHS:
         raise InputError(f"{path}: not a file of fitted coefficients: arch is one of {', '.join(ARCHS)}")
     return data["arch"], read_fits(data, str(path))
 
 
 def read_fits(data: dict[str, Any], name: str) -> dict[Key, Fit]:
     """The `fits` list of a coefficients file."""
+    entries = data.get("fits") or []
+    if not isinstance(entries, list):
+        raise InputError(f"{name}: fits is a list, not {type(entries).__name__}")
     found: dict[Key, Fit] = {}
-    for entry in data.get("fits") or []:
+    for entry in entries:
         try:
             key = Key(str(entry["kind"]), str(entry["format"]), str(entry.get("variant", "")))
-            pieces = tuple({str(f): float(w) for f, w in piece.items()} for piece in entry["pieces"])
-            found[key] = Fit(key, pieces, int(entry["runs"]), float(entry["median_error"]), float(entry["mean_error"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{name}: not a fit: {entry!r}") from error
+            pieces = tuple({str(f): _weight(w) for f, w in piece.items()} for piece in entry["pieces"])
+            errors = _weight(entry["median_error"]), _weight(entry["mean_error"])
+            found[key] = Fit(key, pieces, int(entry["runs"]), *errors)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
+            raise InputError(f"{name}: not a fit: {str(entry)[:200]}") from error
+        if not pieces:
+            raise InputError(f"{name}: a fit of {key.kind} without pieces")
     return found
+
+
+def _weight(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is no weight")
+    return number
 
 
 def dump_fits(arch: str, fits: Mapping[Key, Fit]) -> str:

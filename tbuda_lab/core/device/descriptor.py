@@ -11,13 +11,16 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tbuda_lab.core.device.spec import Core, DeviceSpec
-from tbuda_lab.core.device.yamlfile import read_map
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, UnknownDevice
+from tbuda_lab.core.files import yaml_map
 
-_CORE = re.compile(r"(\d+)-(\d+)")
+_CORE = re.compile(r"([0-9]{1,3})-([0-9]{1,3})")
+MOST_CHIPS = 1024
+"""Chips of one device or cluster."""
+_MOST_CORES, _MOST_COORDINATE = 10_000, 999
 _TRANSLATED = 18  # first row and column of workers where the NoC translates coordinates
 
 
@@ -33,11 +36,17 @@ class Cluster:
 
 def read_arch(path: Path) -> tuple[dict[str, Any], str]:
     """(the descriptor's map, its arch in lower case); raises `InputError` when it names none."""
-    data = read_map(path, "device descriptor")
+    data = _descriptor(path, "device descriptor")
     arch = data.get("arch_name")
     if not isinstance(arch, str):
         raise InputError(f"{path}: a device descriptor gives arch_name")
     return data, arch.lower()
+
+
+def _descriptor(path: Path, what: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise UnknownDevice(f"{path}: cannot read the {what}: there is no such file")
+    return yaml_map(path, what)
 
 
 def apply(base: DeviceSpec, data: dict[str, Any], path: Path) -> DeviceSpec:
@@ -47,19 +56,22 @@ def apply(base: DeviceSpec, data: dict[str, Any], path: Path) -> DeviceSpec:
         raise InputError(f"{path}: functional_workers is empty")
     xs = sorted({x for x, _ in workers})
     ys = sorted({y for _, y in workers})
+    known = set(workers)
+    if len(known) != len(workers):
+        raise InputError(f"{path}: functional_workers names a core twice")
     if len(workers) != len(xs) * len(ys):
-        missing = next((x, y) for y in ys for x in xs if (x, y) not in set(workers))
+        missing = next((x, y) for y in ys for x in xs if (x, y) not in known)
         raise InputError(f"{path}: functional_workers are no full grid: {missing[0]}-{missing[1]} is missing")
-    dram = tuple(tuple(_core(c, "dram", path) for c in channel) for channel in _list(data, "dram", path))
-    if not dram or len({len(channel) for channel in dram}) != 1:
+    channels = [c if isinstance(c, list) else [c] for c in _list(data, "dram", path)]
+    dram = tuple(tuple(_core(c, "dram", path) for c in channel) for channel in channels)
+    if not dram or not dram[0] or len({len(channel) for channel in dram}) != 1:
         raise InputError(f"{path}: dram lists the cores of each channel, equally many for all")
     size = data.get("physical", data.get("grid"))
-    if not isinstance(size, dict) or not all(isinstance(size.get(k), int) for k in ("x_size", "y_size")):
-        raise InputError(f"{path}: grid gives x_size and y_size")
+    if not isinstance(size, dict) or not all(_whole(size.get(k), 1, _MOST_COORDINATE) for k in ("x_size", "y_size")):
+        raise InputError(f"{path}: grid gives x_size and y_size, whole numbers from 1 to {_MOST_COORDINATE}")
     if xs[0] >= _TRANSLATED <= ys[0]:
         xs = _untranslate(xs, base.worker_cols, path)
         ys = _untranslate(ys, base.worker_rows, path)
-    features = data.get("features") or {}
     return dataclasses.replace(
         base,
         name=path.stem,
@@ -69,7 +81,7 @@ def apply(base: DeviceSpec, data: dict[str, Any], path: Path) -> DeviceSpec:
         worker_cols=tuple(xs),
         noc_size=(size["x_size"], size["y_size"]),
         l1_size=_size(data, "worker_l1_size", path),
-        dst_bytes=int((features.get("math") or {}).get("dst_size_alignment", base.dst_bytes)),
+        dst_bytes=_dst_bytes(data, base, path),
         dram_cores=dram,
         dram_channel_bytes=_size(data, "dram_bank_size", path),
         dram_reserved=base.dram_reserved if len(dram) == base.dram_channels else (max(base.dram_reserved),) * len(dram),
@@ -80,27 +92,50 @@ def apply(base: DeviceSpec, data: dict[str, Any], path: Path) -> DeviceSpec:
 
 def read_cluster(path: Path) -> Cluster:
     """A cluster descriptor; raises `InputError` for links to chips that it does not list."""
-    data = read_map(path, "cluster descriptor")
+    data = _descriptor(path, "cluster descriptor")
     chips_map = data.get("chips")
-    if not isinstance(chips_map, dict) or not chips_map or not all(isinstance(c, int) for c in chips_map):
+    if not isinstance(chips_map, dict) or not chips_map or not all(_whole(c, 0, 1 << 31) for c in chips_map):
         raise InputError(f"{path}: a cluster descriptor gives chips as a map from chip number to position")
+    if len(chips_map) > MOST_CHIPS:
+        raise InputError(f"{path}: {len(chips_map)} chips; a cluster has {MOST_CHIPS} at most")
     chips = tuple(sorted(chips_map))
     counts: dict[tuple[int, int], int] = {}
     for link in _list(data, "ethernet_connections", path):
         entries = link if isinstance(link, list) else []
-        ends = [end["chip"] for end in entries if isinstance(end, dict) and end.get("chip") in chips]
+        ends = [end["chip"] for end in entries if isinstance(end, dict) and _is_chip(end.get("chip"), chips_map)]
         if len(entries) != 2 or len(ends) != 2:
-            raise InputError(f"{path}: ethernet_connections: {link!r} does not join two of the chips "
-                             f"{', '.join(map(str, chips))}")
+            raise InputError(f"{path}: ethernet_connections: {_short(link)} does not join two of the chips "
+                             f"{_short(', '.join(map(str, chips)))}")
         key = (min(ends), max(ends))
         counts[key] = counts.get(key, 0) + 1
     mmio = tuple(_list(data, "chips_with_mmio", path)) or (chips[0],)
-    unknown = [chip for chip in mmio if chip not in chips]
+    unknown = [chip for chip in mmio if not _is_chip(chip, chips_map)]
     if unknown:
-        raise InputError(f"{path}: chips_with_mmio names {unknown[0]!r}, which is no chip of the cluster")
-    harvesting = data.get("harvesting") or {}
-    harvested = {int(chip): rows_of_mask(int(entry.get("harvest_mask", 0))) for chip, entry in harvesting.items()}
-    return Cluster(chips, tuple((a, b, n) for (a, b), n in sorted(counts.items())), mmio, harvested)
+        raise InputError(f"{path}: chips_with_mmio names {_short(unknown[0])}, which is no chip of the cluster")
+    return Cluster(chips, tuple((a, b, n) for (a, b), n in sorted(counts.items())), mmio, _harvesting(data, path))
+
+
+def _harvesting(data: dict[str, Any], path: Path) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for chip, entry in _map(data, "harvesting", path).items():
+        mask = entry.get("harvest_mask", 0) if isinstance(entry, dict) else None
+        if not _whole(chip, 0, 1 << 31) or not _whole(mask, 0, 1 << 64):
+            raise InputError(f"{path}: harvesting gives each chip a harvest_mask, not {_short(chip)}: {_short(entry)}")
+        found[chip] = rows_of_mask(mask)
+    return found
+
+
+def _is_chip(value: Any, chips: Mapping[int, Any]) -> bool:
+    return _whole(value, 0, 1 << 31) and value in chips
+
+
+def _whole(value: Any, least: int, most: int) -> TypeGuard[int]:
+    return type(value) is int and least <= value <= most
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def rows_of_mask(mask: int) -> tuple[int, ...]:
@@ -127,8 +162,27 @@ def _list(data: dict[str, Any], key: str, path: Path) -> list[Any]:
     return found
 
 
+def _map(data: dict[str, Any], key: str, path: Path) -> dict[Any, Any]:
+    found = data.get(key) or {}
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: {key} is a map, not {_short(found)}")
+    return found
+
+
+def _dst_bytes(data: dict[str, Any], base: DeviceSpec, path: Path) -> int:
+    """Bytes of the destination register; those of the arch where the file does not say."""
+    value = _map(_map(data, "features", path), "math", path).get("dst_size_alignment", base.dst_bytes)
+    if not _whole(value, 1, 1 << 30):
+        raise InputError(f"{path}: features: math: dst_size_alignment is a positive number of bytes, "
+                         f"not {_short(value)}")
+    return int(value)
+
+
 def _cores(data: dict[str, Any], key: str, path: Path) -> list[Core]:
-    return [_core(entry, key, path) for entry in _flat(_list(data, key, path))]
+    found = [_core(entry, key, path) for entry in _flat(_list(data, key, path))]
+    if len(found) > _MOST_CORES:
+        raise InputError(f"{path}: {key} lists {len(found)} cores; a chip has {_MOST_CORES} at most")
+    return found
 
 
 def _flat(entries: Iterable[Any]) -> Iterable[Any]:
@@ -142,12 +196,13 @@ def _flat(entries: Iterable[Any]) -> Iterable[Any]:
 def _core(entry: Any, key: str, path: Path) -> Core:
     match = _CORE.fullmatch(entry) if isinstance(entry, str) else None
     if match is None:
-        raise InputError(f"{path}: {key}: {entry!r} is no core; cores are written x-y")
+        raise InputError(f"{path}: {key}: {_short(repr(entry))} is no core; cores are written x-y, up to "
+                         f"{_MOST_COORDINATE}")
     return int(match[1]), int(match[2])
 
 
 def _size(data: dict[str, Any], key: str, path: Path) -> int:
     value = data.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise InputError(f"{path}: {key} is a positive number of bytes, not {value!r}")
-    return value
+    if not _whole(value, 1, 1 << 48):
+        raise InputError(f"{path}: {key} is a positive number of bytes, not {_short(value)}")
+    return int(value)

@@ -6,16 +6,18 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.device import descriptor
 from tbuda_lab.core.device.spec import DeviceSpec
-from tbuda_lab.core.device.yamlfile import packaged
 from tbuda_lab.core.errors import InputError, UnknownDevice
+from tbuda_lab.core.files import parse_yaml
 
 ARCHS = ("grayskull", "wormhole_b0", "blackhole")
 BOARDS: tuple[str, ...] = ("e150", "e300", "n150", "n300")
+MOST_CHIPS = descriptor.MOST_CHIPS
 _LINKS_PER_HOP = 4
 
 
@@ -42,12 +44,11 @@ def load_device(
     if chips is not None:
         spec = _with_chips(spec, chips)
     if harvested_rows is not None:
-        rows = descriptor.rows_of_mask(harvested_rows) if isinstance(harvested_rows, int) else tuple(harvested_rows)
-        spec = _harvest(spec, (rows,) * len(spec.chips))
+        spec = _harvest(spec, (_rows(harvested_rows),) * len(spec.chips))
     if harvested_by_chip is not None:
         if len(harvested_by_chip) != len(spec.chips):
             raise InputError(f"{spec.name} has {len(spec.chips)} chips, rows are given for {len(harvested_by_chip)}")
-        spec = _harvest(spec, tuple(descriptor.rows_of_mask(mask) for mask in harvested_by_chip))
+        spec = _harvest(spec, tuple(_rows(mask) for mask in harvested_by_chip))
     return spec
 
 
@@ -68,9 +69,16 @@ def _named(device: str | Path) -> DeviceSpec:
                         "or the path of a device descriptor .yaml")
 
 
+def _packaged(name: str) -> dict[str, Any]:
+    """A YAML map of this package's data folder."""
+    text = resources.files("tbuda_lab.core.device").joinpath("data", name).read_text(encoding="utf-8")
+    found: dict[str, Any] = parse_yaml(text, name)
+    return found
+
+
 @functools.cache
 def _arch(name: str) -> DeviceSpec:
-    data = packaged(f"{name}.yaml")
+    data = _packaged(f"{name}.yaml")
     align = data.pop("address_align")
     return DeviceSpec(
         name=name, chips=(0,), harvested_by_chip=((),), mmio_chips=(0,), links=(), dram_address_align=align,
@@ -80,7 +88,7 @@ def _arch(name: str) -> DeviceSpec:
 
 @functools.cache
 def _board(name: str) -> DeviceSpec:
-    data = packaged("boards.yaml")[name]
+    data = _packaged("boards.yaml")[name]
     harvested = _frozen(data["harvested"])
     spec = dataclasses.replace(
         _arch(data["arch"]), name=name, chips=tuple(range(len(harvested))), links=_frozen(data["links"]),
@@ -107,9 +115,23 @@ def _harvest(spec: DeviceSpec, by_chip: tuple[tuple[int, ...], ...]) -> DeviceSp
     return dataclasses.replace(spec, rows=left, harvested_by_chip=harvested)
 
 
+def _rows(given: Sequence[int] | int) -> tuple[int, ...]:
+    """Physical rows from their numbers or from a bit mask."""
+    if isinstance(given, int):
+        if not 0 <= given < 1 << 64:
+            raise InputError(f"a mask of rows has 64 bits at most, and {given:#x} has other ones")
+        return descriptor.rows_of_mask(given)
+    if isinstance(given, str | bytes) or not all(isinstance(row, int) for row in given):
+        raise InputError(f"harvested rows are numbers of physical rows, not {given!r}")
+    return tuple(given)
+
+
 def _with_chips(spec: DeviceSpec, chips: int | Sequence[int]) -> DeviceSpec:
+    count = chips if isinstance(chips, int) else len(chips)
+    if not 0 < count <= MOST_CHIPS:
+        raise InputError(f"chips are one or more different numbers, {MOST_CHIPS} at most, not {count}")
     numbers = tuple(range(chips)) if isinstance(chips, int) else tuple(chips)
-    if not numbers or len(set(numbers)) != len(numbers) or min(numbers) < 0:
+    if any(type(n) is not int or n < 0 for n in numbers) or len(set(numbers)) != len(numbers):
         raise InputError(f"chips are one or more different numbers, not {chips!r}")
     if set(numbers) <= set(spec.chips):  # a part of a board or a cluster
         index = {chip: i for i, chip in enumerate(spec.chips)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
+import io
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.diff.sides import EpochState, GridShape, OpState, QueueState, Side, grid_of
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import bounded_text, json_map
 from tbuda_lab.core.frames.netlistfile.grid import ops_frame
 from tbuda_lab.core.netlist.check.facts import ARCHS, facts_of
 from tbuda_lab.core.netlist.schema import Netlist
@@ -120,21 +121,18 @@ def _recorded(path: Path, n: Netlist) -> Cycles | None:
     file = path.with_suffix(".cycles.csv")
     if not file.is_file() or _changed(path):
         return None
-    if file.stat().st_size > _LARGEST_CSV:
-        raise InputError(f"{file} is larger than a table of cycles can be")
+    reader = csv.DictReader(io.StringIO(bounded_text(file, _LARGEST_CSV, "is no table of cycles"), newline=""))
     found: Cycles = {}
     try:
-        with file.open(newline="", encoding="utf-8") as stream:
-            reader = csv.DictReader(stream)
-            if not {"op", "kernel_cycles", "limiter_cycles"} <= set(reader.fieldnames or ()):
-                raise InputError(f"{file}: line 1: the columns op, kernel_cycles and limiter_cycles are wanted")
-            for row in reader:
-                pair = int(row["kernel_cycles"]), int(row["limiter_cycles"])
-                if min(pair) < 0:
-                    raise ValueError("cycles below 0")
-                found[row["op"]] = pair
-    except (ValueError, TypeError, csv.Error, OSError) as error:
-        raise InputError(f"{file} cannot be read: {error}; compile again, or remove it") from None
+        if not {"op", "kernel_cycles", "limiter_cycles"} <= set(reader.fieldnames or ()):
+            raise InputError(f"{file}: line 1: the columns op, kernel_cycles and limiter_cycles are wanted")
+        for row in reader:
+            pair = int(row["kernel_cycles"]), int(row["limiter_cycles"])
+            if not 0 <= min(pair) <= max(pair) < 1 << 63:
+                raise ValueError("cycles below 0 or beyond 63 bits")
+            found[row["op"]] = pair
+    except (ValueError, TypeError, csv.Error) as error:
+        raise InputError(f"{file}: line {reader.line_num}: {error}; compile again, or remove it") from None
     return found if {op.name for _, op in n.ops()} <= set(found) else None
 
 
@@ -144,7 +142,7 @@ def _changed(path: Path) -> bool:
     if path.name != NETLIST or not record.is_file():
         return False
     try:
-        digest = json.loads(record.read_text(encoding="utf-8"))["netlist_sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
+        digest = json_map(record, "record of `tbuda compile`").get("netlist_sha256")
+    except InputError:
         return True
     return bool(digest != hashlib.sha256(path.read_bytes()).hexdigest())

@@ -1,6 +1,13 @@
 """Files in and out: written whole or not at all, read only as far as their size is plausible."""
 
+from tbuda_lab.core.files.arrays import parse_npy, read_npz
 from tbuda_lab.core.files.atomic import atomic_file, atomic_text, check_writable
-from tbuda_lab.core.files.bounded import bounded_text
+from tbuda_lab.core.files.bounded import bounded_bytes, bounded_text, json_map, parse_json
+from tbuda_lab.core.files.budget import Budget, shape_text, size_text, unpacked_most
+from tbuda_lab.core.files.yamltext import Fault, Limits, compose_yaml, parse_yaml, yaml_fault, yaml_map
 
-__all__ = ["atomic_file", "atomic_text", "bounded_text", "check_writable"]
+__all__ = [
+    "Budget", "Fault", "Limits", "atomic_file", "atomic_text", "bounded_bytes", "bounded_text", "check_writable",
+    "compose_yaml", "json_map", "parse_json", "parse_npy", "parse_yaml", "read_npz", "shape_text", "size_text",
+    "unpacked_most", "yaml_fault", "yaml_map",
+]  # fmt: skip

@@ -1,19 +1,53 @@
-"""Text files from outside that are read whole: of a size that is plausible for what they hold, or not at all."""
+"""Files from outside that are read whole: of a size that is plausible for what they hold, or not at all."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from tbuda_lab.core.errors import InputError
 
 
-def bounded_text(path: Path, most: int, otherwise: str) -> str:
-    """The UTF-8 text of a file of at most `most` bytes; `otherwise` says what a larger one is. Raises `InputError`."""
+def bounded_bytes(path: Path, most: int, otherwise: str) -> bytes:
+    """The contents of a file of at most `most` bytes, whatever its size is said to be; `otherwise` says what a larger
+    one is. Raises `InputError`."""
     try:
-        if path.stat().st_size > most:
-            raise InputError(f"{path.name} has more than {most >> 20} MiB; it {otherwise}")
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            data = stream.read(most + 1)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a name with a zero byte
+        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+    if len(data) > most:
+        raise InputError(f"{path.name} has more than {most >> 20} MiB; it {otherwise}")
+    return data
+
+
+def bounded_text(path: Path, most: int, otherwise: str) -> str:
+    """The UTF-8 text of such a file. Raises `InputError`."""
+    try:
+        return bounded_bytes(path, most, otherwise).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is not UTF-8 text") from error
+        raise InputError(f"{path.name} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
+                         ) from error
+
+
+def parse_json(text: str, name: str) -> Any:
+    """The value of a JSON text. Raises `InputError` with `name` and the place."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise InputError(f"{name}: not JSON that can be read: nested too deeply") from error
+    except ValueError as error:  # a whole number of thousands of digits
+        raise InputError(f"{name}: not JSON that can be read: {error}") from error
+
+
+def json_map(path: Path, what: str, most: int = 4 << 20) -> dict[str, Any]:
+    """The object in a JSON file of at most `most` bytes. Raises `InputError`; `what` says what the file should be."""
+    found = parse_json(bounded_text(path, most, f"is no {what}"), str(path))
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: not a {what}: expected an object at the top")
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph.op import Op, Shape
 from tbuda_lab.core.graph.tm import TM
@@ -72,7 +73,7 @@ class Node:
         return tuple(edge.source for edge in self.inputs)
 
 
-class GraphError(ValueError):
+class GraphError(TbudaError, ValueError):
     """A malformed graph or an edit that would make one."""
 
 

@@ -9,15 +9,17 @@ import math
 import re
 import typing
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import Budget, shape_text
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph.graph import Edge, Graph, GraphError, Node, NodeKind, Origin
 from tbuda_lab.core.graph.op import REGISTRY, Op, Payload
-from tbuda_lab.core.graph.text import DIGEST, ORIGIN_KEYS
+from tbuda_lab.core.graph.text import DIGEST, ORIGIN_KEYS, PACKED
 from tbuda_lab.core.graph.tm import TM
 
 TOKEN = re.compile(
@@ -25,11 +27,17 @@ TOKEN = re.compile(
     r"|(?P<number>-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])|-inf\b)|(?P<word>[A-Za-z_][\w.\-/]*)"
     r"|(?P<packed>~[A-Za-z0-9+/=]+)|(?P<digest>\#[0-9a-f]+)|(?P<mark>[=:(){}\[\],|@])"
 )
+ESCAPE = re.compile(r"\\\\(?:[\\\\'\"abfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})")
 WORDS: dict[str, Any] = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": math.nan}
 ENUMS = {"DataFormat": DataFormat, "MathFidelity": MathFidelity}
 KINDS = {kind.value: kind for kind in NodeKind if kind is not NodeKind.OP}
-MAX_UNPACKED = 1 << 24
-"""Bytes a packed payload may unpack to: text of unknown origin must not fill the memory."""
+MAX_UNPACKED = 8 * PACKED
+"""Bytes a packed payload may unpack to: longer ones are written by digest."""
+MAX_MADE = 1 << 30
+"""Bytes of arrays that a text may ask for without writing them out (`fill`, `packed`), all together."""
+MAX_RANK, MAX_SIZE, MAX_NUMBER = 64, 1 << 48, 400
+_UNFIT = (ValueError, TypeError, OverflowError, AttributeError, LookupError, ArithmeticError, MemoryError, zlib.error)
+"""What constructors and NumPy raise about values that do not fit."""
 
 
 class Token(NamedTuple):
@@ -46,16 +54,18 @@ def parse_graph(text: str, arrays: Mapping[str, np.ndarray] | None = None) -> Gr
     """The graph that `text` describes.
 
     arrays: values by digest (see `array_table`); nodes whose array is not there get none and keep the digest in their
-    attributes. Raises `GraphSyntaxError` with the line for text that is no graph.
+    attributes. Raises `GraphSyntaxError` with the line for text that is no graph, or asks for more than `MAX_MADE`.
     """
     parser = _Parser(_tokens(text), arrays or {})
-    graph = parser.graph()
-    parser.expect("end")
+    try:
+        graph = parser.graph()
+        parser.expect("end")
+    except RecursionError:
+        raise parser.error("nested too deeply") from None
     return graph
 
 
-def _tokens(text: str) -> list[Token]:
-    found: list[Token] = []
+def _tokens(text: str) -> Iterator[Token]:
     at, line = 0, 1
     while at < len(text):
         match = TOKEN.match(text, at)
@@ -65,44 +75,55 @@ def _tokens(text: str) -> list[Token]:
         if kind == "line":
             line += 1
         elif kind != "skip":
-            found.append(Token(kind, match.group(), line))
+            yield Token(kind, match.group(), line)
         at = match.end()
-    found.append(Token("end", "", line))
-    return found
+    while True:
+        yield Token("end", "", line)
 
 
 class _Parser:
-    def __init__(self, tokens: list[Token], arrays: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, tokens: Iterator[Token], arrays: Mapping[str, np.ndarray]) -> None:
         self.tokens = tokens
-        self.at = 0
+        self.token = self.last = next(tokens)  # what is next, and what was before it
         self.arrays = arrays
+        self.budget = Budget("the graph", MAX_MADE)
 
     # -- tokens ----------------------------------------------------------------------------------------------
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at]
-
     def error(self, message: str, back: int = 0) -> GraphSyntaxError:
-        """An error at the token that is next, or at the one `back` tokens before."""
-        return GraphSyntaxError(f"line {self.tokens[max(0, self.at - back)].line}: {message}")
+        """An error at the token that is next, or, with `back`, at the one before."""
+        return GraphSyntaxError(f"line {(self.last if back else self.token).line}: {message}")
+
+    def step(self) -> None:
+        self.last, self.token = self.token, next(self.tokens)
 
     def expect(self, kind: str, text: str | None = None) -> str:
         token = self.token
         if token.kind != kind or (text is not None and token.text != text):
             raise self.error(f"expected {text or kind}, found {token.text or 'the end'!r}")
-        self.at += 1
+        self.step()
         return token.text
 
     def accept(self, text: str) -> bool:
         if self.token.kind in ("mark", "word") and self.token.text == text:
-            self.at += 1
+            self.step()
             return True
         return False
 
     def name(self) -> str:
         if self.token.kind == "string":
-            return str(ast.literal_eval(self.expect("string")))
+            return self.string()
         return self.expect("word")
+
+    def string(self) -> str:
+        text = self.expect("string")
+        if "\\" not in text:
+            return text[1:-1]
+        try:
+            if "\\" in ESCAPE.sub("", text):
+                raise ValueError("an escape that is none")
+            return str(ast.literal_eval(text))
+        except (ValueError, SyntaxError):
+            raise self.error(f"{text[:40]} is no text: an escape in it is unknown", 1) from None
 
     # -- graph -----------------------------------------------------------------------------------------------
     def graph(self) -> Graph:
@@ -131,6 +152,8 @@ class _Parser:
         shape = self.literal()
         if not isinstance(shape, tuple) or not all(type(n) is int for n in shape):
             raise self.error(f"the shape of {name!r} is {shape!r}, not a tuple of integers", 1)
+        if len(shape) > MAX_RANK or not all(0 <= n < MAX_SIZE for n in shape):
+            raise self.error(f"no tensor has the shape {shape_text(shape)} of {name!r}", 1)
         node = Node(name, kind, shape, operation, inputs)
         if self.accept("df"):
             word = self.expect("word")
@@ -162,8 +185,8 @@ class _Parser:
                 values[key] = value
         try:
             return cls(**values)
-        except TypeError as e:
-            raise self.error(str(e), 1) from None
+        except _UNFIT as e:
+            raise self.error(f"{type_name}: {e}", 1) from None
 
     def field(self, hints: Mapping[str, Any]) -> tuple[str, Any]:
         key = self.expect("word")
@@ -195,9 +218,10 @@ class _Parser:
                 node.value = np.array(self.literal(), dtype).reshape(node.shape)
                 return ""
             if self.accept("fill"):
+                self.budget.take_array(node.shape, dtype.itemsize, f"the value of {node.name!r}")
                 node.value = np.full(node.shape, self.literal(), dtype)
                 return ""
-        except (ValueError, TypeError, OverflowError) as e:
+        except (*_UNFIT, InputError) as e:
             raise self.error(f"the value of {node.name!r}: {e}", 1) from None
         digest = self.expect("digest")
         node.value = self.arrays.get(digest[1:])
@@ -209,7 +233,7 @@ class _Parser:
         word = self.expect("word")
         try:
             dtype = np.dtype(word)
-        except TypeError:
+        except _UNFIT:
             dtype = np.dtype(object)
         if dtype.kind not in "fiub":
             raise self.error(f"{word!r} is no type of numbers", 1)
@@ -236,9 +260,11 @@ class _Parser:
     def literal(self, hint: Any = None) -> Any:
         token = self.token
         if token.kind == "string":
-            return ast.literal_eval(self.expect("string"))
+            return self.string()
         if token.kind == "number":
             text = self.expect("number")
+            if len(text) > MAX_NUMBER:
+                raise self.error(f"a number of {len(text)} characters, more than {MAX_NUMBER}", 1)
             return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
         if token.kind == "digest":
             digest = self.expect("digest")[1:]
@@ -259,7 +285,10 @@ class _Parser:
             return WORDS[word]
         if word == "ints":
             dtype = self.dtype()
-            return Payload(np.array(self.literal(), dtype))
+            try:
+                return Payload(np.array(self.literal(), dtype))
+            except _UNFIT as e:
+                raise self.error(f"integers that are none: {e}", 1) from None
         if word == "packed":
             return self.packed()
         head, _, member = word.partition(".")
@@ -268,7 +297,10 @@ class _Parser:
         for cls in typing.get_args(hint) or (hint,):
             if dataclasses.is_dataclass(cls) and isinstance(cls, type) and cls.__name__ == word:
                 inner = typing.get_type_hints(cls)
-                return cls(**dict(self.group("(", ")", lambda inner=inner: self.field(inner))))
+                try:
+                    return cls(**dict(self.group("(", ")", lambda inner=inner: self.field(inner))))
+                except _UNFIT as e:
+                    raise self.error(f"{word}: {e}", 1) from None
         raise self.error(f"{word!r} is no value", 1)
 
     def packed(self) -> Payload:
@@ -276,8 +308,11 @@ class _Parser:
         unpacker = zlib.decompressobj()
         try:
             raw = unpacker.decompress(base64.b64decode(self.expect("packed")[1:], validate=True), MAX_UNPACKED)
+            if not unpacker.eof:
+                raise ValueError(f"it is cut off, or has more than {PACKED} entries")
+            self.budget.take(2 * len(raw), "a packed payload")
             steps = np.frombuffer(raw, "<i8")
             array = np.cumsum(steps).reshape(shape).astype(dtype)
-        except (ValueError, TypeError, zlib.error) as e:
+        except (*_UNFIT, InputError) as e:
             raise self.error(f"a packed payload that cannot be read: {e}", 1) from None
         return Payload(array)

@@ -12,8 +12,8 @@ One node per line, in the graph's order::
     }
 
 Lowered graphs show TMs behind the operand (`x|hslice(12)|transpose`) and the data format (`df Float16_b`). Arrays of
-up to eight elements are written out, uniform ones as `fill`, others by digest; the parser is given the arrays for the
-digests or leaves the value out. Names that are not words are quoted.
+up to eight elements are written out, uniform ones of at most 16 MiB as `fill`, others by digest; the parser is given
+the arrays for the digests or leaves the value out. Names that are not words are quoted.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ INLINE = 8
 """Arrays of at most so many elements are written out."""
 PACKED = 1 << 16
 """Payloads of at most so many entries are written in full, longer ones by digest."""
+MAX_FILL = 16 << 20
+"""Bytes of an array that `fill` makes; what is larger goes by digest, so that no line asks for more than its file."""
 DIGEST = "value_digest"
 """Attribute of a parsed node whose array the parser was not given: element type and digest."""
 ORIGIN_KEYS = {"module": "module", "class": "module_class", "op": "source_op", "at": "location"}
@@ -122,7 +124,7 @@ def _value(node: Node) -> str:
     if value.size <= INLINE:
         return f" = {value.dtype} {literal(list(flat))}"
     words = flat.view(f"u{flat.itemsize}")
-    if (words == words[0]).all():
+    if value.nbytes <= MAX_FILL and (words == words[0]).all():
         return f" = {value.dtype} fill {literal(flat[0])}"
     return f" = {value.dtype} #{array_digest(value)}"
 

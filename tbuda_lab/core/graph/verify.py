@@ -58,6 +58,8 @@ def _op(graph: Graph, node: Node) -> list[str]:
         return []  # lowered: shapes are the lowering's rules, checked there
     try:
         shape = node.op.infer(*(graph[s].shape for s in node.sources))
-    except (ShapeError, TypeError) as e:
+    except ShapeError as e:
         return [str(e)]
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, MemoryError) as e:
+        return [f"{node.op.type} cannot have these attributes and operands: {e}"]  # those of a text may be anything
     return [] if shape == node.shape else [f"has shape {node.shape}, {node.op.type} gives {shape}"]

@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import unpacked_most
 
 MAX_MEMBERS = 200_000
 MAX_UNPACKED = 64 << 30
 """Bytes of all members of a zip together."""
-MAX_RATIO, PLENTY = 200, 16 << 20
+MAX_RATIO, PLENTY = 100, 4 << 20
 """A zip, and each of its members, unpacks to at most `MAX_RATIO` times what it takes up, if to more than `PLENTY`
 bytes."""
 
@@ -126,11 +127,12 @@ class Archive:
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise InputError(f"{info.filename} in {self.path} is packed by method {info.compress_type}: an image "
                                  "is stored or deflated")
-            if info.file_size > max(PLENTY, MAX_RATIO * info.compress_size):
+            if info.file_size > unpacked_most(info.compress_size, MAX_RATIO, PLENTY):
                 raise InputError(f"{info.filename} in {self.path} would unpack {info.compress_size} bytes to "
                                  f"{info.file_size}: that is no file of a device image")
         total, size = sum(member.size for member in self.members.values()), self.path.stat().st_size
-        if total > min(MAX_UNPACKED, max(PLENTY, MAX_RATIO * size)):  # members may also share what they take up
+        # members may also share what they take up
+        if total > min(MAX_UNPACKED, unpacked_most(size, MAX_RATIO, PLENTY)):
             raise InputError(f"{self.path} would unpack {size} bytes to {total}: that is no device image")
 
     def _add(self, name: str, size: int, handle: Any) -> None:

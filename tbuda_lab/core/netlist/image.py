@@ -7,11 +7,11 @@ the netlist, and tensors, which are listed by name and size alone.
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import parse_json
 from tbuda_lab.core.netlist.archive import Archive, Member
 
 MAX_TEXT = 64 << 20     # bytes of the manifest or one netlist
@@ -77,10 +77,7 @@ def manifest_name(archive: Archive) -> str:
 
 
 def _manifest(text: str, name: str, path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(text)
-    except (json.JSONDecodeError, RecursionError, ValueError) as error:
-        raise InputError(f"{name} in {path} is not JSON: {error}") from error
+    manifest = parse_json(text, f"{name} in {path}")
     if not isinstance(manifest, dict):
         raise InputError(f"{name} in {path} is no object")
     return manifest

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tbuda_lab.core.errors import NetlistError
+from tbuda_lab.core.errors import InputError, NetlistError
+from tbuda_lab.core.files import bounded_text
 from tbuda_lab.core.netlist.reader import read_text
 from tbuda_lab.core.netlist.schema import Netlist
+
+MAX_BYTES = 256 << 20  # of a netlist's text
 
 
 def load(path: str | Path, *, lenient: bool = False) -> Netlist:
@@ -17,15 +20,9 @@ def load(path: str | Path, *, lenient: bool = False) -> Netlist:
     or decoded raises NetlistError in both cases.
     """
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise NetlistError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # a NUL in the name
-        raise NetlistError(f"{str(path)!r} is not a file name: {error}") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise NetlistError(f"{path} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from error
+        text = bounded_text(Path(path), MAX_BYTES, "is no netlist")
+    except InputError as error:
+        raise NetlistError(str(error)) from error
     return loads(text, lenient=lenient, path=str(path))
 
 

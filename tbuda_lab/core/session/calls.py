@@ -7,11 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.literals import python_comment, python_literal, shown_value
 from tbuda_lab.core.options import FIRST, Each, Override, target_text
 from tbuda_lab.core.overrideforms import misshapen
 
-_MIXED = {"data_format": ("output_df", "DataFormat"), "math_fidelity": ("math_fidelity", "MathFidelity")}
-"""Kinds that PyBuda sets by regular expressions of names: its keyword, and where the value comes from."""
+_MIXED: dict[str, tuple[str, type[DataFormat] | type[MathFidelity]]] = {
+    "data_format": ("output_df", DataFormat), "math_fidelity": ("math_fidelity", MathFidelity),
+}  # fmt: skip
+"""Kinds that PyBuda sets by regular expressions of names: its keyword, and the type of the value."""
 _PLAIN = ("op_size", "t_stream_dir", "t_stream_shape", "u_kt", "dram_parameters")
 """Kinds with a call of their own that takes a name and a value."""
 
@@ -19,45 +24,64 @@ _PLAIN = ("op_size", "t_stream_dir", "t_stream_shape", "u_kt", "dram_parameters"
 def placement_python(op: str, value: dict[str, Any]) -> str:
     """A pin as a call, by keywords: PyBuda's own example by position does not fit its signature."""
     words = {"start": "start", "transpose": "transpose_op", "chip": "chip_id"}
-    given = ", ".join(f"{word}={value[k]!r}" for k, word in words.items() if value.get(k) is not None)
-    return f"pybuda.config.override_op_placement({op!r}, {given})"
+    given = {word: value[k] for k, word in words.items() if value.get(k) is not None}
+    return python_call("override_op_placement", op, **given)
+
+
+def python_call(function: str, *arguments: Any, **keywords: Any) -> str:
+    """A call of PyBuda's `config` module; every argument is a literal (see `python_literal`)."""
+    words = [python_literal(value) for value in arguments]
+    words += [f"{name}={python_literal(value)}" for name, value in keywords.items()]
+    return f"pybuda.config.{function}({', '.join(words)})"
 
 
 def override_python(override: Override) -> str:
     """An override as a call of PyBuda's `config` module; several names give one call each."""
     kind, target, value = override.kind, override.target, override.value
-    if isinstance(target, tuple):
-        if kind in ("epoch_break", "chip_break"):
-            return f"pybuda.config.set_{kind}({list(target)!r})"
-        if kind == "schedule_constraint":
-            return f"pybuda.config.add_schedule_constraint({list(target)!r})"
-        return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target)
+    comment = python_comment(f"{kind} of {target_text(target)}: {shown_value(value)}")
+    try:
+        return _calls(override) or comment
+    except InputError:  # a value without a literal
+        return comment
+
+
+def _calls(override: Override) -> str:
+    """The calls of an override; empty where PyBuda has none."""
+    kind, target, value = override.kind, override.target, override.value
     if isinstance(target, Each) and target.names and value != FIRST:
         return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target.names)
-    if not isinstance(target, str) or misshapen(override):
-        return f"# {kind} of {target_text(target)}: {value!r}"
+    if not isinstance(target, str | tuple) or misshapen(override):
+        return ""
+    if isinstance(target, tuple):
+        if kind in ("epoch_break", "chip_break"):
+            return python_call(f"set_{kind}", list(target))
+        if kind == "schedule_constraint":
+            return python_call("add_schedule_constraint", list(target))
+        return "\n".join(override_python(dataclasses.replace(override, target=name)) for name in target)
     if kind in ("epoch_break", "chip_break"):
-        return f"pybuda.config.set_{kind}({target!r})"
+        return python_call(f"set_{kind}", target)
     if kind == "op_placement":
         return placement_python(target, value)
     if kind == "queue_channel":
-        names = {"chip": "chip_id", "channel": "channel"}
-        words = ", ".join(f"{names[k]}={v!r}" for k, v in sorted(value.items()))
-        return f"pybuda.config.override_dram_queue_placement({target!r}, {words})"
-    if kind == "insert_nop" or kind == "insert_queue":
-        return _edit_python(kind, target, dict(value))
+        names = {"channel": "channel", "chip": "chip_id"}
+        given = {word: value[k] for k, word in names.items() if k in value}
+        return python_call("override_dram_queue_placement", target, **given)
+    if kind in ("insert_nop", "insert_queue"):
+        return _edit_python(kind, target, {} if value is True else dict(value))
     if kind in _MIXED:
-        word, kinds = _MIXED[kind]
-        words = f"name_regex={re.escape(target)!r}, {word}=pybuda.{kinds}.{value}"
-        return f"pybuda.config.configure_mixed_precision({words})"
-    if kind == "input_buffer_multiplier" and isinstance(value, Mapping) and all(isinstance(k, int) for k in value):
-        call = "pybuda.config.override_input_buffer_multiplier"
-        return "\n".join(f"{call}({target!r}, {k}, multiplier={v})" for k, v in sorted(value.items()))
+        word, known = _MIXED[kind]
+        name = value.name if isinstance(value, known) else value
+        if not isinstance(name, str) or name not in known.__members__:
+            return ""
+        return python_call("configure_mixed_precision", name_regex=re.escape(target), **{word: known[name]})
+    if kind == "input_buffer_multiplier":
+        if not isinstance(value, Mapping) or not all(isinstance(k, int) for k in value):
+            return ""
+        call = "override_input_buffer_multiplier"
+        return "\n".join(python_call(call, target, k, multiplier=v) for k, v in sorted(value.items()))
     if kind == "output_buffer_multiplier":
-        return f"pybuda.config.internal_override_output_buffer_multiplier({target!r}, multiplier={value!r})"
-    if kind not in _PLAIN:  # no call has it
-        return f"# {kind} of {target}: {value!r}"
-    return f"pybuda.config.override_{kind}({target!r}, {value!r})"
+        return python_call("internal_override_output_buffer_multiplier", target, multiplier=value)
+    return python_call(f"override_{kind}", target, value) if kind in _PLAIN else ""
 
 
 def named_python(override: Override, names: Sequence[str]) -> str:
@@ -68,18 +92,19 @@ def named_python(override: Override, names: Sequence[str]) -> str:
     if override.value == FIRST:
         found = found[:1]
     calls = [override_python(dataclasses.replace(override, target=name)) for name in found]
-    return "\n".join([f"# {override.kind} of {target_text(override.target)}, which matches {len(found)}:", *calls])
+    title = python_comment(f"{override.kind} of {target_text(override.target)}, which matches {len(found)}:")
+    return "\n".join([title, *calls])
 
 
 def _edit_python(kind: str, source: str, value: dict[str, Any]) -> str:
     dest = value.get("dest")
     if dest is None:
-        return f"# {kind} between {source!r} and all its readers"
+        return python_comment(f"{kind} between {source} and all its readers")
     names = [dest] if isinstance(dest, str) else list(dest)
     if kind == "insert_nop":
         plain = {"hoist_tms": True, "nop_count": 1, "daisy_chain": False}
-        words = "".join(f", {k}={value[k]!r}" for k, v in plain.items() if value.get(k, v) != v)
-        return f"pybuda.config.insert_nop({source!r}, {(names[0] if len(names) == 1 else names)!r}{words})"
+        given = {k: value[k] for k, v in plain.items() if value.get(k, v) != v}
+        return python_call("insert_nop", source, names[0] if len(names) == 1 else names, **given)
     port = value.get("port")
     call = "pybuda.config._get_global_compiler_config().insert_queues.append"
-    return "\n".join(f"{call}(({source!r}, {name!r}, {port!r}))" for name in names)
+    return "\n".join(f"{call}({python_literal((source, name, port))})" for name in names)

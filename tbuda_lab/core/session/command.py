@@ -6,6 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session.state import State
 
@@ -81,4 +82,4 @@ class Restore(Command):
         return self.undone
 
     def python(self) -> str:
-        return f"# undone: {self.undone.python()}"
+        return "\n".join(python_comment(f"undone: {line}") for line in self.undone.python().split("\n"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
+from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.options import CompileOptions, Override, target_text
 from tbuda_lab.core.overrideforms import refuse_misshapen
-from tbuda_lab.core.session.calls import override_python, placement_python
+from tbuda_lab.core.session.calls import override_python, placement_python, python_call
 from tbuda_lab.core.session.command import Command, pair, readers, refuse, whole
 from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
 from tbuda_lab.core.session.state import State
@@ -34,7 +35,7 @@ class ResizeOp(Command):
         return (Override("op_size", self.op, self.size, "edit"),)
 
     def python(self) -> str:
-        return f"pybuda.config.override_op_size({self.op!r}, {self.size!r})"
+        return python_call("override_op_size", self.op, self.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +94,7 @@ class EpochBreak(Command):
         return super().apply(state) if self.on else state.drop(self.op, (self.kind,))
 
     def python(self) -> str:
-        call = f"pybuda.config.set_{self.kind}({self.op!r})"
+        call = python_call(f"set_{self.kind}", self.op)
         return call if self.on else f"# without {call}"
 
 
@@ -155,7 +156,7 @@ class SetUkt(Command):
         return (Override("u_kt", self.op, self.u_kt, "edit"),)
 
     def python(self) -> str:
-        return f"pybuda.config.override_u_kt({self.op!r}, {self.u_kt})"
+        return python_call("override_u_kt", self.op, self.u_kt)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +203,7 @@ class ClearOp(Command):
         return state.drop(self.op, self.kinds)
 
     def python(self) -> str:
-        return f"# without the overrides of {self.op!r}"
+        return python_comment(f"without the overrides of {self.op}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +296,7 @@ class Constrain(Command):
         return dataclasses.replace(state, overrides=kept)
 
     def python(self) -> str:
-        call = f"pybuda.config.add_schedule_constraint({list(self.ops)!r})"
+        call = python_call("add_schedule_constraint", list(self.ops))
         return call if self.on else f"# without {call}"
 
 
@@ -340,11 +341,7 @@ class SetOptions(Command):
 
     def python(self) -> str:
         names = {"default_accumulate_df": "accumulate_df", "default_math_fidelity": "math_fidelity"}
-        parts = []
-        for key, value in self.changes:
-            text = f"pybuda.{type(value).__name__}.{value.name}" if hasattr(value, "name") else repr(value)
-            parts.append(f"{names.get(key, key)}={text}")
-        return f"pybuda.config.set_configuration_options({', '.join(parts)})"
+        return python_call("set_configuration_options", **{names.get(k, k): v for k, v in self.changes})
 
 
 COMMANDS: dict[str, type[Command]] = {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NoReturn
 
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
-from tbuda_lab.core.files import bounded_text
+from tbuda_lab.core.files import bounded_text, parse_json
 from tbuda_lab.core.options import Override
 from tbuda_lab.core.session.exports import OVERRIDES_FORMAT
 from tbuda_lab.core.session.journal import override_of
@@ -29,11 +28,9 @@ def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:
         raise InputError(f"{where}: {message}", [Diagnostic("error", where, "overrides-file", message, fix)])
 
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        fail(f"{name}:{error.lineno}", f"not JSON: {error.msg}", "export overrides as JSON")
-    except RecursionError:
-        fail(name, "nested too deeply", "export overrides as JSON")
+        data = parse_json(text, name)
+    except InputError as error:
+        fail(name, str(error).removeprefix(f"{name}: "), "export overrides as JSON")
     if not isinstance(data, dict) or data.get("format") != OVERRIDES_FORMAT:
         found = data.get("format") if isinstance(data, dict) else type(data).__name__
         fail(name, f"format is {found!r}", f"a file of overrides has the format {OVERRIDES_FORMAT!r}")

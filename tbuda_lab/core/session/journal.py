@@ -10,6 +10,7 @@ merge=union` in `.gitattributes`); where both fix the same thing, the later line
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import json
 import re
@@ -30,6 +31,7 @@ from tbuda_lab.core.session.history import Entry, History, Step
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
+_SPACE = re.compile(r"[ \t\r\n]*")
 _OTHERS = ("undo", "redo", "checkpoint", "begin", "end")
 
 Resolve = Callable[[Override], tuple[str, ...]]
@@ -157,7 +159,7 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
     reader = _Reader(text, name)
     marks = re.search(r"^(<{7} |={7}$|>{7} )", text, re.MULTILINE)
     if marks:
-        line = text.count("\n", 0, marks.start()) + 1
+        line = reader.line(marks.start())
         reader.fail(line, "not JSON: a merge left its marks here", "keep the lines of both sides")
     head, commands = reader.document()
     if head.get("format") != FORMAT:
@@ -296,6 +298,7 @@ class _Reader:
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
         self.decoder = json.JSONDecoder()
+        self.ends = [match.start() for match in re.finditer("\n", text)]
 
     def fail(self, line: int, message: str, fix: str) -> NoReturn:
         where = f"{self.name}:{line}"
@@ -314,9 +317,9 @@ class _Reader:
         while self._peek(at) != "}":
             key, at = self._value(at)
             if not isinstance(key, str):
-                self.fail(self._line(at), "a key is a text", "see the format in the documentation")
+                self.fail(self.line(at), "a key is a text", "see the format in the documentation")
             if key in head or (key == "commands" and commands):
-                self.fail(self._line(at), f"{key!r} stands twice", "keep one")
+                self.fail(self.line(at), f"{key!r} stands twice", "keep one")
             at = self._expect(":", at)
             if key == "commands":
                 at = self._commands(self._expect("[", at), commands)
@@ -325,22 +328,22 @@ class _Reader:
             if self._peek(at) == ",":
                 at = self._expect(",", at)
             elif self._peek(at) != "}":
-                self.fail(self._line(at), "a comma or the end is missing", "separate fields by commas")
+                self.fail(self.line(at), "a comma or the end is missing", "separate fields by commas")
         end = self._skip(self._expect("}", at))
         if end != len(self.text):
-            self.fail(self._line(end), "text after the end", "a session file is one JSON object")
+            self.fail(self.line(end), "text after the end", "a session file is one JSON object")
         return head, commands
 
     def _commands(self, at: int, commands: list[tuple[int, Any]]) -> int:
         while self._peek(at) != "]":
             at = self._skip(at)
-            line = self._line(at)
+            line = self.line(at)
             value, at = self._value(at)
             commands.append((line, value))
             if self._peek(at) == ",":
                 at = self._expect(",", at)
             elif self._peek(at) not in ("]", "{"):  # of two branches that each began the list, both first lines stay
-                self.fail(self._line(at), "a comma or the end of the commands is missing", "one command a line")
+                self.fail(self.line(at), "a comma or the end of the commands is missing", "one command a line")
         return self._expect("]", at)
 
     def _value(self, at: int) -> tuple[Any, int]:
@@ -350,12 +353,13 @@ class _Reader:
         except json.JSONDecodeError as error:
             self.fail(error.lineno, f"not JSON: {error.msg}", "a merge may have left its marks here")
         except RecursionError:
-            self.fail(self._line(at), "nested too deeply", "commands are flat")
+            self.fail(self.line(at), "nested too deeply", "commands are flat")
+        except ValueError as error:  # a whole number of thousands of digits
+            self.fail(self.line(at), f"not JSON that can be read: {error}", "write the number")
 
     def _skip(self, at: int) -> int:
-        while at < len(self.text) and self.text[at] in " \t\r\n":
-            at += 1
-        return at
+        space = _SPACE.match(self.text, at)
+        return space.end() if space else at
 
     def _peek(self, at: int) -> str:
         at = self._skip(at)
@@ -364,11 +368,11 @@ class _Reader:
     def _expect(self, what: str, at: int) -> int:
         at = self._skip(at)
         if self.text[at : at + 1] != what:
-            self.fail(self._line(at), f"{what!r} expected", "a session file is one JSON object")
+            self.fail(self.line(at), f"{what!r} expected", "a session file is one JSON object")
         return at + 1
 
-    def _line(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
+    def line(self, at: int) -> int:
+        return bisect.bisect_left(self.ends, at) + 1
 
 
 def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[Step]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.files import Budget
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.graph.tm import TMError, apply_shapes
@@ -28,7 +29,9 @@ from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
 from tbuda_lab.core.tti.plain import of_plain
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
+T = TypeVar("T")
 MAX_GRAPH = 256 << 20  # bytes of the text of a graph
+REREAD = 16 << 20  # bytes that may be read of any archive beside twice its size: files may be named several times
 AT_LEAST_ONE = (
     "rows", "cols", "l1_size", "dst_bytes", "dram_channel_bytes", "dram_address_align", "tile_align", "clock_hz",
     "noc_bytes_per_cycle", "dram_bytes_per_cycle", "pcie_bytes_per_cycle",
@@ -63,6 +66,8 @@ class _Reader:
     def __init__(self, archive: Archive, image: Image) -> None:
         self.archive, self.path, self.image, self.manifest = archive, archive.path, image, image.manifest
         self.folder = PurePosixPath(manifest_name(archive)).parent
+        self.graphs: dict[str, Graph] = {}
+        self.budget = Budget(str(self.path), REREAD + 2 * sum(member.size for member in archive.members.values()))
         self.section = self._section(image)
         self.state = self._dict(self.manifest, "compiled_graph_state")
 
@@ -141,7 +146,11 @@ class _Reader:
         return netlists.loads(self.image.netlists[name], path=PurePosixPath(name).name)
 
     def _graph(self, file: str, arrays: Mapping[str, np.ndarray]) -> Graph:
-        text = self.archive.text(self._member(file), MAX_GRAPH)
+        """The graph of a file, read once however often it is named."""
+        known = self.graphs.get(file)
+        if known is not None:
+            return known
+        text = self._bytes(file, MAX_GRAPH, self.archive.text)
         try:
             graph = parse_graph(text, arrays)
             found = problems(graph)
@@ -149,7 +158,14 @@ class _Reader:
             raise self._wrong(f"{file} is no graph: {error}") from error
         if found:
             raise self._wrong(f"{file}: {found[0]}")
+        self.graphs[file] = graph
         return graph
+
+    def _bytes(self, file: str, most: int, read: Callable[[str, int], T]) -> T:
+        """The contents of a file that the manifest names; all of them together are not much more than the archive."""
+        member = self._member(file)
+        self.budget.take(self.archive.members[member].size, f"reading {file!r} once more")
+        return read(member, most)
 
     def _complete(self, graph: Graph, withheld: bool) -> None:
         """Every array is there, but for parameters of an image without weights; inputs are of types that there are."""
@@ -214,7 +230,7 @@ class _Reader:
     def _tensor(self, node: Any, where: str) -> np.ndarray:
         where = f"{self.path}: {where}"
         file = file_of(node, where)
-        return tensor_of(node, self.archive.read(self._member(file), MAX_TENSOR), where)
+        return tensor_of(node, self._bytes(file, MAX_TENSOR, self.archive.read), where)
 
     def _modules(self, graph: Graph) -> tuple[ModuleFacts, ...]:
         found = []

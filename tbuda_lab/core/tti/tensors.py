@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import parse_npy
 from tbuda_lab.core.netlist.image import is_pickle
 
 DUMP_FORMATS = ("default", "backend")
@@ -112,10 +113,7 @@ def _numbers(node: dict[str, Any], data: bytes, dtype: np.dtype[Any], count: int
         if len(data) != count * dtype.itemsize:
             raise InputError(f"{where} has {len(data)} bytes; its shape and format make {count * dtype.itemsize}")
         return np.frombuffer(data, dtype)
-    try:
-        found: np.ndarray = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, MemoryError, OverflowError) as error:
-        raise InputError(f"{where} is no .npy of plain numbers: {str(error).splitlines()[0]}") from error
+    found = parse_npy(data, where)
     if found.dtype != dtype or found.size != count:
         raise InputError(f"{where} holds {found.size} numbers of {found.dtype}; its node says {count} of {dtype}")
     return np.ascontiguousarray(found).reshape(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import yaml
 
+from tbuda_lab.core.files import Fault, compose_yaml
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.netlist.reader.core import Node, Reader, is_null, kind_of
 from tbuda_lab.core.netlist.reader.fused import read_fused_ops
@@ -11,9 +12,6 @@ from tbuda_lab.core.netlist.reader.graphs import read_graphs
 from tbuda_lab.core.netlist.reader.programs import read_programs
 from tbuda_lab.core.netlist.reader.queues import read_queues
 from tbuda_lab.core.netlist.schema import Netlist
-
-_MOST_LEVELS = 100
-_MOST_NODES = 20_000_000  # of a text with aliases, after following them
 
 
 def read_text(text: str, path: str | None = None) -> Netlist:
@@ -32,73 +30,14 @@ def read_text(text: str, path: str | None = None) -> Netlist:
 
 
 def _compose(text: str) -> Node | Finding:
-    """The node graph of the first document, by libyaml; a finding if it is no YAML."""
-    try:
-        deep = _too_deep(text)
-        if deep is not None:
-            return deep
-        loader = yaml.CSafeLoader(text)
-        try:
-            root = loader.get_node() if loader.check_node() else None
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = ", ".join(filter(None, (error.context, error.problem)))
-        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        return Finding("error", "Y1", (), f"not YAML: {what}", "mend the syntax there or just above", *place)
-    except (yaml.YAMLError, UnicodeError, ValueError) as error:
-        return Finding("error", "Y1", (), f"not YAML: {error}", "a netlist is UTF-8 text in YAML")
+    """The node graph of the first document; a finding if it is no YAML, or beyond the limits of a file."""
+    root = compose_yaml(text)
+    if isinstance(root, Fault):
+        return Finding("error", "Y1", (), root.message, root.fix, root.line, root.column)
     if root is None:
         return Finding("error", "D2", ("devices", "arch"), "the file is empty: it names no arch",
                        "write devices, queues, graphs and programs")
-    if "&" in text and "*" in text and _expanded(root) > _MOST_NODES:
-        return Finding("error", "Y1", (), "aliases (`*name`) expand without end", "write the values out")
     return root
-
-
-def _too_deep(text: str) -> Finding | None:
-    """A finding for a text nested beyond all netlists: libyaml composes by recursion and would crash the process.
-
-    Raises what the YAML parser raises.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MOST_LEVELS:
-                mark = event.start_mark
-                place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-                return Finding("error", "Y1", (), f"nested more than {_MOST_LEVELS} levels deep",
-                               "a netlist has ten levels at most", *place)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-    return None
-
-
-def _expanded(root: Node) -> int:
-    """Number of nodes after following all aliases; a huge number for one that contains itself."""
-    sizes: dict[int, int] = {}
-    stack = [(root, False)]
-    open_nodes: set[int] = set()
-    while stack:
-        node, done = stack.pop()
-        if isinstance(node, yaml.ScalarNode) or (id(node) in sizes and not done):
-            continue
-        children = node.value if isinstance(node, yaml.SequenceNode) else [n for pair in node.value for n in pair]
-        if done:
-            open_nodes.discard(id(node))
-            sizes[id(node)] = 1 + sum(sizes.get(id(child), 1) for child in children)
-        else:
-            if id(node) in open_nodes:
-                return _MOST_NODES + 1
-            open_nodes.add(id(node))
-            stack.append((node, True))
-            for child in children:
-                if id(child) in open_nodes:
-                    return _MOST_NODES + 1
-                stack.append((child, False))
-    return sizes.get(id(root), 1)
 
 
 def _read_root(root: Node, out: Netlist) -> None:
