@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.graph import TILE, TM, Graph, Node, Shape
+from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
+from tbuda_lab.core.graph.phases import ACCUMULATES, PHASE, ROLE, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.ops.evaluate import evaluate
 
@@ -27,13 +30,17 @@ def host_tensor(value: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class InputBinding:
-    """A queue the host fills for every input; `recipe`, if any, computes its tensor from the model's inputs."""
+    """A queue the host fills for every input; `recipe`, if any, computes its tensor from the model's inputs.
+
+    gradient_of: the output by which this is the gradient, which the backward program reads; "" for inputs of the model.
+    """
 
     name: str
     queue: str
     shape: Shape
     sources: tuple[str, ...]
     recipe: Graph | None = None
+    gradient_of: str = ""
 
     def encode(self, feeds: Mapping[str, torch.Tensor]) -> np.ndarray:
         """(t, R, C) float32, padded to tiles, for the model inputs `feeds` by name."""
@@ -53,13 +60,17 @@ class InputBinding:
 
 @dataclasses.dataclass(frozen=True)
 class OutputBinding:
-    """A queue the host drains. `shape` is the device's logical nD shape; `recipe` goes on to the model's output."""
+    """A queue the host drains. `shape` is the device's logical nD shape; `recipe` goes on to the model's output.
+
+    phase: the part of the graph that fills it, "forward" or "backward"; gradients by inputs come from the latter.
+    """
 
     name: str
     queue: str
     shape: Shape
     tms: tuple[TM, ...] = ()
     recipe: Graph | None = None
+    phase: str = "forward"
 
     def decode(self, array: np.ndarray) -> torch.Tensor:
         """The model's output from one popped entry (t, R, C)."""
@@ -90,9 +101,97 @@ def unstacked(array: np.ndarray, tm: TM) -> np.ndarray:
 def input_binding(node: Node) -> InputBinding:
     """From a lowered INPUT node; its nD shape stands in attrs["logical"]."""
     sources = tuple(n.name for n in node.recipe.inputs) if node.recipe is not None else (node.name,)
-    return InputBinding(node.name, node.name, tuple(node.attrs["logical"]), sources, node.recipe)
+    gradient_of = str(node.attrs.get("gradient_of", "")) if node.attrs.get(ROLE) == "gradient" else ""
+    return InputBinding(node.name, node.name, tuple(node.attrs["logical"]), sources, node.recipe, gradient_of)
 
 
 def output_binding(node: Node, queue: str, tms: Sequence[TM]) -> OutputBinding:
     """From a lowered OUTPUT node."""
-    return OutputBinding(node.name, queue, tuple(node.attrs["logical"]), tuple(tms), node.recipe)
+    phase = str(node.attrs.get(PHASE, "forward"))
+    return OutputBinding(node.name, queue, tuple(node.attrs["logical"]), tuple(tms), node.recipe, phase)
+
+
+@dataclasses.dataclass(frozen=True)
+class StateBinding:
+    """State of an optimizer in a ram of the device: its suffix ("lr", "mean", ...), its ram, its nD shape."""
+
+    suffix: str
+    queue: str
+    shape: Shape
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightBinding:
+    """A parameter that is trained. shape: its nD shape on the device; recipe: how that is made of the model's own, a
+    new order of its elements (None: as it is); gradient: the ram with its accumulated gradient, "" where nothing flows
+    back to it."""
+
+    name: str
+    queue: str
+    shape: Shape
+    gradient: str = ""
+    recipe: Graph | None = None
+    states: tuple[StateBinding, ...] = ()
+
+    @functools.cached_property
+    def _order(self) -> tuple[Shape, np.ndarray] | None:
+        """The shape in the model, and by element there where it lies on the device."""
+        if self.recipe is None:
+            return None
+        (source,) = self.recipe.inputs
+        numbered = torch.arange(math.prod(source.shape), dtype=torch.float64).reshape(source.shape)
+        (placed,) = evaluate(self.recipe, {source.name: numbered}, torch.float64).values()
+        return source.shape, np.argsort(placed.reshape(-1).numpy())
+
+    def encode(self, value: torch.Tensor) -> np.ndarray:
+        """What the host writes for a value of the model's parameter: (t, R, C) float32, padded to tiles."""
+        if self.recipe is not None:
+            (value,) = evaluate(self.recipe, {self.recipe.inputs[0].name: value.detach()}).values()
+        return encoded(value, self.shape, self.name)
+
+    def decode(self, array: np.ndarray) -> torch.Tensor:
+        """A value, gradient or state in the order of the model's parameter, from what the ram holds."""
+        value = decoded(array, self.shape)
+        if self._order is None:
+            return value
+        shape, where = self._order
+        return value.reshape(-1)[torch.from_numpy(where)].reshape(shape)
+
+
+def encoded(value: torch.Tensor, shape: Shape, name: str) -> np.ndarray:
+    """A tensor of this nD shape as the host writes it. Raises `InputError` for another size."""
+    array = value.detach().to(torch.float32).numpy()
+    if array.size != math.prod(shape):
+        raise InputError(f"{name!r} has shape {tuple(array.shape)}, the device expects {tuple(shape)}")
+    return host_tensor(array.reshape(collapse(shape)))
+
+
+def decoded(array: np.ndarray, shape: Shape) -> torch.Tensor:
+    """The logical tensor in what a ram holds, (t, R, C) in whole tiles."""
+    z, rows, cols = collapse(shape)
+    return torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(shape).copy())
+
+
+def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBinding, ...]:
+    """The trained parameters of a graph that the passes left, in graph order; queues: those of the netlist."""
+    states: dict[str, list[StateBinding]] = {}
+    gradients: dict[str, str] = {}
+    for node in passed.of_kind(NodeKind.PARAMETER):
+        if node.attrs.get(ROLE) == "state":
+            made = StateBinding(str(node.attrs["state"]), node.name, node.shape)
+            states.setdefault(str(node.attrs["optimizer_of"]), []).append(made)
+    for output in passed.outputs:
+        if output.attrs.get(ACCUMULATES):
+            gradients[str(output.attrs["gradient_of"])] = str(output.attrs[WRITES])
+    return tuple(
+        WeightBinding(
+            node.name if node.recipe is None else node.recipe.inputs[0].name,
+            node.name,
+            node.shape,
+            gradients.get(node.name, ""),
+            node.recipe,
+            tuple(states.get(node.name, ())),
+        )
+        for node in passed.of_kind(NodeKind.PARAMETER)
+        if node.attrs.get(ROLE) == "weight" and node.name in queues
+    )

@@ -15,6 +15,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
+from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.fuse import intermediates, plan
 from tbuda_lab.core.lowering.hwops import (
@@ -66,11 +67,13 @@ def emit(
     for epoch in placement.epochs:
         net = emitter.epoch_graph(epoch)
         graphs[net.name] = net
-    netlist = schema.Netlist([device.arch], queues, graphs, [emitter.program(graphs)], emitter.fused_ops)
+    directions = dict.fromkeys(epoch.direction for epoch in placement.epochs)
+    programs = [emitter.program(graphs, direction) for direction in directions or ("fwd",)]
+    netlist = schema.Netlist([device.arch], queues, graphs, programs, emitter.fused_ops)
     return Emission(netlist, emitter.contents)
 
 
-_KIND_ORDER = ("input", "output", "parameter", "constant", *SPARSE_KINDS, "e2e")
+_KIND_ORDER = ("input", "output", "parameter", "constant", *SPARSE_KINDS, "e2e", "accumulator")
 
 
 def sorted_queues(placement: Placement) -> list[QueuePlacement]:
@@ -100,11 +103,16 @@ class _Emitter:
         self.encodings = {
             name: self._encode(graph[name]) for name in placement.ops if isinstance(graph[name].op, HwSparseMatmul)
         }
-        self.queue_of_source: dict[tuple[str, str], str] = {
-            (q.kind, q.source): q.name for q in placement.queues.values()
+        self.queue_of_source: dict[tuple[str, str, str], str] = {
+            (q.kind, q.source, q.direction): q.name for q in placement.queues.values()
         }
         self.host_fed = {n.name for n in graph.of_kind(NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)}
-        self.feeds_output = {n.inputs[0].source for n in graph.outputs}
+        self.feeds_output = {n.inputs[0].source for n in graph.outputs if WRITES not in n.attrs}
+        self.accumulates = {n.inputs[0].source for n in graph.outputs if n.attrs.get(ACCUMULATES)}
+        self.rams: dict[str, list[QueuePlacement]] = {}  # by op the rams that it writes
+        for q in placement.queues.values():
+            if q.writer:
+                self.rams.setdefault(q.writer, []).append(q)
 
         self.born: dict[int, list[str]] = {}  # by epoch the queues whose life begins with it
         self.freed: dict[int, list[str]] = {}
@@ -127,7 +135,7 @@ class _Emitter:
         mblock = q.mblock
         if q.kind in SPARSE_KINDS:
             mblock = self._fill_sparse(q)
-        producer = "HOST"
+        producer = q.writer or "HOST"
         if q.kind in ("e2e", "output"):
             producer = q.source if self.graph[q.source].kind is NodeKind.OP else self.graph[q.source].inputs[0].source
         buffers = [schema.Buffer(channel, address) for channel, address in q.buffers]
@@ -177,7 +185,8 @@ class _Emitter:
 
     # -- ops -------------------------------------------------------------------------------------------------
     def epoch_graph(self, epoch: Epoch) -> schema.NetGraph:
-        net = schema.NetGraph(graph_name(epoch, self.device), epoch.chip, self.microbatch)
+        count = 1 if epoch.direction == "opt" else self.microbatch
+        net = schema.NetGraph(graph_name(epoch, self.device), epoch.chip, count)
         for name in epoch.ops:
             net.ops[name] = self.kept_op(self.graph[name], epoch)
         return net
@@ -192,7 +201,7 @@ class _Emitter:
         for port, edge in enumerate(node.inputs):
             source = placement.ops.get(edge.source)
             if source is not None:
-                queued = source.epoch != epoch.index or port in queued_ports(node)
+                queued = self._queue_between(node, port, epoch)
                 inputs.append((placement.models[edge.source].signature, source.row, queued))
         fused = ""
         if isinstance(node.op, HwFused):  # its number is that of the first op with such steps
@@ -242,6 +251,7 @@ class _Emitter:
             buf_size_mb=int(row["buf_size_mb"]),
             input_buf_min_size_tiles=self._input_buffers(node),
             untilize_output=True if node.name in self.feeds_output else None,
+            gradient_op=True if node.name in self.accumulates else None,
             attributes=self._attributes(node, row),
         )
 
@@ -256,19 +266,25 @@ class _Emitter:
             if source not in self.host_fed:
                 producer = self.placement.models[source].profile
                 producer_row = self.placement.candidate(source)
-                if self.placement.ops[source].epoch != epoch.index or port in queued_ports(node):
-                    source = self.queue_of_source["e2e", edge.source]
+                source = self._queue_between(node, port, epoch) or source
             tms = edge_tms(producer, producer_row, consumer, port, row)
             inputs.append(schema.OpInput(source, df, net_tms(tms)))
         if isinstance(node.op, HwSparseMatmul):
             spread = net_tms((TM("broadcast", ("c", int(row["grid_c"]))),)) if row["grid_c"] > 1 else None
-            tiles, words = (self.placement.queues[self.queue_of_source[k, node.name]] for k in SPARSE_KINDS)
+            tiles, words = (self.placement.queues[self.queue_of_source[k, node.name, "fwd"]] for k in SPARSE_KINDS)
             inputs = [
                 schema.OpInput(tiles.name, tiles.df, spread),
                 inputs[0],
                 schema.OpInput(words.name, words.df, spread or net_tms((TM("broadcast", ("c", 1)),))),
             ]
         return inputs
+
+    def _queue_between(self, node: Node, port: int, epoch: Epoch) -> str:
+        """The queue by which an op of this epoch gets what another op makes; "" where it comes from that op itself."""
+        source = node.inputs[port].source
+        if self.placement.ops[source].epoch == epoch.index and port not in queued_ports(node):
+            return ""
+        return self.queue_of_source["e2e", source, epoch.direction]
 
     def _activation_slices(self, node: Node, row: np.void) -> int:
         edge = node.inputs[0]
@@ -358,21 +374,40 @@ class _Emitter:
         return self._fused[key]
 
     # -- program ---------------------------------------------------------------------------------------------
-    def program(self, graphs: dict[str, schema.NetGraph]) -> schema.Program:
-        """`run_fwd_0`: a loop over microbatches that executes the epochs in order and then moves the queue pointers."""
-        depths = sorted({q.entries for q in self.placement.queues.values() if self._streams(q)})
+    def program(self, graphs: dict[str, schema.NetGraph], direction: str) -> schema.Program:
+        """`run_fwd_0` and `run_bwd_0`: a loop over microbatches that executes the epochs in order and then moves the
+        pointers of the queues that they read; `run_opt_0` executes its epochs once.
+
+        `$p_zero_grad` of `run_bwd_0`: whether the sums of gradients begin anew with the first microbatch.
+        """
+        mine = [(e, net) for e, net in zip(self.placement.epochs, graphs.values(), strict=True)
+                if e.direction == direction]  # fmt: skip
+        read = {i.source for _, net in mine for op in net.ops.values() for i in op.inputs}
+        streams = [q for q in self.placement.queues.values() if self._streams(q)]
+        if any(e.direction != "fwd" for e in self.placement.epochs):
+            streams = [q for q in streams if q.name in read]
+        depths = sorted({q.entries for q in streams})
         pointer = {depth: i for i, depth in enumerate(depths)}
         static: dict[str, schema.Value | None] = {}
         for i in range(len(depths)):
             static[f"$lptr_q{i}"] = 0
             static[f"$gptr_q{i}"] = 0
-        instructions: list[schema.Instruction] = [
-            schema.Param(["$p_loop_count"]),
-            schema.Var(False, {"$c_one": 1, "$c_zero": 0, "$c_microbatch_size": self.microbatch}),
-            schema.Var(True, static),
-            schema.Loop("$p_loop_count"),
-        ]
-        for epoch, net in zip(self.placement.epochs, graphs.values(), strict=True):
+        once, zeroes = direction == "opt", direction == "bwd" and bool(self.accumulates)
+        count = 1 if once else self.microbatch
+        constants: dict[str, schema.Value | None] = {"$c_one": 1, "$c_zero": 0, "$c_microbatch_size": count}
+        instructions: list[schema.Instruction] = []
+        if not once:
+            instructions.append(schema.Param(["$p_zero_grad", "$p_loop_count"] if zeroes else ["$p_loop_count"]))
+        if zeroes:
+            constants["$v_zero_grad"] = 0
+        instructions.append(schema.Var(False, constants))
+        if zeroes:
+            instructions.append(schema.VarInst("$v_zero_grad", "set", ["$p_zero_grad"]))
+        if static or not once:
+            instructions.append(schema.Var(True, static))
+        if not once:
+            instructions.append(schema.Loop("$p_loop_count"))
+        for epoch, net in mine:
             born, freed = self.born.get(epoch.index), self.freed.get(epoch.index)
             if born:
                 instructions.append(schema.Allocate(born))
@@ -384,20 +419,27 @@ class _Emitter:
             for which in ("gptr", "lptr"):
                 name = f"${which}_q{i}"
                 instructions.append(schema.VarInst(name, "incwrap", ["$c_microbatch_size", 2 * depth]))
-        instructions.append(schema.EndLoop())
-        return schema.Program("run_fwd_0", instructions)
+        if zeroes:
+            instructions.append(schema.VarInst("$v_zero_grad", "set", ["$c_zero"]))
+        if not once:
+            instructions.append(schema.EndLoop())
+        return schema.Program(f"run_{direction}_0", instructions)
 
     def _streams(self, q: QueuePlacement) -> bool:
         return q.kind in ("input", "e2e") and q.access == "queue" and q.lifetime is None
 
     def _settings(self, net: schema.NetGraph, pointer: dict[int, int]) -> dict[str, schema.QueueSetting] | None:
-        read = dict.fromkeys(i.source for op in net.ops.values() for i in op.inputs)
+        used = dict.fromkeys(i.source for op in net.ops.values() for i in op.inputs)
+        used |= dict.fromkeys(q.name for op in net.ops for q in self.rams.get(op, ()))
+        added = {q.name for op in net.ops if op in self.accumulates for q in self.rams[op]}
         settings = {}
-        for name in read:
+        for name in used:
             if name not in self.placement.queues:
                 continue
             q = self.placement.queues[name]
             fields: dict[str, schema.Value] = {"prologue": q.prologue, "epilogue": False, "zero": False}
+            if name in added:
+                fields = {"prologue": True, "epilogue": True, "zero": "$v_zero_grad"}
             if q.access == "ram":
                 fields |= {"rd_ptr_global": "$c_zero", "wr_ptr_global": "$c_zero"}
             elif q.lifetime is not None:

@@ -14,6 +14,33 @@ from tbuda_lab.core.formats import DataFormat, MathFidelity
 
 
 @dataclasses.dataclass(frozen=True)
+class OptimizerOptions:
+    """An optimizer that runs on the device. kind: "sgd", "adam", "adamw", "lamb" or "lars"; settings: its numbers by
+    name, in alphabetical order (see `passes.autograd.optimizers`)."""
+
+    kind: str
+    settings: tuple[tuple[str, float | bool | tuple[float, float]], ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.settings)[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOptions:
+    """What a compile for training adds to the model's graph.
+
+    optimizer: None leaves the gradients to the host. input_gradients: inputs by whose values gradients are sent back
+    to the device before; None: by none. recompute: the backward part calculates forward values anew instead of reading
+    them from DRAM. batches: microbatches that may run forward before the first of them runs backward.
+    """
+
+    optimizer: OptimizerOptions | None = None
+    input_gradients: tuple[str, ...] = ()
+    recompute: bool = False
+    batches: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class CompileOptions:
     """Options of one compile. Names follow PyBuda's `CompilerConfig` where it has the option."""
 
@@ -50,6 +77,7 @@ class CompileOptions:
     time_budget: float | None = None                # seconds after which Optimal searches no more; None: by steps
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
     seed: int = 0
+    training: TrainingOptions | None = None         # None: inference
 
     def __post_init__(self) -> None:
         """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples.

@@ -175,6 +175,8 @@ def enumerate_candidates(
     if profile.feeds_host:
         # an untilized queue takes the tiles in rows; slices of columns, or slices before z, come in another order
         rows["reason"][(rows["stream_c"] > 1) | (rows["stream"] == "rz")] = Reason.USER_ACCESS_PREVENTS_STREAMING
+    if profile.feeds_ram:
+        rows["reason"][(rows["stream_r"] > 1) | (rows["stream_c"] > 1)] = Reason.USER_ACCESS_PREVENTS_STREAMING
     _sparse_counts(profile, rows)
     _l1(profile, device, choice, rows)
     _cycles(profile, device, rows)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
+from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
     HwDepthwise,
@@ -54,6 +55,7 @@ class OpProfile:
     inner_run: int  # tiles of the inner dimension that lie together in every operand
     user_stacks: tuple[int, ...]  # factors of stacks and slices on edges to reading ops
     feeds_host: bool  # written to a host queue: untilized, so rows in order
+    feeds_ram: bool = False  # written to a ram that is read again as it is: in one piece
     stream_parameters: bool = False  # the user wants no parameter preloaded, not even a small one
 
     @property
@@ -149,10 +151,12 @@ def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequenc
         inner = first.tiles[1] if op.dim == "r" else first.tiles[2]
         run = contiguous_run(first.tms, first.source_tiles, op.dim)
     stacks: set[int] = set()
-    feeds_host = False
+    feeds_host = feeds_ram = False
     for name, port in users:
         user = graph[name]
-        if user.kind is NodeKind.OUTPUT:
+        if user.kind is NodeKind.OUTPUT and WRITES in user.attrs:
+            feeds_ram = True
+        elif user.kind is NodeKind.OUTPUT:
             feeds_host = options.output_queues_on_host
         elif user.kind is NodeKind.OP:
             stacks |= {int(tm.args[0]) for tm in user.inputs[port].tms if tm.name in ("hstack", "vstack")}
@@ -169,5 +173,6 @@ def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequenc
         inner_run=run,
         user_stacks=tuple(sorted(stacks)),
         feeds_host=feeds_host,
+        feeds_ram=feeds_ram,
         stream_parameters=options.default_dram_parameters is True,
     )

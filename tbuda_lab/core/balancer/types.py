@@ -114,8 +114,8 @@ class Epoch:
 class QueuePlacement:
     """A netlist queue: name, what feeds it, its shape in tiles and where its buffers lie.
 
-    kind: input, parameter, constant, output, e2e, sparse_tiles, sparse_encoding. `source`: lowered node that feeds
-    or owns it (for the two sparse kinds: the sparse matmul that reads it).
+    kind: input, parameter, constant, output, e2e, accumulator, sparse_tiles, sparse_encoding. `source`: lowered node
+    that feeds or owns it (for the two sparse kinds: the sparse matmul that reads it).
     """
 
     name: str
@@ -136,6 +136,8 @@ class QueuePlacement:
     prologue: bool = False
     tms: tuple[TM, ...] = ()  # TMs from the stored form to the logical tensor (undo the producer's streaming)
     layout: str = "tilized"  # "tilized" | "untilized" (rows in plain order, no tile headers)
+    writer: str = ""  # the op that writes a ram which ops read: a weight, an optimizer's state, a gradient
+    direction: str = "fwd"  # of an e2e queue: which program reads it
     lifetime: tuple[int, int] | None = None  # first and last epoch that needs it, when it shares its addresses
 
 

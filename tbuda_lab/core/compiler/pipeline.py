@@ -14,7 +14,15 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.types import Placement
-from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, input_binding, output_binding
+from tbuda_lab.core.bindings import (
+    InputBinding,
+    OutputBinding,
+    WeightBinding,
+    host_tensor,
+    input_binding,
+    output_binding,
+    weight_bindings,
+)
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory, emit
 from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
@@ -40,7 +48,8 @@ class CompileResult:
     """Everything a compile leaves: the graph of each stage, the placement, the netlist, and the host's side of it.
 
     parameters: queue name -> (t, R, C) as the host writes it once before the first run.
-    timings: stage -> seconds of wall time. fused: which element-wise ops run as one, and what decided it.
+    timings: stage -> seconds of wall time. fused: which element-wise ops run as one, and what decided it. weights:
+    the parameters that a compile for training trains.
     """
 
     graph: Graph
@@ -57,6 +66,7 @@ class CompileResult:
     diagnostics: tuple[Diagnostic, ...]
     timings: dict[str, float]
     fused: tuple[Pattern, ...] = ()
+    weights: tuple[WeightBinding, ...] = ()
 
 
 class Clock:
@@ -190,6 +200,7 @@ def finish(
         diagnostics=(*notes, *placement.diagnostics, *findings),
         timings=clock.timings,
         fused=fusion.patterns if fusion is not None else (),
+        weights=weight_bindings(passed, emission.netlist.queues) if options.training is not None else (),
     )
 
 

@@ -7,13 +7,15 @@ from collections.abc import Collection, Sequence
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, Context, stored
 from tbuda_lab.core.lowering.dataformats import assign
 from tbuda_lab.core.lowering.fuse import addressed, fuse, inner_names
 from tbuda_lab.core.lowering.grow import grow
-from tbuda_lab.core.lowering.hwops import HwUnary
+from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
+from tbuda_lab.core.lowering.separate import separate
 from tbuda_lab.core.lowering.split import split_parts
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.options import CompileOptions, Override
@@ -74,8 +76,9 @@ def lower(
             ]
             ctx.values[node.name] = LOWERERS[node.op.type](ctx, node.op, operands, node.shape)
         elif node.kind is NodeKind.OUTPUT:
-            _lower_output(ctx, node)
+            (_lower_write if WRITES in node.attrs else _lower_output)(ctx, node)
     ctx.out.prune()
+    separate(ctx.out)
     legalise(ctx.out, device.arch)
     if options.enable_row_padding:
         grow(ctx.out, device)
@@ -83,6 +86,30 @@ def lower(
     if options.enable_auto_fusing:
         fuse(ctx.out, options, keep, ends)
     return ctx.out
+
+
+def _lower_write(ctx: Context, node: Node) -> None:
+    """A value that goes into a ram: in the form in which readers expect it (see `stored`), through an op of its own.
+
+    An accumulator holds what comes, and its readers expect no more.
+    """
+    value = ctx.operand(node.sources[0])
+    ctx.after(ctx.source[node.sources[0]])
+    accumulates = bool(node.attrs.get(ACCUMULATES))
+    _, rows, cols = value.zrc
+    if not accumulates:
+        value = ctx.fill(value, rows=rows == 1, cols=cols == 1)
+        value = ctx.masked(value, rows=rows != 1, cols=cols != 1)
+    producer = ctx.out[value.node]
+    own = producer.kind is NodeKind.OP and producer.attrs.get("source") == node.sources[0]
+    if accumulates or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
+        name = ctx.out.unique(f"{value.node}_gradient_accumulator" if accumulates else f"{value.node}_write_nop")
+        nop = Node(name, NodeKind.OP, (1, *collapse(node.shape)), HwUnary("nop"), (ctx.edge(value),))
+        nop.origin, nop.attrs = producer.origin, {"inserted": True}
+        producer = ctx.out.add(nop)
+    out = Node(node.name, NodeKind.OUTPUT, (1, *collapse(node.shape)), inputs=(Edge(producer.name),))
+    out.origin, out.attrs = node.origin, {**node.attrs, "logical": node.shape}
+    ctx.out.add(out)
 
 
 def _is_weight(node: Node, port: int) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, Edge, Graph, Node, NodeKind, Payload, Shape
+from tbuda_lab.core.graph.phases import ROLE, WRITES
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul
 from tbuda_lab.core.lowering.tm_rules import simplify
@@ -43,6 +44,11 @@ class Context:
     def begin(self, node: Node) -> None:
         self.node = node
         self._emitted = 0
+
+    def after(self, node: Node) -> None:
+        """What is emitted next comes behind the ops of a node that is lowered already."""
+        self.node = node
+        self._emitted = 1
 
     def fail(self, message: str, fix: str) -> UnsupportedOp:
         """The typed error for the nD node at work."""
@@ -99,7 +105,17 @@ class Context:
                 )
             )
             self.values[name] = stored(name, node.shape)
+            if node.attrs.get(ROLE) == "accumulator":
+                self.values[name] = self._accumulated(name, node.shape)
         return self.values[name]
+
+    def _accumulated(self, name: str, shape: Shape) -> Value:
+        """A sum of gradients: its padding holds what theirs holds. They are lowered before who reads the sum."""
+        write = next((n for n in self.source.outputs if n.attrs.get(WRITES) == name), None)
+        value = None if write is None else self.values.get(write.sources[0])
+        if value is None:
+            return Value(name, shape)
+        return Value(name, shape, (), value.fill_r, value.fill_c, value.zero_r, value.zero_c)
 
     def weights(self, name: str, layout: Layout) -> Value:
         """A parameter rearranged for the op that reads it; `layout` names the arrangement (see `weights.py`)."""

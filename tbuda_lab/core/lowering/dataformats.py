@@ -5,6 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 from tbuda_lab.core.options import CompileOptions
 
@@ -21,8 +22,24 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
             assign_op(graph, node, device, options)
     for output in graph.outputs:
         producer = graph[output.inputs[0].source]
+        if WRITES in output.attrs:
+            _assign_write(graph, output, producer)
+            continue
         producer.df = sixteen_bit(producer.df or default)  # untilised results are plain numbers
         output.df = producer.df
+
+
+def _assign_write(graph: Graph, output: Node, producer: Node) -> None:
+    """A ram has the format in which it is read, and the op that writes it packs it so; an op that accumulates spills
+    in that format too."""
+    target = graph.nodes.get(str(output.attrs[WRITES]))
+    if target is not None and target.df is not None:
+        producer.df = target.df
+    output.df = producer.df
+    if output.attrs.get(ACCUMULATES):
+        producer.attrs["intermed_df"] = producer.df
+        if producer.df is not DataFormat.Float32 and producer.attrs.get("acc_df") is DataFormat.Float32:
+            producer.attrs["acc_df"] = sixteen_bit(producer.df or DataFormat.Float16_b)
 
 
 def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOptions) -> None:

@@ -53,7 +53,7 @@ def unary(ctx: Context, op: ops.NdOp, operands: list[Value], shape: Shape) -> Va
     (x,) = operands
     fn = _HARDWARE_NAME.get(op.type, op.type)
     attributes: dict[str, Any] = {}
-    if isinstance(op, ops.Gelu):
+    if isinstance(op, (ops.Gelu, ops.GeluDerivative)):
         attributes["approximate"] = op.approximate == "tanh"
     elif isinstance(op, ops.LeakyRelu):
         attributes["slope"] = float(op.alpha)

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.lowering.context import SPREADS
 from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
@@ -98,7 +99,7 @@ def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str]) -> 
             return False
     elif not isinstance(op, HwBinary) or op.fn not in _BINARY:
         return False
-    if any(graph[u].kind is NodeKind.OUTPUT for u, _ in users[node.name]):
+    if any(graph[u].kind is NodeKind.OUTPUT and WRITES not in graph[u].attrs for u, _ in users[node.name]):
         return False  # an untilized result comes from an op of its own
     return not any(tm.name == "transpose" for edge in node.inputs for tm in edge.tms)
 

@@ -214,6 +214,18 @@ def gather_rows(ctx: Context, op: ops.GatherRows, operands: list[Value], shape: 
     return rows_from(ctx, x, shape, source.reshape(-1))
 
 
+@lowers("scatter_rows")
+def scatter_rows(ctx: Context, op: ops.ScatterRows, operands: list[Value], shape: Shape) -> Value:
+    """A picker with as many ones in a row as rows go there."""
+    (x,) = operands
+    z, rows, _ = x.zrc
+    goal = np.asarray(op.index.array).reshape(-1).astype(np.int64)
+    kept = np.flatnonzero(goal >= 0)
+    slices = np.repeat(np.arange(z), len(kept))
+    source = (np.arange(z)[:, None] * rows + kept[None, :]).reshape(-1)
+    return ctx.pick_rows(x, shape, np.stack([slices, np.tile(goal[kept], z), source], axis=1))
+
+
 # -- joining ------------------------------------------------------------------------------------------------------
 @lowers("concatenate")
 def concatenate(ctx: Context, op: ops.Concatenate, operands: list[Value], shape: Shape) -> Value:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tbuda_lab.core.ops.builder import Builder
 
 
+Names = tuple[str, ...]
+"""Names of nodes, operand by operand."""
+
+
 class NdOp(Op):
     """An op of the nD graph: tensors of any rank, no tiles, no hardware.
 
@@ -31,6 +35,21 @@ class NdOp(Op):
     def evaluate(self, *operands: Any, **_: Any) -> torch.Tensor:
         """The op on torch tensors: the reference that every rewrite is held against."""
         raise NotImplementedError(f"{type(self).__name__} defines no reference")
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """The gradient by operand `port`, in new ops.
+
+        x: names of the operands, y: of the result, g: of the gradient by the result, of y's shape. Returns a name, or
+        None where nothing flows back. Along dims that the op broadcasts the gradient may keep y's shape; who asks sums
+        it (see `passes.autograd`). An op without a rule is written as `differentiable` says before anybody asks.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no gradient rule")
+
+    def differentiable(self, b: Builder, node: Node, *operands: Any, **_: Any) -> str | None:
+        """`node` in ops that have gradient rules: its canonical form where the op has no rule of its own, else None."""
+        if type(self).gradient is not NdOp.gradient:
+            return None
+        return self.canonicalise(b, node, *operands)
 
     def canonicalise(self, b: Builder, node: Node, *operands: Any, **_: Any) -> str | None:
         """Rewrite `node` in simpler ops; the name of the value that replaces it, or None if it is canonical."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.graph import NodeKind, Shape, broadcast_shapes, op
-from tbuda_lab.core.ops.base import NdOp, truth
+from tbuda_lab.core.ops.base import Names, NdOp, truth
 from tbuda_lab.core.ops.unary import TINY, Abs, Exp, Log, Pow, Reciprocal, Relu, as_truth, step
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ class Binary(NdOp):
 class Comparison(Binary):
     """A condition on two operands: 1.0 where it holds, else 0.0."""
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """It is constant between its steps."""
+        return None
+
 
 @op("add")
 class Add(Binary):
@@ -35,6 +39,9 @@ class Add(Binary):
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.add(a, b)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return g
 
 
 @op("subtract")
@@ -44,6 +51,9 @@ class Subtract(Binary):
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.sub(a, b)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return g if port == 0 else b.negate(g)
+
 
 @op("multiply")
 class Multiply(Binary):
@@ -52,6 +62,9 @@ class Multiply(Binary):
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.mul(a, b)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, x[1 - port])
+
 
 @op("divide")
 class Divide(Binary):
@@ -59,6 +72,10 @@ class Divide(Binary):
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.div(a, b)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        over = b.op(Divide(), g, x[1])
+        return over if port == 0 else b.negate(b.multiply(over, y))
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
         value = b.value(y)
@@ -75,6 +92,12 @@ class Maximum(Binary):
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.maximum(a, b)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """Equal operands share it."""
+        a, c = x[port], x[1 - port]
+        half = b.add(b.op(Greater(), a, c), b.op(GreaterEqual(), a, c))
+        return b.multiply(g, b.multiply(half, 0.5))
+
 
 @op("minimum")
 class Minimum(Binary):
@@ -82,6 +105,12 @@ class Minimum(Binary):
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.minimum(a, b)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """Equal operands share it."""
+        a, c = x[port], x[1 - port]
+        half = b.add(b.op(Less(), a, c), b.op(LessEqual(), a, c))
+        return b.multiply(g, b.multiply(half, 0.5))
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
         return b.negate(b.maximum(b.negate(x), b.negate(y)))
@@ -93,6 +122,15 @@ class Power(Binary):
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.pow(a, b)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """b a^(b-1) and a^b ln a; of a = 0 the latter is taken as a^b ln 2^-126, which is 0 for b > 0."""
+        if port == 0:
+            exponent = b.scalar(x[1])
+            if exponent is not None and b.shape(x[0]) == b.shape(y):
+                return Pow(exponent).gradient(b, 0, x[:1], y, g)
+            return b.multiply(g, b.multiply(x[1], b.op(Power(), x[0], b.subtract(x[1], 1.0))))
+        return b.multiply(g, b.multiply(y, b.op(Log(), b.maximum(x[0], TINY))))
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
         """A constant exponent is `pow`; any other is e^(y ln x), which needs x >= 0."""
@@ -111,6 +149,10 @@ class Heaviside(Binary):
 
     def evaluate(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.heaviside(x, y)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """It is constant between its steps."""
+        return None
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
         return b.add(step(b, x), b.multiply(b.subtract(1.0, step(b, b.op(Abs(), x))), y))
@@ -202,6 +244,12 @@ class Where(NdOp):
 
     def evaluate(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return torch.where(condition != 0, x, y)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        if port == 0:
+            return None
+        zero = b.constant(0.0)
+        return b.op(Where(), x[0], g, zero) if port == 1 else b.op(Where(), x[0], zero, g)
 
     def canonicalise(self, b: Builder, node: Node, condition: str, x: str, y: str) -> str:
         """c * x + (1 - c) * y, exact because c is 0 or 1; branches that may overflow are bounded first (0 * inf)."""

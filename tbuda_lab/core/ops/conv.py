@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 
 from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
-from tbuda_lab.core.ops.base import NdOp, need_rank, window
+from tbuda_lab.core.ops.base import Names, NdOp, need_rank, window
+from tbuda_lab.core.ops.matmul import Matmul
 from tbuda_lab.core.ops.tm import Concatenate, GatherRows, Index, Transpose
 
 if TYPE_CHECKING:
@@ -183,6 +184,23 @@ class ConvRows(NdOp):
         img = functional.pad(rows_to_nchw(x, self.in_hw), self.padding)
         return nchw_to_rows(functional.conv2d(img, w, bias, self.stride, 0, self.dilation, self.groups))
 
+    def differentiable(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:
+        """The pixels of every kernel position side by side, times the weights; a group of channels at a time."""
+        positions = window_positions(self.in_hw, self.kernel, self.stride, self.padding, self.dilation)
+        count, cout, each = self.kernel[0] * self.kernel[1], b.shape(w)[0], b.shape(w)[1]
+        taken = [x if is_whole(at, self.in_hw) else b.op(GatherRows(Payload(at)), x) for at in positions]
+        parts = []
+        for group in range(self.groups):
+            first, out = group * each, cout // self.groups
+            mine = [b.op(Index(-1, first, first + each), t) if self.groups > 1 else t for t in taken]
+            patches = mine[0] if count == 1 else b.op(Concatenate(-1), *mine)
+            kernel = b.op(Index(0, group * out, (group + 1) * out), w) if self.groups > 1 else w
+            apart = b.op(Transpose(-2, -1), b.reshape(kernel, (out, each, count)))
+            table = b.op(Transpose(-2, -1), b.reshape(apart, (out, count * each)))
+            parts.append(b.op(Matmul(), patches, table))
+        y = parts[0] if len(parts) == 1 else b.op(Concatenate(-1), *parts)
+        return b.add(y, bias[0]) if bias else y
+
 
 @op("patches_rows")
 class PatchesRows(NdOp):
@@ -227,6 +245,27 @@ class PatchesRows(NdOp):
         return b.reshape(apart, (1, 1, count, channels * size))
 
 
+def window_positions(hw: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair) -> list[np.ndarray]:
+    """For every position of a kernel, row by row, the pixel (row of the rows layout) that it sees in each window; -1
+    where that lies outside the image."""
+    left, right, top, bottom = padding
+    oh = window(hw[0], kernel[0], stride[0], top, bottom, dilation[0])
+    ow = window(hw[1], kernel[1], stride[1], left, right, dilation[1])
+    found = []
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            rows = (np.arange(oh) * stride[0] + i * dilation[0] - top)[:, None]
+            cols = (np.arange(ow) * stride[1] + j * dilation[1] - left)[None, :]
+            inside = (rows >= 0) & (rows < hw[0]) & (cols >= 0) & (cols < hw[1])
+            found.append(np.where(inside, rows * hw[1] + cols, -1).reshape(-1))
+    return found
+
+
+def is_whole(at: np.ndarray, hw: Pair) -> bool:
+    """Whether the pixels are those of the image in order."""
+    return np.array_equal(at, np.arange(hw[0] * hw[1]))
+
+
 def check_rows(x: Shape, hw: Pair, what: str) -> None:
     need_rank(x, 4, what)
     if x[1] != 1 or x[2] != hw[0] * hw[1]:
@@ -253,6 +292,9 @@ class ToRows(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return nchw_to_rows(x)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(FromRows((b.shape(x[0])[2], b.shape(x[0])[3])), g)
+
 
 @op("from_rows")
 class FromRows(NdOp):
@@ -266,6 +308,9 @@ class FromRows(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return rows_to_nchw(x, self.hw)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(ToRows(), g)
 
 
 def enter_rows(b: Builder, x: str, channel_last: bool) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tbuda_lab.core.graph import Shape, ShapeError, broadcast_shapes, op
-from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.base import Names, NdOp
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -33,6 +33,13 @@ class Matmul(NdOp):
     def evaluate(self, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         product = torch.matmul(a, b)
         return product if bias is None else product + bias
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """g b^T and a^T g; a bias gets g."""
+        if port == 2:
+            return g
+        other = b.transpose(x[1 - port])
+        return b.op(Matmul(), g, other) if port == 0 else b.op(Matmul(), other, g)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str, bias: str | None = None) -> str | None:
         """The device adds a bias that is one row; any other is an add of its own."""

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from tbuda_lab.core.graph import Shape, ShapeError, broadcast_shapes, op
-from tbuda_lab.core.ops.base import NdOp, axis_of, negative
+from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative
 from tbuda_lab.core.ops.conv import FromRows, ToRows, per_image
 from tbuda_lab.core.ops.matmul import Matmul
 from tbuda_lab.core.ops.reduce import ReduceAvg, ReduceMax, ReduceSum
@@ -36,6 +36,9 @@ class Softmax(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.softmax(x, self.dim)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(y, b.subtract(g, b.op(ReduceSum(self.dim), b.multiply(g, y))))
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """With the maximum subtracted the sum is at least 1; without it, it may underflow, hence the 1e-10."""
         dim = negative(self.dim, len(b.shape(x)))
@@ -59,6 +62,9 @@ class LogSoftmax(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.log_softmax(x, self.dim)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.subtract(g, b.multiply(b.op(Exp(), y), b.op(ReduceSum(self.dim), g)))
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """x - max - ln(sum(e^(x - max))): never the logarithm of a probability that underflowed."""
@@ -84,6 +90,20 @@ class Layernorm(NdOp):
         centred = x - x.mean(self.dim, keepdim=True)
         variance = (centred * centred).mean(self.dim, keepdim=True)
         return centred / torch.sqrt(variance + self.epsilon) * weight + bias
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """With n = (x - mean) / d, d = sqrt(var + epsilon) and s = g * weight: (s - mean(s) - n mean(s n)) / d."""
+        if port == 2:
+            return g
+        dim = negative(self.dim, len(b.shape(x[0])))
+        centred = b.subtract(x[0], b.op(ReduceAvg(dim), x[0]))
+        root = inverse_root(b, b.op(ReduceAvg(dim), b.multiply(centred, centred)), self.epsilon)
+        normal = b.multiply(centred, root)
+        if port == 1:
+            return b.multiply(g, normal)
+        slope = b.multiply(g, x[1])
+        along = b.multiply(normal, b.op(ReduceAvg(dim), b.multiply(slope, normal)))
+        return b.multiply(root, b.subtract(b.subtract(slope, b.op(ReduceAvg(dim), slope)), along))
 
     def canonicalise(self, b: Builder, node: Node, x: str, weight: str, bias: str) -> str:
         dim = negative(self.dim, len(b.shape(x)))

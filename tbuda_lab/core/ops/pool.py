@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tbuda_lab.core.graph import Shape, ShapeError, op
+from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, window
 from tbuda_lab.core.ops.conv import (
     ConvRows,
@@ -19,14 +19,17 @@ from tbuda_lab.core.ops.conv import (
     from_nchw,
     image,
     image_shape,
+    is_whole,
     leave_rows,
     nchw_to_rows,
     per_image,
     rows_to_nchw,
     to_nchw,
+    window_positions,
 )
 from tbuda_lab.core.ops.matmul import Matmul
-from tbuda_lab.core.ops.reduce import ReduceAvg
+from tbuda_lab.core.ops.reduce import ReduceAvg, ReduceMax
+from tbuda_lab.core.ops.tm import Concatenate, GatherRows
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 LOWEST = float("-inf")
+OUTSIDE = -(2.0**15)
+"""Added to pixels outside the image, so that they are never the largest; every float format holds it."""
 
 
 def _extend(
@@ -201,3 +206,15 @@ class MaxPoolRows(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         img = functional.pad(rows_to_nchw(x, self.in_hw), self.padding, value=LOWEST)
         return nchw_to_rows(functional.max_pool2d(img, self.kernel, self.stride, 0, self.dilation))
+
+    def differentiable(self, b: Builder, node: Node, x: str) -> str:
+        """One slice for every kernel position, and the maximum of the slices."""
+        positions = window_positions(self.in_hw, self.kernel, self.stride, self.padding, self.dilation)
+        slices = []
+        for at in positions:
+            one = x if is_whole(at, self.in_hw) else b.op(GatherRows(Payload(at)), x)
+            if (at < 0).any():
+                outside = np.where(at < 0, OUTSIDE, 0.0).astype(np.float32).reshape(1, 1, -1, 1)
+                one = b.add(one, b.constant(outside))
+            slices.append(one)
+        return slices[0] if len(slices) == 1 else b.op(ReduceMax(-3), b.op(Concatenate(-3), *slices))

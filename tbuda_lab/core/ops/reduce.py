@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.graph import Shape, op
-from tbuda_lab.core.ops.base import NdOp, axis_of, negative, with_size
-from tbuda_lab.core.ops.binary import GreaterEqual
+from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, with_size
+from tbuda_lab.core.ops.binary import Divide, Equal, GreaterEqual
 from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.tm import BroadcastTo
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -48,6 +49,9 @@ class ReduceSum(Reduce):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.sum(x, self.dim, keepdim=True)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(BroadcastTo(b.shape(x[0])), g)
+
 
 @op("reduce_avg")
 class ReduceAvg(Reduce):
@@ -56,6 +60,9 @@ class ReduceAvg(Reduce):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.mean(x, self.dim, keepdim=True)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(BroadcastTo(b.shape(x[0])), b.multiply(g, 1.0 / b.shape(x[0])[self.dim]))
+
 
 @op("reduce_max")
 class ReduceMax(Reduce):
@@ -63,6 +70,11 @@ class ReduceMax(Reduce):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.amax(x, self.dim, keepdim=True)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """Equal maxima share it."""
+        top = b.op(Equal(), x[0], y)
+        return b.multiply(b.op(Divide(), g, b.op(ReduceSum(self.dim), top)), top)
 
 
 @op("argmax")
@@ -73,6 +85,10 @@ class Argmax(Reduce):
         # torch.argmax leaves ties open; the first maximum is where the running count of maxima is still one.
         top = (x == torch.amax(x, self.dim, keepdim=True)).to(torch.int64)
         return torch.argmax(top * (torch.cumsum(top, self.dim) == 1), self.dim, keepdim=True).to(torch.float32)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """It is constant between its steps."""
+        return None
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """n - max(n - i where x is the maximum, else 0): the first of equal maxima, exact while n is."""
@@ -96,6 +112,10 @@ class CumSum(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.cumsum(x, self.axis)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """The running sum from the other end."""
+        return b.add(b.subtract(b.op(ReduceSum(self.axis), g), b.op(CumSum(self.axis), g)), g)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """A product with a triangle of ones."""

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.graph import TILE, Shape, ShapeError, op
-from tbuda_lab.core.ops.base import NdOp, axis_of, negative, with_size
-from tbuda_lab.core.ops.tm import Concatenate, pick
+from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, with_size
+from tbuda_lab.core.ops.tm import Concatenate, Index, pick
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -31,6 +31,11 @@ def _divide(size: int, n: int, what: str, unit: str, x: Shape) -> int:
     return size // n
 
 
+def _count(b: Builder, n: int, x: str) -> int:
+    """The slices that a stack by n puts together."""
+    return _zrc(b.shape(x), "stack")[1] if n == -1 else n
+
+
 @op("hslice")
 class HSlice(NdOp):
     """(..., Z, R, C) -> (..., Z*n, R, C/n): slice z*n + i holds columns i*C/n .. of slice z."""
@@ -45,6 +50,9 @@ class HSlice(NdOp):
         lead, z, r, c = _zrc(tuple(x.shape), "hslice")
         split = x.reshape(*lead, z, r, self.n, c // self.n).transpose(-3, -2)
         return split.reshape(*lead, z * self.n, r, c // self.n)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(HStack(self.n), g)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         lead, z, r, c = _zrc(b.shape(x), "hslice")
@@ -69,6 +77,9 @@ class HStack(NdOp):
         n = z if self.n == -1 else self.n
         return x.reshape(*lead, z // n, n, r, c).transpose(-3, -2).reshape(*lead, z // n, r, c * n)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(HSlice(_count(b, self.n, x[0])), g)
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         lead, z, r, c = _zrc(b.shape(x), "hstack")
         n = z if self.n == -1 else self.n
@@ -90,6 +101,9 @@ class VSlice(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return x.reshape(self.infer(tuple(x.shape)))
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(VStack(self.n), g)
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         _, _, r, _ = _zrc(b.shape(x), "vslice")
         return b.reshape(x, node.shape) if self.n == 1 or (r // self.n) % TILE else None
@@ -108,6 +122,9 @@ class VStack(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return x.reshape(self.infer(tuple(x.shape)))
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(VSlice(_count(b, self.n, x[0])), g)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         _, z, r, _ = _zrc(b.shape(x), "vstack")
@@ -132,6 +149,10 @@ class Stack(NdOp):
 
     def evaluate(self, *operands: Tensor) -> Tensor:
         return torch.stack(operands, self.axis)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        axis = self.axis % len(b.shape(y))
+        return b.reshape(b.op(Index(axis, port, port + 1), g), b.shape(x[port]))
 
     def canonicalise(self, b: Builder, node: Node, *operands: str) -> str:
         axis = self.axis % len(node.shape)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.graph import Payload, Shape, ShapeError, broadcast_shapes, op
-from tbuda_lab.core.ops.base import NdOp, axis_of, negative, with_size
+from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, with_size
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -33,6 +33,9 @@ class Transpose(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.transpose(x, self.dim0, self.dim1)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(self, g)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         rank = len(b.shape(x))
@@ -58,6 +61,9 @@ class Reshape(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.reshape(x, self.shape)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.reshape(g, b.shape(x[0]))
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         return None if -1 not in self.shape else b.op(Reshape(node.shape), x)
@@ -85,6 +91,14 @@ class Index(NdOp):
         where = [slice(None)] * x.dim()
         where[self.dim % x.dim()] = slice(self.start, self.stop, self.stride)
         return x[tuple(where)]
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        shape = b.shape(x[0])
+        axis = self.dim % len(shape)
+        if self.stride == 1:
+            pads = tuple((self.start, n - self.stop) if i == axis else (0, 0) for i, n in enumerate(shape))
+            return b.op(Pad(pads), g)
+        return unpick(b, g, axis - len(shape), np.arange(self.start, self.stop, self.stride), shape[axis])
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         """Runs of neighbours are canonical; every n-th row or column is a gather."""
@@ -136,6 +150,13 @@ class Select(NdOp):
         x = x.narrow(axis + 1, self.begin, self.length)
         return x.reshape(*x.shape[:axis], groups * self.length, *x.shape[axis + 2 :])
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        shape = b.shape(x[0])
+        size = shape[self.dim]
+        stride, groups = self._groups(size)
+        at = (np.arange(groups)[:, None] * stride + self.begin + np.arange(self.length)).reshape(-1)
+        return unpick(b, g, negative(self.dim, len(shape)), np.where(at < size, at, -1), size)
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         shape = b.shape(x)
         dim, size = negative(self.dim, len(shape)), shape[self.dim]
@@ -183,6 +204,16 @@ class Pad(NdOp):
                 x = x.index_select(axis, self.source(axis, x.shape[axis]))
         return x
 
+    def differentiable(self, b: Builder, node: Node, x: str) -> str | None:
+        return None if self.mode == "constant" else self.canonicalise(b, node, x)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """Of mode "constant"; the others are gathers, see `differentiable`."""
+        for axis, ((before, _), n) in enumerate(zip(self.pads, b.shape(x[0]), strict=True)):
+            if b.shape(g)[axis] != n:
+                g = b.op(Index(axis, before, before + n), g)
+        return g
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         """Zeros are canonical; another value is added where the zeros are; a mirror or a repeated edge is a gather."""
         shape = b.shape(x)
@@ -216,6 +247,11 @@ class Concatenate(NdOp):
     def evaluate(self, *operands: Tensor) -> Tensor:
         return torch.cat(operands, self.axis)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        sizes = [b.shape(name)[self.axis] for name in x]
+        start = sum(sizes[:port])
+        return b.op(Index(self.axis, start, start + sizes[port]), g)
+
     def canonicalise(self, b: Builder, node: Node, *operands: str) -> str | None:
         axis = negative(self.axis, len(node.shape))
         if len(operands) == 1:
@@ -236,6 +272,9 @@ class Unsqueeze(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.unsqueeze(x, self.dim)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.reshape(g, b.shape(x[0]))
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         return b.reshape(x, node.shape)
 
@@ -255,6 +294,9 @@ class Squeeze(NdOp):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.squeeze(x, self.dim)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.reshape(g, b.shape(x[0]))
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         return b.reshape(x, node.shape)
 
@@ -272,6 +314,10 @@ class BroadcastTo(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.broadcast_to(x, self.shape)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """What was repeated is summed by whoever asks, as for every op that broadcasts."""
+        return g
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         return b.reshape(x, self.shape) if math.prod(b.shape(x)) == math.prod(self.shape) else None
@@ -326,6 +372,40 @@ class GatherRows(NdOp):
         y = x.index_select(-2, at.clamp(min=0))
         return torch.where((at >= 0)[:, None], y, torch.zeros((), dtype=y.dtype))
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(ScatterRows(self.index, b.shape(x[0])[-2]), g)
+
+
+@op("scatter_rows")
+class ScatterRows(NdOp):
+    """y[..., index[r], :] is the sum of the rows x[..., r, :] that go there, of `rows` rows; index -1 drops a row."""
+
+    index: Payload
+    rows: int
+
+    def infer(self, x: Shape) -> Shape:
+        at = self.index.array
+        if len(x) < 2 or at.ndim != 1 or at.size != x[-2] or at.min() < -1 or at.max() >= self.rows:
+            raise ShapeError(f"scatter_rows of {x} to {self.rows} rows: an entry from -1 to the last row for each row")
+        return (*x[:-2], self.rows, x[-1])
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        at = torch.from_numpy(self.index.array.astype("int64"))
+        kept = torch.nonzero(at >= 0)[:, 0]
+        y = x.new_zeros((*x.shape[:-2], self.rows, x.shape[-1]))
+        return y.index_add(-2, at[kept], x.index_select(-2, kept))
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(GatherRows(self.index), g)
+
+
+def unpick(b: Builder, x: str, dim: int, at: np.ndarray, size: int) -> str:
+    """Positions of x back to where `pick` took them from: result position at[i] is x's i, others are zero. dim < 0."""
+    back = np.full(size, -1)
+    kept = np.flatnonzero(at >= 0)
+    back[at[kept]] = kept
+    return pick(b, x, dim, back)
+
 
 def gather(b: Builder, x: str, dim: int, at: np.ndarray) -> str:
     """Positions `at` along a negative dim (-1 in `at` is a zero); other dims than rows are turned there and back."""
@@ -346,7 +426,9 @@ def pick(b: Builder, x: str, dim: int, at: np.ndarray) -> str:
         return b.op(Index(dim, int(at[0]), int(at[-1]) + 1), x)
     if dim >= -2:
         return gather(b, x, dim, at)
-    cuts = np.flatnonzero(np.where((at[1:] < 0) & (at[:-1] < 0), 0, at[1:] - at[:-1] - 1)) + 1
+    empty = at < 0
+    follows = np.where(empty[1:] | empty[:-1], empty[1:] == empty[:-1], at[1:] == at[:-1] + 1)
+    cuts = np.flatnonzero(~follows) + 1
     runs = np.split(at, cuts)
     shape = b.shape(x)
     parts = []

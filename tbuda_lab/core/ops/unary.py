@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from tbuda_lab.core.graph import Shape, op
-from tbuda_lab.core.ops.base import NdOp, not_on_device, truth
+from tbuda_lab.core.ops.base import Names, NdOp, not_on_device, truth
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -35,6 +35,9 @@ class Nop(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return x
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return g
+
 
 @op("buffer")
 class Buffer(Unary):
@@ -42,6 +45,9 @@ class Buffer(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return x
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return g
 
 
 @op("abs")
@@ -51,6 +57,10 @@ class Abs(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.abs(x)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """g * sign(x), which is 0 at 0."""
+        return b.multiply(g, b.subtract(above(b, x[0], 0.0), below(b, x[0], 0.0)))
+
 
 @op("exp")
 class Exp(Unary):
@@ -58,6 +68,9 @@ class Exp(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.exp(x)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, y)
 
 
 @op("log")
@@ -67,6 +80,9 @@ class Log(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.log(x)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, b.op(Reciprocal(), x[0]))
+
 
 @op("reciprocal")
 class Reciprocal(Unary):
@@ -75,6 +91,9 @@ class Reciprocal(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.reciprocal(x)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.negate(b.multiply(g, b.multiply(y, y)))
+
 
 @op("sqrt")
 class Sqrt(Unary):
@@ -82,6 +101,9 @@ class Sqrt(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.sqrt(x)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, b.multiply(b.op(Reciprocal(), y), 0.5))
 
 
 @op("relu")
@@ -96,6 +118,12 @@ class Relu(Unary):
             return torch.clamp(x, 0.0, self.threshold)
         return torch.where(x >= self.threshold, x, torch.zeros_like(x))
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """0 at a threshold of 0, as torch has it; both bounds of mode "max" let it pass, as torch's clamp does."""
+        if self.mode == "max":
+            return b.multiply(g, b.multiply(from_on(b, x[0], 0.0), up_to(b, x[0], self.threshold)))
+        return b.multiply(g, above(b, x[0], 0.0) if self.threshold == 0 else from_on(b, x[0], self.threshold))
+
 
 @op("leaky_relu")
 class LeakyRelu(Unary):
@@ -105,6 +133,9 @@ class LeakyRelu(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return functional.leaky_relu(x, self.alpha)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, b.add(b.multiply(above(b, x[0], 0.0), 1.0 - self.alpha), self.alpha))
 
 
 @op("gelu")
@@ -116,6 +147,24 @@ class Gelu(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return functional.gelu(x, approximate=self.approximate)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, b.op(GeluDerivative(self.approximate), x[0]))
+
+
+@op("gelu_derivative")
+class GeluDerivative(Unary):
+    """The slope of gelu: Phi(x) + x phi(x); approximate="tanh": that of the tanh form."""
+
+    approximate: str = "none"
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        if self.approximate == "tanh":
+            inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+            slope = math.sqrt(2.0 / math.pi) * (1.0 + 3 * 0.044715 * x**2)
+            t = torch.tanh(inner)
+            return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope
+        return 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))) + x * torch.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
 
 @op("sigmoid")
 class Sigmoid(Unary):
@@ -123,6 +172,9 @@ class Sigmoid(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.sigmoid(x)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, b.multiply(y, b.subtract(1.0, y)))
 
 
 @op("tanh")
@@ -132,6 +184,9 @@ class Tanh(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.tanh(x)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, b.subtract(1.0, b.multiply(y, y)))
+
 
 @op("sine")
 class Sine(Unary):
@@ -140,6 +195,9 @@ class Sine(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.sin(x)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.multiply(g, b.op(Cosine(), x[0]))
+
 
 @op("cosine")
 class Cosine(Unary):
@@ -147,6 +205,9 @@ class Cosine(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.cos(x)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.negate(b.multiply(g, b.op(Sine(), x[0])))
 
 
 @op("clip")
@@ -158,6 +219,16 @@ class Clip(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return x if self.min is None and self.max is None else torch.clamp(x, self.min, self.max)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """Both bounds let it pass, as torch's clamp does."""
+        if self.min is not None and self.max is not None and self.min > self.max:
+            return None
+        inside = [from_on(b, x[0], self.min)] if self.min is not None else []
+        inside += [up_to(b, x[0], self.max)] if self.max is not None else []
+        for mask in inside:
+            g = b.multiply(g, mask)
+        return g
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """Exact in every format: each form only picks one of x and the bounds."""
@@ -184,6 +255,13 @@ class Pow(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.pow(x, self.exponent)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        if self.exponent == 0:
+            return None
+        if self.exponent == 1:
+            return g
+        return b.multiply(g, b.multiply(b.op(Pow(self.exponent - 1), x[0]), self.exponent))
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         """Whole and half exponents exactly; any other as e^(n ln x), which like torch's needs x >= 0."""
         n = self.exponent
@@ -209,6 +287,10 @@ class LogicalNot(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         return truth(x == 0, x)
 
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """It is constant between its steps."""
+        return None
+
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         return b.mark_truth(b.subtract(1.0, as_truth(b, x)))
 
@@ -221,6 +303,10 @@ class Erf(Unary):
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.erf(x)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        """2 / sqrt(pi) * e^(-x^2)."""
+        return b.multiply(g, b.multiply(b.op(Exp(), b.negate(b.multiply(x[0], x[0]))), 2.0 / math.sqrt(math.pi)))
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         raise not_on_device(node, "the device has no erf; write gelu, or leave erf to inputs computed on the host")
@@ -236,6 +322,9 @@ class Cast(Unary):
         if self.dtype == "bool":
             return truth(x != 0, x)
         return x.to(getattr(torch, self.dtype))
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return g if self.dtype != "bool" and getattr(torch, self.dtype).is_floating_point else None
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """Between floats a cast is the data formats' business; to an integer it would have to round."""
@@ -259,3 +348,31 @@ def step(b: Builder, d: str) -> str:
 def as_truth(b: Builder, x: str) -> str:
     """1 where x is not 0; x itself where it is known to hold only 0 and 1."""
     return x if b.is_truth(x) else step(b, b.op(Abs(), x))
+
+
+def above(b: Builder, x: str, bound: float) -> str:
+    """1 where x > bound, else 0."""
+    from tbuda_lab.core.ops.binary import Greater
+
+    return b.op(Greater(), x, b.constant(bound))
+
+
+def below(b: Builder, x: str, bound: float) -> str:
+    """1 where x < bound, else 0."""
+    from tbuda_lab.core.ops.binary import Less
+
+    return b.op(Less(), x, b.constant(bound))
+
+
+def from_on(b: Builder, x: str, bound: float) -> str:
+    """1 where x >= bound, else 0."""
+    from tbuda_lab.core.ops.binary import GreaterEqual
+
+    return b.op(GreaterEqual(), x, b.constant(bound))
+
+
+def up_to(b: Builder, x: str, bound: float) -> str:
+    """1 where x <= bound, else 0."""
+    from tbuda_lab.core.ops.binary import LessEqual
+
+    return b.op(LessEqual(), x, b.constant(bound))

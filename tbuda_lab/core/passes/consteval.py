@@ -8,6 +8,8 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import ROLE, TRAINABLE
+from tbuda_lab.core.ops import Reshape, Squeeze, Transpose, Unsqueeze
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import to_tensor
 from tbuda_lab.core.passes import recipe
@@ -29,6 +31,9 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     leaves = [r.new[name] for name in operands]
     if not isinstance(node.op, NdOp) or any(leaf.kind not in STORED or leaf.value is None for leaf in leaves):
         return None
+    trained = [leaf for leaf in leaves if leaf.attrs.get(TRAINABLE) or ROLE in leaf.attrs]
+    if r.options.training is not None and trained and not _only_relabels(r, node, trained[0]):
+        return None
     with torch.no_grad():
         result = node.op.evaluate(*(to_tensor(leaf.value) for leaf in leaves if leaf.value is not None))
     value = result.numpy()
@@ -37,6 +42,15 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     folded = Node(node.name, NodeKind.CONSTANT, tuple(value.shape), origin=node.origin, value=value)
     if any(leaf.kind is NodeKind.PARAMETER for leaf in leaves):
         folded.kind = NodeKind.PARAMETER
+        if r.options.training is not None and trained:
+            folded.attrs[TRAINABLE] = True
         folded.recipe = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(leaf) for leaf in leaves])
     r.new.add(folded)
     return folded.name
+
+
+def _only_relabels(r: Rewriter, node: Node, leaf: Node) -> bool:
+    """Whether training may change the result in the leaf's place: every element of a weight stands in it once, and
+    nothing else reads the weight. The gradient is then the same, in another order."""
+    alone = len(r.users[node.sources[0]]) == 1
+    return ROLE not in leaf.attrs and alone and isinstance(node.op, (Reshape, Transpose, Squeeze, Unsqueeze))

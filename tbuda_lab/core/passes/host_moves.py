@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops import GatherRows, HSlice, HStack, Index, Pad, PatchesRows, Reshape, Transpose, VSlice, VStack
 from tbuda_lab.core.passes import recipe
 from tbuda_lab.core.passes.base import Pass, Report
@@ -36,13 +37,14 @@ class HostMoves(Pass):
             alone = len(users[source.name]) == 1
             if (
                 source.kind is NodeKind.INPUT
-                and (alone or not isinstance(node.op, FREE))
+                and (alone or (not isinstance(node.op, FREE) and self.options.training is None))
                 and not enlarges(node, source)
             ):
                 self._to_input(graph, users, node, source, alone)
                 notes.append(node.name)
         for node in graph.outputs:
-            notes.extend(_from_output(graph, users, node))
+            if WRITES not in node.attrs:
+                notes.extend(_from_output(graph, users, node))
         for name in read:
             if not users[name]:
                 del graph.nodes[name]

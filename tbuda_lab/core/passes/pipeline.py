@@ -9,6 +9,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.verify import verify
 from tbuda_lab.core.ops.builder import DEFAULTS
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.passes.autograd.training import Autograd, Differentiable
 from tbuda_lab.core.passes.base import Pass, Report
 from tbuda_lab.core.passes.cleanup import DropImplicitBroadcasts, RemoveNoOps, ShareEqual, TameConstants
 from tbuda_lab.core.passes.consteval import ConstEval
@@ -62,6 +63,47 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
+WITH_RULES = (
+    "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "logical_and", "logical_not", "heaviside",
+    "where", "clip", "divide", "minimum", "power", "pow", "softmax", "log_softmax", "layernorm",
+)  # fmt: skip
+"""Ops that wait for their gradients before they are written in canonical ones: their rules are shorter, and exact where
+those of the canonical forms are not."""
+
+TRAINING_PIPELINE: tuple[Pass, ...] = (
+    ConstEval(),
+    TameConstants(),
+    FuseGelu(),
+    HostPrologue(),
+    TameConstants(integers=True),
+    RemoveNoOps(),
+    FusePadConv(),
+    Decompose(keep=("index", "pad", *WITH_RULES)),
+    RowsLayout(),
+    Decompose(keep=WITH_RULES),
+    Differentiable(),
+    ExpandRows(),
+    Decompose(keep=WITH_RULES),
+    ConstEval(),
+    RemoveNoOps(),
+    ShareEqual(),
+    NameParameters(),
+    Autograd(),
+    # From here on weights are written by the device: nothing is folded into them any more.
+    Decompose(),
+    ConstEval(),
+    RankFour(),
+    DropImplicitBroadcasts(),
+    SimplifyMoves(),
+    ConstEval(),
+    RemoveNoOps(),
+    ShareEqual(),
+    FuseBias(),
+    ConstEval(),
+    HostMoves(),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class PassResult:
     """The passed graph, one report per pass, and, if asked for, the graph after each pass."""
@@ -84,7 +126,7 @@ def run(
     work = graph.clone()
     reports: list[Report] = []
     kept: list[Graph] = []
-    for step in PIPELINE:
+    for step in PIPELINE if options.training is None else TRAINING_PIPELINE:
         report = dataclasses.replace(step, options=options).apply(work)
         verify(work, after=step.name)
         reports.append(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Shape
+from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops import BroadcastTo, Concatenate, Pad, Reshape
 from tbuda_lab.core.passes import recipe
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
@@ -33,6 +34,8 @@ class RankFour(Pass):
         shapes = {node.name: node.shape for node in graph.outputs}
         count += Rewriter(graph, self.options, same_shapes=False).run(_visit)
         for node in graph.outputs:
+            if WRITES in node.attrs:  # a ram keeps slices, rows and columns, which leading ones do not change
+                continue
             if graph[node.sources[0]].shape != shapes[node.name]:
                 node.recipe = output_recipe(node, Reshape(shapes[node.name]), shapes[node.name])
                 count += 1

@@ -14,6 +14,7 @@ from tbuda_lab.core.balancer.types import OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions, Override, broken
 from tbuda_lab.core.placer.asked import bad_pin, chip_breaks, queue_names
@@ -163,12 +164,13 @@ def _choose(
     order = schedule(graph, options.scheduler_policy)
     if len(device.chips) > 1 and device.arch != "grayskull":
         order = outputs_last(graph, order)
-    order = constrained(graph, order, overrides)
+    phase = phases(graph)
+    order = by_phase(constrained(graph, order, overrides), phase)
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
     problem = Problem(graph, models, device, options, order, pins, breaks, chip_breaks(order, device, overrides))
     problem.overrides = tuple(overrides)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
-    if name == "Optimal" and options.schedule_swaps:
+    if name == "Optimal" and options.schedule_swaps and len(set(phase.values())) < 2:
         pairs = constraint_pairs(order, overrides)
         # a break before the first of several ops holds as long as they keep their order
         listed = {n for o in overrides if o.kind in ("epoch_break", "chip_break") for n in o.matches(order)}

@@ -16,6 +16,7 @@ from tbuda_lab.core.frontend.pybuda.tensor import Tensor
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 from tbuda_lab.core.graph import Edge, Graph, NodeKind
+from tbuda_lab.core.graph.phases import TRAINABLE
 
 
 def from_pybuda(
@@ -23,8 +24,10 @@ def from_pybuda(
     sample_inputs: Any,
     *,
     name: str | None = None,
+    training: bool = False,
 ) -> Graph:
-    """The nD graph of one module, or of several that feed each other in order.
+    """The nD graph of one module, or of several that feed each other in order. training: parameters that require a
+    gradient are marked.
 
     sample_inputs: a tensor, a tuple, or a dict by argument name, as the first module takes them; dim 0 is the
     microbatch and is cut to 1. Nodes bear the names given to the ops; OUTPUT nodes are `<last module>.output_<k>`.
@@ -33,11 +36,11 @@ def from_pybuda(
     chain = [modules] if isinstance(modules, Module) else list(modules)
     if not chain or not all(isinstance(m, Module) for m in chain):
         raise ModelError("from_pybuda takes a module, or a list of at least one")
-    graph = _one(chain[0], sample_inputs)
+    graph = _one(chain[0], sample_inputs, training)
     for module in chain[1:]:
         between = tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
         try:
-            following = _one(module, between)
+            following = _one(module, between, training)
         except InputError as error:
             shapes = ", ".join(str(tuple(t.shape)) for t in between)
             raise ModelError(
@@ -53,12 +56,19 @@ def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
     return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
 
 
-def _one(module: Module, sample_inputs: Any) -> Graph:
+def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
     if isinstance(module, PyTorchModule):
-        return from_torch(module.module, sample_inputs, name=module.get_name())
-    if isinstance(module, PyBudaModule):
-        return trace(module, bind(module.forward, sample_inputs).cut())
-    raise ModelError(f"module {module.get_name()!r} of type {type(module).__name__} cannot be traced")
+        graph = from_torch(module.module, sample_inputs, name=module.get_name())
+    elif isinstance(module, PyBudaModule):
+        graph = trace(module, bind(module.forward, sample_inputs).cut())
+    else:
+        raise ModelError(f"module {module.get_name()!r} of type {type(module).__name__} cannot be traced")
+    if training:
+        wanted = {p.get_name() for p in module.get_parameters() if p.requires_grad}
+        for node in graph.of_kind(NodeKind.PARAMETER):
+            if node.name in wanted:
+                node.attrs[TRAINABLE] = True
+    return graph
 
 
 def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:

@@ -18,6 +18,7 @@ from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, WRITES, phases, written
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions, Override
@@ -64,6 +65,8 @@ class QueuePlanner:
         self.device, self.options, self.overrides = device, options, overrides
         self.users = graph.users() if known is None else known.users
         self.first_chip = device.chips[0]
+        self.phase = phases(graph)
+        self.written = written(graph)
         by_epoch = sorted({(p.epoch, p.chip) for p in placed.values()})
         self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
         self.known = known if known is not None and known.stages == tuple(self.stage) else None
@@ -106,12 +109,18 @@ class QueuePlanner:
         if node.kind is NodeKind.INPUT and self.users[node.name]:
             self._input(node)
         elif node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and self.users[node.name]:
-            self._parameter(node)
+            if node.name not in self.written:
+                self._parameter(node)
+        elif node.kind is NodeKind.OUTPUT and WRITES in node.attrs:
+            self._written(node)
         elif node.kind is NodeKind.OUTPUT:
             self._output(node)
         elif node.kind is NodeKind.OP:
             self._op(node)
         return tuple(self._found)
+
+    def _direction(self, op: str) -> str:
+        return DIRECTIONS[self.phase[op]] if self.phase else "fwd"
 
     # -- plans -----------------------------------------------------------------------------------------------
     def _readers(self, name: str) -> list[tuple[str, int]]:
@@ -160,6 +169,8 @@ class QueuePlanner:
         prologue: bool = False,
         tms: tuple[TM, ...] = (),
         layout: str = "tilized",
+        writer: str = "",
+        direction: str = "fwd",
     ) -> None:
         t, rt, ct = shape
         mblock = (rt // grid[0] // ublock[0], ct // grid[1] // ublock[1])
@@ -189,6 +200,8 @@ class QueuePlanner:
                 prologue,
                 tms,
                 layout,
+                writer,
+                direction,
             )
         )
 
@@ -312,6 +325,29 @@ class QueuePlanner:
             layout="untilized",
         )
 
+    def _written(self, node: Node) -> None:
+        """The ram that an op writes, in the blocks in which that op makes it."""
+        source = node.inputs[0].source
+        spot, table = self.placed[source], self.models[source]
+        row, profile = table.rows[spot.row], table.profile
+        assert profile is not None
+        name = str(node.attrs[WRITES])
+        target = self.graph.nodes.get(name)
+        self._add(
+            name,
+            "accumulator" if node.attrs.get(ACCUMULATES) else "parameter",
+            name if target is not None else node.name,
+            (int(row["grid_r"]), int(row["grid_c"])),
+            stored_shape(profile, row),
+            (int(row["ublock_r"]), int(row["ublock_c"])),
+            self.orders[source],
+            1,
+            self.graph[source].df or self.options.data_format,
+            access="ram",
+            chip=spot.chip,
+            writer=source,
+        )
+
     def _op(self, node: Node) -> None:
         spot = self.placed[node.name]
         table = self.models[node.name]
@@ -320,26 +356,29 @@ class QueuePlanner:
         assert profile is not None
         grid = (int(row["grid_r"]), int(row["grid_c"]))
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
-        later = [
-            r
-            for r, port in self._readers(node.name)
-            if self.placed[r].epoch != spot.epoch or port in queued_ports(self.graph[r])
-        ]
-        # every stage between the writer and its last reader works on a batch of its own
-        stages = [self.stage[spot.chip], *(self.stage[self.placed[r].chip] for r in later)]
-        if later:
+        later: dict[str, list[str]] = {}  # by the program that reads: each pops a queue of its own
+        for r, port in self._readers(node.name):
+            if self.placed[r].epoch != spot.epoch or port in queued_ports(self.graph[r]):
+                later.setdefault(self._direction(r), []).append(r)
+        for number, (direction, readers) in enumerate(later.items()):
+            # every stage between the writer and its last reader works on a batch of its own
+            stages = [self.stage[spot.chip], *(self.stage[self.placed[r].chip] for r in readers)]
+            batches = 1 + max(stages) - min(stages)
+            if direction != self._direction(node.name) and self.options.training is not None:
+                batches = self.options.training.batches
             self._add(
-                f"e2e_{node.name}_0",
+                f"e2e_{node.name}_{number}",
                 "e2e",
                 node.name,
                 grid,
                 stored_shape(profile, row),
                 ublock,
                 self.orders[node.name],
-                self.options.microbatch * (1 + max(stages) - min(stages)),
+                self.options.microbatch * batches,
                 node.df or self.options.data_format,
-                chip=self._common_chip(later),
-                    tms=unstream_tms(profile, row),
+                chip=self._common_chip(readers),
+                tms=unstream_tms(profile, row),
+                direction=direction,
             )
         if isinstance(node.op, HwSparseMatmul):
             encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)

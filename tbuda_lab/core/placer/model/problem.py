@@ -18,6 +18,7 @@ from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.tile_order_cache import Walked
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import WRITES, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.placer.model.choices import Choices, Frontier
@@ -95,7 +96,8 @@ class Problem:
     ) -> None:
         self.graph, self.models, self.device, self.options = graph, models, device, options
         self.order = tuple(order)
-        self.pins, self.breaks, self.chip_breaks = dict(pins), breaks, chip_breaks
+        self.phase = phases(graph)
+        self.pins, self.breaks, self.chip_breaks = dict(pins), breaks | first_of_each(order, self.phase), chip_breaks
         self.cores = device.rows * device.cols
         self.orders = ublock_orders(graph)
         self.read_orders = {name: read_order(graph, self.orders, name) for name in order}
@@ -175,7 +177,9 @@ class Problem:
             node = self.graph[name]
             sources = [self.graph[s] for s in node.sources]
             readers = [(self.number[u], p) for u, p in users[name] if self.graph[u].kind is NodeKind.OP]
-            outputs = any(self.graph[u].kind is NodeKind.OUTPUT for u, _ in users[name])
+            ends = [self.graph[u] for u, _ in users[name] if self.graph[u].kind is NodeKind.OUTPUT]
+            writes = any(WRITES in end.attrs for end in ends)
+            outputs = any(WRITES not in end.attrs for end in ends)
             facts.append(
                 OpFacts(
                     name,
@@ -183,7 +187,7 @@ class Problem:
                     tuple(input_place if s.kind is NodeKind.INPUT else DRAM for s in sources),
                     tuple(sorted(readers)),
                     outputs and output_place == HOST,
-                    outputs and output_place == DRAM,
+                    writes or (outputs and output_place == DRAM),
                     queued_ports(node),
                     any(p in queued_ports(self.graph[u]) for u, p in users[name]),
                 )

@@ -291,12 +291,14 @@ def chips_of(problem: Problem, segments: Sequence[Segment]) -> list[int]:
     return [order[stage + spare] for _, _, stage in found]
 
 
-def temporal_epochs(chips: Sequence[int], arch: str) -> list[int]:
-    """Numbers of the temporal epochs: a new one wherever a chip is used again; on grayskull every epoch is its own."""
+def temporal_epochs(chips: Sequence[int], arch: str, directions: Sequence[str] = ()) -> list[int]:
+    """Numbers of the temporal epochs: a new one wherever a chip is used again, and where another program begins
+    (directions: of each epoch); on grayskull every epoch is its own."""
     numbers: list[int] = []
     used: set[int] = set()
-    for chip in chips:
-        if not numbers or arch == "grayskull" or chip in used:
+    for at, chip in enumerate(chips):
+        begins = bool(directions) and at > 0 and directions[at] != directions[at - 1]
+        if not numbers or arch == "grayskull" or chip in used or begins:
             numbers.append(numbers[-1] + 1 if numbers else 0)
             used = set()
         else:

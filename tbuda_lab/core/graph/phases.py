@@ -1,0 +1,72 @@
+"""Forward, backward and optimizer parts of a graph, and the marks that training puts on nodes.
+
+Which part an op is in follows from what needs it: an OUTPUT says its part in `attrs[PHASE]`, and an op belongs to the
+earliest part that needs it. So nops and queues that are inserted later need no mark of their own. An op may carry the
+mark itself, to be earlier than what reads it.
+
+An OUTPUT with `attrs[WRITES]` is no output of the model: its value goes into the ram of the PARAMETER of that name, and
+with `attrs[ACCUMULATES]` it is added to what lies there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tbuda_lab.core.graph.graph import Graph, Node, NodeKind
+
+PHASE = "phase"
+WRITES = "writes"
+ACCUMULATES = "accumulates"
+TRAINABLE = "requires_grad"
+"""Attribute of a PARAMETER that training changes."""
+
+LOSS = "loss"
+"""Attribute of an OUTPUT: it is the loss, whose gradient by itself is 1."""
+
+ROLE = "role"
+"""Of a PARAMETER that ops write: "weight", "state" of an optimizer, or "accumulator" of a gradient; of an INPUT:
+"gradient" by an output, which comes from the next device."""
+
+PHASES = ("forward", "backward", "optimizer")
+DIRECTIONS = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
+"""By part of the graph what names of its epochs and programs begin with."""
+
+
+def has_phases(graph: Graph) -> bool:
+    """Whether there is more than the forward part."""
+    return any(PHASE in node.attrs for node in graph.outputs)
+
+
+def phases(graph: Graph) -> dict[str, str]:
+    """By op the part that it is in; empty for a graph that has the forward part alone."""
+    if not has_phases(graph):
+        return {}
+    rank: dict[str, int] = {}
+    for node in reversed(graph.topological()):
+        own = PHASES.index(node.attrs[PHASE]) if PHASE in node.attrs else None
+        if node.kind is NodeKind.OUTPUT:
+            rank[node.name] = own or 0
+        else:
+            rank[node.name] = min(rank.get(node.name, len(PHASES) - 1), len(PHASES) - 1 if own is None else own)
+        for source in node.sources:
+            rank[source] = min(rank.get(source, len(PHASES) - 1), rank[node.name])
+    return {node.name: PHASES[rank[node.name]] for node in graph.ops}
+
+
+def by_phase(order: Sequence[str], phase: dict[str, str]) -> tuple[str, ...]:
+    """A schedule with the forward ops first, then the backward ones, then those of the optimizer."""
+    return tuple(sorted(order, key=lambda name: PHASES.index(phase[name]))) if phase else tuple(order)
+
+
+def first_of_each(order: Sequence[str], phase: dict[str, str]) -> frozenset[str]:
+    """The ops of a schedule that begin a part."""
+    seen: dict[str, str] = {}
+    for name in order:
+        if phase:
+            seen.setdefault(phase[name], name)
+    return frozenset(seen.values())
+
+
+def written(graph: Graph) -> dict[str, Node]:
+    """By PARAMETER that an op writes: the OUTPUT that stands for the write."""
+    return {str(node.attrs[WRITES]): node for node in graph.outputs if WRITES in node.attrs}

@@ -1,0 +1,198 @@
+"""Optimizers as ops of the graph: what is done to a weight with its accumulated gradient, once a step.
+
+State lives on the device: PARAMETERs named `input_opt_<weight>_<k>.<suffix>` that the update itself writes. The
+learning rate is one too, which the host writes when it changes. Formulas: compiler.md 5.3, torch.optim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Shape
+from tbuda_lab.core.graph.phases import PHASE, ROLE, WRITES
+from tbuda_lab.core.ops import Clip, Equal, Maximum, NotEqual, Reciprocal, ReduceSum, Sqrt
+from tbuda_lab.core.options import CompileOptions, OptimizerOptions
+from tbuda_lab.core.passes.autograd.engine import GradientBuilder
+
+LEARNING_RATE = "lr"
+"""Suffix of the state that holds the learning rate."""
+
+DEFAULTS: dict[str, dict[str, float | bool | tuple[float, float]]] = {
+    "sgd": {"learning_rate": 0.001, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
+    "adam": {
+        "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0,
+        "bias_correction": True,
+    },
+    "adamw": {
+        "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01,
+        "bias_correction": True,
+    },
+    "lamb": {
+        "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01,
+        "clip_value": (0.0, 10.0),
+    },
+    "lars": {
+        "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01, "lars_coeff": 0.001, "epsilon": 1e-8,
+    },
+}  # fmt: skip
+"""By kind of optimizer its settings and what they are unless told."""
+
+
+def optimizer_options(kind: str, **settings: float | bool | tuple[float, float]) -> OptimizerOptions:
+    """An optimizer's options with what is not told filled in. Raises `InputError` for an unknown kind or setting."""
+    known = DEFAULTS.get(kind)
+    if known is None:
+        said, fix = f"there is no optimizer {kind!r}", f"one of {', '.join(DEFAULTS)}"
+        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", said, fix)])
+    wrong = sorted(set(settings) - set(known))
+    if wrong:
+        said, fix = f"{kind} has no setting {', '.join(wrong)}", f"it has {', '.join(known)}"
+        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", said, fix)])
+    return OptimizerOptions(kind, tuple(sorted({**known, **settings}.items())))
+
+
+class Update:
+    """What the update of one weight is written with: a builder, the weight, its gradient, and state."""
+
+    def __init__(self, graph: Graph, weight: str, gradient: str, options: CompileOptions) -> None:
+        self.graph, self.weight, self.gradient = graph, weight, gradient
+        self.shape = graph[weight].shape
+        self.b = GradientBuilder(graph, f"opt_in0_{weight}", None, options)
+        self.states = 0
+
+    def state(self, suffix: str, shape: Shape, value: float) -> str:
+        """A PARAMETER that stays on the device from step to step, `value` everywhere at first."""
+        name = f"input_opt_{self.weight}_{self.states}.{suffix}"
+        self.states += 1
+        array = np.full(shape, value, np.float32)
+        attrs = {ROLE: "state", "optimizer_of": self.weight, "state": suffix}
+        return self.graph.add(Node(name, NodeKind.PARAMETER, shape, value=array, attrs=attrs)).name
+
+    def write(self, target: str, value: str) -> None:
+        """From the next step on `target` is `value`."""
+        attrs = {PHASE: "optimizer", WRITES: target}
+        name = self.graph.unique(f"{target}.update")
+        shape = self.graph[target].shape
+        self.graph.add(Node(name, NodeKind.OUTPUT, shape, inputs=(Edge(self.b.reshape(value, shape)),), attrs=attrs))
+
+    def norm(self, x: str) -> str:
+        """The Euclidean norm of all elements, of size 1 in every dim."""
+        b = self.b
+        total = b.multiply(x, x)
+        for axis in range(len(b.shape(x))):
+            total = b.op(ReduceSum(axis - len(b.shape(x))), total)
+        return b.op(Sqrt(), total)
+
+    def one_where_zero(self, ratio: str, *norms: str) -> str:
+        """`ratio`, and 1 where one of the norms is 0."""
+        b = self.b
+        for norm in norms:
+            there = b.op(NotEqual(), norm, b.constant(0.0))
+            ratio = b.add(b.multiply(there, ratio), b.op(Equal(), norm, b.constant(0.0)))
+        return ratio
+
+
+def write_update(
+    graph: Graph, weight: str, gradient: str, optimizer: OptimizerOptions, options: CompileOptions
+) -> None:
+    """Add the ops that update a weight: they read it, its accumulated gradient and state, and write weight and state.
+
+    weight, gradient: PARAMETER nodes of one shape.
+    """
+    update = Update(graph, weight, gradient, options)
+    lr = update.state(LEARNING_RATE, (1,), float(optimizer["learning_rate"]))
+    _STEPS[optimizer.kind](update, optimizer, lr)
+
+
+def _decayed(u: Update, weight_decay: float) -> str:
+    """The gradient with the weight's share added."""
+    if not weight_decay:
+        return u.gradient
+    return u.b.add(u.gradient, u.b.multiply(u.weight, weight_decay))
+
+
+def _sgd(u: Update, o: OptimizerOptions, lr: str) -> None:
+    """p - lr g; with momentum m = momentum m + g takes the place of g (nesterov: g + momentum m)."""
+    b = u.b
+    step = _decayed(u, float(o["weight_decay"]))
+    if o["momentum"]:
+        held = u.state("momentum", u.shape, 0.0)
+        moved = b.add(b.multiply(held, float(o["momentum"])), step)
+        u.write(held, moved)
+        step = b.add(step, b.multiply(moved, float(o["momentum"]))) if o["nesterov"] else moved
+    u.write(u.weight, b.subtract(u.weight, b.multiply(step, lr)))
+
+
+def _moments(u: Update, o: OptimizerOptions, gradient: str) -> tuple[str, str]:
+    """m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, written back."""
+    b, beta1, beta2 = u.b, float(o["beta1"]), float(o["beta2"])
+    mean, variance = u.state("mean", u.shape, 0.0), u.state("variance", u.shape, 0.0)
+    new_mean = b.add(b.multiply(mean, beta1), b.multiply(gradient, 1.0 - beta1))
+    squared = b.multiply(gradient, gradient)
+    new_variance = b.add(b.multiply(variance, beta2), b.multiply(squared, 1.0 - beta2))
+    u.write(mean, new_mean)
+    u.write(variance, new_variance)
+    return new_mean, new_variance
+
+
+def _adam(u: Update, o: OptimizerOptions, lr: str) -> None:
+    """p - lr m' / (sqrt(v') + epsilon), m' = m / (1 - b1^t), v' = v / (1 - b2^t). The powers of the betas are state."""
+    b = u.b
+    decoupled = o.kind == "adamw"
+    decay = float(o["weight_decay"])
+    mean, variance = _moments(u, o, u.gradient if decoupled else _decayed(u, decay))
+    root = b.op(Sqrt(), variance)
+    if o["bias_correction"]:
+        parts = []
+        for name in ("beta1", "beta2"):
+            held = u.state(f"{name}_pow", (1,), 1.0)
+            power = b.multiply(held, float(o[name]))
+            u.write(held, power)
+            parts.append(b.subtract(1.0, power))
+        mean = b.multiply(mean, b.op(Reciprocal(), parts[0]))
+        root = b.multiply(root, b.op(Reciprocal(), b.op(Sqrt(), parts[1])))
+    step = b.multiply(mean, b.op(Reciprocal(), b.add(root, float(o["epsilon"]))))
+    if decoupled and decay:
+        step = b.add(step, b.multiply(u.weight, decay))
+    u.write(u.weight, b.subtract(u.weight, b.multiply(step, lr)))
+
+
+def _lamb(u: Update, o: OptimizerOptions, lr: str) -> None:
+    """p - lr t r with r = m / (sqrt(v) + epsilon) + decay p and the trust ratio t = |p| / |r|, cut to `clip_value`; t
+    is 1 where a norm is 0. Norms are over all elements."""
+    b = u.b
+    mean, variance = _moments(u, o, u.gradient)
+    step = b.multiply(mean, b.op(Reciprocal(), b.add(b.op(Sqrt(), variance), float(o["epsilon"]))))
+    if o["weight_decay"]:
+        step = b.add(step, b.multiply(u.weight, float(o["weight_decay"])))
+    weight_norm, step_norm = u.norm(u.weight), u.norm(step)
+    low, high = (float(v) for v in o["clip_value"])  # type: ignore[union-attr]
+    ratio = b.multiply(weight_norm, b.op(Reciprocal(), b.op(Maximum(), step_norm, b.constant(TINY))))
+    trust = u.one_where_zero(b.op(Clip(low, high), ratio), step_norm, weight_norm)
+    u.write(u.weight, b.subtract(u.weight, b.multiply(step, b.multiply(trust, lr))))
+
+
+def _lars(u: Update, o: OptimizerOptions, lr: str) -> None:
+    """m = momentum m + lr c (g + decay p), p - m, with c = coeff |p| / (|g| + decay |p| + epsilon), 1 where a norm is
+    0. Norms are over all elements."""
+    b, decay = u.b, float(o["weight_decay"])
+    weight_norm, gradient_norm = u.norm(u.weight), u.norm(u.gradient)
+    below = b.add(b.add(gradient_norm, b.multiply(weight_norm, decay)), float(o["epsilon"]))
+    ratio = b.multiply(b.multiply(weight_norm, float(o["lars_coeff"])), b.op(Reciprocal(), below))
+    local = u.one_where_zero(ratio, gradient_norm, weight_norm)
+    step = b.multiply(_decayed(u, decay), b.multiply(local, lr))
+    held = u.state("momentum", u.shape, 0.0)
+    moved = b.add(b.multiply(held, float(o["momentum"])), step)
+    u.write(held, moved)
+    u.write(u.weight, b.subtract(u.weight, moved))
+
+
+TINY = 2.0**-60
+"""Under a norm that is divided by: the masks take the ratio out where the norm is 0."""
+
+_STEPS: dict[str, Callable[[Update, OptimizerOptions, str], None]] = {
+    "sgd": _sgd, "adam": _adam, "adamw": _adam, "lamb": _lamb, "lars": _lars,
+}  # fmt: skip

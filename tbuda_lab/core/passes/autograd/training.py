@@ -1,0 +1,115 @@
+"""The passes that make a training graph of a model's graph."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, PHASE, ROLE, TRAINABLE, WRITES
+from tbuda_lab.core.options import TrainingOptions
+from tbuda_lab.core.passes.autograd.engine import differentiate, make_differentiable
+from tbuda_lab.core.passes.autograd.optimizers import write_update
+from tbuda_lab.core.passes.base import Pass, Report
+
+
+@dataclasses.dataclass(frozen=True)
+class Differentiable(Pass):
+    """Ops without a gradient rule of their own are written in ops that have one."""
+
+    name = "differentiable"
+    doc = "Write ops in such as have gradient rules"
+
+    def apply(self, graph: Graph) -> Report:
+        return Report(self.name, make_differentiable(graph, self.options))
+
+
+@dataclasses.dataclass(frozen=True)
+class Autograd(Pass):
+    """Adds the backward part and the optimizer's.
+
+    A loss (an OUTPUT with attrs["loss"]) begins with the gradient 1; any other output that depends on something to
+    train gets an INPUT `loss_<output>` for the gradient by it. The gradient of a weight is added up in
+    `grad_acc_<weight>`; that of an input leaves as OUTPUT `output_grad_<input>`.
+    """
+
+    name = "autograd"
+    doc = "Add the backward graph, the sums of gradients and the optimizer"
+
+    def apply(self, graph: Graph) -> Report:
+        plan = self.options.training
+        if plan is None:
+            return Report(self.name, 0)
+        before = len(graph)
+        weights = [n.name for n in graph.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)]
+        wanted = [*weights, *_inputs(graph, plan)]
+        gradients = differentiate(graph, _seeds(graph, wanted), wanted, self.options)
+        accumulators: dict[str, str] = {}
+        for name in weights:
+            node = graph[name]
+            node.attrs[ROLE] = "weight"
+            if name in gradients:
+                accumulators[name] = _accumulate(graph, node, gradients[name])
+        for name in wanted[len(weights) :]:
+            if name in gradients:
+                edges, attrs = (Edge(gradients[name]),), {PHASE: "backward", "dtype": "float32"}
+                graph.add(Node(f"output_grad_{name}", NodeKind.OUTPUT, graph[name].shape, inputs=edges, attrs=attrs))
+        if plan.optimizer is not None:
+            for name, accumulator in accumulators.items():
+                write_update(graph, name, accumulator, plan.optimizer, self.options)
+        idle = [name for name in wanted if name not in gradients]
+        notes = (f"nothing flows back to {', '.join(idle)}",) if idle else ()
+        return Report(self.name, len(graph) - before, notes)
+
+
+def _inputs(graph: Graph, plan: TrainingOptions) -> list[str]:
+    known = {node.name for node in graph.inputs}
+    missing = [name for name in plan.input_gradients if name not in known]
+    if missing:
+        said, fix = f"no inputs {', '.join(missing)}", f"the graph has {', '.join(sorted(known)) or 'none'}"
+        raise InputError(
+            "gradients of inputs that the graph does not have", [Diagnostic("error", missing[0], "input", said, fix)]
+        )
+    return list(plan.input_gradients)
+
+
+def _seeds(graph: Graph, wanted: list[str]) -> dict[str, str]:
+    """By value that an OUTPUT delivers the node with the gradient by it."""
+    trained: set[str] = set(wanted)
+    for node in graph.topological():
+        if any(source in trained for source in node.sources):
+            trained.add(node.name)
+    seeds: dict[str, str] = {}
+    for node in graph.outputs:
+        source = node.sources[0]
+        if source not in trained:
+            continue
+        if node.attrs.get(LOSS):
+            name, value = f"loss_grad_constant_{node.name}", np.ones(node.shape, np.float32)
+            made = Node(name, NodeKind.CONSTANT, node.shape, value=value, origin=node.origin)
+        else:
+            attrs = {"dtype": "float32", ROLE: "gradient", "gradient_of": node.name}
+            made = Node(f"loss_{node.name}", NodeKind.INPUT, node.shape, attrs=attrs, origin=node.origin)
+        graph.add(made)
+        if source in seeds:  # two outputs of one value
+            from tbuda_lab.core.ops import Add
+
+            both = Node(graph.unique(f"bw_combine_{source}_outputs"), NodeKind.OP, node.shape, Add(),
+                        (Edge(seeds[source]), Edge(made.name)), origin=node.origin)  # fmt: skip
+            seeds[source] = graph.add(both).name
+        else:
+            seeds[source] = made.name
+    return seeds
+
+
+def _accumulate(graph: Graph, weight: Node, gradient: str) -> str:
+    """The PARAMETER that holds the sum of a weight's gradients, written by adding to it."""
+    name = f"grad_acc_{weight.name}"
+    zeros = np.zeros(weight.shape, np.float32)
+    attrs = {ROLE: "accumulator", "gradient_of": weight.name}
+    graph.add(Node(name, NodeKind.PARAMETER, weight.shape, value=zeros, attrs=attrs, origin=weight.origin))
+    write = {PHASE: "backward", WRITES: name, ACCUMULATES: True, "gradient_of": weight.name}
+    graph.add(Node(f"{name}.sum", NodeKind.OUTPUT, weight.shape, inputs=(Edge(gradient),), attrs=write))
+    return name
