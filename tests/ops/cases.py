@@ -33,6 +33,12 @@ def truth(condition: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Te
     return lambda a, b: condition(a, b).float()
 
 
+def slope_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(function(x).sum(), x)[0]
+
+
 X = (1, 2, 32, 64)
 ODD = (1, 3, 5, 7)
 IMAGE = (1, 6, 9, 11)
@@ -51,6 +57,7 @@ UNARY = [
     Case("leaky_relu", o.LeakyRelu(0.1), (X,), lambda x: F.leaky_relu(x, 0.1)),
     Case("gelu", o.Gelu(), (X,), F.gelu),
     Case("gelu-tanh", o.Gelu("tanh"), (X,), lambda x: F.gelu(x, approximate="tanh")),
+    Case("gelu_derivative", o.GeluDerivative(), (X,), lambda x: slope_of(F.gelu, x)),
     Case("sigmoid", o.Sigmoid(), (X,), torch.sigmoid),
     Case("tanh", o.Tanh(), (X,), torch.tanh),
     Case("sine", o.Sine(), (X,), torch.sin),
@@ -172,6 +179,10 @@ TMS = [
     Case(
         "gather_rows", o.GatherRows(Payload(np.array([3, -1, 0, 3]))), (ODD,),
         lambda x: torch.stack([x[:, :, 3], torch.zeros(1, 3, 7), x[:, :, 0], x[:, :, 3]], 2),
+    ),
+    Case(
+        "scatter_rows", o.ScatterRows(Payload(np.array([3, -1, 0, 3, 3])), 4), (ODD,),
+        lambda x: torch.stack([x[:, :, 2], 0 * x[:, :, 1], 0 * x[:, :, 1], x[:, :, 0] + x[:, :, 3] + x[:, :, 4]], 2),
     ),
 ]
 

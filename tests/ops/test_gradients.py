@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from tbuda_lab.core import ops as o
-from tbuda_lab.core.graph import REGISTRY, Edge, Graph, Node, NodeKind, Payload
+from tbuda_lab.core.graph import REGISTRY, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.passes.autograd import differentiate, make_differentiable
@@ -16,7 +15,6 @@ from tests.ops.cases import CASES, Case
 EXTRA = [
 
     Case("erf", o.Erf(), ((3, 4),), torch.erf),
-    Case("scatter_rows", o.ScatterRows(Payload(np.array([2, 0, 2, -1])), 5), ((1, 1, 4, 3),), lambda x: x),
     Case("matmul-batch-broadcast", o.Matmul(), ((2, 3, 4, 5), (5, 6)), torch.matmul),
     Case("add-scalar", o.Add(), ((2, 3, 4), (1,)), torch.add),
     Case("power-broadcast", o.Power(), ((2, 3), (3,)), torch.pow, positive=True),

@@ -17,7 +17,7 @@ CANONICAL = {
     "matmul", "add", "subtract", "multiply", "maximum", "nop", "buffer", "abs", "exp", "log", "sqrt", "reciprocal",
     "sigmoid", "tanh", "gelu", "relu", "leaky_relu", "pow", "sine", "cosine", "reduce_sum", "reduce_avg", "reduce_max",
     "transpose", "reshape", "index", "concatenate", "pad", "broadcast_to", "hslice", "hstack", "vslice", "vstack",
-    "conv2d_rows", "max_pool2d_rows", "gather_rows",
+    "conv2d_rows", "max_pool2d_rows", "gather_rows", "scatter_rows", "gelu_derivative",
 }
 
 

@@ -1,0 +1,161 @@
+"""Training through the netlist against torch: gradients, updates, optimizers, microbatches, accumulation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
+from tbuda_lab.core.netlist.check import check
+from tbuda_lab.core.options import CompileOptions, TrainingOptions
+from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
+from tbuda_lab.core.trainer import Trainer
+
+ROWS, WIDTH = 20, 40
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, 24), torch.nn.ReLU(), torch.nn.Linear(24, 10))
+
+
+def compiled(module: torch.nn.Module, sample: torch.Tensor, arch: str = "wormhole_b0", microbatch: int = 1,
+             batches: int = 1, **optimizer: Any) -> CompileResult:  # fmt: skip
+    graph = from_pybuda(PyTorchModule("model", module), (sample,), training=True)
+    kind = optimizer.pop("kind", "sgd")
+    inputs = tuple(n.name for n in graph.inputs)
+    training = TrainingOptions(optimizer_options(kind, **optimizer), inputs, batches=batches)
+    options = CompileOptions(default_df_override=DataFormat.Float32, training=training, microbatch=microbatch)
+    return compile_graph(graph, arch, options)
+
+
+def close(have: dict[str, torch.Tensor], want: dict[str, torch.Tensor], tolerance: float = 2e-4) -> None:
+    assert have.keys() == want.keys()
+    for name, value in want.items():
+        scale = float(value.abs().max())
+        torch.testing.assert_close(have[name], value, rtol=0, atol=tolerance * max(scale, 1e-3), msg=name)
+
+
+@pytest.mark.parametrize("arch", ["grayskull", "wormhole_b0"])
+def test_gradients_and_updates_of_accumulated_batches(arch: str) -> None:
+    """Two microbatches of two forward, then backward, gradients of both added up; then one step of the optimizer."""
+    module = model()
+    x = torch.randn(4, ROWS, WIDTH)
+    result = compiled(module, x[:1], arch, microbatch=2, batches=2, learning_rate=0.05)
+    trainer = Trainer(result)
+    source, out = result.graph.inputs[0].name, result.graph.outputs[0].name
+    seed = torch.randn(4, ROWS, 10)
+    leaf = x.clone().requires_grad_()
+    expected = module(leaf)
+    expected.backward(seed)
+    for half in (slice(0, 2), slice(2, 4)):
+        (y,) = trainer.forward({source: x[half]})
+        torch.testing.assert_close(y, expected[half].detach(), rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputError, match="room"):
+        trainer.forward({source: x[:2]})
+    for k, half in enumerate((slice(0, 2), slice(2, 4))):
+        found = trainer.backward({out: seed[half]}, zero_grad=k == 0)
+        close(found, {source: leaf.grad[half]})
+    close(trainer.gradients(), {n: p.grad for n, p in module.named_parameters()})
+    trainer.optimize()
+    with torch.no_grad():
+        close(trainer.parameters(), {n: p - 0.05 * p.grad for n, p in module.named_parameters()})
+    trainer.forward({source: x[:2]})  # the sums begin anew
+    trainer.backward({out: torch.zeros(2, ROWS, 10)})
+    assert all(not g.any() for g in trainer.gradients().values())
+
+
+def test_programs_are_those_of_the_three_parts() -> None:
+    result = compiled(model(), torch.randn(1, ROWS, WIDTH))
+    assert [p.name for p in result.netlist.programs] == ["run_fwd_0", "run_bwd_0", "run_opt_0"]
+    assert [e.direction for e in result.placement.epochs] == ["fwd", "bwd", "opt"]
+    assert {q.name for q in result.placement.queues.values() if q.kind == "accumulator"} == {
+        f"grad_acc_{n}" for n in ("0.weight", "0.bias", "2.weight", "2.bias")
+    }
+    assert not [f for f in check(result.netlist, arch="wormhole_b0", profile="strict") if f.severity == "error"]
+    again = compiled(model(), torch.randn(1, ROWS, WIDTH))
+    assert again.netlist == result.netlist
+
+
+def _lamb(p: torch.Tensor, g: torch.Tensor, s: dict[str, Any]) -> torch.Tensor:
+    s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
+    s["v"] = 0.999 * s.get("v", 0) + 0.001 * g * g
+    r = s["m"] / (s["v"].sqrt() + 1e-8) + 0.01 * p
+    return p - 0.01 * (p.norm() / r.norm()).clamp(0, 10) * r
+
+
+def _lars(p: torch.Tensor, g: torch.Tensor, s: dict[str, Any]) -> torch.Tensor:
+    local = 0.001 * p.norm() / (g.norm() + 0.01 * p.norm() + 1e-8)
+    s["m"] = 0.9 * s.get("m", 0) + 0.01 * local * (g + 0.01 * p)
+    return p - s["m"]
+
+
+TORCH = {
+    "sgd": lambda ps: torch.optim.SGD(ps, 0.01, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda ps: torch.optim.Adam(ps, 0.01, weight_decay=0.01),
+    "adamw": lambda ps: torch.optim.AdamW(ps, 0.01, weight_decay=0.01),
+}
+FORMULAS = {"lamb": _lamb, "lars": _lars}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "sgd": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}, "adam": {"weight_decay": 0.01},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb", "lars"])
+def test_three_steps_of_an_optimizer(kind: str) -> None:
+    module = torch.nn.Linear(WIDTH, 24)
+    twin = copy.deepcopy(module)
+    x, seed = torch.randn(1, ROWS, WIDTH), torch.randn(1, ROWS, 24)
+    result = compiled(module, x, kind=kind, learning_rate=0.01, **SETTINGS.get(kind, {}))
+    trainer = Trainer(result)
+    theirs = TORCH[kind](twin.parameters()) if kind in TORCH else None
+    held: dict[str, dict[str, Any]] = {n: {} for n, _ in twin.named_parameters()}
+    for _ in range(3):
+        trainer.forward({result.graph.inputs[0].name: x})
+        trainer.backward({result.graph.outputs[0].name: seed})
+        trainer.optimize()
+        twin.zero_grad()
+        twin(x).backward(seed)
+        if theirs is not None:
+            theirs.step()
+        else:
+            with torch.no_grad():
+                for n, p in twin.named_parameters():
+                    p.copy_(FORMULAS[kind](p, p.grad, held[n]))
+        close(trainer.parameters(), {n: p.detach() for n, p in twin.named_parameters()})
+    trainer.set_learning_rate(0.0)
+    before = trainer.parameters()
+    if kind != "lars":  # whose momentum goes on
+        trainer.optimize()
+        close(trainer.parameters(), before, 0.0 if kind != "sgd" else 1e-6)
+
+
+def test_weights_and_state_can_be_written() -> None:
+    module = torch.nn.Linear(WIDTH, 24)
+    result = compiled(module, torch.randn(1, ROWS, WIDTH), kind="adam")
+    trainer, other = Trainer(result), Trainer(result)
+    values = {n: torch.randn_like(p) for n, p in module.named_parameters()}
+    trainer.set_parameters(values)
+    close(trainer.parameters(), values, 0.0)
+    states = {n: {k: torch.rand_like(v) for k, v in parts.items()} for n, parts in trainer.states().items()}
+    other.set_states(states)
+    for name, parts in other.states().items():
+        close(parts, states[name], 0.0)
+    with pytest.raises(InputError, match="no weight 'other'"):
+        trainer.set_parameters({"other": torch.zeros(1)})
+
+
+def test_what_cannot_be_trained_is_told() -> None:
+    with pytest.raises(InputError, match="no optimizer 'rprop'"):
+        optimizer_options("rprop")
+    with pytest.raises(InputError, match="no setting beta"):
+        optimizer_options("sgd", beta=1.0)
+    result = compile_graph(from_pybuda(PyTorchModule("m", model()), (torch.randn(1, ROWS, WIDTH),)), "wormhole_b0")
+    with pytest.raises(InputError, match="compiled for inference"):
+        Trainer(result)
