@@ -66,7 +66,7 @@ class Trainer:
             )  # fmt: skip
         inputs = [b for b in self.result.inputs if not b.gradient_of]
         outputs = [b for b in self.result.outputs if b.phase == "forward"]
-        rows: list[list[torch.Tensor]] = []
+        rows: list[tuple[torch.Tensor, ...]] = []
         for start in range(0, len(flat), microbatch):
             for one in flat[start : start + microbatch]:
                 for source in inputs:
@@ -102,7 +102,7 @@ class Trainer:
             raise InputError("no forward pass waits for its backward pass; run forward first")
         count, microbatch = self.waiting.pop(0), self.result.options.microbatch
         outputs = [b for b in self.result.outputs if b.phase == "backward"]
-        rows: list[list[torch.Tensor]] = []
+        rows: list[tuple[torch.Tensor, ...]] = []
         for start in range(0, count, microbatch):
             for at in range(start, start + microbatch):
                 for source in wanted:

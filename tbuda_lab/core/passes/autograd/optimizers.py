@@ -169,7 +169,7 @@ def _lamb(u: Update, o: OptimizerOptions, lr: str) -> None:
     if o["weight_decay"]:
         step = b.add(step, b.multiply(u.weight, float(o["weight_decay"])))
     weight_norm, step_norm = u.norm(u.weight), u.norm(step)
-    low, high = (float(v) for v in o["clip_value"])  # type: ignore[union-attr]
+    low, high = (float(v) for v in o["clip_value"])
     ratio = b.multiply(weight_norm, b.op(Reciprocal(), b.op(Maximum(), step_norm, b.constant(TINY))))
     trust = u.one_where_zero(b.op(Clip(low, high), ratio), step_norm, weight_norm)
     u.write(u.weight, b.subtract(u.weight, b.multiply(step, b.multiply(trust, lr))))
