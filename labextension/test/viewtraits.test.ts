@@ -181,7 +181,7 @@ describe('the table', () => {
     const { element } = new TableView(store);
     document.body.append(element); // a box outside the page tells nobody
     const total = element.querySelector<HTMLElement>('.tb-total')!;
-    expect([total.dataset['tbEpoch'], total.textContent.includes('balance')]).toEqual(['0', true]);
+    expect([total.dataset['tbEpoch'], total.textContent.includes('busy')]).toEqual(['0', true]);
     const box = element.querySelector<HTMLInputElement>('[data-tb-action=table-per-core]')!;
     box.click();
     expect([host.get('per_core'), element.querySelector<HTMLElement>('[data-tb-core]')!.dataset['tbOp']]).toEqual([true, ops.name[ops.byEpoch[0]![0]!]]);

@@ -57,7 +57,9 @@ def report_html(
         script = PAGE.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
-    frames = session_frames(session.result, session.device, session.problems, session.name, comparisons)
+    result = session.result
+    times = session.time(result) if result is not None else None
+    frames = session_frames(result, session.device, session.problems, session.name, comparisons, times)
     frames += _timeline(session) if "trace" in wanted else []
     frames += look_frames(session, "passes" in wanted, "epochs" in wanted)
     frames = redacted([f for f in frames if _page_of(f.key) in ("", *wanted)], redact)

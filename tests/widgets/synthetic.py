@@ -16,6 +16,7 @@ import numpy as np
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.balancer.types import CANDIDATE, Epoch, OpModels, OpPlacement, Placement, Reason
+from tbuda_lab.core.epochsim import BatchTime, Bound, EpochTime, OpTime
 from tbuda_lab.core.errors import Cancelled, Diagnostic
 from tbuda_lab.core.events import Events
 from tbuda_lab.core.formats import DataFormat
@@ -212,6 +213,23 @@ def result(layers: int = 12) -> Any:
     )
 
 
+def times(placement: Placement) -> BatchTime:
+    """As if every op were held by its kernel, but in each epoch one, 1.5 times slower by DRAM, which limits it."""
+    found = []
+    for epoch in placement.epochs:
+        kernels = [int(placement.candidate(n)["cycles"]) for n in epoch.ops]
+        held = len(kernels) // 2
+        cycles = [c * 3 // 2 if at == held else c for at, c in enumerate(kernels)]
+        ops = tuple(
+            OpTime(c, 0, k, *(("input 0 dram", Bound.DRAM) if c > k else ("kernel", Bound.COMPUTE)), k, 100, 50, c - k,
+                   at == held)
+            for at, (c, k) in enumerate(zip(cycles, kernels, strict=True))
+        )
+        steady = cycles[held]
+        found.append(EpochTime(steady + 24_000, steady, 3_500, 500, 20_000, Bound.SWITCH, held, ops))
+    return BatchTime(1, sum(e.cycles for e in found), tuple(found))
+
+
 def text(res: Any) -> str:
     return netlist.dumps(res.netlist)
 
@@ -244,6 +262,9 @@ class FakeSession:
 
     def graph(self, stage: str) -> Graph:
         return self._compiled.graph if stage == "traced" else getattr(self._compiled, stage)
+
+    def time(self, compiled: Any) -> BatchTime:
+        return times(compiled.placement)
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -286,7 +307,7 @@ def fixture() -> dict[str, Any]:
     """What the TypeScript tests read: the frames of a two-layer encoder, and where the kernel puts its boxes."""
     compiled = result(2)
     frames = session_frames(compiled, compiled.device, compiled.diagnostics, "encoder",
-                            [Comparison("output 0", 0.9991, 0.02, 3.0)])
+                            [Comparison("output 0", 0.9991, 0.02, 3.0)], times(compiled.placement))
     lowered = next(f for f in frames if f.key == "graph:lowered")
     groups = range(len(lowered.text("group_path")))
     layouts = []

@@ -11,6 +11,7 @@ import pytest
 import traitlets
 
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import graph_frame, place
 from tbuda_lab.core.frames.linksframe import USERS, links_frame
@@ -234,12 +235,14 @@ def test_a_row_per_core_covers_every_core_once(session: Session) -> None:
 def test_sub_totals_are_those_of_the_epochs(session: Session) -> None:
     table, placement = OpTable(session), session.compile().placement
     device = session.device
+    times = simulate(session.compile(), 1)
     for total, epoch in zip(table.totals(), placement.epochs, strict=True):
         cycles = {op: int(placement.candidate(op)["cycles"]) for op in epoch.ops}
         area = {op: placement.ops[op].size[0] * placement.ops[op].size[1] for op in epoch.ops}
         assert (total["ops"], total["chip"], total["cores"]) == (len(epoch.ops), epoch.chip, sum(area.values()))
         assert total["cycles"] == max(cycles.values()) == cycles[total["slowest"]]
-        share = sum(cycles[op] * area[op] for op in epoch.ops) / max(cycles.values()) / device.cores
+        share = sum(cycles[op] * area[op] for op in epoch.ops) / device.cores / times.epochs[epoch.index].cycles
+        assert total["time"] == times.epochs[epoch.index].cycles
         assert total["balance"] == pytest.approx(share, rel=1e-6)
     table.group = "epoch"
     html = table.static().html

@@ -35,8 +35,8 @@ export class Settings {
   private read(): void {
     const composite = (this.registry?.composite ?? {}) as Partial<Values>;
     this.values = { ...this.values, ...composite };
-    const { theme, units, follow, compile, echo, colour, fps } = this.values;
-    publishPreferences({ theme, units, follow, compile, echo, colour, fps });
+    const { theme, units, clock, follow, compile, echo, colour, fps } = this.values;
+    publishPreferences({ theme, units, clock, follow, compile, echo, colour, fps });
     document.documentElement.dataset['tbKeys'] = JSON.stringify(this.values.keys);
     this.signal.emit();
   }

@@ -70,7 +70,7 @@ export class Sidebar extends Widget {
     const chip = (show: unknown, name: string, kind: string, text: string) =>
       Boolean(show) && h('span', { class: `tb-lab-chip ${kind}`, [`data-tb-${name}`]: text }, text);
     const facts = [s.device, s.running ? `${s.phase}, ${Math.round(100 * s.done / Math.max(1, s.total))} %` : s.phase,
-      s.epochs ? `${s.epochs} epoch${s.epochs > 1 ? 's' : ''}` : '', s.cycles ? `${grouped(s.cycles)} kernel cycles/input` : ''].filter(Boolean);
+      s.epochs ? `${s.epochs} epoch${s.epochs > 1 ? 's' : ''}` : '', s.cycles ? `${grouped(s.cycles)} cycles/input` : ''].filter(Boolean);
     return h('li', { class: mine ? 'tb-lab-current' : '', 'data-tb-session-row': s.name, 'aria-current': mine ? 'true' : undefined },
       h('button', {
         type: 'button', class: 'tb-lab-plain tb-lab-name', 'data-tb-action': 'choose-session', 'data-tb-key': `${key}-name`,

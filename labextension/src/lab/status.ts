@@ -35,7 +35,7 @@ export class StatusItem extends Widget {
     if (!info) return;
     const share = info.total ? Math.round(100 * info.done / info.total) : 0;
     const state = info.failed ? 'failed' : info.running ? 'running' : 'idle';
-    const phase = info.running ? `${info.phase} ${share} %` : info.failed ? 'failed' : info.cycles ? `${grouped(info.cycles)} kernel cycles/input` : info.phase;
+    const phase = info.running ? `${info.phase} ${share} %` : info.failed ? 'failed' : info.cycles ? `${grouped(info.cycles)} cycles/input` : info.phase;
     this.node.dataset['tbState'] = state;
     this.node.replaceChildren(h('span', { class: 'tb-lab-status-line' },
       h('button', {

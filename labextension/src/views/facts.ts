@@ -7,7 +7,7 @@ import type { Ops } from './ops.js';
 
 /** What the netlist entry does not say: place in time and space, cost. */
 export function essentials(ops: Ops, op: number): [string, string][] {
-  const wanted = new Set(['epoch', 'place', 'cycles', 'with data', 'L1', 'candidates']);
+  const wanted = new Set(['epoch', 'place', 'kernel', 'kernel or transfer', 'bound by', 'L1', 'candidates']);
   return numbers(ops, op).filter(([term]) => wanted.has(term));
 }
 
@@ -18,7 +18,7 @@ export function numbers(ops: Ops, op: number): [string, string][] {
     ['epoch', `${epoch}, chip ${ops.get('chip', op)}`],
     ['place', `${ops.where(op)}${ops.get('transposed', op) ? ', transposed' : ''}`],
     ['grid', `${ops.get('rows', op)} × ${ops.get('cols', op)}, ${counted(ops.get('cores', op), 'core')}`],
-    ['cycles', `${grouped(ops.get('cycles', op))}, ${percent(ops.load(op))} of the slowest kernel`],
+    ['kernel', `${grouped(ops.get('cycles', op))} cycles / input`],
     ...withData(ops, op),
     ['mblock', `${ops.get('mblock_m', op)} × ${ops.get('mblock_n', op)}`],
     ['ublock', `${ops.get('ublock_r', op)} × ${ops.get('ublock_c', op)}`],
@@ -35,11 +35,14 @@ export function numbers(ops: Ops, op: number): [string, string][] {
 function withData(ops: Ops, op: number): [string, string][] {
   if (!ops.frame.has('op_limiter_cycles')) return [];
   const [cycles, what] = [ops.get('limiter_cycles', op), ops.frame.text('op_limiter')[op]!];
-  return cycles > 0 ? [['with data', what === 'kernel' ? `${grouped(cycles)}, the kernel is slowest` : `${grouped(cycles)}, ${slowText(what)}`]] : [];
+  if (cycles <= 0) return [];
+  const list: [string, string][] = [['kernel or transfer', `${grouped(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest op of its epoch`]];
+  if (ops.frame.has('op_bound')) list.push(['bound by', what === 'kernel' ? ops.bound(op) : `${ops.bound(op)}: ${slowText(what)}`]);
+  return list;
 }
 
 const MEANT: Record<string, Formula> = {
-  place: 'place', grid: 'grid', cycles: 'cycles', 'with data': 'data', mblock: 'mblock', ublock: 'ublock', t: 't', 'm_k / u_kt': 'inner', L1: 'l1',
+  place: 'place', grid: 'grid', kernel: 'cycles', 'kernel or transfer': 'data', 'bound by': 'bound', mblock: 'mblock', ublock: 'ublock', t: 't', 'm_k / u_kt': 'inner', L1: 'l1',
   format: 'format', candidates: 'candidates', PCC: 'pcc'
 };
 

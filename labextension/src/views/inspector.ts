@@ -92,7 +92,7 @@ export class Inspector {
         ['epochs', epochs.length > 12 ? `${epochs.length}` : epochs.join(', ')],
         ['cores', grouped(sum('cores'))],
         ['cycles × cores', short(chosen.reduce((n, op) => n + ops.get('cycles', op) * ops.get('cores', op), 0))],
-        ['limit their epoch', String(chosen.filter(op => ops.isBottleneck(op)).length)]
+        ['limit their epoch', String(chosen.filter(op => ops.isLimiting(op)).length)]
       ], 'tb-facts'), this.links(chosen.slice(0, 60)));
     }
     return made;

@@ -5,6 +5,7 @@ import { Ops } from './ops.js';
 import { FORMULAS } from './formulas.js';
 import { onPreferences } from './preferences.js';
 import type { Store } from './store.js';
+import { totalParts } from './timeparts.js';
 import { clockText, inMicroseconds, longTime, shortTime } from './units.js';
 
 export class Metrics {
@@ -33,17 +34,15 @@ export class Metrics {
       made.push(h('div', { class: `tb-metric ${state}`, title, 'data-tb-metric': id }, h('b', {}, value), h('span', {}, label)));
     if (frame) {
       const ops = Ops.of(frame);
-      const busy = frame.column('epoch_busy');
-      const mean = ops.slowest.reduce((n, c, e) => n + c * busy[e]!, 0) / Math.max(1, ops.slowest.reduce((n, c) => n + c, 0));
+      const mean = ops.epochTimes.reduce((n, c, e) => n + c * ops.busy(e), 0) / Math.max(1, ops.epochTimes.reduce((n, c) => n + c, 0));
       add('ops', grouped(ops.count), ops.count === 1 ? 'op' : 'ops', FORMULAS.ops);
       add('epochs', String(ops.epochs), ops.epochs === 1 ? 'epoch' : 'epochs', FORMULAS.epochs);
-      const moved = Number(frame.meta['total_limiter_cycles'] ?? ops.total);
-      add('cycles', shortTime(ops.total, ops.clock), inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'kernel cycles / input',
-        `${longTime(ops.total, ops.clock)} per input. ${FORMULAS.kernels}`);
-      add('limiter', shortTime(moved, ops.clock), 'with data', `${longTime(moved, ops.clock)} per input. ${FORMULAS.limiter}`);
-      if (moved > 0) {
-        add('rate', short(ops.clock / moved), 'inputs / s', `At ${clockText(ops.clock)}. ${FORMULAS.rate}`);
-      }
+      const { total } = ops;
+      const unit = inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'cycles / input';
+      const counts = ops.kernelsOnly ? 'kernels only' : `batch of ${ops.batch}`;
+      add('cycles', shortTime(total, ops.clock), `${unit}, ${counts}`,
+        `${longTime(total, ops.clock)} per input. ${ops.kernelsOnly ? FORMULAS.kernels : `${totalParts(ops)} ${FORMULAS.batch}`}`);
+      if (total > 0) add('rate', short(ops.clock / total), 'inputs / s', `At ${clockText(ops.clock)}. ${FORMULAS.rate}`);
       add('busy', percent(mean), 'busy', FORMULAS.busy);
     }
     const pcc = summary['pcc'];

@@ -1,6 +1,7 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
 import type { Column, Frame } from './frame.js';
 import { Matcher } from './names.js';
+import { preferences } from './preferences.js';
 import type { Checks } from './trace/checks.js';
 
 const KNOWN = new WeakMap<Frame, Ops>();
@@ -23,14 +24,17 @@ export class Ops {
   readonly physical: number[];
   readonly l1: number;
   readonly clock: number;
-  readonly total: number;
+  /** Inputs of the batch that the times are simulated for; 0: a file, of which the kernels alone are known. */
+  readonly batch: number;
   readonly epochs: number;
   readonly byEpoch: number[][];
-  readonly slowest: Float64Array;
+  private readonly kernels: Float64Array;
+  private readonly simulated: Float64Array | null;
   /** How ops compare with torch, once they were compared. */
   checks: Checks | null = null;
   /** Fields that overrides ask for, by op. */
   overridden: ReadonlyMap<string, readonly string[]> = new Map();
+  private bounds: string[] | null = null;
   private readonly columns = new Map<string, Column>();
   private readonly producers: number[][];
   private readonly consumers: number[][];
@@ -61,10 +65,11 @@ export class Ops {
     this.physical = meta['physical'] as number[];
     this.l1 = Number(meta['l1']);
     this.clock = Number(meta['clock_hz']);
-    this.total = Number(meta['total_cycles']);
+    this.batch = Number(meta['batch'] ?? 0);
     const cycles = frame.column('epoch_cycles');
     this.epochs = cycles.length;
-    this.slowest = Float64Array.from(cycles);
+    this.kernels = Float64Array.from(cycles);
+    this.simulated = frame.has('epoch_time') ? Float64Array.from(frame.column('epoch_time')) : null;
     this.byEpoch = Array.from({ length: this.epochs }, () => []);
     frame.column('op_epoch').forEach((e: number, i: number) => this.byEpoch[e]!.push(i));
     this.producers = this.name.map(() => []);
@@ -90,14 +95,61 @@ export class Ops {
     return this.get('epoch', op);
   }
 
-  /** Cycles of the op over cycles of its epoch: 1 for the bottleneck. */
-  load(op: number): number {
-    const slowest = this.slowest[this.epochOf(op)]!;
-    return slowest > 0 ? this.get('cycles', op) / slowest : 0;
+  /** Whether times are of the kernels alone: asked for, or all that is known. */
+  get kernelsOnly(): boolean {
+    return !this.simulated || preferences().clock === 'kernel';
   }
 
-  isBottleneck(op: number): boolean {
-    return this.load(op) >= 1;
+  /** Cycles per input of every epoch: simulated, with filling and the switch to it, or of its slowest kernel. */
+  get epochTimes(): Float64Array {
+    return this.kernelsOnly ? this.kernels : this.simulated!;
+  }
+
+  /** Cycles per input of the whole model. */
+  get total(): number {
+    return Number(this.frame.meta[this.kernelsOnly ? 'total_cycles' : 'time']);
+  }
+
+  /** Cycles per input of an op: of its kernel or its slowest transfer, or of its kernel alone. */
+  time(op: number): number {
+    return this.get(this.kernelsOnly ? 'cycles' : 'limiter_cycles', op);
+  }
+
+  /** Time of the op over that of the slowest op of its epoch. */
+  load(op: number): number {
+    const slowest = (this.kernelsOnly ? this.kernels : this.frame.column('epoch_limiter_cycles'))[this.epochOf(op)]!;
+    return slowest > 0 ? this.time(op) / slowest : 0;
+  }
+
+  /** Whether it is the op of its epoch to enlarge first. */
+  isLimiting(op: number): boolean {
+    return this.kernelsOnly ? this.load(op) >= 1 : this.limitingOf(this.epochOf(op)) === op;
+  }
+
+  /** The op of an epoch to enlarge first, -1 for none. */
+  limitingOf(epoch: number): number {
+    if (!this.kernelsOnly) return this.frame.column('epoch_limiting')[epoch]!;
+    return (this.byEpoch[epoch] ?? []).find(op => this.isLimiting(op)) ?? -1;
+  }
+
+  /** Share of the core cycles of an epoch in which kernels work. */
+  busy(epoch: number): number {
+    if (!this.kernelsOnly || !this.frame.has('epoch_kernel_work')) return this.ofEpoch('busy', epoch);
+    return this.ofEpoch('kernel_work', epoch) / Math.max(1, this.kernels[epoch]! * this.rows * this.cols);
+  }
+
+  /** What an epoch is bounded by, in words: the largest part of its time. */
+  boundOf(epoch: number): string {
+    return this.kernelsOnly ? '' : this.frame.text('epoch_bound')[epoch]!;
+  }
+
+  /** Whether the op is on the chain of work and waits that decides when its epoch ends. */
+  isCritical(op: number): boolean {
+    return this.simulated !== null && this.get('critical', op) > 0;
+  }
+
+  bound(op: number): string {
+    return (this.bounds ??= this.frame.text('op_bound'))[op]!;
   }
 
   into(op: number): number[] {

@@ -72,7 +72,7 @@ export class ReportPage implements View {
     const ops = Ops.of(frame);
     const render = () => box.replaceChildren(...ops.byEpoch.map((members, epoch) =>
       h('figure', { 'data-tb-epoch': epoch },
-        h('figcaption', {}, `Epoch ${epoch} · ${members.length} ops · ${grouped(ops.slowest[epoch]!)} cycles · ${percent(ops.ofEpoch('busy', epoch))} busy`),
+        h('figcaption', {}, `Epoch ${epoch} · ${members.length} ops · ${grouped(ops.epochTimes[epoch]!)} cycles · ${percent(ops.busy(epoch))} busy`),
         drawEpoch(ops, epoch, this.store.colour, isDark()))));
     box.addEventListener('click', event => {
       const tile = (event.target as Element).closest<SVGElement>('[data-tb-op]');

@@ -6,6 +6,8 @@ export interface Preferences {
   /** `host`: as the page around is. */
   theme: 'host' | 'light' | 'dark';
   units: 'cycles' | 'us';
+  /** What times count: a batch as it is simulated, or the slowest kernels alone. */
+  clock: 'batch' | 'kernel';
   /** Selection in one view scrolls the others to it. */
   follow: boolean;
   /** When an edit is compiled: already where a drag rests, when it is dropped, or when Run is pressed. */
@@ -18,7 +20,7 @@ export interface Preferences {
   fps: number;
 }
 
-export const DEFAULTS: Preferences = { theme: 'host', units: 'cycles', follow: true, compile: 'drop', echo: false, colour: 'load', fps: 60 };
+export const DEFAULTS: Preferences = { theme: 'host', units: 'cycles', clock: 'batch', follow: true, compile: 'drop', echo: false, colour: 'load', fps: 60 };
 
 const KEY = 'tbPreferences';
 export const PREFERENCES_ATTRIBUTE = 'data-tb-preferences';

@@ -4,6 +4,7 @@
 recurrence (`eventgraph`, `solve`), and says what every op did and waited for (`waits`, `stalls`, `trace`).
 """
 
+from tbuda_lab.core.epochsim.batchtime import BatchTime, Bound, EpochTime, OpTime, batch_time, epoch_times
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost, op_costs
 from tbuda_lab.core.epochsim.cycles_csv import cycles_csv, cycles_path, write_cycles_csv
@@ -16,7 +17,10 @@ from tbuda_lab.core.epochsim.trace import KIND_NAMES, Moment, Trace, TraceEpoch,
 
 __all__ = [
     "KIND_NAMES",
+    "BatchTime",
+    "Bound",
     "EpochConstants",
+    "EpochTime",
     "EpochTimes",
     "EpochTrace",
     "Fill",
@@ -26,6 +30,7 @@ __all__ = [
     "Network",
     "NetworkRun",
     "OpCost",
+    "OpTime",
     "OpWaits",
     "Pyramid",
     "Spans",
@@ -34,8 +39,10 @@ __all__ = [
     "TraceEpoch",
     "TraceOp",
     "WaitKind",
+    "batch_time",
     "cycles_csv",
     "cycles_path",
+    "epoch_times",
     "op_costs",
     "run_network",
     "simulate",

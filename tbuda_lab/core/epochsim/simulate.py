@@ -85,7 +85,7 @@ class EpochTrace:
 
     ops: by epoch and schedule. start, end: (ops, inputs) int64, when each op (the first and last of its cores) began
     and finished each input, in cycles from the start of the batch; waits: (ops, inputs, 4) float64 cycles by
-    `WaitKind`, the mean over its cores.
+    `WaitKind`, the mean over its cores. costs: what each op costs, in the order of `ops`.
     """
 
     cycles: int
@@ -101,6 +101,7 @@ class EpochTrace:
     diagnostics: tuple[Diagnostic, ...]
     constants: EpochConstants
     levels: Levels
+    costs: tuple[OpCost, ...] = ()
 
     def fills(self, op: str, start: int = 0, end: int | None = None, points: int = 512) -> list[Fill]:
         """How full the buffers and queues around an op are, from cycle `start` to `end` (default: the whole batch).
@@ -159,6 +160,7 @@ def simulate(
         ),
         constants,
         clock.levels(start, end),
+        built.costs,
     )
 
 

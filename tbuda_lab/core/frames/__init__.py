@@ -3,7 +3,7 @@
 from tbuda_lab.core.frames.coordinates import Layout, place
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import graph_frame
-from tbuda_lab.core.frames.opsframe import ops_frame, total_cycles
+from tbuda_lab.core.frames.opsframe import epoch_time, model_time, op_pace, ops_frame, total_cycles
 from tbuda_lab.core.frames.snapshot import (
     Result,
     device_text,
@@ -16,7 +16,7 @@ from tbuda_lab.core.frames.traceframe import fills_frame, moment_frame, static_t
 from tbuda_lab.core.verification import PCC_WANTED
 
 __all__ = [
-    "PCC_WANTED", "Frame", "Layout", "Result", "Strings", "device_text", "fills_frame", "graph_frame", "moment_frame",
-    "netlist_frame", "ops_frame", "place", "problems_frame", "result_frames", "session_frames", "static_tiles",
-    "summary_frame", "tile_frame", "total_cycles", "trace_frame",
+    "PCC_WANTED", "Frame", "Layout", "Result", "Strings", "device_text", "epoch_time", "fills_frame", "graph_frame",
+    "model_time", "moment_frame", "netlist_frame", "op_pace", "ops_frame", "place", "problems_frame", "result_frames",
+    "session_frames", "static_tiles", "summary_frame", "tile_frame", "total_cycles", "trace_frame",
 ]

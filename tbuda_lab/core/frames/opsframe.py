@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tbuda_lab.core.balancer.types import CANDIDATE, Placement
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.batchtime import BatchTime, OpTime
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import node_type
@@ -56,15 +57,29 @@ def op_names(placement: Placement) -> tuple[str, ...]:
     return tuple([n for n in placement.schedule if n in placement.ops])
 
 
-def ops_frame(lowered: Graph, placement: Placement, device: DeviceSpec, facts: OpFacts | None = None) -> Frame:
+def ops_frame(
+    lowered: Graph,
+    placement: Placement,
+    device: DeviceSpec,
+    facts: OpFacts | None = None,
+    times: BatchTime | None = None,
+) -> Frame:
     """Columns of a placement.
 
     `op_*`: name, type, epoch, chip, rectangle (row, col, rows, cols in logical cores), the chosen candidate's fields,
     cycles per input of the op's kernel (`cycles`), with its operands and output (`limiter_cycles`; `limiter`: what
     takes longest), bytes of L1, bytes handed on per input (`out_bytes`), how many candidates the op had and how many
     were legal. `epoch_*`: temporal number, chip, cycles per input of the slowest kernel (`cycles`) and of the slowest
-    op with its data (`limiter_cycles`), busy (sum of cores x cycles over all cores x epoch cycles).
+    op with its data (`limiter_cycles`), `kernel_work` (sum of cores x kernel cycles) and busy (that over all cores x
+    the epoch's cycles: `epoch_time` where it is simulated, else its slowest kernel).
     `edge_*`: producer and consumer as op indices. `edges between epochs` go through queues and are listed alike.
+
+    With `times`, the simulation of a batch, also these, in cycles per input unless they say otherwise. `epoch_time` =
+    `epoch_steady` + `epoch_fill` + `epoch_stall` + `epoch_switch`; `epoch_bound`: what takes the largest part of it;
+    `epoch_limiting`: row of the op to enlarge first, -1 for none. `op_compute`, `op_wait_input`, `op_wait_space`,
+    `op_wait_dram`: what the op did, the mean over its cores; `op_bound`, `op_critical` (on the chain that decides when
+    the epoch ends). meta `time`: of the whole model, `batch`: inputs that it was simulated for, `time_parts`: sums
+    over the epochs.
 
     facts: `op_facts` of this graph and the placement's `op_names`, where they are known.
     """
@@ -102,6 +117,7 @@ def ops_frame(lowered: Graph, placement: Placement, device: DeviceSpec, facts: O
     kernels = chosen["cycles"].tolist()
     of = {} if report is None else report.op_limiters
     limits = [of.get(n) or (c, c, "kernel") for n, c in zip(names, kernels, strict=True)]
+    timed = {} if times is None else _timed(placement, times)
     columns["op_limiter_cycles"] = np.array([cycles for _, cycles, _ in limits], dtype="<f8")
     columns["op_limiter"] = strings.column([what for _, _, what in limits])
     for field in INTEGERS:
@@ -109,9 +125,44 @@ def ops_frame(lowered: Graph, placement: Placement, device: DeviceSpec, facts: O
     for field in BYTES:
         columns[f"op_{field}"] = chosen[field].astype("<f8")
     columns |= _epochs(placement, device, columns)
+    if times is not None:
+        columns |= _times(names, placement, times, timed, strings)
+        share = columns["epoch_kernel_work"] / (columns["epoch_time"] * device.rows * device.cols)
+        columns["epoch_busy"] = share.astype("<f4")
     columns["edge_source"] = np.ascontiguousarray(facts.edges[:, 0])
     columns["edge_target"] = np.ascontiguousarray(facts.edges[:, 1])
-    return Frame("ops", _meta(placement, device, columns), columns, strings.table)
+    meta = _meta(placement, device, columns)
+    if times is not None:
+        meta |= {"time": times.per_input, "batch": times.batch, "time_parts": times.parts}
+    return Frame("ops", meta, columns, strings.table)
+
+
+def _timed(placement: Placement, times: BatchTime) -> dict[str, OpTime]:
+    pairs = zip(placement.epochs, times.epochs, strict=True)
+    return {name: op for epoch, time in pairs for name, op in zip(epoch.ops, time.ops, strict=True)}
+
+
+def _times(
+    names: Sequence[str], placement: Placement, times: BatchTime, timed: dict[str, OpTime], strings: Strings
+) -> dict[str, np.ndarray]:
+    """The columns that a simulation adds; see `ops_frame`."""
+    row = {name: i for i, name in enumerate(names)}
+    ops = [timed[n] for n in names]
+    limiting = [
+        row[epoch.ops[time.limiting]] if time.limiting >= 0 else -1
+        for epoch, time in zip(placement.epochs, times.epochs, strict=True)
+    ]
+    columns = {
+        "op_bound": strings.column(t.bound.value for t in ops),
+        "op_critical": np.array([t.critical for t in ops], dtype="u1"),
+        "epoch_bound": strings.column(t.bound.value for t in times.epochs),
+        "epoch_limiting": np.array(limiting, dtype="<i4"),
+    }
+    for field in ("compute", "wait_input", "wait_space", "wait_dram"):
+        columns[f"op_{field}"] = np.array([getattr(t, field) for t in ops], dtype="<f8") / times.batch
+    for name, field in (("time", "cycles"), *((f, f) for f in ("steady", "fill", "stall", "switch"))):
+        columns[f"epoch_{name}"] = np.array([getattr(t, field) for t in times.epochs], dtype="<f8") / times.batch
+    return columns
 
 
 def _out_bytes(node: Node) -> int:
@@ -141,7 +192,35 @@ def _epochs(placement: Placement, device: DeviceSpec, ops: dict[str, np.ndarray]
         "epoch_ops": np.bincount(ops["op_epoch"], minlength=count).astype("<u4"),
         "epoch_cores": cores.astype("<u4"),
         "epoch_busy": busy.astype("<f4"),
+        "epoch_kernel_work": work,
     }
+
+
+def model_time(ops: Frame) -> float:
+    """Cycles per input of the whole model: simulated where the frame has that (see `ops_frame`), else those of the
+    slowest kernels, which is all that a file says."""
+    return float(ops.meta.get("time", ops.meta["total_cycles"]))
+
+
+def epoch_time(ops: Frame) -> npt.NDArray[np.float64]:
+    """The same by epoch."""
+    column: npt.NDArray[np.float64] = ops.columns.get("epoch_time", ops.columns["epoch_cycles"])
+    return column
+
+
+def op_pace(ops: Frame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """By op: cycles per input with its data (a file knows those of the kernel only), that over the same of the slowest
+    op of its epoch, and whether it is the one to enlarge first."""
+    c = ops.columns
+    cycles = c.get("op_limiter_cycles", c["op_cycles"])
+    slowest = np.zeros(c["epoch_cycles"].size)
+    np.maximum.at(slowest, c["op_epoch"], cycles)
+    load = np.divide(cycles, slowest[c["op_epoch"]], out=np.zeros(cycles.size), where=cycles > 0)
+    first = load >= 1
+    if "epoch_limiting" in c:
+        first = np.zeros(cycles.size, dtype=bool)
+        first[c["epoch_limiting"][c["epoch_limiting"] >= 0]] = True
+    return cycles, load, first
 
 
 def total_cycles(temporal: npt.ArrayLike, cycles: npt.ArrayLike) -> float:

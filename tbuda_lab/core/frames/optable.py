@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.frames.frame import Frame
+from tbuda_lab.core.frames.opsframe import epoch_time
 
-TEXTS = {"op_name", "op_type", "op_module", "op_location", "op_df", "op_fidelity", "op_stream", "op_limiter"}
+TEXTS = {
+    "op_name", "op_type", "op_module", "op_location", "op_df", "op_fidelity", "op_stream", "op_limiter", "op_bound",
+}
 
 
 def op_columns(frame: Frame, per_core: bool = False) -> dict[str, np.ndarray]:
@@ -32,11 +35,12 @@ def op_columns(frame: Frame, per_core: bool = False) -> dict[str, np.ndarray]:
 
 
 def epoch_totals(frame: Frame) -> list[dict[str, Any]]:
-    """One dict per epoch: `epoch`, `temporal`, `chip`, `ops`, `cores`, `cycles` and `limiter_cycles` per input of its
-    slowest op by kernel alone and with its data, `slowest` (that op, by kernel), `balance` (sum of cores x cycles over
-    all cores x epoch cycles)."""
+    """One dict per epoch: `epoch`, `temporal`, `chip`, `ops`, `cores`, `time` per input (see `epoch_time`),
+    `cycles` and `limiter_cycles` per input of its slowest op by kernel alone and with its data, `slowest` (that op, by
+    kernel), `balance` (sum of cores x kernel cycles over all cores x `time`)."""
     c, names = frame.columns, frame.text("op_name")
     limits = c.get("epoch_limiter_cycles", c["epoch_cycles"])  # a file says nothing of what limits its ops
+    times = epoch_time(frame)
     made = []
     for epoch in range(len(c["epoch_cycles"])):
         members = np.flatnonzero(c["op_epoch"] == epoch)
@@ -44,7 +48,7 @@ def epoch_totals(frame: Frame) -> list[dict[str, Any]]:
         made.append({
             "epoch": epoch, "temporal": int(c["epoch_temporal"][epoch]), "chip": int(c["epoch_chip"][epoch]),
             "ops": int(members.size), "cores": int(c["epoch_cores"][epoch]), "cycles": float(c["epoch_cycles"][epoch]),
-            "limiter_cycles": float(limits[epoch]), "slowest": slowest,
+            "limiter_cycles": float(limits[epoch]), "slowest": slowest, "time": float(times[epoch]),
             "balance": float(c["epoch_busy"][epoch]),
         })  # fmt: skip
     return made

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.epochsim.compiled import Placed
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frames.frame import Frame
@@ -31,13 +32,13 @@ class Result(Placed, Protocol):
     def diagnostics(self) -> Sequence[Diagnostic]: ...
 
 
-def result_frames(result: Result) -> list[Frame]:
-    """The frames of a finished compile: three graphs, the placement, the netlist."""
+def result_frames(result: Result, times: BatchTime | None = None) -> list[Frame]:
+    """The frames of a finished compile: three graphs, the placement, the netlist. times: of the placement."""
     return [
         graph_frame(result.graph, "traced"),
         graph_frame(result.passed, "passed"),
         graph_frame(result.lowered, "lowered"),
-        ops_frame(result.lowered, result.placement, result.device),
+        ops_frame(result.lowered, result.placement, result.device, None, times),
         netlist_frame(netlists.dumps(result.netlist)),
     ]
 
@@ -74,7 +75,8 @@ def session_frames(
     problems: Iterable[Diagnostic],
     name: str = "",
     comparisons: Sequence[Comparison] = (),
+    times: BatchTime | None = None,
 ) -> list[Frame]:
-    """Everything a page needs; `result` is None where the compile has not finished."""
+    """Everything a page needs; `result` is None where the compile has not finished. times: see `ops_frame`."""
     frames = [summary_frame(device, name, comparisons), problems_frame(problems)]
-    return frames + (result_frames(result) if result is not None else [])
+    return frames + (result_frames(result, times) if result is not None else [])

@@ -22,7 +22,6 @@ from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_file, atomic_text
-from tbuda_lab.core.frames import ops_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session.journal import override_data
 from tbuda_lab.core.session.records import records_of
@@ -214,7 +213,7 @@ def export_overrides(session: Session, path: str | Path, *, form: str = "python"
 def op_columns(session: Session) -> dict[str, list[Any]]:
     """What `export_table` writes, column by column: one row per op in schedule order."""
     result = session.compile()
-    frame = ops_frame(result.lowered, result.placement, result.device)
+    frame = session.frames.ops(result)
     names = [c.removeprefix("op_") for c in frame.columns if c.startswith("op_")]
     found: dict[str, list[Any]] = {
         n: frame.text(f"op_{n}") if n in TEXTS else frame.columns[f"op_{n}"].tolist() for n in names

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
 from tbuda_lab.core.frames.opsframe import OpFacts, op_facts, op_names
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.session.pace import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Placement
     from tbuda_lab.core.compiler.pipeline import CompileResult
     from tbuda_lab.core.device import DeviceSpec
     from tbuda_lab.core.session.placing import Placed
+    from tbuda_lab.core.session.session import Session
     from tbuda_lab.core.session.working import Working
 
 _RESULTS = 8
@@ -26,7 +29,8 @@ _GRAPHS = 8
 class ResultFrames:
     """Frames by graph and by result. The same result gives the very same frames, so that nobody sends them twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: Callable[[CompileResult], BatchTime]) -> None:
+        self._times = times
         self._graphs: OrderedDict[tuple[int, str], tuple[Graph, Frame]] = OrderedDict()
         self._texts = netlists.Texts()
         self._facts_known: tuple[Graph, OpFacts] | None = None
@@ -41,7 +45,7 @@ class ResultFrames:
                 self.graph(result.graph, "traced"),
                 self.graph(result.passed, "passed"),
                 self.graph(result.lowered, "lowered"),
-                self.placement(result.lowered, result.placement, result.device),
+                self.result(result),
                 netlist_frame(netlists.dumps(result.netlist, self._texts)),
             ]
             found = self._results[id(result)] = (result, frames)
@@ -50,11 +54,17 @@ class ResultFrames:
         self._results.move_to_end(id(result))
         return list(found[1])
 
-    def placement(self, lowered: Graph, placement: Placement, device: DeviceSpec) -> Frame:
-        """The frame "ops" of a placement that nobody changes any more."""
+    def result(self, result: CompileResult) -> Frame:
+        """The frame "ops" of a compile."""
+        return self.placement(result.lowered, result.placement, result.device, lambda: self._times(result))
+
+    def placement(
+        self, lowered: Graph, placement: Placement, device: DeviceSpec, times: Callable[[], BatchTime]
+    ) -> Frame:
+        """The frame "ops" of a placement that nobody changes any more. times: asked for where there is no frame yet."""
         found = self._placements.get(id(placement))
         if found is None or found[0] is not placement:
-            frame = ops_frame(lowered, placement, device, self._facts(lowered, placement))
+            frame = ops_frame(lowered, placement, device, self._facts(lowered, placement), times())
             found = self._placements[id(placement)] = (placement, frame)
             while len(self._placements) > _RESULTS:
                 self._placements.popitem(last=False)
@@ -86,7 +96,7 @@ class Frames:
 
     def __init__(self, session: Working) -> None:
         self._session = session
-        self._kept = ResultFrames()
+        self._kept = ResultFrames(lambda result: cast("Session", session).time(result))
 
     def of(self, result: CompileResult) -> list[Frame]:
         """The frames of one result, made once."""
@@ -94,11 +104,13 @@ class Frames:
 
     def ops(self, result: CompileResult) -> Frame:
         """The frame "ops" of one result, made once."""
-        return self._kept.placement(result.lowered, result.placement, result.device)
+        return self._kept.result(result)
 
     def placed(self, placed: Placed) -> Frame:
         """The frame "ops" of a placement of this session, before there is a netlist of it; its result has the same."""
-        return self._kept.placement(placed.problem.graph, placed.placement(), self._session.device)
+        return self._kept.placement(
+            placed.problem.graph, placed.placement(), self._session.device, lambda: time_of(placed)
+        )
 
     def graph(self, stage: str) -> Frame:
         """The graph of a stage; runs what has to run for it."""

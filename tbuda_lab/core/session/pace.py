@@ -1,15 +1,25 @@
-"""How long a batch takes by the simulator of epochs, each kind of epoch simulated once."""
+"""How long a batch takes by the simulator of epochs, each kind of epoch simulated once: what an edit leaves alone is
+not simulated again."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
-from tbuda_lab.core.epochsim import simulate
+from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim import BatchTime, EpochTime, EpochTrace, epoch_times, simulate
+from tbuda_lab.core.epochsim.batchtime import summed
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import Override
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.epoch_throughput import trial
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.state import frozen
+
+_MANY = 2
+"""Kinds of epochs from which it is cheaper to simulate the placement as a whole."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +34,39 @@ class PaceStall:
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """cycles: of the whole batch, with the switch to the epoch."""
+    """cycles: of the whole batch, with the switch to the epoch; time: what they are spent on."""
 
     cycles: int
     stalls: tuple[PaceStall, ...]
+    time: EpochTime
+
+
+def time_of(placed: Placed, batch: int | None = None) -> BatchTime:
+    """What `epochsim.batch_time` says of a placement, by default for the batch that it is compiled for. Epochs that are
+    known (of an earlier placement, or equal to another) are not simulated again."""
+    size = placed.problem.options.microbatch if batch is None else batch
+    known = placed.times.get(size)
+    if known is None:
+        known = placed.times[size] = _time(placed, size)
+    return known
+
+
+def _time(placed: Placed, batch: int) -> BatchTime:
+    epochs = placed.placement().epochs
+    if len(set(placed.chips)) > 1:  # epochs of one time may feed each other
+        whole = _Whole(placed.problem.graph, placed.placement(), placed.problem.device, placed.overrides)
+        return summed(epochs, batch, epoch_times(simulate(whole, batch), whole))
+    return summed(epochs, batch, tuple(p.time for p in paces_of(placed, batch)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """A placement as the simulator reads it."""
+
+    lowered: Graph
+    placement: Placement
+    device: DeviceSpec
+    overrides: tuple[Override, ...]
 
 
 def paces_of(placed: Placed, batch: int) -> list[Pace]:
@@ -35,25 +74,38 @@ def paces_of(placed: Placed, batch: int) -> list[Pace]:
     What `epochsim.simulate` says of the whole placement is the sum; equal epochs are simulated once."""
     problem = placed.problem
     asked = [o for o in placed.overrides if o.kind == "input_buffer_multiplier"]
-    found = []
+    keys = []
     for segment in placed.segments:
         names = problem.order[segment.first : segment.last]
         factors = tuple((names.index(n), frozen(o.value)) for o in asked for n in o.matches(names))
-        key = ("pace", batch, problem.structure(segment.first, segment.last), segment.rows, factors)
-        pace = problem.answers.get(key)
-        if not isinstance(pace, Pace):
-            pace = problem.answers[key] = _pace(placed, segment, batch)
-        found.append(pace)
-    return found
+        keys.append(("pace", batch, problem.structure(segment.first, segment.last), segment.rows, factors))
+    answers = problem.answers
+    if sum(key not in answers for key in set(keys)) > _MANY and placed.complete:
+        whole = _Whole(problem.graph, placed.placement(), problem.device, placed.overrides)
+        trace = simulate(whole, batch)
+        times = epoch_times(trace, whole)
+        for index, (key, segment) in enumerate(zip(keys, placed.segments, strict=True)):
+            answers[key] = _paced(placed, segment, trace, index, times[index])
+    for key, segment in zip(keys, placed.segments, strict=True):
+        if key not in answers:
+            answers[key] = _pace(placed, segment, batch)
+    return [cast(Pace, answers[key]) for key in keys]
 
 
 def _pace(placed: Placed, segment: Segment, batch: int) -> Pace:
     problem = placed.problem
     one = trial(problem, segment, placed.overrides)
     sizes = input_buffers(problem, [segment], placed.overrides, [Parts().of(problem, segment)])
-    times = simulate(dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes)), batch)
-    at = {name: i for i, name in enumerate(problem.order[segment.first : segment.last])}
+    made = dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes))
+    trace = simulate(made, batch)
+    return _paced(placed, segment, trace, 0, epoch_times(trace, made)[0])
+
+
+def _paced(placed: Placed, segment: Segment, trace: EpochTrace, index: int, time: EpochTime) -> Pace:
+    at = {name: i for i, name in enumerate(placed.problem.order[segment.first : segment.last])}
     stalls = tuple(
-        PaceStall(at[s.fork], at[s.short[0] if s.short else s.join], s.cycles) for s in times.stalls if s.critical
+        PaceStall(at[s.fork], at[s.short[0] if s.short else s.join], s.cycles)
+        for s in trace.stalls
+        if s.critical and s.epoch == index
     )
-    return Pace(times.cycles, stalls)
+    return Pace(trace.epochs[index].cycles, stalls, time)

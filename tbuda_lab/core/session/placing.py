@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpModels, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import Cancelled, PlacementError
 from tbuda_lab.core.frames.opsframe import total_cycles
 from tbuda_lab.core.graph import Graph
@@ -67,6 +68,7 @@ class Placed:
         self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
         self._before: Before | None = None
         self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
+        self.times: dict[int, BatchTime] = {}  # by batch, kept for `pace.time_of`
         self._epochs: dict[int, EpochFacts] = {}
         self._firsts = [s.first for s in self.segments]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import threading
 from typing import TYPE_CHECKING, cast
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 from tbuda_lab.core.analysis.memory import DramMap, L1Map, dram_map, l1_map
 from tbuda_lab.core.analysis.noc import LinkMap, link_map, sibling
 from tbuda_lab.core.compiler.pipeline import Clock, CompileResult
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.epochsim import BatchTime, batch_time
+from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import CompileOptions, Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.session.card import OpCard, card_of
@@ -18,6 +20,7 @@ from tbuda_lab.core.session.commands import SetOverride
 from tbuda_lab.core.session.diff import Diff, diff_results
 from tbuda_lab.core.session.editing import Editing
 from tbuda_lab.core.session.legal import LegalTable, legal_table
+from tbuda_lab.core.session.pace import time_of
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.quiet import quiet
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
@@ -49,6 +52,16 @@ class Questions(Editing):
         with self._work:
             clock = Clock(None, cancel)
             return self._stages.placed(self.trace(), state or self._history.state, clock)[1]
+
+    def time(self, result: CompileResult | None = None) -> BatchTime:
+        """How long a batch takes that the model is compiled for, simulated: the time that every view shows. Compiles
+        what is not compiled yet. result: another one of this session, by default the current one."""
+        found = self.compile() if result is None else result
+        with contextlib.suppress(TbudaError):
+            placed = self.placed()
+            if placed.complete and placed.placement() is found.placement:
+                return time_of(placed)
+        return batch_time(found, found.options.microbatch)
 
     @quiet()
     def legal(self, op: str) -> LegalTable:

@@ -152,7 +152,9 @@ class Desk:
         if self._exact.get(view) != number:
             return
         try:
-            result = session.preview(state_after(session, *commands), cancel)
+            state = state_after(session, *commands)
+            session.frames.placed(session.placed(state, cancel))  # times of epochs that stay are known then
+            result = session.preview(state, cancel)
         except TbudaError:
             return  # the answer said what there is to say
         if self._exact.get(view) == number:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import atomic_text
-from tbuda_lab.core.frames import graph_frame, ops_frame
+from tbuda_lab.core.frames import graph_frame
 from tbuda_lab.core.session import GRAPH_STAGES, Kind, Session, Setting
 from tbuda_lab.core.session.exports import register
 from tbuda_lab.widgets.pictures.graph import graph_svg
@@ -44,7 +44,7 @@ def image_svg(session: Session, view: str = "grid", epoch: int = 0, stage: str =
         count = len(result.placement.epochs)
         if not 0 <= epoch < count:
             raise InputError(f"no epoch {epoch}; there are 0 to {count - 1}")
-        return epoch_svg(ops_frame(result.lowered, result.placement, result.device), epoch)
+        return epoch_svg(session.frames.ops(result), epoch)
     if view == "graph":
         if stage not in GRAPH_STAGES:
             raise InputError(f"no stage {stage!r}; there are {', '.join(GRAPH_STAGES)}")

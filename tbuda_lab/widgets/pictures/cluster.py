@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames import Frame, op_pace
 from tbuda_lab.widgets.pictures.graph import FONT, picture, short
 from tbuda_lab.widgets.pictures.memory import size_text
 from tbuda_lab.widgets.pictures.palette import load_paint
@@ -97,8 +97,7 @@ def _mini(ops: Frame, x: float, y: float, here: list[int]) -> str:
     w, h = (CARD_W - 16) / ops.meta["cols"], MINI_H / ops.meta["rows"]
     parts = [f"<rect x='{x}' y='{y}' width='{CARD_W - 16}' height='{MINI_H}' rx='2' fill='#f0f3f7' stroke='#dde3eb'/>"]
     chosen = np.flatnonzero(np.isin(c["op_epoch"], here) & (c["op_rows"] > 0))
-    slowest = c["epoch_cycles"][c["op_epoch"][chosen]]
-    shades = np.round(LOADS * c["op_cycles"][chosen] / np.maximum(1, slowest)).astype(int)
+    shades = np.round(LOADS * op_pace(ops)[1][chosen]).astype(int)
     for shade in np.unique(shades).tolist():
         paint = load_paint(shade / LOADS)
         alike = chosen[shades == shade]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames import Frame, epoch_time, model_time
 from tbuda_lab.widgets.pictures.graph import graph_svg, short
 from tbuda_lab.widgets.pictures.grid import epoch_svg
 from tbuda_lab.widgets.pictures.table import table_html
@@ -20,19 +20,27 @@ def metrics_html(frames: Mapping[str, Frame]) -> str:
     words = [str(summary.get("name", "")), str(summary.get("device", ""))]
     if "ops" in frames:
         ops = frames["ops"]
-        total = ops.meta["total_cycles"]
-        moved = ops.meta.get("total_limiter_cycles", total)  # with the way of the data: what the rate follows from
+        total = model_time(ops)
+        said = time_text(ops)
         count, epochs = ops.columns["op_name"].size, ops.columns["epoch_cycles"].size
         words += [
             f"{count} {'op' if count == 1 else 'ops'}",
             f"{epochs} {'epoch' if epochs == 1 else 'epochs'}",
-            f"{short(total)} kernel cycles per input, {short(moved)} with data",
+            said,
         ]
-        if moved:
-            words.append(f"{short(ops.meta['clock_hz'] / moved)} inputs/s (estimated)")
+        if total:
+            words.append(f"{short(ops.meta['clock_hz'] / total)} inputs/s (estimated)")
     if "pcc" in summary:
         words.append(f"PCC {summary['pcc']:.5f}")
     return f"<p>{escape(' · '.join(w for w in words if w))}</p>"
+
+
+def time_text(ops: Frame) -> str:
+    """What the time of a model counts: simulated for a batch, or its kernels alone, which is all a file says."""
+    if "time" not in ops.meta:
+        return f"{short(ops.meta['total_cycles'])} cycles per input, kernels only"
+    batch = ops.meta["batch"]
+    return f"{short(ops.meta['time'])} cycles per input, simulated for {batch} input{'s' if batch > 1 else ''}"
 
 
 def _graph(frames: Mapping[str, Frame]) -> str:
@@ -94,7 +102,7 @@ def bringup_html(frames: Mapping[str, Frame]) -> str:
     if "ops" not in frames and not any(key.startswith("graph:") for key in frames):
         return f"{parts[0]}<p>Still at work when this was stored; <code>view.static()</code> shows what there is.</p>"
     if "ops" in frames and frames["ops"].columns["epoch_cycles"].size:
-        epoch = int(frames["ops"].columns["epoch_cycles"].argmax())
+        epoch = int(epoch_time(frames["ops"]).argmax())
         parts.append(f"<p>Epoch {epoch}, the longest:</p>{epoch_svg(frames['ops'], epoch)}")
     picture = _graph(frames)
     if sum(map(len, parts)) + len(picture) < LIMIT:

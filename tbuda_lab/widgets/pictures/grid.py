@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames import Frame, epoch_time, op_pace
 from tbuda_lab.widgets.pictures.graph import FONT, check_epoch, fitting, picture, short
 from tbuda_lab.widgets.pictures.noc_links import CELL_H, CELL_W, LEGEND, STRIP, link_legend, link_lines
 from tbuda_lab.widgets.pictures.palette import load_paint
@@ -76,7 +76,8 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
     temporal = int(c["epoch_temporal"][epoch])
     now = np.flatnonzero(c["epoch_temporal"] == temporal)
     on = {int(c["epoch_chip"][e]): int(e) for e in now}
-    slowest = float(c["epoch_cycles"][now].max())
+    times = epoch_time(frame)
+    slowest = float(times[now].max())
     width = meta["cols"] * SMALL_W
     lies = {chip: rows_of(frame, SMALL_H, SMALL_STRIP, chip) for chip in meta["chips"]}
     high = max(height for _, _, height in lies.values())
@@ -90,8 +91,8 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
             parts.append(f"<defs><path id='{cores}' d='{_cells(meta, top)}' {CORES}/></defs>")
         x, y = place % per_row * (width + GAP) + GAP / 2, place // per_row * (high + HEAD + GAP) + HEAD
         here = on.get(chip)
-        cycles = "rests" if here is None else f"epoch {here}, {short(float(c['epoch_cycles'][here]))} cycles"
-        mark = "▲ " if here is not None and c["epoch_cycles"][here] >= slowest else ""
+        cycles = "rests" if here is None else f"epoch {here}, {short(float(times[here]))} cycles"
+        mark = "▲ " if here is not None and times[here] >= slowest else ""
         parts.append(
             f"<g transform='translate({x} {y})'><text y='-5' font-size='10.5' fill='#17202e'>"
             f"<tspan font-weight='600'>chip {chip}</tspan> {mark}{cycles}</text><use href='#{cores}'/>"
@@ -121,8 +122,8 @@ def _small(frame: Frame, op: int, top: dict[int, int]) -> str:
     if not high:
         return ""
     w, h = wide * SMALL_W - 1, top[row + high - 1] + SMALL_H - top[row] - 1
-    cycles, slowest = float(c["op_cycles"][op]), float(c["epoch_cycles"][int(c["op_epoch"][op])])
-    paint = load_paint(cycles / slowest if slowest else 0.0)
+    cycles, load, _ = (column[op] for column in op_pace(frame))
+    paint = load_paint(float(load))
     name = frame.strings[int(c["op_name"][op])]
     x, y = col * SMALL_W + 0.5, top[row] + 0.5
     label = fitting(name, int((w - 4) / 4.6))
@@ -188,14 +189,13 @@ def _tile(frame: Frame, op: int, top: dict[int, int], words: bool = False) -> st
     row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
     x, y = col * CELL_W + 1.5, top[row] + 1.5
     w, h = wide * CELL_W - 3, top[row + high - 1] + CELL_H - top[row] - 3
-    cycles, slowest = float(c["op_cycles"][op]), float(c["epoch_cycles"][int(c["op_epoch"][op])])
-    load = cycles / slowest if slowest else 0.0
-    paint = load_paint(load)
+    cycles, load, limits = (column[op] for column in op_pace(frame))
+    paint = load_paint(float(load))
     name = frame.strings[int(c["op_name"][op])]
-    mark = "▲ " if load >= 1 else ""
+    mark = "▲ " if limits else ""
     middle = _clear(top, row, high)
     head = f"<g paint-order='stroke' stroke='{paint.fill}' stroke-width='3.5'>" if words else (
-        f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the epoch</title>"
+        f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the slowest op</title>"
         f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
     )
     return (

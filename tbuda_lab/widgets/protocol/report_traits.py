@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames import Frame, epoch_time
 from tbuda_lab.core.frames.clusterframe import cluster_frame
 from tbuda_lab.core.frames.memoryframe import memory_frame
 from tbuda_lab.core.frames.passframes import pass_frame, passes_frame
@@ -37,7 +37,7 @@ def look_frames(session: Any, passes: bool = False, links: bool = False) -> list
 
 def _links(session: Session) -> list[Frame]:
     """The links of the epochs, each transfer over the shorter way, the slowest epochs first while there is room."""
-    cycles = session.compile().placement.epoch_cycles
+    cycles = epoch_time(session.frames.ops(session.compile())).tolist()
     frames: list[Frame] = []
     room = LINKS
     for epoch in sorted(range(len(cycles)), key=lambda e: -cycles[e]):

@@ -169,7 +169,7 @@ export class ClusterView {
     h('div', { class: 'tb-chip-now' }, here.length ? `epoch ${here.join(', ')}: ${percent(cores)} of cores` : 'nothing now'),
     h('div', { class: 'tb-chip-epochs' }, ...all.map(e => h('button', {
       type: 'button', class: `tb-chip-epoch${here.includes(e) ? ' tb-now' : ''}`, 'data-tb-epoch': e, 'data-tb-action': 'cluster-epoch',
-      'aria-label': `epoch ${e}, ${short(ops.slowest[e]!)} cycles`, title: `epoch ${e}: ${ops.byEpoch[e]!.length} ops, ${short(ops.slowest[e]!)} cycles`
+      'aria-label': `epoch ${e}, ${short(ops.epochTimes[e]!)} cycles`, title: `epoch ${e}: ${ops.byEpoch[e]!.length} ops, ${short(ops.epochTimes[e]!)} cycles`
     }, String(e)))),
     h('div', { class: 'tb-chip-load', title: said }, h('i', { style: `width:${Math.min(100, 100 * share)}%;background:${paint.edge}` })),
     h('div', { class: 'tb-chip-cycles' }, `${share >= 1 && all.length ? '▲ ' : ''}${said}`));

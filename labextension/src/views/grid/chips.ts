@@ -46,13 +46,13 @@ export function together(
   ops: Ops, epoch: number, drawing: SVGSVGElement, by: ColourBy, dark: boolean, perRow: number, words: boolean, choose: (epoch: number) => void
 ): HTMLElement {
   const time = ops.byEpoch.map((_, e) => e).filter(e => ops.ofEpoch('temporal', e) === ops.ofEpoch('temporal', epoch));
-  const slowest = Math.max(...time.map(e => ops.slowest[e]!));
+  const slowest = Math.max(...time.map(e => ops.epochTimes[e]!));
   const box = h('div', { class: 'tb-together', 'data-tb-together': time.length, style: `grid-template-columns:repeat(${perRow},minmax(0,1fr))` });
   for (const chip of chipsOf(ops)) {
     const here = siblingOf(ops, epoch, chip);
     const current = here === epoch;
-    const limits = here >= 0 && ops.slowest[here]! >= slowest;
-    const said = here < 0 ? 'rests' : `epoch ${here}, ${(words ? saidTime : shortTime)(ops.slowest[here]!, ops.clock)}`;
+    const limits = here >= 0 && ops.epochTimes[here]! >= slowest;
+    const said = here < 0 ? 'rests' : `epoch ${here}, ${(words ? saidTime : shortTime)(ops.epochTimes[here]!, ops.clock)}`;
     box.append(h('figure', {
       class: current ? 'tb-chip-now' : here < 0 ? 'tb-chip-idle' : '', 'data-tb-figure': chip, 'data-tb-chip': current ? undefined : chip
     }, h('figcaption', {}, h('button', {

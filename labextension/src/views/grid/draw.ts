@@ -122,10 +122,10 @@ function tile(
   const [y0, h0] = rows.span(row, high);
   const [x, y, w, hgt] = [col * cell + 1.5, y0 + 1.5, wide * cell - 3, h0 - 3];
   const name = ops.name[op]!;
-  const limits = ops.isBottleneck(op);
+  const limits = ops.isLimiting(op);
   const group = svg('g', {
     class: `tb-tile${limits ? ' tb-limits' : ''}`, 'data-tb-op': name, role: 'option', tabindex: -1,
-    'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${saidTime(ops.get('cycles', op), ops.clock)}${limits ? ', limits the epoch' : ''}`
+    'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${saidTime(ops.time(op), ops.clock)}${limits ? ', limits the epoch' : ''}`
   });
   group.style.setProperty('--tile-text', paint.text);
   group.style.setProperty('--tile-fill', paint.fill);
@@ -180,7 +180,7 @@ function linesFor(
   const most = full ? Math.max(1, Math.floor((hgt - 22) / (13 * letter))) : hgt < 80 ? 1 : 2;
   const lines = wrapped(label, room, most).map((line): [string, string] => [line, 'tb-name']);
   if (!full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
-  const cycles = ops.get('cycles', op); // 0 where nobody has worked them out: a file without a kernel
+  const cycles = ops.time(op); // 0 where nobody has worked them out: a file without a kernel
   if (cycles) lines.push([`${limits ? '▲ ' : ''}${shortTime(cycles, ops.clock)}`, limits ? 'tb-sub tb-hot' : 'tb-sub']);
   return lines;
 }

@@ -209,11 +209,11 @@ export class GridKeys {
 
   private summary(ops: Ops): string {
     const { epoch } = this.grid.store;
-    const slowest = (ops.byEpoch[epoch] ?? []).find(op => ops.isBottleneck(op));
+    const slowest = ops.limitingOf(epoch);
     return [
-      `epoch ${epoch} of ${ops.epochs}: ${ops.ofEpoch('ops', epoch)} ops, ${grouped(ops.slowest[epoch]!)} cycles`,
-      `${percent(ops.ofEpoch('cores', epoch) / (ops.rows * ops.cols))} of cores, ${percent(ops.ofEpoch('busy', epoch))} busy`,
-      slowest === undefined ? '' : `${ops.name[slowest]!} limits it`, `all epochs ${grouped(ops.total)} cycles`
+      `epoch ${epoch} of ${ops.epochs}: ${ops.ofEpoch('ops', epoch)} ops, ${grouped(ops.epochTimes[epoch]!)} cycles`,
+      `${percent(ops.ofEpoch('cores', epoch) / (ops.rows * ops.cols))} of cores, ${percent(ops.busy(epoch))} busy`,
+      slowest < 0 ? '' : `${ops.name[slowest]!} limits it`, `all epochs ${grouped(ops.total)} cycles`
     ].filter(Boolean).join('; ');
   }
 }

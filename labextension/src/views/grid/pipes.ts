@@ -9,7 +9,7 @@ export type Shown = 'none' | 'selected' | 'all';
 /** Pipes of an epoch: from, to, bytes per cycle. Those below the threshold are left out. */
 export function pipesOf(ops: Ops, epoch: number, shown: Shown, chosen: ReadonlySet<number>, threshold: number): [number, number, number][] {
   if (shown === 'none') return [];
-  const cycles = Math.max(1, ops.slowest[epoch] ?? 1);
+  const cycles = Math.max(1, ops.epochTimes[epoch] ?? 1);
   return (ops.byEpoch[epoch] ?? []).flatMap(from => [...new Set(ops.outOf(from))]
     .filter(to => ops.epochOf(to) === epoch && (shown === 'all' || chosen.has(from) || chosen.has(to)))
     .map(to => [from, to, ops.get('out_bytes', from) / cycles] as [number, number, number])

@@ -14,7 +14,7 @@ export function drawStrip(
 ): HTMLElement[] {
   const before = new Map(known);
   known.clear();
-  const most = Math.max(...ops.slowest, 1);
+  const most = Math.max(...ops.epochTimes, 1);
   const chips = (ops.frame.meta['chips'] as number[]).length;
   return ops.byEpoch.map((members, epoch) => {
     const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch), H, 2);
@@ -26,7 +26,7 @@ export function drawStrip(
       const wide = ops.get('cols', op) * W - 0.8;
       shapes.set(fill, `${shapes.get(fill) ?? ''}M${ops.get('col', op) * W + 0.4} ${y + 0.4}h${wide}v${hgt - 0.8}h${-wide}z`);
     }
-    const cycles = ops.slowest[epoch]!;
+    const cycles = ops.epochTimes[epoch]!;
     const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
     const bar = `width:${(100 * cycles) / most}%`;
     const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');

@@ -10,8 +10,8 @@ export class Twin {
   show(ops: Ops | null, epoch: number): void {
     const rows = (ops?.byEpoch[epoch] ?? []).map(op => {
       const said = [
-        ops!.name[op]!, ops!.where(op), `epoch ${epoch}`, saidTime(ops!.get('cycles', op), ops!.clock),
-        ops!.isBottleneck(op) ? 'limits the epoch' : ''
+        ops!.name[op]!, ops!.where(op), `epoch ${epoch}`, saidTime(ops!.time(op), ops!.clock),
+        ops!.isLimiting(op) ? 'limits the epoch' : ''
       ];
       return h('tr', { role: 'row' }, ...said.map((text, i) => h('td', { role: i ? 'gridcell' : 'rowheader' }, text)));
     });

@@ -5,13 +5,14 @@ import { EditBar } from '../editbar.js';
 import { FORMULAS } from '../formulas.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
-import { preferences } from '../preferences.js';
+import { onPreferences, preferences } from '../preferences.js';
 import type { ColourBy, Store } from '../store.js';
 import { told, type Told } from '../told.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
 import { longTime } from '../units.js';
+import { partsText } from '../timeparts.js';
 import { linkList } from '../linklist.js';
 import { Card } from './card.js';
 import { chipsOf, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './chips.js';
@@ -148,7 +149,7 @@ export class GridView {
         if (store.chip !== null && chip !== undefined && chip !== store.chip) this.alone(chip); // it was gone to from elsewhere
         else this.render();
       }),
-      store.on('colour', () => this.render(true)),
+      store.on('colour', () => this.render(true)), onPreferences(() => this.render(true)),
       store.on('selection', source => this.follow(source !== 'grid')),
       store.on('hover', () => this.mark()),
       onTheme(() => this.render(true))
@@ -312,16 +313,18 @@ export class GridView {
     }
     const chips = (ops.frame.meta['chips'] as number[]).length;
     const cores = ops.ofEpoch('cores', epoch);
-    const slowest = (ops.byEpoch[epoch] ?? []).find(op => ops.isBottleneck(op));
+    const slowest = ops.limitingOf(epoch);
     this.head.replaceChildren(
       h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`),
       h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
-      ops.slowest[epoch] ? h('span', { title: `Kernel of the slowest op. ${FORMULAS.cycles}` }, longTime(ops.slowest[epoch], ops.clock)) : '',
+      ops.epochTimes[epoch] ? h('span', { title: ops.kernelsOnly ? FORMULAS.kernels : FORMULAS.epoch, 'data-tb-epoch-time': '' },
+        `${longTime(ops.epochTimes[epoch], ops.clock)} / input${ops.kernelsOnly ? ', kernels only' : ''}`) : '',
+      ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, `bound by ${ops.boundOf(epoch)}`) : '',
       h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
-      ops.slowest[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.ofEpoch('busy', epoch))} busy`) : '',
-      slowest === undefined ? '' : h('button', {
+      ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : '',
+      slowest < 0 ? '' : h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
       }, `▲ ${shortName(ops.name[slowest]!)} limits it`));

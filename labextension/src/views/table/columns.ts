@@ -31,7 +31,7 @@ export const COLUMNS: TableColumn[] = [
   { id: 'type', label: 'Type', title: 'netlist type', width: 92, text: true, value: (o, i) => o.type[i]!, show: (o, i) => o.type[i]! },
   plain('epoch', 'Epoch', FORMULAS.epochs, 66),
   {
-    id: 'cycles', label: 'Cycles', title: FORMULAS.cycles, width: 84, text: false,
+    id: 'cycles', label: 'Kernel', title: FORMULAS.cycles, width: 84, text: false,
     value: (o, i) => o.get('cycles', i), show: (o, i) => (o.get('cycles', i) ? grouped(o.get('cycles', i)) : '')
   },
   {
@@ -39,9 +39,10 @@ export const COLUMNS: TableColumn[] = [
     value: (o, i) => o.load(i), show: (o, i) => percent(o.load(i))
   },
   {
-    id: 'data', label: 'With data', title: FORMULAS.data, width: 196, text: false,
+    id: 'data', label: 'Kernel or transfer', title: FORMULAS.data, width: 196, text: false,
     value: (o, i) => limiter(o, i), show: (o, i) => (limiter(o, i) ? `${grouped(limiter(o, i))} ${dataText(o, i)}`.trim() : '')
   },
+  { id: 'bound', label: 'Bound by', title: FORMULAS.bound, width: 92, text: true, value: boundText, show: boundText },
   {
     id: 'pcc', label: 'PCC', title: `Once ops were checked. ${FORMULAS.pcc}`, width: 106, text: false,
     value: (o, i) => o.checks?.of(o.name[i]!)?.pcc ?? 2, show: (o, i) => pccText(o, i)
@@ -74,6 +75,11 @@ export const COLUMNS: TableColumn[] = [
 
 function limiter(ops: Ops, op: number): number {
   return ops.frame.has('op_limiter_cycles') ? ops.get('limiter_cycles', op) : 0;
+}
+
+/** What the op itself is bounded by; "" where nobody simulated it. */
+function boundText(ops: Ops, op: number): string {
+  return ops.frame.has('op_bound') ? ops.bound(op) : '';
 }
 
 function dataText(ops: Ops, op: number): string {

@@ -37,18 +37,18 @@ export function coreOf(ops: Ops, { op, core }: Row): [number, number] {
 /** The sub-total of an epoch: its slowest op, how long it takes, its cores, how evenly they are at work. */
 export function totalRow(ops: Ops, epoch: number, go: (epoch: number) => void): HTMLElement[] {
   const members = ops.byEpoch[epoch] ?? [];
-  const slowest = members.find(op => ops.isBottleneck(op));
+  const slowest = ops.limitingOf(epoch);
   const chips = (ops.frame.meta['chips'] as number[] | undefined)?.length ?? 1;
   const words = [
     counted(members.length, 'op'), chips > 1 ? `chip ${ops.ofEpoch('chip', epoch)}` : '',
-    ops.slowest[epoch] ? `${grouped(ops.slowest[epoch])} cycles` : '',
-    slowest === undefined ? '' : `▲ ${shortName(ops.name[slowest]!)}`, counted(ops.ofEpoch('cores', epoch), 'core'),
-    `${percent(ops.ofEpoch('busy', epoch))} balance`
+    ops.epochTimes[epoch] ? `${grouped(ops.epochTimes[epoch])} cycles / input` : '', ops.boundOf(epoch) ? `bound by ${ops.boundOf(epoch)}` : '',
+    slowest < 0 ? '' : `▲ ${shortName(ops.name[slowest]!)}`, counted(ops.ofEpoch('cores', epoch), 'core'),
+    `${percent(ops.busy(epoch))} busy`
   ].filter(Boolean);
   return [
     h('span', { role: 'gridcell', class: 'tb-cell tb-total-head' }, h('button', {
       type: 'button', class: 'tb-link', tabindex: -1, 'data-tb-action': 'table-epoch', title: 'Show this epoch on the grid', onclick: () => go(epoch)
     }, `Epoch ${epoch}`)),
-    h('span', { role: 'gridcell', class: 'tb-cell tb-total-text', title: slowest === undefined ? undefined : `slowest: ${ops.name[slowest]!}` }, words.join(' · '))
+    h('span', { role: 'gridcell', class: 'tb-cell tb-total-text', title: slowest < 0 ? undefined : `limits the epoch: ${ops.name[slowest]!}` }, words.join(' · '))
   ];
 }

@@ -3,7 +3,7 @@ import { Afterwards } from '../afterwards.js';
 import { counted, h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
-import { preferences } from '../preferences.js';
+import { onPreferences, preferences } from '../preferences.js';
 import type { Store } from '../store.js';
 import { told, type Told } from '../told.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
@@ -107,7 +107,7 @@ export class TableView {
         if (this.only.checked) this.arrange();
       }),
       store.on('selection', source => this.follow(source !== 'table')),
-      store.on('hover', () => this.mark()),
+      store.on('hover', () => this.mark()), onPreferences(() => this.later.soon()),
       onTheme(() => this.render())
     );
     let hidden = true;
@@ -314,7 +314,7 @@ export class TableView {
       const load = ops.load(op);
       const paint = loadPaint(load, dark);
       cell.append(h('i', { class: 'tb-load' }, h('b', { style: `width:${100 * load}%;background:${paint.fill};border-color:${paint.edge}` })),
-        h('span', {}, ops.isBottleneck(op) ? `▲ ${shown}` : shown));
+        h('span', {}, ops.isLimiting(op) ? `▲ ${shown}` : shown));
       cell.classList.add('tb-loaded');
     } else cell.append(shown);
     if (id === 'pcc' && shown) cell.classList.add(shown.startsWith('✓') ? 'tb-pass' : 'tb-fail');

@@ -8,10 +8,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.frames.opsframe import total_cycles
+from tbuda_lab.core.frames import model_time
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.living import on_made
 from tbuda_lab.core.session.working import Working
@@ -160,7 +158,7 @@ def describe_unseen(name: str, session: Session) -> dict[str, Any]:
     placement = None if result is None else result.placement
     cycles = 0.0
     if placement is not None:
-        cycles = total_cycles(np.array([e.temporal for e in placement.epochs]), np.array(placement.epoch_cycles))
+        cycles = session.time(result).per_input
     return {
         "id": name, "name": session.name, "device": session.device.name,
         "phase": "compiled" if result is not None else "", "running": False, "failed": session.error is not None,
@@ -195,7 +193,7 @@ def describe(hub: Hub) -> dict[str, Any]:
         "overrides": len(session.overrides), "checkpoints": list(session.checkpoints),
         "errors": severities.count("error"), "warnings": severities.count("warning"),
         "epochs": int(ops.columns["epoch_ops"].size) if ops is not None else 0,
-        "cycles": float(ops.meta["total_cycles"]) if ops is not None else 0.0,
+        "cycles": model_time(ops) if ops is not None else 0.0,
         "selected": list(hub.selection["names"])[:1],
         "journal": str(journal.path.resolve()) if journal is not None else "",
     }  # fmt: skip

@@ -1,0 +1,160 @@
+"""How long a batch takes, and what bounds each epoch and op: the one source of every time that a view shows.
+
+The times are those of `simulate`, for the batch that the model was compiled for. Other figures (kernel cycles, limiter
+cycles) are estimates of parts of it and have their own names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC
+from tbuda_lab.core.epochsim.costs import OpCost
+from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, simulate
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.balancer.types import Epoch
+    from tbuda_lab.core.epochsim.compiled import Compiled
+
+
+class Bound(StrEnum):
+    """What bounds an op or an epoch. FILL: until its pipeline is full, and until it is empty again; STALL: a buffer
+    that is full; SWITCH: loading the epoch. The other four: work and transfers of the slowest op."""
+
+    COMPUTE = "compute"
+    DRAM = "DRAM"
+    NOC = "NoC"
+    HOST = "host link"
+    STALL = "stall"
+    FILL = "fill"
+    SWITCH = "switch"
+
+
+@dataclasses.dataclass(frozen=True)
+class OpTime:
+    """One op. cycles: per input, of its kernel or its slowest transfer (`limiter` says which); preload: cycles to load
+    parameters into L1 once, which are not part of them; kernel: of the kernel alone.
+    compute, wait_input, wait_space, wait_dram: what it did in the batch, in cycles, the mean over its cores.
+    critical: on the chain of work and waits that decides when the epoch ends."""
+
+    cycles: int
+    preload: int
+    kernel: int
+    limiter: str
+    bound: Bound
+    compute: int
+    wait_input: int
+    wait_space: int
+    wait_dram: int
+    critical: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochTime:
+    """One epoch, in cycles of the batch: `cycles` = switch + fill + steady + stall. steady: inputs x slowest op.
+
+    limiting: the op to enlarge first, counted from the first of the epoch (-1 without ops): on the critical chain the
+    one with the most work and preloading in the batch.
+    ops: in the order of the epoch. It names no op, so equal epochs may share one.
+    """
+
+    cycles: int
+    steady: int
+    fill: int
+    stall: int
+    switch: int
+    bound: Bound
+    limiting: int
+    ops: tuple[OpTime, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchTime:
+    """A batch of a placement. cycles: of the whole batch, filling and switches included; of epochs that run side by
+    side on several chips the slowest counts. epochs: as `Placement.epochs`."""
+
+    batch: int
+    cycles: int
+    epochs: tuple[EpochTime, ...]
+
+    @property
+    def per_input(self) -> float:
+        """Cycles per input: what every view calls the time of the model."""
+        return self.cycles / self.batch
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Cycles per input by what they are spent on, all epochs added up: "steady", "fill", "stall", "switch"."""
+        names = ("steady", "fill", "stall", "switch")
+        return {n: sum(getattr(e, n) for e in self.epochs) / self.batch for n in names}
+
+
+def batch_time(result: Compiled, batch: int) -> BatchTime:
+    """The time of `batch` inputs that each epoch takes in one go. Raises `ValueError` for a batch without inputs."""
+    return summed(result.placement.epochs, batch, epoch_times(simulate(result, batch), result))
+
+
+def summed(epochs: tuple[Epoch, ...], batch: int, times: tuple[EpochTime, ...]) -> BatchTime:
+    """The times of all epochs as one; epochs of one temporal number run side by side."""
+    slowest: dict[int, int] = {}
+    for epoch, time in zip(epochs, times, strict=True):
+        slowest[epoch.temporal] = max(slowest.get(epoch.temporal, 0), time.cycles)
+    return BatchTime(batch, sum(slowest.values()), times)
+
+
+def epoch_times(trace: EpochTrace, result: Compiled) -> tuple[EpochTime, ...]:
+    """What a simulation says of each epoch."""
+    stalled = {s.fork for s in trace.stalls if s.critical}
+    found, first = [], 0
+    for epoch, times in zip(result.placement.epochs, trace.epochs, strict=True):
+        last = first + len(epoch.ops)
+        waits, costs = trace.ops[first:last], trace.costs[first:last]
+        found.append(_epoch(times, waits, costs, stalled, trace.per_run))
+        first = last
+    return tuple(found)
+
+
+def _epoch(
+    times: EpochTimes, waits: tuple[OpWaits, ...], costs: tuple[OpCost, ...], stalled: set[str], batch: int
+) -> EpochTime:
+    critical = set(times.critical)
+    ops = tuple(_op(w, c, w.op in critical, w.op in stalled, batch) for w, c in zip(waits, costs, strict=True))
+    steady = batch * times.slowest
+    limiting = -1
+    if ops:
+        cycles = np.array([batch * op.cycles + op.preload for op in ops])
+        chain = np.array([op.critical for op in ops])
+        limiting = int(np.where(chain, cycles, cycles - cycles.max() - 1).argmax())
+    parts = {
+        Bound.FILL: times.fill,
+        Bound.STALL: times.stall,
+        Bound.SWITCH: times.switch,
+        ops[limiting].bound if ops and ops[limiting].bound is not Bound.STALL else Bound.COMPUTE: steady,
+    }
+    bound = max(parts, key=lambda b: (parts[b], b))
+    return EpochTime(times.cycles, steady, times.fill, times.stall, times.switch, bound, limiting, ops)
+
+
+def _op(waits: OpWaits, cost: OpCost, critical: bool, stalled: bool, batch: int) -> OpTime:
+    places = {DRAM: Bound.DRAM, NOC: Bound.NOC, HOST: Bound.HOST}
+    bound = next((b for place, b in places.items() if cost.limiter.endswith(place)), Bound.COMPUTE)
+    if cost.preload > batch * cost.cycles:
+        bound = Bound.DRAM
+    if stalled and waits.wait_space > waits.compute:
+        bound = Bound.STALL
+    return OpTime(
+        cost.cycles,
+        cost.preload,
+        cost.kernel,
+        cost.limiter,
+        bound,
+        waits.compute,
+        waits.wait_input,
+        waits.wait_space,
+        waits.wait_dram,
+        critical,
+    )
