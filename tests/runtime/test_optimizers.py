@@ -9,10 +9,10 @@ import torch
 
 import tbuda_lab as pybuda
 from tbuda_lab.runtime.errors import PipelineError
-from tbuda_lab.runtime.training import OPTIMIZERS, get_optimizer_type_from_string
+from tbuda_lab.runtime.training import OPTIMIZERS, LearningRateScheduler, get_optimizer_type_from_string
 
 
-class Grows(pybuda.schedulers.LearningRateScheduler):
+class Grows(LearningRateScheduler):
     def get_lr(self) -> float:
         return self.optimizer.learning_rate + 1
 
