@@ -58,6 +58,7 @@ class CompileOptions:
     enable_conv_prestride: bool = True
     enable_auto_fusing: bool = True                 # chains of element-wise ops as one op
     op_names_dont_fuse: tuple[str, ...] = ()
+    op_names_manual_fuse: tuple[str, ...] = ()      # patterns: where there are any, only ops that match are fused
     enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
@@ -82,7 +83,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples.
         """
-        for name in ("op_names_dont_fuse", "cpu_fallback_ops"):
+        for name in ("op_names_dont_fuse", "op_names_manual_fuse", "cpu_fallback_ops"):
             names = getattr(self, name)
             if isinstance(names, list | set | frozenset):
                 object.__setattr__(self, name, tuple(names) if isinstance(names, list) else tuple(sorted(names)))
@@ -123,10 +124,16 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
         if not isinstance(value, names) and not (value is None and name in _OPEN):
             known = ", ".join(member.name for member in names)
             yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {known}")
+    chosen = options.default_df_override
+    if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
+        why = "holds integers" if not chosen.is_float else "is a format of transfers"
+        yield "default_df_override", (f"{chosen.name} {why}; activations and weights are calculated with",
+                                      "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
+                                      "single tensors are quantised by pybuda.op.Quantize")
     for name in _TEXTS:
         if not isinstance(getattr(options, name), str):
             yield name, (f"a name is no {getattr(options, name)!r}", "a text; the compile says which names there are")
-    for name in ("op_names_dont_fuse", "cpu_fallback_ops"):
+    for name in ("op_names_dont_fuse", "op_names_manual_fuse", "cpu_fallback_ops"):
         value = getattr(options, name)
         if not (isinstance(value, tuple) and all(isinstance(n, str) for n in value)):
             yield name, (f"names are no {value!r}", "a tuple of names")

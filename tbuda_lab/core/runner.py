@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
+from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
@@ -161,14 +162,6 @@ class Runner:
         self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
         columns = [[b.decode(self.executor.pop(b.queue)) for _ in feeds] for b in self.result.outputs]
         return [list(row) for row in zip(*columns, strict=True)]
-
-
-def elements(graph: Graph, feed: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-    """The elements of a microbatch: inputs traced with 1 in dim 0 are cut where they have more; others go with each."""
-    cut = [n.name for n in graph.inputs if n.shape and n.shape[0] == 1 and feed[n.name].shape[0] > 1]
-    size = int(feed[cut[0]].shape[0]) if cut else 1
-    for i in range(size):
-        yield {name: t[i : i + 1] if name in cut else t for name, t in feed.items()}
 
 
 def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tbuda_lab.core import frontend
+from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
-from tbuda_lab.core.runner import elements
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compare import compare_tensor_to_golden
 from tbuda_lab.runtime.compilerconfig import CompilerConfig

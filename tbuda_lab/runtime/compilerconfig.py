@@ -149,8 +149,15 @@ class CompilerConfig:
         """The op stays an op of its own."""
         self.op_names_dont_fuse.append(name)
 
-    def manual_fuse(self, names: Sequence[str]) -> None:
-        raise not_supported("manual_fuse", "chains of element-wise ops are fused without being named")
+    def manual_fuse(self, names: str | Sequence[str]) -> None:
+        """Only ops whose whole names these patterns match are fused, as far as they can be."""
+        many = [names] if isinstance(names, str) else list(names)
+        for text in many:
+            try:
+                re.compile(text)
+            except (re.error, TypeError) as error:
+                raise PipelineError(f"manual_fuse takes patterns of op names; {text!r}: {error}") from None
+        self.op_names_manual_fuse.extend(many)
 
     # -- to the compiler -------------------------------------------------------------------------------------
     def add(self, kind: str, target: OpNames, value: Any = True) -> None:
@@ -176,6 +183,7 @@ class CompilerConfig:
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))
+        values["op_names_manual_fuse"] = tuple(self.op_names_manual_fuse)
         values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
         return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections import deque
@@ -15,10 +16,13 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.frontend.inputs import as_tensor
+from tbuda_lab.core.frontend.inputs import as_tensor, elements
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor
+from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.dataformats import device_format
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import environment
@@ -224,8 +228,9 @@ class TTDevice(Device):
     """One or more chips of one architecture, simulated.
 
     arch: default Grayskull (Wormhole_B0 or Blackhole when GOLDEN_WORMHOLE_B0 or PYBUDA_GOLDEN_BLACKHOLE is set).
-    devtype: Golden, the simulated device, by default; Silicon warns once and uses the simulated device too;
-    NoBackend compiles and does not run. num_chips or chip_ids: chips to use, default one.
+    devtype: Golden by default: float32 arithmetic on inputs and weights in their formats. Silicon (which warns once,
+    there is none), Model, Versim and Emulation round wherever the machine does: fidelity and formats of every op
+    change the numbers. NoBackend compiles and does not run. num_chips or chip_ids: chips to use, default one.
     """
 
     def __init__(
@@ -247,6 +252,7 @@ class TTDevice(Device):
         if scheduler is not None and not isinstance(scheduler, LearningRateScheduler):
             raise PipelineError(f"device {name!r}: scheduler is a LearningRateScheduler, not {scheduler!r}")
         self.optimizer, self.scheduler = optimizer, scheduler
+        chip_ids = chip_ids or None  # an empty list, as an image may name it, is the default
         if num_chips and chip_ids is not None and num_chips != len(chip_ids):
             raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
         self.arch = arch or _default_arch()
@@ -256,9 +262,12 @@ class TTDevice(Device):
         self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
         self._compiled_state: tuple[Any, ...] = ()
         self._compiled_shapes: tuple[Any, ...] = ()
-        self._microbatch = 0
+        self._microbatch = 0  # elements that one input holds
+        self._batch = 0  # dim 0 of its first tensor
         self._result: CompileResult | None = None
         self._runner: Runner | None = None
+        # What rounds (see `sim.numerics`): Golden as PyBuda's golden model; every other type as the machine.
+        self.numerics = "golden" if self.devtype in (BackendType.Golden, BackendType.NoBackend) else "device"
         self.imaged = False  # compiled to an image, and not meant to run itself
         if self.devtype is BackendType.Silicon and not CONTEXT.warned_of_silicon:
             CONTEXT.warned_of_silicon = True
@@ -290,16 +299,29 @@ class TTDevice(Device):
         if settings.enable_training:
             raise training_is_not_supported("compiling with enable_training=True")
         graph = self.trace(sample)
-        microbatch = microbatch_of(sample)
+        microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample)))
         self._runner = None
-        self._result = compile_graph(
-            graph, self.spec, settings.options(microbatch, self.fp32_fallback), settings.resolved(graph)
-        )
+        options = settings.options(microbatch, self.fp32_fallback)
+        options = dataclasses.replace(options, default_df_override=self._format(graph, options))
+        self._result = compile_graph(graph, self.spec, options, settings.resolved(graph))
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
+        self._batch = microbatch_of(sample)
         for said in self._result.diagnostics:
             if said.rule == "override-unmatched":
                 warnings.warn(f"{said.where}: {said.message}; {said.fix}", UserWarning, stacklevel=2)
         return self._result
+
+    def _format(self, graph: Graph, options: CompileOptions) -> DataFormat:
+        """The format that was asked for, else that of the model: of its first float input, else of its first weight.
+        Float32 becomes `fp32_fallback` on a device that accumulates in 16 bits (Grayskull)."""
+        chosen = options.default_df_override
+        if chosen is None:
+            dtypes = [getattr(torch, str(node.attrs.get("dtype", "float32"))) for node in graph.inputs]
+            for module in self.modules:
+                dtypes += [p.pt_data_format for p in module.get_parameters()]
+            floats = [d for d in dtypes if d.is_floating_point]
+            chosen = TORCH_FORMATS.get(floats[0], DataFormat.Float32) if floats else DataFormat.Float32
+        return device_format(chosen, self.spec, options)
 
     def _state(self) -> tuple[Any, ...]:
         """Everything but the inputs that a compile depends on: it is done again when, and only when, this changes."""
@@ -309,9 +331,9 @@ class TTDevice(Device):
 
     def _check_batch(self, inputs: Inputs) -> None:
         given = microbatch_of(inputs)
-        if self._microbatch and given != self._microbatch:
+        if self._batch and given != self._batch:
             raise BatchError(
-                f"Batch size mismatch between first input and current input: {self._microbatch} and {given}; "
+                f"Batch size mismatch between first input and current input: {self._batch} and {given}; "
                 "a pipeline is compiled for one microbatch (dim 0)"
             )
 
@@ -327,7 +349,7 @@ class TTDevice(Device):
         if self.devtype is BackendType.NoBackend or self.device_mode is DeviceMode.CompileOnly:
             raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
         if self._runner is None:
-            self._runner = Runner(result)
+            self._runner = Runner(result, self.numerics)
         wanted = config._get_global_compiler_config().op_intermediates_to_save
         if not wanted:
             return tuple(self._runner.run([inputs])[0])

@@ -156,12 +156,12 @@ class LoadedDevice(TTDevice):
         if self.devtype is BackendType.NoBackend:
             raise PipelineError(f"the image {self.name!r} was made for NoBackend, which compiles only")
         self._fold()
-        self._microbatch = self.loaded.options.microbatch
+        self._microbatch = self._batch = self.loaded.options.microbatch
         self._check_batch(inputs)
         if config._get_global_compiler_config().op_intermediates_to_save:
             raise not_supported("op_intermediates_to_save with an image", "run the model that was compiled")
         if self._runner is None:
-            self._runner = Runner(self.loaded)
+            self._runner = Runner(self.loaded, self.numerics)
         return tuple(self._runner.run([inputs])[0])
 
     def compile_to_image(self, img_path: Any = None, *_: Any, **__: Any) -> TTDeviceImage:

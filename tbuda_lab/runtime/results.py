@@ -132,9 +132,20 @@ class OpPlacementView:
 
 
 class PlacedCores:
+    """A rectangle of cores; `end` is exclusive."""
+
     def __init__(self, start: tuple[int, int], size: tuple[int, int]) -> None:
+        self._size = size
         self.start = Coordinate(*start)
         self.end = Coordinate(start[0] + size[0], start[1] + size[1])
+
+    def size_r(self) -> int:
+        """Rows of cores."""
+        return self._size[0]
+
+    def size_c(self) -> int:
+        """Columns of cores."""
+        return self._size[1]
 
 
 class Coordinate:

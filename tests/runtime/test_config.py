@@ -126,9 +126,9 @@ def test_a_changed_option_compiles_again() -> None:
     device = pybuda.TTDevice("tt0", module=Chain("chain"))
     first = device.compile_for_inputs((X,))
     assert device.compile_for_inputs((X + 1,)) is first
-    pybuda.set_configuration_options(default_df_override=DataFormat.Float32)
+    pybuda.set_configuration_options(default_df_override=DataFormat.Float16)
     second = device.compile_for_inputs((X,))
-    assert second is not first and second.options.data_format is DataFormat.Float32
+    assert second is not first and second.options.data_format is DataFormat.Float16
 
 
 def test_options_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.frontend.inputs import bind, feeds
+from tbuda_lab.core.frontend.inputs import bind, elements, feeds
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
@@ -46,9 +46,5 @@ def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
         return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
     graph = from_any(model, inputs)
     given = feeds(graph, inputs)
-    size = max((t.shape[0] for t in given.values() if t.dim()), default=1)
-    parts = [
-        list(evaluate(graph, {n: t[i : i + 1] if t.shape[0] == size else t for n, t in given.items()}).values())
-        for i in range(size)
-    ]
-    return [torch.cat(column) if size > 1 else column[0] for column in zip(*parts, strict=True)]
+    parts = [list(evaluate(graph, feed).values()) for feed in elements(graph, given)]
+    return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]

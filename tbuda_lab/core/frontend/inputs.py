@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,14 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
             f"input {node.name!r} has dtype {dtype_name(tensor)}; the model was traced with {node.attrs.get('dtype')}; "
             f"convert it with .to(torch.{node.attrs.get('dtype')})"
         )
+
+
+def elements(graph: Graph, feed: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+    """The elements of a microbatch: inputs traced with 1 in dim 0 are cut where they have more; others go with each."""
+    cut = [n.name for n in graph.inputs if n.shape and n.shape[0] == 1 and feed[n.name].shape[0] > 1]
+    size = int(feed[cut[0]].shape[0]) if cut else 1
+    for i in range(size):
+        yield {name: t[i : i + 1] if name in cut else t for name, t in feed.items()}
 
 
 def _check_microbatch(nodes: Sequence[Node], found: Mapping[str, torch.Tensor]) -> None:

@@ -65,6 +65,7 @@ def lower(
                     origin=node.origin,
                     attrs={**node.attrs, "logical": node.shape},
                     recipe=node.recipe,
+                    df=node.df,
                 )
             )
             ctx.values[node.name] = stored(node.name, node.shape)

@@ -102,6 +102,7 @@ class Context:
                     value=value,
                     attrs=dict(node.attrs),
                     recipe=node.recipe,
+                    df=node.df,
                 )
             )
             self.values[name] = stored(name, node.shape)
@@ -128,7 +129,8 @@ class Context:
             value = None if node.value is None else arrange(layout, node.value).reshape(1, 1, *shape)
             attrs = {**node.attrs, "layout": layout, "layout_of": name}
             self.out.add(
-                Node(own, node.kind, (1, 1, *shape), origin=node.origin, value=value, attrs=attrs, recipe=node.recipe)
+                Node(own, node.kind, (1, 1, *shape), origin=node.origin, value=value, attrs=attrs, recipe=node.recipe,
+                     df=node.df)
             )
         return stored(own, self.out[own].shape[1:])
 

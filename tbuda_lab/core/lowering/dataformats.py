@@ -15,7 +15,9 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     default = options.data_format
     wide = sixteen_bit(default)
     for node in graph.topological():
-        if node.df is None:
+        if node.df is not None:  # asked for by the model: a parameter's dev_data_format
+            node.df = in_family(device_format(node.df, device, options), default)
+        else:
             # Masks and selections mix large and small numbers in one block: not for a shared exponent.
             node.df = wide if node.kind is NodeKind.CONSTANT else default
         if node.kind is NodeKind.OP:
@@ -40,6 +42,20 @@ def _assign_write(graph: Graph, output: Node, producer: Node) -> None:
         producer.attrs["intermed_df"] = producer.df
         if producer.df is not DataFormat.Float32 and producer.attrs.get("acc_df") is DataFormat.Float32:
             producer.attrs["acc_df"] = sixteen_bit(producer.df or DataFormat.Float16_b)
+
+
+def device_format(df: DataFormat, device: DeviceSpec, options: CompileOptions) -> DataFormat:
+    """Float32 is the fallback's format where nothing on the device accumulates in 32 bits."""
+    fall = df is DataFormat.Float32 and not device.supports_accumulate(df)
+    return options.fp32_fallback if fall else df
+
+
+def in_family(df: DataFormat, like: DataFormat) -> DataFormat:
+    """`df`, or the format of as many bits with `like`'s exponent: operands of one op share it (compiler.md 6.2, 4)."""
+    if DataFormat.Float32 in (df, like) or not df.is_float or df.family == like.family:
+        return df
+    name = df.name.removesuffix("_b") if like.family == "a" else f"{df.name}_b"
+    return DataFormat[name]
 
 
 def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOptions) -> None:

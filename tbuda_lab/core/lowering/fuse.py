@@ -9,6 +9,7 @@ fused: there the unpacker does it, as it reads (`tile_broadcast`; see `_spread`)
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
@@ -39,6 +40,9 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
     those of its steps where these are not all. Ops named in `keep` or `options.op_names_dont_fuse` stay as they are;
     the value of an op in `ends` leaves the fused op that it is in, so it is the last of it."""
     apart = {*keep, *options.op_names_dont_fuse}
+    if options.op_names_manual_fuse:
+        wanted = [re.compile(text) for text in options.op_names_manual_fuse]
+        apart |= {node.name for node in graph.ops if not any(w.fullmatch(node.name) for w in wanted)}
     spread = _spread(graph, graph.users(), apart)
     users = graph.users()
     taken: set[str] = set()

@@ -45,6 +45,8 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
         if r.options.training is not None and trained:
             folded.attrs[TRAINABLE] = True
         folded.recipe = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(leaf) for leaf in leaves])
+        asked = {leaf.df for leaf in leaves if leaf.kind is NodeKind.PARAMETER}
+        folded.df = asked.pop() if len(asked) == 1 else None  # weights of one format keep it when they are folded
     r.new.add(folded)
     return folded.name
 

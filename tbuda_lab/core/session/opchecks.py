@@ -14,10 +14,11 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer.streaming import unstream_tms
 from tbuda_lab.core.compiler.pipeline import CompileResult
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import TILE, Node
 from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
-from tbuda_lab.core.runner import Runner, elements
+from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.verification import PCC_WANTED, Comparison, compare
 
 _FAR = 0.05  # of the largest wanted magnitude: a tile that differs by more is pointed at

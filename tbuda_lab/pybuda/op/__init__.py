@@ -51,7 +51,6 @@ from tbuda_lab.pybuda.op.nn_ops import (
     Constant,
     Conv2d,
     Conv2dTranspose,
-    Conv3d,
     Dequantize,
     DRAMQueue,
     Embedding,
@@ -61,14 +60,12 @@ from tbuda_lab.pybuda.op.nn_ops import (
     Matmul,
     MaxPool1d,
     MaxPool2d,
-    MaxPool3d,
     Quantize,
     ReduceAvg,
     ReduceMax,
     ReduceSum,
     Requantize,
     Resize2d,
-    Resize3d,
     Softmax,
     SparseMatmul,
 )
@@ -96,6 +93,7 @@ from tbuda_lab.pybuda.op.tm import (
     VSlice,
     VStack,
 )
+from tbuda_lab.pybuda.op.volumes import Conv3d, MaxPool3d, Resize3d
 
 __all__ = [
     "Abs",

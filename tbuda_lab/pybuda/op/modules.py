@@ -6,6 +6,7 @@ from typing import Any
 
 from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
 from tbuda_lab.pybuda.op import nn_ops
+from tbuda_lab.pybuda.op.common import refused
 from tbuda_lab.pybuda.op.nn_ops import Size, two
 from tbuda_lab.runtime.modules import PyBudaModule
 
@@ -54,8 +55,27 @@ class Conv2dModule(PyBudaModule):
 class ConvTranspose2dModule(Conv2dModule):
     """Transposed 2-D convolution with weights (in_channels, out_channels / groups, kH, kW)."""
 
-    def __init__(self, name: str, in_channels: int, out_channels: int, kernel_size: Size, **settings: Any) -> None:
-        super().__init__(name, in_channels, out_channels, kernel_size, **settings)
+    def __init__(
+        self,
+        name: str,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Any = "same",
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        padding_mode: str = "zeros",
+        channel_last: bool = False,
+    ) -> None:
+        if two(output_padding) != (0, 0):
+            refused("ConvTranspose2dModule(output_padding=...)", "pad the result")()
+        if padding_mode != "zeros":
+            refused(f"ConvTranspose2dModule(padding_mode={padding_mode!r})", "pad with zeros")()
+        super().__init__(name, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+                         channel_last)
         groups = self.settings["groups"]
         self.weights = Parameter(in_channels, out_channels // groups, *two(kernel_size))
 

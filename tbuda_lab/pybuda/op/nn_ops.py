@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core import ops
-from tbuda_lab.core.frontend.aten.nn import same_padding
+from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.pybuda import to_torch
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refused, shape_of
 
@@ -81,11 +81,17 @@ def two(value: Size) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
-def sides(padding: Any, kernel: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int, int, int]:
-    """(left, right, top, bottom) of "same", a number, (height, width), or the four of them."""
+def sides(padding: Any, kernel: tuple[int, int], pooling: bool = False) -> tuple[int, int, int, int]:
+    """(left, right, top, bottom) of "same", a number, (height, width), or the four of them.
+
+    "same" is PyBuda's: kernel // 2 before; after as much for an odd kernel and for `pooling` (transposed convolutions
+    included), one less for an even kernel of a convolution. A dilation does not change it.
+    """
     if padding == "same":
-        (top, bottom), (left, right) = (same_padding(0, k, d) for k, d in zip(kernel, dilation, strict=True))
-        return left, right, top, bottom
+        (top, left), odd = (k // 2 for k in kernel), [pooling or k % 2 == 1 for k in kernel]
+        return left, left if odd[1] else left - 1, top, top if odd[0] else top - 1
+    if isinstance(padding, str):
+        raise ModelError(f'padding is "same", a number, or a list of 2 or 4, not {padding!r}')
     if isinstance(padding, int):
         return padding, padding, padding, padding
     if len(padding) == 2:
@@ -107,7 +113,7 @@ def Conv2d(
 ) -> Tensor:
     """2-D convolution of (N, Cin, H, W) (or (N, H, W, Cin)) with (Cout, Cin / groups, kH, kW); bias (Cout,)."""
     kernel, spread = shape_of(weights)[2:], two(dilation)
-    op = ops.Conv2d(two(stride), sides(padding, (kernel[0], kernel[1]), spread), spread, groups, channel_last)
+    op = ops.Conv2d(two(stride), sides(padding, (kernel[0], kernel[1])), spread, groups, channel_last)
     return apply(name, op, activations, weights, *_bias(name, bias))
 
 
@@ -125,17 +131,18 @@ def Conv2dTranspose(
 ) -> Tensor:
     """Transposed 2-D convolution; weights (Cin, Cout / groups, kH, kW)."""
     kernel, spread = shape_of(weights)[2:], two(dilation)
-    around = sides(padding, (kernel[0], kernel[1]), spread)
+    around = sides(padding, (kernel[0], kernel[1]), pooling=True)
     op = ops.Conv2dTranspose(two(stride), around, spread, groups, (0, 0), channel_last)
     return apply(name, op, activations, weights, *_bias(name, bias))
 
 
-def _bias(name: str, bias: Operand | None) -> list[Operand]:
+def as_vector(name: str, bias: Operand) -> Operand:
     """The bias as a vector: PyBuda also takes (1, 1, 1, Cout) and (1, Cout, 1, 1)."""
-    if bias is None:
-        return []
-    shape = shape_of(bias)
-    return [bias if len(shape) == 1 else apply(f"{name}.bias" if name else "", ops.Reshape((-1,)), bias)]
+    return bias if len(shape_of(bias)) == 1 else apply(f"{name}.bias" if name else "", ops.Reshape((-1,)), bias)
+
+
+def _bias(name: str, bias: Operand | None) -> list[Operand]:
+    return [] if bias is None else [as_vector(name, bias)]
 
 
 @operation
@@ -156,7 +163,7 @@ def MaxPool2d(
     if return_indices:
         refused("MaxPool2d(return_indices=True)")()
     kernel, spread = two(kernel_size), two(dilation)
-    op = ops.MaxPool2d(kernel, two(stride), sides(padding, kernel, spread), spread, ceil_mode, channel_last)
+    op = ops.MaxPool2d(kernel, two(stride), sides(padding, kernel, pooling=True), spread, ceil_mode, channel_last)
     return apply(name, op, activations)
 
 
@@ -174,7 +181,7 @@ def MaxPool1d(
     """Largest value of each window along the last dim of (N, C, L)."""
     n, c, length = shape_of(activations)
     image = apply(f"{name}.image" if name else "", ops.Reshape((n, c, 1, length)), activations)
-    before, after = same_padding(0, kernel_size, dilation) if padding == "same" else (int(padding), int(padding))
+    before, after, _, _ = sides(padding, (1, kernel_size), pooling=True)
     op = ops.MaxPool2d((1, kernel_size), (1, stride), (before, after, 0, 0), (1, dilation), ceil_mode)
     pooled = apply(f"{name}.pool" if name else "", op, image)
     return apply(name, ops.Reshape((n, c, -1)), pooled)
@@ -196,7 +203,7 @@ def AvgPool2d(
     if divisor_override is not None:
         refused("AvgPool2d(divisor_override=...)", "multiply the result")()
     kernel = two(kernel_size)
-    around = sides(padding, kernel, (1, 1))
+    around = sides(padding, kernel, pooling=True)
     return apply(
         name, ops.AvgPool2d(kernel, two(stride), around, ceil_mode, count_include_pad, channel_last), activations
     )
@@ -215,7 +222,7 @@ def AvgPool1d(
     """Mean of each window along the last dim of (N, C, L)."""
     n, c, length = shape_of(activations)
     image = apply(f"{name}.image" if name else "", ops.Reshape((n, c, 1, length)), activations)
-    before, after = same_padding(0, kernel_size, 1) if padding == "same" else (int(padding), int(padding))
+    before, after, _, _ = sides(padding, (1, kernel_size), pooling=True)
     op = ops.AvgPool2d((1, kernel_size), (1, stride), (before, after, 0, 0), ceil_mode, count_include_pad)
     pooled = apply(f"{name}.pool" if name else "", op, image)
     return apply(name, ops.Reshape((n, c, -1)), pooled)
@@ -283,9 +290,6 @@ def DRAMQueue(name: str, operandA: Operand, *, num_entries: int = 1) -> Tensor:
     return apply(name, ops.Buffer(), operandA)
 
 
-Conv3d = refused("Conv3d", "convolutions over two dims are supported")
-MaxPool3d = refused("MaxPool3d", "pooling over one and two dims is supported")
-Resize3d = refused("Resize3d", "resizing over two dims is supported")
 Quantize = refused("Quantize", "choose formats with default_df_override")
 Dequantize = refused("Dequantize", "choose formats with default_df_override")
 Requantize = refused("Requantize", "choose formats with default_df_override")

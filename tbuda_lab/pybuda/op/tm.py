@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from tbuda_lab.core import ops
-from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refused, shape_of
+from tbuda_lab.core.errors import ModelError
+from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, shape_of
+from tbuda_lab.runtime.errors import not_supported
 
 TILE = 32
 
@@ -98,11 +100,17 @@ def Narrow(name: str, operandA: Operand, dim: int, start: int, length: int, orig
 
 @operation
 def BudaPad(name: str, operandA: Operand, paddings: tuple[int, int], value: float = 0.0) -> Tensor:
-    """Rows and columns filled up to whole tiles, and paddings = (row tiles, column tiles) more of `value`."""
+    """paddings = (row tiles, column tiles) of `value` behind rows and columns; a dim that gets some is filled up to
+    whole tiles with zeros first."""
     shape = shape_of(operandA)
-    after = [-n % TILE + TILE * extra for n, extra in zip(shape[-2:], paddings, strict=True)]
-    pads = ((0, 0),) * (len(shape) - 2) + ((0, after[0]), (0, after[1]))
-    return apply(name, ops.Pad(pads, "constant", float(value)), operandA)
+    leading = ((0, 0),) * (len(shape) - 2)
+    fill = tuple((0, -n % TILE if extra > 0 else 0) for n, extra in zip(shape[-2:], paddings, strict=True))
+    more = tuple((0, TILE * extra) for extra in paddings)
+    if any(after for _, after in fill) and any(after for _, after in more):
+        whole = apply(f"{name}.tiles" if name else "", ops.Pad(leading + fill, "constant", 0.0), operandA)
+        return apply(name, ops.Pad(leading + more, "constant", float(value)), whole)
+    both = tuple((0, a + b) for (_, a), (_, b) in zip(fill, more, strict=True))
+    return apply(name, ops.Pad(leading + both, "constant", float(value)), operandA)
 
 
 @operation
@@ -167,4 +175,29 @@ def AdvIndex(name: str, operandA: Operand, operandB: Operand, dim: int = 0) -> T
     return apply(name, ops.Reshape((*shape_of(operandB), *shape[1:])), rows)
 
 
-IndexCopy = refused("IndexCopy", "join the pieces with Concatenate")
+@operation
+def IndexCopy(name: str, operandA: Operand, index: Operand, value: Operand, dim: int) -> Tensor:
+    """operandA with value's slices along dim in the places that `index`, a vector of constants, names; the last of
+    equal places counts. Raises `NotSupported` for an index that is calculated."""
+    if not (isinstance(index, Tensor) and index.has_value()):
+        raise not_supported("IndexCopy at places that are calculated", "give index a value: a constant tensor")
+    size = shape_of(operandA)[dim]
+    places = [int(i) + size if i < 0 else int(i) for i in index.value().reshape(-1).tolist()]
+    if any(not 0 <= place < size for place in places) or len(places) != shape_of(value)[dim]:
+        raise ModelError(f"IndexCopy {name!r}: {len(places)} places {places} for {shape_of(value)[dim]} slices of "
+                         f"value along dim {dim} of size {size}")
+    last = {place: k for k, place in enumerate(places)}
+    pieces: list[Any] = []
+    begin = 0
+
+    def keep(end: int) -> None:
+        if begin < end:
+            pieces.append(apply(f"{name}.kept{begin}" if name else "", ops.Index(dim, begin, end), operandA))
+
+    for place in sorted(last):
+        keep(place)
+        k = last[place]
+        pieces.append(apply(f"{name}.value{place}" if name else "", ops.Index(dim, k, k + 1), value))
+        begin = place + 1
+    keep(size)
+    return apply(name, ops.Concatenate(dim), *pieces) if len(pieces) > 1 else apply(name, ops.Nop(), pieces[0])

@@ -60,7 +60,8 @@ def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
     if isinstance(module, PyTorchModule):
         graph = from_torch(module.module, sample_inputs, name=module.get_name())
     elif isinstance(module, PyBudaModule):
-        graph = trace(module, bind(module.forward, sample_inputs).cut())
+        bound = bind(module.forward, sample_inputs)
+        graph = trace(module, bound.cut()) if training else _trace_one_element(module, bound)
     else:
         raise ModelError(f"module {module.get_name()!r} of type {type(module).__name__} cannot be traced")
     if training:
@@ -69,6 +70,25 @@ def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
             if node.name in wanted:
                 node.attrs[TRAINABLE] = True
     return graph
+
+
+def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
+    """The trace of the first element of the microbatch, where dim 0 is one: where the outputs have it too, and are
+    otherwise alike. A model that reshapes or cuts dim 0 is traced on all of it."""
+    size = bound.microbatch
+    if size == 1:
+        return trace(module, bound)
+    found = []
+    for inputs in (bound.cut(), bound):
+        try:
+            found.append(trace(module, inputs))
+        except ModelError as error:
+            failed = error
+    if not found:
+        raise failed
+    first, whole = found[0], found[-1]
+    shapes = [(a.shape, w.shape) for a, w in zip(first.outputs, whole.outputs, strict=True)]
+    return first if len(found) == 1 or all(w == (size, *a[1:]) for a, w in shapes) else whole
 
 
 def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:

@@ -64,12 +64,13 @@ class PyTorchModule(Module):
         raise training_is_not_supported("PyTorchModule.backward")
 
     def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
-        full = f"{self.get_name()}.{name}" if prepend_name else name
-        if full in dict(self.module.named_parameters()):
-            raise PyBudaModelError(f"Module {self.get_name()!r} already has parameter {full!r}")
-        if "." in full:
-            raise PyBudaModelError(f"a parameter added to a torch module belongs to its root: {full!r} has a dot")
-        self.module.register_parameter(full, torch.nn.Parameter(parameter.fill(), parameter.requires_grad))
+        """Register it at the root of the torch module, by its plain name: torch's own names have no module before them,
+        so `prepend_name` changes nothing."""
+        if name in dict(self.module.named_parameters()):
+            raise PyBudaModelError(f"Module {self.get_name()!r} already has parameter {name!r}")
+        if "." in name:
+            raise PyBudaModelError(f"a parameter added to a torch module belongs to its root: {name!r} has a dot")
+        self.module.register_parameter(name, torch.nn.Parameter(parameter.fill(), parameter.requires_grad))
 
     def set_parameters(self, **kwargs: SomeTensor) -> None:
         """Set weights by their state-dict names."""
@@ -86,10 +87,9 @@ class PyTorchModule(Module):
             known[name].copy_(to_torch(data))
 
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
-        return [
-            Parameter(value.detach(), requires_grad=value.requires_grad, name=name)
-            for name, value in self.module.named_parameters()
-        ]
+        """Weights, and buffers, which require no gradient; names as in the state dict."""
+        named = [*self.module.named_parameters(), *self.module.named_buffers()]
+        return [Parameter(value.detach(), requires_grad=value.requires_grad, name=name) for name, value in named]
 
     @property
     def state(self) -> tuple[int, ...]:
@@ -108,6 +108,7 @@ class PyBudaModule(Module):
         super().__init__(name)
         self.__dict__["_parameters"] = {}
         self.__dict__["_constants"] = {}
+        self.__dict__["_long_names"] = {}
         self.__dict__["_submodules"] = {}
 
     # -- registration ----------------------------------------------------------------------------------------
@@ -148,15 +149,20 @@ class PyBudaModule(Module):
     # -- parameters ------------------------------------------------------------------------------------------
     def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
         full = f"{self.get_name()}.{name}" if prepend_name else name
-        if any(full in (local, p.get_name()) for local, p in self._items()):
+        if any(local == name or p.get_name() == full for local, p in self._items()):
             raise PyBudaModelError(f"Module {self.get_name()!r} already has parameter {full!r}")
         parameter._set_auto_name(full)
-        self.__dict__["_parameters"][full] = parameter
+        self.__dict__["_parameters"][name] = parameter
 
     def get_parameter(self, name: str) -> Parameter:
+        """By its attribute, its name, or the last part of its attribute ("w1" of a list or dict) where that is one's
+        alone."""
         for local, parameter in self._items():
             if name in (local, parameter.get_name()):
                 return parameter
+        short = [parameter for local, parameter in self._items() if local.rpartition(".")[2] == name]
+        if len(short) == 1:
+            return short[0]
         known = ", ".join(local for local, _ in self._items()) or "none"
         raise PyBudaModelError(f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {known}")
 
@@ -185,10 +191,14 @@ class PyBudaModule(Module):
 
     # -- constants -------------------------------------------------------------------------------------------
     def add_constant(self, name: str, prepend_name: bool = False, shape: tuple[int, ...] | None = None) -> None:
-        full = f"{self.get_name()}.{name}" if prepend_name else name
-        if full in self.__dict__["_constants"]:
-            raise PyBudaModelError(f"Module {self.get_name()!r} already has constant {full!r}")
-        self.__dict__["_constants"][full] = Tensor(shape or (1,), constant=True)
+        """A constant; `set_constant` gives it its value. It is found by its plain name, with `prepend_name` also by
+        "<module>.<name>"; with `shape` it is zeros until it is set."""
+        if name in self.__dict__["_constants"]:
+            raise PyBudaModelError(f"Module {self.get_name()!r} already has constant {name!r}")
+        zeros = torch.zeros(shape) if shape is not None else None
+        self.__dict__["_constants"][name] = Tensor(shape or (1,), zeros, constant=True)
+        if prepend_name:
+            self.__dict__["_long_names"][f"{self.get_name()}.{name}"] = name
 
     def get_constant(self, name: str) -> Tensor:
         constant = self._constant(name)
@@ -199,11 +209,13 @@ class PyBudaModule(Module):
     def set_constant(self, name: str, data: SomeTensor) -> None:
         value = to_torch(data)
         constant = self._constant(name)
-        self.__dict__["_constants"][name] = Tensor.create_from_torch(value, constant=True)
+        plain = self.__dict__["_long_names"].get(name, name)
+        self.__dict__["_constants"][plain] = Tensor.create_from_torch(value, constant=True)
         constant.set_value(value)
 
     def _constant(self, name: str) -> Tensor:
         constants = self.__dict__["_constants"]
+        name = self.__dict__["_long_names"].get(name, name)
         if name not in constants:
             raise PyBudaModelError(
                 f"Module {self.get_name()!r} doesn't have constant {name!r}; it has {', '.join(constants)}"

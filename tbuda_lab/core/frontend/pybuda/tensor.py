@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -24,10 +25,50 @@ TORCH_FORMATS: dict[torch.dtype, DataFormat] = {
 
 
 class TensorShape(tuple[int, ...]):
-    """A shape that compares and prints like a tuple."""
+    """A shape that compares and prints like a tuple. `w`, `z`, `r`, `c` are its last four sizes, 1 where it has fewer;
+    `rt` and `ct` are rows and columns in tiles."""
 
     def get_pytorch_shape(self) -> tuple[int, ...]:
         return tuple(self)
+
+    def _from_end(self, place: int) -> int:
+        return self[-place] if len(self) >= place else 1
+
+    @property
+    def c(self) -> int:
+        return self._from_end(1)
+
+    @property
+    def r(self) -> int:
+        return self._from_end(2)
+
+    @property
+    def z(self) -> int:
+        return self._from_end(3)
+
+    @property
+    def w(self) -> int:
+        return self._from_end(4)
+
+    @property
+    def v(self) -> int:
+        return self._from_end(5)
+
+    @property
+    def rt(self) -> int:
+        return -(-self.r // 32)
+
+    @property
+    def ct(self) -> int:
+        return -(-self.c // 32)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return tuple(self)
+
+    def volume(self) -> int:
+        """Number of elements."""
+        return math.prod(self)
 
 
 class Tensor:
@@ -162,8 +203,8 @@ class Parameter(Tensor):
             shape = args[0]
         else:
             shape = args
-        if not all(isinstance(n, int | np.integer) and n > 0 for n in shape):
-            raise ModelError(f"a Parameter takes positive sizes or one tensor, not {args}")
+        if not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise ModelError(f"a Parameter takes sizes or one tensor, not {args}")
         super().__init__(shape, value, dev_data_format=dev_data_format)
         self.requires_grad = requires_grad
         self._name = name or ""
@@ -204,7 +245,7 @@ class Parameter(Tensor):
         if self._value is None:
             generator = torch.Generator().manual_seed(zlib.crc32(self._name.encode()))
             fan_in = self.shape[-2] if len(self.shape) > 1 else self.shape[-1]
-            self._value = torch.randn(tuple(self.shape), generator=generator) / fan_in**0.5
+            self._value = torch.randn(tuple(self.shape), generator=generator) / max(fan_in, 1) ** 0.5
         return self._value
 
 

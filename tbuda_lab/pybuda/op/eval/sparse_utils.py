@@ -13,7 +13,7 @@ from tbuda_lab.pybuda.op.nn_ops import sides, two
 
 def conv2d_padding_to_canonical(padding: int | str | Sequence[int], kernel_size: Any) -> list[int]:
     """[left, right, top, bottom] of a padding argument."""
-    return list(sides(padding, two(kernel_size), (1, 1)))
+    return list(sides(padding, two(kernel_size)))
 
 
 def calculate_conv2d_output_dimensions(
@@ -40,13 +40,14 @@ def calculate_conv2d_transpose_output_dimensions(
     stride: Any,
     padding: Sequence[int],
     dilation: int = 1,
-    output_padding: Sequence[int] = (0, 0),
+    output_padding: Any = 0,
 ) -> tuple[int, int]:
     """(height, width) of a transposed convolution's result; padding is [left, right, top, bottom]."""
     (kh, kw), (sh, sw) = two(kernel_size), two(stride)
     left, right, top, bottom = padding
-    y = (original_y - 1) * sh - top - bottom + dilation * (kh - 1) + 1 + output_padding[0]
-    x = (original_x - 1) * sw - left - right + dilation * (kw - 1) + 1 + output_padding[1]
+    more = two(output_padding)
+    y = (original_y - 1) * sh - top - bottom + dilation * (kh - 1) + 1 + more[0]
+    x = (original_x - 1) * sw - left - right + dilation * (kw - 1) + 1 + more[1]
     return y, x
 
 

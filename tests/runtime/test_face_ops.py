@@ -1,0 +1,142 @@
+"""Ops and modules whose conventions are PyBuda's own: "same" padding, volumes, names of parameters, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import tbuda_lab as pybuda
+from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.frontend.pybuda import Parameter, PyBudaModule, Tensor
+from tbuda_lab.pybuda import op
+from tbuda_lab.pybuda.op.eval.sparse_utils import conv2d_padding_to_canonical
+from tbuda_lab.runtime.device import TTDevice
+from tbuda_lab.runtime.modules import PyBudaModule as Placed
+
+
+class Calls(Placed):
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        super().__init__(name)
+        self.__dict__["function"] = function
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.function(*tensors)
+
+
+def value(x: torch.Tensor) -> Tensor:
+    return Tensor.create_from_torch(x)
+
+
+X = torch.randn(1, 4, 5, 6, 7, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("kernel", "dilation", "pads"), [(3, 1, [1, 1, 1, 1]), (3, 2, [1, 1, 1, 1]),
+                                                          (4, 1, [2, 1, 2, 1]), ((2, 5), 1, [2, 2, 1, 0])])
+def test_same_padding_of_convolutions_is_pybudas(kernel: Any, dilation: int, pads: list[int]) -> None:
+    assert conv2d_padding_to_canonical("same", kernel) == pads
+    sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
+    weights, image = torch.randn(2, 4, *sizes), X[:, :, 0]
+    want = functional.conv2d(functional.pad(image, pads), weights, dilation=dilation)
+    got = op.Conv2d("c", value(image), value(weights), padding="same", dilation=dilation).value()
+    torch.testing.assert_close(got, want)
+
+
+def test_same_padding_of_pools_is_half_a_kernel_on_every_side() -> None:
+    image = torch.rand(1, 2, 16, 16)
+    want = functional.max_pool2d(image, 2, 2, padding=1)
+    assert want.shape[-1] == 9
+    torch.testing.assert_close(op.MaxPool2d("p", value(image), 2, 2).value(), want)
+    torch.testing.assert_close(op.AvgPool2d("p", value(image), 2, 2).value(),
+                               functional.avg_pool2d(image, 2, 2, padding=1))
+    weights = torch.randn(2, 3, 4, 4)
+    want = functional.conv_transpose2d(image, weights, padding=2)
+    torch.testing.assert_close(op.Conv2dTranspose("t", value(image), value(weights)).value(), want)
+    with pytest.raises(ModelError, match="padding is"):
+        op.Conv2d("c", value(image), value(torch.ones(1, 2, 3, 3)), padding="valid")
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("what", ["conv", "pool", "nearest", "linear"])
+def test_volumes(what: str, last: bool) -> None:
+    weights, bias = torch.randn(6, 2, 3, 2, 3), torch.randn(6)
+    calls: dict[str, tuple[Callable[[Any], Tensor], torch.Tensor]] = {
+        "conv": (lambda x: op.Conv3d("c", x, value(weights), value(bias), (2, 1, 2), 1, 1, 2, last),
+                 functional.conv3d(X, weights, bias, (2, 1, 2), 1, 1, 2)),
+        "pool": (lambda x: op.MaxPool3d("p", x, (2, 3, 2), 2, (1, 1, 0), channel_last=last),
+                 functional.max_pool3d(X, (2, 3, 2), 2, (1, 1, 0))),
+        "nearest": (lambda x: op.Resize3d("r", x, (10, 3, 14), channel_last=last),
+                    functional.interpolate(X, (10, 3, 14))),
+        "linear": (lambda x: op.Resize3d("r", x, (10, 12, 7), "linear", channel_last=last),
+                   functional.interpolate(X, (10, 12, 7), mode="trilinear")),
+    }
+    call, want = calls[what]
+    got = call(value(X.movedim(1, -1) if last else X)).value()
+    torch.testing.assert_close(got.movedim(-1, 1) if last else got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_volume_runs_on_the_device() -> None:
+    device = TTDevice("tt0", module=Calls("m", lambda x: op.MaxPool3d("p", x, 2, 2, 0)))
+    (got,) = device.run_forward((X,))
+    torch.testing.assert_close(got, functional.max_pool3d(X, 2, 2), rtol=0, atol=0.02)
+
+
+def test_index_copy() -> None:
+    x, rows = torch.arange(18.0).reshape(6, 3), torch.full((3, 3), -1.0) * torch.tensor([[1.0], [2.0], [3.0]])
+    index = torch.tensor([4, 0, 4])
+    got = op.IndexCopy("i", value(x), value(index), value(rows), 0).value()
+    want = x.clone()
+    want[0], want[4] = rows[1], rows[2]
+    assert torch.equal(got, want)
+    with pytest.raises(ModelError, match="places"):
+        op.IndexCopy("i", value(x), value(torch.tensor([6, 0, 1])), value(rows), 0)
+
+
+def test_buda_pad_fills_tiles_only_where_it_pads() -> None:
+    x = torch.ones(1, 40, 50)
+    assert op.BudaPad("p", value(x), (0, 0)).shape == (1, 40, 50)
+    padded = op.BudaPad("p", value(x), (1, 0), 7.0).value()
+    assert padded.shape == (1, 96, 50) and float(padded[0, 63].sum()) == 0.0 and float(padded[0, 64, 0]) == 7.0
+
+
+def test_dim_0_is_a_microbatch_only_where_the_outputs_have_it() -> None:
+    vector = TTDevice("v", module=Calls("cut", lambda x: op.Index("i", x, 0, 8, 40)))
+    x = torch.rand(64)
+    torch.testing.assert_close(vector.run_forward((x,))[0], x[8:40], rtol=0, atol=0.01)
+    y = torch.rand(4, 64)
+    folded = TTDevice("f", module=Calls("fold", lambda t: op.Reshape("r", t, (1, 2, 2, 64))))
+    torch.testing.assert_close(folded.run_forward((y,))[0], y.reshape(1, 2, 2, 64), rtol=0, atol=0.01)
+    each = TTDevice("e", module=Calls("each", lambda t: op.Sqrt("s", t)))
+    assert each.run_forward((y,))[0].shape == (4, 64) and each.result is not None
+    assert (each.result.options.microbatch, folded.result.options.microbatch) == (4, 1)  # type: ignore[union-attr]
+
+
+def test_names_of_parameters_and_constants() -> None:
+    class Named(PyBudaModule):
+        def __init__(self) -> None:
+            super().__init__("m")
+            self.gains = {"g1": Parameter(2, 2), "g2": Parameter(3, 0)}
+            self.add_parameter("z", Parameter(2), prepend_name=True)
+            self.add_constant("c", prepend_name=True, shape=(2,))
+
+    module = Named()
+    assert module.get_parameter("g2") is module.gains["g2"] and module.gains["g2"].fill().numel() == 0
+    assert module.get_parameter("z") is module.get_parameter("m.z")
+    assert torch.equal(module.get_constant("c").value(), torch.zeros(2))
+    module.set_constant("m.c", torch.ones(2))
+    assert torch.equal(module.get_constant("c").value(), torch.ones(2))
+
+
+def test_torch_modules_have_buffers_and_take_parameters() -> None:
+    module = pybuda.PyTorchModule("t", torch.nn.BatchNorm2d(3))
+    module.add_parameter("extra", Parameter(torch.ones(2)), prepend_name=True)
+    found = {p.get_name(): p.requires_grad for p in module.get_parameters()}
+    assert found["running_mean"] is False and found["weight"] is True and "extra" in found
+
+
+def test_shapes_in_tiles() -> None:
+    shape = value(torch.ones(2, 33, 64)).shape
+    assert (shape.w, shape.z, shape.r, shape.c, shape.rt, shape.ct, shape.volume()) == (1, 2, 33, 64, 2, 2, 4224)
