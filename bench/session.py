@@ -55,11 +55,10 @@ def session_of(name: str, device: str) -> Any:
 def edit_of(kind: str, session: Any, op: str, rng: random.Random) -> Any:
     """One edit of a kind, about an op; None where it has none."""
     from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
-    from tbuda_lab.core.options import Override
+    from tbuda_lab.core.overrides import Override
     from tbuda_lab.core.session import EpochBreak, PlaceOp, QueueChannel, ResizeOp, SetUkt, StreamOp
     from tbuda_lab.core.session.choices import inner_steps, streams_of
-    from tbuda_lab.core.session.commands import SetOptions, SetOverride
-    from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
+    from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue, SetOptions, SetOverride
 
     def one(values: Any) -> Any:
         found = list(values)
@@ -181,7 +180,7 @@ def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[s
     """(facts about the model, one row per question)."""
     from tbuda_lab.core.errors import TbudaError
     from tbuda_lab.core.session import ResizeOp
-    from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
+    from tbuda_lab.core.session.commands import InsertNop, InsertQueue
     from tbuda_lab.widgets.handlers.session_hub import hub_of
 
     session = session_of(name, device)

@@ -98,7 +98,8 @@ class Request:
         """Load the model and open a session on it; nothing is compiled yet."""
         from tbuda_lab.core.device import load_device
         from tbuda_lab.core.formats import MathFidelity, parse_format
-        from tbuda_lab.core.options import CompileOptions, Override
+        from tbuda_lab.core.options import CompileOptions
+        from tbuda_lab.core.overrides import Override
         from tbuda_lab.core.session import Session
 
         if tti.is_image(self.target):

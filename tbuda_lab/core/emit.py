@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.balancer.names import graph_name as graph_name
 from tbuda_lab.core.balancer.pickers import encode_row
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement
+from tbuda_lab.core.balancer.types import graph_name as graph_name
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity

@@ -1,4 +1,4 @@
-"""What a compile may be told: options (one value each) and overrides (records, in the order they were made)."""
+"""The options of a compile; see `core.overrides` for what is asked of single ops and queues."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import dataclasses
 import enum
 import numbers
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_type_hints
 
 from tbuda_lab.core.errors import Diagnostic, InputError, counted
 from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.overrides import FIRST as FIRST
+from tbuda_lab.core.overrides import OVERRIDE_KINDS as OVERRIDE_KINDS
+from tbuda_lab.core.overrides import Each as Each
+from tbuda_lab.core.overrides import Override as Override
+from tbuda_lab.core.overrides import Target as Target
+from tbuda_lab.core.overrides import broken as broken
+from tbuda_lab.core.overrides import target_text as target_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,89 +161,43 @@ def front_end(options: CompileOptions) -> CompileOptions:
     return dataclasses.replace(options, **{name: getattr(plain, name) for name in BACK_END})
 
 
-FIRST = "first"
-"""Value of a break: before whichever of the ops it addresses is scheduled first, instead of before each."""
+# -- files -------------------------------------------------------------------------------------------------------------
+def plain_value(value: Any) -> Any:
+    """A value of an option as JSON has it."""
+    if isinstance(value, (DataFormat, MathFidelity)):
+        return value.name
+    return list(value) if isinstance(value, tuple) else value
 
 
-@dataclasses.dataclass(frozen=True)
-class Each:
-    """The names that a pattern or predicate matched, as a file holds it: each for itself, where there is such an op.
-
-    A tuple is one list instead: a break stands before the first of its ops, and what one of them cannot have is an
-    error.
-    """
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"each of {', '.join(self.names) or 'no names'}"
+def options_to_json(options: CompileOptions) -> dict[str, Any]:
+    """The options that are not at their defaults, as plain data; `options_from_json` reads it."""
+    plain = CompileOptions()
+    names = [f.name for f in dataclasses.fields(options)]
+    return {n: plain_value(getattr(options, n)) for n in names if getattr(options, n) != getattr(plain, n)}
 
 
-Target = str | tuple[str, ...] | Each | re.Pattern[str] | Callable[[Any], bool]
-
-
-def target_text(target: Any) -> str:
-    """A target as a person reads it: the same in every run, as the address of a predicate would not be."""
-    if isinstance(target, str):
-        return target
-    if isinstance(target, tuple):
-        return ", ".join(target)
-    if isinstance(target, Each):
-        return str(target)
-    return f"/{target.pattern}/" if hasattr(target, "pattern") else "a predicate"
-
-
-@dataclasses.dataclass(frozen=True)
-class Override:
-    """One request of the user: `kind` is one of OVERRIDE_KINDS, `target` a name, names, a regex or a predicate (in
-    a file: what it matched).
-
-    values by kind: op_size -> (rows, columns); t_stream_dir -> "n"|"r"|"c"|"rz"|"cz"; t_stream_shape -> (r, c);
-    u_kt -> int; op_placement -> {"start": (r, c), "transpose": bool, "chip": int}; epoch_break, chip_break -> True
-    (a list of names: before whichever is scheduled first; a pattern or predicate: before each match) or FIRST;
-    queue_channel -> {"chip": int, "channel": int}; input_buffer_multiplier -> {operand: factor};
-    insert_nop (target: the op before) -> {"dest": reader, readers or None for all, "hoist_tms": bool, "nop_count": int,
-    "daisy_chain": bool}; insert_queue -> {"dest": as before, "port": operand or None};
-    schedule_constraint (target: ops in the order they are to run) -> True; data_format -> name of the DataFormat of
-    the op's output; math_fidelity -> name of a MathFidelity.
-    """
-
-    kind: str
-    target: Target
-    value: Any = True
-    source: str = "code"
-
-    def __post_init__(self) -> None:
-        if isinstance(self.target, list):  # as people write several names
-            object.__setattr__(self, "target", tuple(self.target))
-
-    @property
-    def named(self) -> bool:
-        """Whether the target is names; which ops a pattern or predicate means is known once there is a graph."""
-        return isinstance(self.target, str | tuple | Each)
-
-    def matches(self, names: Iterable[str]) -> list[str]:
-        """The names of `names` that this override addresses, in their order (predicates are given the name)."""
-        if isinstance(self.target, str):
-            return [n for n in names if n == self.target]
-        if isinstance(self.target, tuple | Each):
-            wanted = set(self.target if isinstance(self.target, tuple) else self.target.names)
-            return [n for n in names if n in wanted]
-        if isinstance(self.target, re.Pattern):
-            pattern = self.target
-            return [n for n in names if pattern.fullmatch(n)]
-        predicate = self.target
-        return [n for n in names if predicate(n)]
-
-
-def broken(record: Override, order: Iterable[str]) -> list[str]:
-    """The ops of a schedule before which an epoch or chip break stands."""
-    found = record.matches(order) if record.value else []
-    return found[:1] if isinstance(record.target, tuple) or record.value == FIRST else found
-
-
-OVERRIDE_KINDS = (
-    "op_size", "t_stream_dir", "t_stream_shape", "u_kt", "input_buffer_multiplier", "output_buffer_multiplier",
-    "dram_parameters", "op_placement", "epoch_break", "chip_break", "queue_channel", "insert_nop", "insert_queue",
-    "schedule_constraint", "data_format", "math_fidelity",
-)
+def options_from_json(given: Any) -> dict[str, Any]:
+    """Options from plain data, each checked against the type of its field."""
+    if not isinstance(given, dict):
+        raise InputError("options are an object of names and values")
+    hints = get_type_hints(CompileOptions)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in hints:
+            raise InputError(f"unknown option {name!r}; known: {', '.join(hints)}")
+        wanted = str(hints[name])
+        enum = DataFormat if "DataFormat" in wanted else MathFidelity if "MathFidelity" in wanted else None
+        if value is None and "None" in wanted:
+            values[name] = None
+        elif enum is not None:
+            known = {member.name: member for member in enum}
+            if not isinstance(value, str) or value not in known:
+                raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
+            values[name] = known[value]
+        elif "tuple" in wanted and isinstance(value, list) and all(isinstance(v, str) for v in value):
+            values[name] = tuple(value)
+        elif type(value).__name__ in re.findall(r"\w+", wanted):
+            values[name] = value
+        else:
+            raise InputError(f"{name} does not take {value!r}")
+    return values

@@ -10,7 +10,8 @@ from typing import Any
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_format
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import FIRST, CompileOptions, Override, Target
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import FIRST, Override, Target
 from tbuda_lab.runtime.enums import CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.query import NodePredicateBuilder

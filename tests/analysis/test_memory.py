@@ -17,7 +17,8 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.memoryframe import GAP, bent_axis, memory_frame
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import QueueChannel, Session
 from tests.session.models import encoder
 

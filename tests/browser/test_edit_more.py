@@ -164,7 +164,7 @@ def test_a_format_from_the_menu_is_an_override_that_can_be_undone(page: Any, sho
 def test_overrides_are_dragged_into_another_order_and_imported(page: Any, lab: Lab, tmp_path: Path) -> None:
     code = f"""
 import re
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import SetOverride
 session.apply(Override('math_fidelity', '{OP}', 'HiFi4'), Override('math_fidelity', re.compile('.*matmul'), 'LoFi'))
 session.compile()

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from tbuda_lab.core.epochsim import Bound, batch_time, simulate
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import PlaceOp, ResizeOp, Session
 from tests.epochsim.compiled import placed
 from tests.placer.graphs import encoder

@@ -24,7 +24,8 @@ from tbuda_lab.core.epochsim import (
 )
 from tbuda_lab.core.graph import Graph, Payload
 from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul, HwUnary
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tests.epochsim.compiled import placed
 from tests.placer.graphs import Sketch, convolutions, encoder
 

@@ -15,7 +15,8 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fuse import MAX_INPUTS, plan
 from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import ResizeOp, Session
 from tests.e2e.street import eager, pcc
 from tests.lowering.reference import run

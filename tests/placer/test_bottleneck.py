@@ -13,7 +13,8 @@ from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import Placement, Reason
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place, why, why_not
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
 from tbuda_lab.core.placer.model.problem import Problem

@@ -16,7 +16,8 @@ from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.lowering.hwops import HwUnary, tile_shape
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.search.chip_stages import Rules, divide, link_cycles, temporal_epochs

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.addresses import Addresses
 from tbuda_lab.core.placer.memory.dram import ALGORITHMS, Request, allocate, allocate_dram, allocate_host
 from tbuda_lab.core.placer.memory.dram_distance import hops, sharing

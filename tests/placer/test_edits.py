@@ -17,7 +17,8 @@ from tbuda_lab.core.graph.tm import transpose
 from tbuda_lab.core.lowering.edits import cut_edges, edit, nops_between, queued_ports
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary, tile_shape
 from tbuda_lab.core.netlist.schema import Execute
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.runner import Runner
 from tests.placer.graphs import Sketch, encoder
 

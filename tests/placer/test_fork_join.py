@@ -10,7 +10,8 @@ from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.hwops import HwBinary, HwReduce, HwUnary
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, place_rows

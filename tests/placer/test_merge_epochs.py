@@ -11,7 +11,8 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist import dumps
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.runner import Runner
 from tests.placer.router import uses
 

@@ -17,7 +17,8 @@ from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs

@@ -11,7 +11,8 @@ from tbuda_lab.core.graph import TM
 from tbuda_lab.core.graph.tm import hslice, vslice
 from tbuda_lab.core.lowering.hwops import HwBinary
 from tbuda_lab.core.netlist import dumps
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place
 from tests.placer.graphs import Sketch
 from tests.placer.router import prefetched

@@ -12,7 +12,8 @@ from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.netlist import dumps
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tests.placer.router import DRAM_IN, uses
 
 POLICIES = ("Optimal", "Ribbon", "NLP", "CNN", "MinimizeGrid", "MaximizeTMinimizeGrid", "Random", "SingleOpPerEpoch")

@@ -14,7 +14,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
-from tbuda_lab.core.options import FIRST, Override, broken
+from tbuda_lab.core.overrides import FIRST, Override, broken
 from tbuda_lab.core.placer.model.schedule import POLICIES, constrained, schedule
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.query import name_regex

@@ -18,7 +18,8 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.hwops import HwUnary
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place, place_and_mend
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure

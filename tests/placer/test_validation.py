@@ -8,7 +8,8 @@ from tbuda_lab.core.compiler import pipeline
 from tbuda_lab.core.compiler.pipeline import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import refuse_impossible, refuse_unknown
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.session import Session

@@ -10,7 +10,7 @@ from tbuda_lab.core.compiler.pipeline import checked
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.netlist.check import check
 from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
-from tbuda_lab.core.placer.asked import chip_breaks
+from tbuda_lab.core.placer.validate import chip_breaks
 from tbuda_lab.core.session import Session
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbuda_lab.core.session import ChipBreak, Command, EpochBreak, FormatOp, PlaceOp, ResizeOp, Session
-from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
+from tbuda_lab.core.session.commands import InsertNop, InsertQueue
 from tests.session.scratch import same_as_from_scratch
 
 

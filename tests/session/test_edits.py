@@ -7,7 +7,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import (
     ClearOp,
     EpochBreak,

@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.options import OVERRIDE_KINDS, Each, Override
-from tbuda_lab.core.session.calls import named_python, override_python
-from tbuda_lab.core.session.command import Command, Restore
-from tbuda_lab.core.session.commands import ClearOp, Constrain, EpochBreak, PlaceOp, ResizeOp, SetOverride
+from tbuda_lab.core.overrides import OVERRIDE_KINDS, Each, Override, named_python, override_python
+from tbuda_lab.core.session.commands import (
+    ClearOp,
+    Command,
+    Constrain,
+    EpochBreak,
+    PlaceOp,
+    ResizeOp,
+    Restore,
+    SetOverride,
+)
 from tbuda_lab.core.session.journal import override_of
 from tbuda_lab.core.session.state import State
 

@@ -9,10 +9,9 @@ import pytest
 
 import tbuda_lab as pybuda
 from tbuda_lab.core.errors import OverrideError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session, gestures
-from tbuda_lab.core.session.commands import ClearOp, SetOverride
-from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
+from tbuda_lab.core.session.commands import ClearOp, InsertNop, InsertQueue, SetOverride
 from tbuda_lab.runtime import config
 from tests.session.models import perceptron
 

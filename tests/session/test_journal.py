@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.options import FIRST, Each, Override
+from tbuda_lab.core.overrides import FIRST, Each, Override
 from tbuda_lab.core.session import (
     ChipBreak,
     ClearOp,

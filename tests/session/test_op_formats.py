@@ -13,7 +13,7 @@ from tbuda_lab.core.frontend.pybuda.unsupported import NotSupported
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
-from tbuda_lab.core.session.graphedits import InsertNop
+from tbuda_lab.core.session.commands import InsertNop
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.errors import PipelineError
 

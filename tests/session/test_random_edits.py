@@ -13,7 +13,8 @@ from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.netlist.check import check
-from tbuda_lab.core.options import CompileOptions, Each, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Each, Override
 from tbuda_lab.core.session import (
     ChipBreak,
     ClearOp,
@@ -32,8 +33,7 @@ from tbuda_lab.core.session import (
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.commands import Disable
-from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
+from tbuda_lab.core.session.commands import Disable, InsertNop, InsertQueue
 from tbuda_lab.core.session.temporal import into_epoch
 
 STEPS = {"mlp": 12, "encoder": 9}

@@ -8,9 +8,9 @@ import pytest
 from tbuda_lab.core import netlist
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.opformats import legal_formats
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
+from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue
 from tests.session.models import encoder
 from tests.session.scratch import same_as_from_scratch
 

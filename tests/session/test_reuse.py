@@ -10,7 +10,7 @@ import pytest
 
 from tbuda_lab.core import balancer
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import (
     Command,
     EpochBreak,
@@ -22,8 +22,7 @@ from tbuda_lab.core.session import (
     StreamOp,
 )
 from tbuda_lab.core.session.choices import inner_steps, streams_of
-from tbuda_lab.core.session.commands import SetOptions, SetOverride
-from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
+from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue, SetOptions, SetOverride
 from tbuda_lab.core.session.stages import CHOOSING
 from tests.session.models import encoder
 

@@ -10,7 +10,8 @@ import torch
 
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import EpochBreak, Session
 from tbuda_lab.core.session.hints import alike, simulated, split_bounds
 from tbuda_lab.core.session.pace import paces_of

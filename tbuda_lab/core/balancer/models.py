@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tbuda_lab.core.balancer.choices import choices
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
-from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.reasons import describe, remedies
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError, counted
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 
 
 def profiles(graph: Graph, options: CompileOptions) -> dict[str, OpProfile]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM
@@ -235,3 +236,9 @@ class Placement:
         """The chosen row of an op's table."""
         row: np.void = self.models[op].rows[self.ops[op].row]
         return row
+
+
+def graph_name(epoch: Epoch, device: DeviceSpec) -> str:
+    """The netlist graph of an epoch; on clusters of wormhole and later it tells the temporal epoch as well."""
+    name = f"{epoch.direction}_0_{epoch.index}"
+    return name if device.arch == "grayskull" else f"{name}_temporal_epoch_{epoch.temporal}"

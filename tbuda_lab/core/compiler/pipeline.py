@@ -32,8 +32,8 @@ from tbuda_lab.core.lowering import lower, lower_for
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import CompileOptions, Override, front_end
-from tbuda_lab.core.overrideforms import refuse_misshapen
+from tbuda_lab.core.options import CompileOptions, front_end
+from tbuda_lab.core.overrides import Override, refuse_malformed
 from tbuda_lab.core.placer import Fusion, Outcome, Pattern, decide, place_and_mend, refuse_impossible, refuse_unknown
 
 STAGES = ("passes", "lower", "balance", "place", "emit", "check")
@@ -108,7 +108,7 @@ def compile_graph(
     options = options or CompileOptions()
     clock = Clock(on_stage, cancel)
     refuse_unknown(options)
-    refuse_misshapen(overrides)
+    refuse_malformed(overrides)
 
     with clock.stage("passes"):
         passed = passes.run(graph, options)

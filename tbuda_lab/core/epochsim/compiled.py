@@ -7,7 +7,7 @@ from typing import Protocol
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 
 
 class Placed(Protocol):

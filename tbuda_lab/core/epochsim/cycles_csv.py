@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.core.balancer.names import graph_name
+from tbuda_lab.core.balancer.types import graph_name
 from tbuda_lab.core.epochsim.costs import op_costs
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.graph import Node

@@ -18,7 +18,8 @@ from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
 from tbuda_lab.core.lowering.separate import separate
 from tbuda_lab.core.lowering.split import split_parts
 from tbuda_lab.core.lowering.values import collapse
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 
 __all__ = ["lower", "lower_for"]
 

@@ -19,10 +19,8 @@ from tbuda_lab.core.graph import TM, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.dataformats import assign_op
 from tbuda_lab.core.lowering.legalise import MAX_READERS, insert_nop
 from tbuda_lab.core.lowering.opformats import FORMAT_KINDS, mismatched, set_fidelity, set_format
-from tbuda_lab.core.options import CompileOptions, Override
-
-EDIT_KINDS = (*FORMAT_KINDS, "insert_nop", "insert_queue")
-"""Kinds of override that change the graph."""
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import EDIT_KINDS, Override
 
 QUEUED = "queued"
 """Attribute of an op: the operands that it reads from a DRAM queue although their producers are ops."""

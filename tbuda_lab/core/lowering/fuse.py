@@ -16,7 +16,8 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.lowering.context import SPREADS
 from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 
 MAX_INPUTS = 8
 """Operands of a fused op. The format allows more; each takes an input buffer and a stream of every core."""

@@ -14,9 +14,10 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering.dataformats import assign_op, sixteen_bit
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides.graphs import Fidelity, OutputFormat
 
-FORMAT_KINDS = ("data_format", "math_fidelity")
-"""Kinds of override of this room. Values are the names of `DataFormat` and `MathFidelity`."""
+FORMAT_KINDS = (OutputFormat.kind, Fidelity.kind)
+"""Kinds of override of this room."""
 
 _BLOCKS = {
     "a": (DataFormat.Bfp8, DataFormat.Bfp4, DataFormat.Bfp2),

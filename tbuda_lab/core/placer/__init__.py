@@ -1,9 +1,7 @@
 """Schedule, epochs, rectangles, queues and addresses."""
 
-from tbuda_lab.core.placer.asked import refuse_impossible
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
 from tbuda_lab.core.placer.interactive import InteractivePlacer
-from tbuda_lab.core.placer.model.names import refuse_unknown
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.place import (
     Outcome,
@@ -11,10 +9,10 @@ from tbuda_lab.core.placer.place import (
     pins_and_breaks,
     place,
     place_and_mend,
-    unmatched_targets,
 )
 from tbuda_lab.core.placer.policies import POLICIES
 from tbuda_lab.core.placer.search.fusing import Fusion, Pattern, decide
+from tbuda_lab.core.placer.validate import refuse_impossible, refuse_unknown, unmatched_targets
 from tbuda_lab.core.placer.why import Why, WhyNot, legal_grids, why, why_not
 
 __all__ = [

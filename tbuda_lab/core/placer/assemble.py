@@ -14,7 +14,7 @@ from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement,
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph.phases import DIRECTIONS
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.queues import PlannedQueues, QueuePlanner
 from tbuda_lab.core.placer.model.bounds import bounds
 from tbuda_lab.core.placer.model.problem import Problem

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.models import op_models
-from tbuda_lab.core.balancer.overrides import unmatched
 from tbuda_lab.core.balancer.types import OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.lowering.edits import edit
-from tbuda_lab.core.options import CompileOptions, Override, broken
-from tbuda_lab.core.placer.asked import bad_pin, chip_breaks, queue_names
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override, broken
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.model.problem import Pin, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
@@ -29,6 +28,7 @@ from tbuda_lab.core.placer.search.chip_stages import chips_of
 from tbuda_lab.core.placer.search.infeasible_repair import hops, rescue, rescue_notes
 from tbuda_lab.core.placer.search.merge_epochs import join
 from tbuda_lab.core.placer.stalls.stall_repair import mend
+from tbuda_lab.core.placer.validate import bad_pin, chip_breaks, unmatched_targets
 
 Progress = Callable[[float, str], None]
 
@@ -179,15 +179,6 @@ def _choose(
         )
         problem, segments = better.problem, list(better.segments)
     return problem, segments, name, diagnostics
-
-
-def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
-    """Warnings for overrides that address nothing; unknown kinds raise `OverrideError`."""
-    found = unmatched(overrides, [*(n.name for n in graph.ops), *queue_names(graph)])
-    errors = [d for d in found if d.severity == "error"]
-    if errors:
-        raise OverrideError("unknown overrides", errors)
-    return found
 
 
 def pins_and_breaks(

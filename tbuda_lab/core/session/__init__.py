@@ -1,13 +1,14 @@
 """A session: one model, one device, the edits made to its placement, and everything that can be asked about it."""
 
 from tbuda_lab.core.session.card import OpCard
-from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import (
     COMMANDS,
     ChipBreak,
     ClearOp,
+    Command,
     Constrain,
     EpochBreak,
+    FormatOp,
     Optimise,
     PlaceOp,
     QueueChannel,
@@ -21,7 +22,6 @@ from tbuda_lab.core.session.commands import (
 from tbuda_lab.core.session.diff import Diff, OpChange, diff_results
 from tbuda_lab.core.session.exports import EXPORTS, Export, Kind, Setting
 from tbuda_lab.core.session.gestures import GRAMMAR
-from tbuda_lab.core.session.graphedits import FormatOp
 from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
 from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.session import Session

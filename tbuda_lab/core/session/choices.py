@@ -9,7 +9,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.placing import Placed

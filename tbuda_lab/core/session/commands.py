@@ -1,19 +1,102 @@
-"""Edits as values: each knows the state it makes, its label, its inverse, and its call in PyBuda's `config` module."""
+"""Edits as values: each knows the state it makes, its label, its inverse, and its call in PyBuda's `config` module.
+
+An edit that fixes something of ops or queues says so in kinds of override (`asks`): checks, label, records and Python
+follow from them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, ClassVar
 
+from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.literals import python_comment
-from tbuda_lab.core.options import CompileOptions, Override, target_text
-from tbuda_lab.core.overrideforms import refuse_misshapen
-from tbuda_lab.core.session.calls import override_python, placement_python, python_call
-from tbuda_lab.core.session.command import Command, pair, readers, refuse, whole
-from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Kind, Malformed, Override, override_python, refuse_malformed, target_text
+from tbuda_lab.core.overrides.candidates import InnerStep, OpSize, StreamDirection, StreamShape
+from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
+from tbuda_lab.core.overrides.kind import is_whole, python_call
+from tbuda_lab.core.overrides.places import ChipBreak as ChipBreakKind
+from tbuda_lab.core.overrides.places import EpochBreak as EpochBreakKind
+from tbuda_lab.core.overrides.places import OpPlacement, QueuePlacement, ScheduleConstraint
 from tbuda_lab.core.session.state import State
 
-STREAM_DIRECTIONS = ("n", "r", "c", "rz", "cz")
+
+def refuse(where: str, message: str, fix: str) -> OverrideError:
+    """The error of an edit that no model could take."""
+    return OverrideError(f"{where}: {message}", [Diagnostic("error", where, "edit", message, fix)])
+
+
+def read_readers(op: str, names: object) -> tuple[str, ...]:
+    """Names of ops, from one or several."""
+    found = (names,) if isinstance(names, str) else names
+    if isinstance(found, tuple | list) and all(isinstance(n, str) and n for n in found):
+        return tuple(found)
+    raise refuse(op, f"readers are names, not {names!r}", "a name, several, or none for all readers")
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """An edit. Values are checked when it is made (`OverrideError`); names are checked by the compile."""
+
+    name: ClassVar[str] = ""
+
+    def asks(self) -> tuple[tuple[str | tuple[str, ...], Kind], ...]:
+        """What the edit fixes: (target, value). Raises `Malformed`."""
+        return ()
+
+    def _check(self, where: str) -> None:
+        """Raises `OverrideError` for a value that no model could take."""
+        try:
+            for _, value in self.asks():
+                type(value).parse(value.value)
+        except Malformed as error:
+            raise refuse(where, *error.fault) from None
+
+    @property
+    def label(self) -> str:
+        """What a person reads in the undo list."""
+        return ", ".join(value.label(target_text(target)) for target, value in self.asks())
+
+    def overrides(self) -> tuple[Override, ...]:
+        """The records this edit adds; none where it only takes away or changes options."""
+        return tuple(Override(value.kind, target, value.value, "edit") for target, value in self.asks())
+
+    def apply(self, state: State) -> State:
+        """The state after this edit."""
+        for override in self.overrides():
+            state = state.put(override)
+        return state
+
+    def inverse(self, state: State) -> Command:
+        """The edit that leads from `apply(state)` back to `state`."""
+        return Restore(state, self)
+
+    def python(self) -> str:
+        """The same in PyBuda's words; a comment where PyBuda has none."""
+        return "\n".join(override_python(o) for o in self.overrides())
+
+
+@dataclasses.dataclass(frozen=True)
+class Restore(Command):
+    """Back to a state: the inverse of every edit. It lives in memory only; a journal holds the edits themselves."""
+
+    state: State
+    undone: Command
+    name: ClassVar[str] = "restore"
+
+    @property
+    def label(self) -> str:
+        return f"undo {self.undone.label}"
+
+    def apply(self, state: State) -> State:
+        return self.state
+
+    def inverse(self, state: State) -> Command:
+        return self.undone
+
+    def python(self) -> str:
+        return "\n".join(python_comment(f"undone: {line}") for line in self.undone.python().split("\n"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,17 +108,11 @@ class ResizeOp(Command):
     name: ClassVar[str] = "resize"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", pair(self.op, "a size", self.size, 1))
+        self._check(self.op)
+        object.__setattr__(self, "size", OpSize.parse(self.size).value)
 
-    @property
-    def label(self) -> str:
-        return f"resize {self.op} to {self.size[0]}x{self.size[1]}"
-
-    def overrides(self) -> tuple[Override, ...]:
-        return (Override("op_size", self.op, self.size, "edit"),)
-
-    def python(self) -> str:
-        return python_call("override_op_size", self.op, self.size)
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.op, OpSize.parse(self.size)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,28 +126,20 @@ class PlaceOp(Command):
     name: ClassVar[str] = "place"
 
     def __post_init__(self) -> None:
-        if self.start is not None:
-            object.__setattr__(self, "start", pair(self.op, "a start", self.start, 0))
-        if self.transpose is not None and not isinstance(self.transpose, bool):
-            raise refuse(self.op, f"transpose is true or false, not {self.transpose!r}", "leave it out to let it free")
-        if self.chip is not None and not whole(self.chip, 0):
-            raise refuse(self.op, f"a chip is a number, not {self.chip!r}", "chips count from 0")
         if self.start is None and self.transpose is None and self.chip is None:
             raise refuse(self.op, "a place without start, transposition and chip", "give one; ClearOp takes a pin away")
+        if isinstance(self.start, list):
+            object.__setattr__(self, "start", tuple(self.start))
+        fault = self._pin.parts()
+        if fault is not None:
+            raise refuse(self.op, *fault)
 
     @property
-    def label(self) -> str:
-        parts = [f"to {self.start[0]},{self.start[1]}"] if self.start is not None else []
-        parts += [] if self.transpose is None else ["transposed" if self.transpose else "upright"]
-        parts += [] if self.chip is None else [f"on chip {self.chip}"]
-        return f"move {self.op} {' '.join(parts)}"
+    def _pin(self) -> OpPlacement:
+        return OpPlacement(self.start, self.transpose, self.chip)
 
-    def overrides(self) -> tuple[Override, ...]:
-        fields = (("start", self.start), ("transpose", self.transpose), ("chip", self.chip))
-        return (Override("op_placement", self.op, {k: v for k, v in fields if v is not None}, "edit"),)
-
-    def python(self) -> str:
-        return placement_python(self.op, self.overrides()[0].value)
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.op, self._pin),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,21 +149,20 @@ class EpochBreak(Command):
     op: str
     on: bool = True
     name: ClassVar[str] = "break"
-    kind: ClassVar[str] = "epoch_break"
+    made: ClassVar[type[EpochBreakKind]] = EpochBreakKind
 
     @property
     def label(self) -> str:
-        what = self.kind.replace("_", " ")
-        return f"{what} before {self.op}" if self.on else f"no {what} before {self.op}"
+        return self.made(self.on).label(self.op)
 
-    def overrides(self) -> tuple[Override, ...]:
-        return (Override(self.kind, self.op, True, "edit"),) if self.on else ()
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.op, self.made()),) if self.on else ()
 
     def apply(self, state: State) -> State:
-        return super().apply(state) if self.on else state.drop(self.op, (self.kind,))
+        return super().apply(state) if self.on else state.drop(self.op, (self.made.kind,))
 
     def python(self) -> str:
-        call = python_call(f"set_{self.kind}", self.op)
+        call = self.made().python(self.op)
         return call if self.on else f"# without {call}"
 
 
@@ -103,7 +171,7 @@ class ChipBreak(EpochBreak):
     """Start placing on the next chip at an op; `on=False` takes the break away."""
 
     name: ClassVar[str] = "chip-break"
-    kind: ClassVar[str] = "chip_break"
+    made: ClassVar[type[EpochBreakKind]] = ChipBreakKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,24 +184,22 @@ class StreamOp(Command):
     name: ClassVar[str] = "stream"
 
     def __post_init__(self) -> None:
-        if self.direction is not None and self.direction not in STREAM_DIRECTIONS:
-            raise refuse(self.op, f"unknown direction {self.direction!r}", f"known: {', '.join(STREAM_DIRECTIONS)}")
-        if self.shape is not None:
-            object.__setattr__(self, "shape", pair(self.op, "a t-stream shape", self.shape, 1))
         if self.direction is None and self.shape is None:
             raise refuse(self.op, "t-streaming without direction and shape", "give one; ClearOp takes it away")
+        self._check(self.op)
+        if self.shape is not None:
+            object.__setattr__(self, "shape", StreamShape.parse(self.shape).value)
 
     @property
     def label(self) -> str:
-        parts = [self.direction or "", f"{self.shape[0]}x{self.shape[1]}" if self.shape else ""]
-        return f"stream {self.op} {' '.join(p for p in parts if p)}"
+        words = [self.direction or "", StreamShape.text(self.shape) if self.shape else ""]
+        return f"stream {self.op} {' '.join(w for w in words if w)}"
 
-    def overrides(self) -> tuple[Override, ...]:
-        fields = (("t_stream_dir", self.direction), ("t_stream_shape", self.shape))
-        return tuple(Override(kind, self.op, value, "edit") for kind, value in fields if value is not None)
-
-    def python(self) -> str:
-        return "\n".join(override_python(o) for o in self.overrides())
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return (
+            *(() if self.direction is None else ((self.op, StreamDirection.parse(self.direction)),)),
+            *(() if self.shape is None else ((self.op, StreamShape.parse(self.shape)),)),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,18 +211,10 @@ class SetUkt(Command):
     name: ClassVar[str] = "u_kt"
 
     def __post_init__(self) -> None:
-        if not whole(self.u_kt, 1):
-            raise refuse(self.op, f"u_kt is a number of tiles, not {self.u_kt!r}", "a whole number from 1")
+        self._check(self.op)
 
-    @property
-    def label(self) -> str:
-        return f"u_kt of {self.op} = {self.u_kt}"
-
-    def overrides(self) -> tuple[Override, ...]:
-        return (Override("u_kt", self.op, self.u_kt, "edit"),)
-
-    def python(self) -> str:
-        return python_call("override_u_kt", self.op, self.u_kt)
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.op, InnerStep.parse(self.u_kt)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,21 +228,71 @@ class QueueChannel(Command):
 
     def __post_init__(self) -> None:
         given = [v for v in (self.channel, self.chip) if v is not None]
-        if not given or not all(whole(v, 0) for v in given):
+        if not given or not all(is_whole(v, 0) for v in given):
             raise refuse(self.queue, "a queue goes to a channel or a chip, both numbers", "whole numbers from 0")
 
-    @property
-    def label(self) -> str:
-        parts = [] if self.channel is None else [f"to channel {self.channel}"]
-        parts += [] if self.chip is None else [f"on chip {self.chip}"]
-        return f"queue {self.queue} {' '.join(parts)}"
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.queue, QueuePlacement(self.chip, self.channel)),)
 
-    def overrides(self) -> tuple[Override, ...]:
-        fields = (("chip", self.chip), ("channel", self.channel))
-        return (Override("queue_channel", self.queue, {k: v for k, v in fields if v is not None}, "edit"),)
 
-    def python(self) -> str:
-        return override_python(self.overrides()[0])
+@dataclasses.dataclass(frozen=True)
+class InsertNop(Command):
+    """Put nops between an op and some of its readers (all of them by default); see `lowering.edits`."""
+
+    op: str
+    to: tuple[str, ...] = ()
+    count: int = 1
+    hoist_tms: bool = True
+    daisy_chain: bool = False
+    name: ClassVar[str] = "insert-nop"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", read_readers(self.op, self.to))
+        if not is_whole(self.count, 1):
+            raise refuse(self.op, f"a number of nops, not {self.count!r}", "a whole number from 1")
+        self._check(self.op)
+
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.op, NopOnEdge(self.to or None, self.hoist_tms, self.count, self.daisy_chain)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class InsertQueue(Command):
+    """Cut the edges from an op to some of its readers (all of them by default): they go through a DRAM queue."""
+
+    op: str
+    to: tuple[str, ...] = ()
+    port: int | None = None
+    name: ClassVar[str] = "insert-queue"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", read_readers(self.op, self.to))
+        if self.port is not None and not is_whole(self.port, 0):
+            raise refuse(self.op, f"an operand is a number, not {self.port!r}", "operands count from 0")
+
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.op, QueueOnEdge(self.to or None, self.port)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class FormatOp(Command):
+    """Give an op's output a data format, or the op a fidelity, by their names; the graph is lowered with them."""
+
+    op: str
+    data_format: str | None = None
+    fidelity: str | None = None
+    name: ClassVar[str] = "format"
+
+    def __post_init__(self) -> None:
+        if self.data_format is None and self.fidelity is None:
+            raise refuse(self.op, "a format without a format", "give a data format or a fidelity")
+        self._check(self.op)
+
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return (
+            *(() if self.data_format is None else ((self.op, OutputFormat.parse(self.data_format)),)),
+            *(() if self.fidelity is None else ((self.op, Fidelity.parse(self.fidelity)),)),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +316,7 @@ class ClearOp(Command):
 
 @dataclasses.dataclass(frozen=True)
 class Disable(ClearOp):
-    """Switch overrides off for now: taken away like `ClearOp`, and remembered (see `switches.disabled`)."""
+    """Switch overrides off for now: taken away like `ClearOp`, and remembered (see `history.disabled`)."""
 
     name: ClassVar[str] = "disable"
 
@@ -225,7 +333,7 @@ class SetOverride(Command):
     name: ClassVar[str] = "override"
 
     def __post_init__(self) -> None:
-        refuse_misshapen((self.override,))
+        refuse_malformed((self.override,))
 
     @property
     def label(self) -> str:
@@ -233,9 +341,6 @@ class SetOverride(Command):
 
     def overrides(self) -> tuple[Override, ...]:
         return (self.override,)
-
-    def python(self) -> str:
-        return override_python(self.override)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +353,7 @@ class Reorder(Command):
     name: ClassVar[str] = "reorder"
 
     def __post_init__(self) -> None:
-        if not (whole(self.at, 0) and whole(self.to, 0)):
+        if not (is_whole(self.at, 0) and is_whole(self.to, 0)):
             raise refuse("overrides", f"places are numbers, not {self.at!r} and {self.to!r}", "they count from 0")
 
     @property
@@ -275,7 +380,7 @@ class Constrain(Command):
     name: ClassVar[str] = "constrain"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ops", readers("a schedule constraint", self.ops))
+        object.__setattr__(self, "ops", read_readers("a schedule constraint", self.ops))
         if len(self.ops) < 2:
             fix = "names, in the order they are to run"
             raise refuse("a schedule constraint", "an order takes two ops or more", fix)
@@ -286,17 +391,17 @@ class Constrain(Command):
         order = f"{first} before {', '.join(rest[:2])}" + (f" and {len(rest) - 2} more" if len(rest) > 2 else "")
         return order if self.on else f"no order of {order}"
 
-    def overrides(self) -> tuple[Override, ...]:
-        return (Override("schedule_constraint", self.ops, True, "edit"),) if self.on else ()
+    def asks(self) -> tuple[tuple[tuple[str, ...], Kind], ...]:
+        return ((self.ops, ScheduleConstraint()),) if self.on else ()
 
     def apply(self, state: State) -> State:
         if self.on:
             return super().apply(state)
-        kept = tuple(o for o in state.overrides if o.kind != "schedule_constraint" or o.target != self.ops)
+        kept = tuple(o for o in state.overrides if o.kind != ScheduleConstraint.kind or o.target != self.ops)
         return dataclasses.replace(state, overrides=kept)
 
     def python(self) -> str:
-        call = python_call("add_schedule_constraint", list(self.ops))
+        call = ScheduleConstraint().python(list(self.ops))
         return call if self.on else f"# without {call}"
 
 

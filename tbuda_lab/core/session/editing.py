@@ -9,14 +9,11 @@ from typing import Any
 
 from tbuda_lab.core.compiler.pipeline import CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override, named_python, override_python
 from tbuda_lab.core.session import gestures
-from tbuda_lab.core.session.calls import named_python, override_python
-from tbuda_lab.core.session.command import Command
-from tbuda_lab.core.session.commands import SetOptions, SetOverride
+from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Step
-from tbuda_lab.core.session.imports import read_overrides
-from tbuda_lab.core.session.journal import Journal
+from tbuda_lab.core.session.journal import Journal, read_overrides
 from tbuda_lab.core.session.working import Working
 
 

@@ -23,13 +23,13 @@ from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_file, atomic_text
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.session.journal import override_data
+from tbuda_lab.core.overrides import to_json
+from tbuda_lab.core.session.journal import OVERRIDES_FORMAT
 from tbuda_lab.core.session.records import records_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
 
-OVERRIDES_FORMAT = "tbuda-overrides 1"
 MODEL = "MODEL.py:FUNCTION"
 EDITS = "SESSION.buda.json"
 TEXTS = ("name", "type", "module", "location", "df", "fidelity", "stream", "limiter")
@@ -190,7 +190,7 @@ def overrides_text(session: Session, form: str = "python") -> str:
     if form == "python":
         body = session.to_python()
         return "import tbuda_lab as pybuda\n\n" + (body or "# no overrides\n")
-    records = [override_data(o, session.names_of) for o in session.overrides]
+    records = [to_json(o, session.names_of) for o in session.overrides]
     lines = [json.dumps(r, sort_keys=True, ensure_ascii=False) for r in records]
     body = ",\n".join(f"  {line}" for line in lines)
     return f'{{"format": "{OVERRIDES_FORMAT}",\n"overrides": [\n{body}\n]}}\n'

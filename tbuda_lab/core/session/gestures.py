@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable
 
 from tbuda_lab.core.errors import Diagnostic, InputError
-from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import (
     ChipBreak,
     ClearOp,
+    Command,
     EpochBreak,
+    FormatOp,
+    InsertNop,
+    InsertQueue,
     Optimise,
     PlaceOp,
     QueueChannel,
@@ -18,7 +21,6 @@ from tbuda_lab.core.session.commands import (
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.graphedits import FormatOp, InsertNop, InsertQueue
 
 GRAMMAR = (
     "resize OP to ROWSxCOLUMNS",

@@ -17,27 +17,23 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, NoReturn
 
 from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
-from tbuda_lab.core.files import atomic_text, bounded_text
-from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Each, Override
-from tbuda_lab.core.overrideforms import misshapen
-from tbuda_lab.core.session.command import Command
-from tbuda_lab.core.session.commands import COMMANDS, ClearOp, SetOptions, SetOverride
+from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
+from tbuda_lab.core.options import CompileOptions, options_from_json, options_to_json, plain_value
+from tbuda_lab.core.overrides import OVERRIDE_KINDS, Override, Resolve, from_json, to_json
+from tbuda_lab.core.session.commands import COMMANDS, ClearOp, Command, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
+OVERRIDES_FORMAT = "tbuda-overrides 1"
+MAX_OVERRIDES_BYTES = 4 << 20
+MAX_OVERRIDES = 20_000
 _SPACE = re.compile(r"[ \t\r\n]*")
 _OTHERS = ("undo", "redo", "checkpoint", "begin", "end")
-
-Resolve = Callable[[Override], tuple[str, ...]]
-"""The names an override addresses, for patterns and predicates: a file holds those (see `Each`), for a pattern in it
-could take any time and a predicate is code."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Header:
@@ -79,8 +75,8 @@ def journal_text(header: Header, log: list[Entry], resolve: Resolve) -> str:
         "format": FORMAT,
         "harvested_rows": None if header.harvested_rows is None else list(header.harvested_rows),
         "name": header.name,
-        "options": options_data(header.options),
-        "overrides": [override_data(o, resolve) for o in header.overrides],
+        "options": options_to_json(header.options),
+        "overrides": [to_json(o, resolve) for o in header.overrides],
     }
     lines = [_line(record) for entry in log for record in _records(entry, resolve)]
     fields = [f"{json.dumps(k)}: {_line(v)}" for k, v in head.items()]
@@ -112,40 +108,15 @@ def _records(entry: Entry, resolve: Resolve) -> Iterator[dict[str, Any]]:
 def command_data(command: Command, resolve: Resolve) -> dict[str, Any]:
     """A command as plain data; fields that have their default are left out."""
     if isinstance(command, SetOverride):
-        return {"do": command.name, **override_data(command.override, resolve)}
+        return {"do": command.name, **to_json(command.override, resolve)}
     if isinstance(command, SetOptions):
-        return {"do": command.name, "set": {k: _plain(v) for k, v in command.changes}}
+        return {"do": command.name, "set": {k: plain_value(v) for k, v in command.changes}}
     fields = {
-        f.name: _plain(getattr(command, f.name))
+        f.name: plain_value(getattr(command, f.name))
         for f in dataclasses.fields(command)
         if getattr(command, f.name) != f.default
     }
     return {"do": command.name, **fields}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (DataFormat, MathFidelity)):
-        return value.name
-    return list(value) if isinstance(value, tuple) else value
-
-
-def options_data(options: CompileOptions) -> dict[str, Any]:
-    """The options that are not at their defaults, as plain data; `option_values` reads it."""
-    plain = CompileOptions()
-    names = [f.name for f in dataclasses.fields(options)]
-    return {n: _plain(getattr(options, n)) for n in names if getattr(options, n) != getattr(plain, n)}
-
-
-def override_data(override: Override, resolve: Resolve) -> dict[str, Any]:
-    """An override as plain data, as `override_of` reads it."""
-    target: Any = override.target
-    if not isinstance(target, str | tuple):
-        target = target.names if isinstance(target, Each) else resolve(override)
-    value: Any = override.value
-    if isinstance(value, dict):
-        value = {str(k): _plain(v) for k, v in value.items()}
-    each = {} if isinstance(override.target, str | tuple) else {"each": True}
-    return {**each, "kind": override.kind, "target": _plain(target), "value": _plain(value)}
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -169,11 +140,11 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
     rows = head.get("harvested_rows")
     if rows is not None and not (isinstance(rows, list) and all(type(r) is int and 0 <= r < 64 for r in rows)):
         reader.fail(1, "harvested_rows is no list of row numbers", "physical rows, from 0")
-    options = reader.guard(1, lambda: CompileOptions(**option_values(head.get("options", {}))))
+    options = reader.guard(1, lambda: CompileOptions(**options_from_json(head.get("options", {}))))
     records = head.get("overrides", [])
     if not isinstance(records, list):
         reader.fail(1, "overrides is no list", "a list of kind, target and value")
-    overrides = tuple(reader.guard(1, partial(override_of, r)) for r in records)
+    overrides = tuple(reader.guard(1, partial(from_json, r)) for r in records)
     title = head.get("name", "model")
     if not isinstance(title, str):
         reader.fail(1, "name is no text", "the name of the model")
@@ -218,11 +189,11 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
     """A command from its name and plain fields. Raises `InputError` or `OverrideError` for what does not fit."""
     kind = COMMANDS[what]
     if kind is SetOverride:
-        return SetOverride(override_of(fields))
+        return SetOverride(from_json(fields))
     if kind is SetOptions:
         if set(fields) != {"set"}:
             raise InputError('options has one field, "set"')
-        return SetOptions(**option_values(fields["set"]))
+        return SetOptions(**options_from_json(fields["set"]))
     known = {f.name: f for f in dataclasses.fields(kind)}
     for name in fields:
         if name not in known:
@@ -239,57 +210,6 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
     if kind is ClearOp and any(k not in OVERRIDE_KINDS for k in values.get("kinds", ())):
         raise InputError(f"kinds are among {', '.join(OVERRIDE_KINDS)}")
     return kind(**values)
-
-
-def override_of(record: Any) -> Override:
-    """An override from plain data. Raises `InputError` for what does not fit."""
-    if not isinstance(record, dict) or set(record) - {"each"} != {"kind", "target", "value"}:
-        raise InputError("an override has kind, target and value, and may have each")
-    kind, target, value = record["kind"], record["target"], record["value"]
-    if kind not in OVERRIDE_KINDS:
-        raise InputError(f"unknown override {kind!r}; known: {', '.join(OVERRIDE_KINDS)}")
-    names = [target] if isinstance(target, str) else target
-    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise InputError("a target is a name or a list of names")
-    if record.get("each", True) is not True:
-        raise InputError("each is true where a list of names stands for what a pattern matched")
-    if isinstance(value, dict):
-        turned = {int(k) if re.fullmatch(r"\d{1,4}", k) else k: v for k, v in value.items()}
-        value = {k: tuple(v) if isinstance(v, list) else v for k, v in turned.items()}
-    elif isinstance(value, list):
-        value = tuple(value)
-    found = Override(kind, Each(tuple(names)) if "each" in record else target, value, "file")
-    fault = misshapen(found)
-    if fault is not None:
-        raise InputError(f"{kind}: {fault[0]}; {fault[1]}")
-    return found
-
-
-def option_values(given: Any) -> dict[str, Any]:
-    """Options from plain data, each checked against the type of its field."""
-    if not isinstance(given, dict):
-        raise InputError("options are an object of names and values")
-    hints = get_type_hints(CompileOptions)
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in hints:
-            raise InputError(f"unknown option {name!r}; known: {', '.join(hints)}")
-        wanted = str(hints[name])
-        enum = DataFormat if "DataFormat" in wanted else MathFidelity if "MathFidelity" in wanted else None
-        if value is None and "None" in wanted:
-            values[name] = None
-        elif enum is not None:
-            known = {member.name: member for member in enum}
-            if not isinstance(value, str) or value not in known:
-                raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
-            values[name] = known[value]
-        elif "tuple" in wanted and isinstance(value, list) and all(isinstance(v, str) for v in value):
-            values[name] = tuple(value)
-        elif type(value).__name__ in re.findall(r"\w+", wanted):
-            values[name] = value
-        else:
-            raise InputError(f"{name} does not take {value!r}")
-    return values
 
 
 class _Reader:
@@ -373,6 +293,39 @@ class _Reader:
 
     def line(self, at: int) -> int:
         return bisect.bisect_left(self.ends, at) + 1
+
+
+# -- files of overrides alone ------------------------------------------------------------------------------------------
+def read_overrides(path: str | Path) -> tuple[Override, ...]:
+    """The overrides of a JSON file. Raises `InputError` with the record and what is wrong with it."""
+    path = Path(path)
+    return parse_overrides(bounded_text(path, MAX_OVERRIDES_BYTES, "holds no overrides"), path.name)
+
+
+def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:
+    """Overrides from their JSON text; `name` stands in errors. Raises `InputError`."""
+
+    def fail(where: str, message: str, fix: str) -> NoReturn:
+        raise InputError(f"{where}: {message}", [Diagnostic("error", where, "overrides-file", message, fix)])
+
+    try:
+        data = parse_json(text, name)
+    except InputError as error:
+        fail(name, str(error).removeprefix(f"{name}: "), "export overrides as JSON")
+    if not isinstance(data, dict) or data.get("format") != OVERRIDES_FORMAT:
+        found = data.get("format") if isinstance(data, dict) else type(data).__name__
+        fail(name, f"format is {found!r}", f"a file of overrides has the format {OVERRIDES_FORMAT!r}")
+    records = data.get("overrides")
+    if not isinstance(records, list) or len(records) > MAX_OVERRIDES:
+        fail(name, "overrides is no list", f"a list of kind, target and value, at most {MAX_OVERRIDES}")
+    made = []
+    for index, record in enumerate(records):
+        try:
+            made.append(from_json(record))
+        except TbudaError as error:
+            fix = "; ".join(d.fix for d in error.diagnostics if d.fix)
+            fail(f"{name}, override {index + 1}", str(error).splitlines()[0], fix)
+    return tuple(made)
 
 
 def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[Step]:

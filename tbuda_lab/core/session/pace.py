@@ -11,7 +11,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import BatchTime, EpochTime, EpochTrace, epoch_times, simulate
 from tbuda_lab.core.epochsim.batchtime import summed
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.epoch_throughput import trial

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.options import Override, target_text
+from tbuda_lab.core.overrides import Override, target_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session

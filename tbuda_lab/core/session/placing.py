@@ -18,7 +18,7 @@ from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import Cancelled, PlacementError
 from tbuda_lab.core.frames.opsframe import total_cycles
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import (
     Before,
     Outcome,
@@ -31,11 +31,11 @@ from tbuda_lab.core.placer import (
     rectangles,
     unmatched_targets,
 )
-from tbuda_lab.core.placer.asked import chip_breaks
 from tbuda_lab.core.placer.model.bounds import carry_runs
 from tbuda_lab.core.placer.model.schedule import constrained
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.search.chip_stages import temporal_epochs
+from tbuda_lab.core.placer.validate import chip_breaks
 from tbuda_lab.core.session.epochfacts import EpochFacts
 from tbuda_lab.core.session.regraph import regraphed
 from tbuda_lab.core.session.resequence import Carried, carried

@@ -12,11 +12,11 @@ from tbuda_lab.core.analysis.noc import LinkMap, link_map, sibling
 from tbuda_lab.core.compiler.pipeline import Clock, CompileResult
 from tbuda_lab.core.epochsim import BatchTime, batch_time
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.session.card import OpCard, card_of
-from tbuda_lab.core.session.command import Command
-from tbuda_lab.core.session.commands import SetOverride
+from tbuda_lab.core.session.commands import Command, SetOverride
 from tbuda_lab.core.session.diff import Diff, diff_results
 from tbuda_lab.core.session.editing import Editing
 from tbuda_lab.core.session.legal import LegalTable, legal_table

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tbuda_lab.core.compiler.pipeline import CompileResult
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.lowering.edits import cut_edges, is_edit, nops_between
-from tbuda_lab.core.lowering.opformats import FORMAT_KINDS
-from tbuda_lab.core.options import Override, broken, target_text
-from tbuda_lab.core.session.calls import named_python, override_python
+from tbuda_lab.core.lowering.edits import cut_edges, nops_between
+from tbuda_lab.core.overrides import KINDS, Override, broken, named_python, override_python, target_text
+from tbuda_lab.core.overrides.places import EpochBreak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,20 +46,19 @@ def records_of(
 
 
 def _judged(override: Override, result: CompileResult) -> OverrideRecord:
-    placement = result.placement
-    names = list(placement.queues if override.kind == "queue_channel" else placement.ops)
-    if is_edit(override):
-        names = list(result.lowered.nodes)
-    elif override.kind in ("epoch_break", "chip_break"):
-        names = list(placement.schedule)
+    kind, placement = KINDS[override.kind], result.placement
+    names: Iterable[str] = {
+        "ops": list(placement.ops), "queues": list(placement.queues), "nodes": list(result.lowered.nodes),
+        "schedule": list(placement.schedule),
+    }[kind.addresses]  # fmt: skip
     matched = tuple(override.matches(names))
-    obtained = {name: _obtained(override, name, result) for name in matched}
+    obtained = {name: kind.obtained(_Compiled(name, result), override.value) for name in matched}
     said = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
     if not matched:
         because = "; ".join(f"{d.message}; {d.fix}" for d in said) or _absent(override, result)
         return _record(override, matched, obtained, "unmatched", because)
-    asked = broken(override, matched) if override.kind in ("epoch_break", "chip_break") else matched
-    wrong = [name for name in asked if not _as_asked(override, obtained[name])]
+    asked = broken(override, matched) if issubclass(kind, EpochBreak) else matched
+    wrong = [name for name in asked if not kind.met(override.value, obtained[name])]
     state = "missed" if wrong else "obtained"
     if wrong:
         parts = [f"{name} has {obtained[name]!r}" for name in wrong[:3]]
@@ -111,56 +110,54 @@ def _addresses(override: Override, where: str) -> bool:
     return bool(override.matches([where]))
 
 
-def _obtained(override: Override, name: str, result: CompileResult) -> Any:
-    """What an op or queue has of what the override asks: for a nop or queue on an edge, the names of the nops or of the
-    reading ops and their operands; for a schedule constraint, when the op runs."""
-    kind, placement = override.kind, result.placement
-    if kind in FORMAT_KINDS:
-        node = result.lowered[name]
-        return str(node.df if kind == "data_format" else node.attrs.get("fidelity"))
-    if is_edit(override):
-        dest = override.value.get("dest") if isinstance(override.value, dict) else None
-        readers = (dest,) if isinstance(dest, str) else dest
-        found = nops_between if kind == "insert_nop" else cut_edges
-        return found(result.lowered, name, readers)
-    if kind == "schedule_constraint":
-        return placement.schedule.index(name)
-    if kind == "queue_channel":
-        queue = placement.queues[name]
+@dataclasses.dataclass(frozen=True)
+class _Compiled:
+    """What a compile made of one op or queue: see `overrides.Compiled`."""
+
+    name: str
+    result: CompileResult
+
+    @property
+    def row(self) -> Any:
+        return self.result.placement.candidate(self.name)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        spot = self.result.placement.ops[self.name]
+        return {"start": spot.start, "transpose": spot.transposed, "chip": spot.chip}
+
+    @property
+    def begins_epoch(self) -> bool:
+        placement = self.result.placement
+        return placement.epochs[placement.ops[self.name].epoch].ops[0] == self.name
+
+    @property
+    def position(self) -> int:
+        return self.result.placement.schedule.index(self.name)
+
+    @property
+    def buffered(self) -> tuple[int, ...]:
+        return self.result.placement.input_buffers.get(self.name, ())
+
+    @property
+    def output_format(self) -> str:
+        return str(self.result.lowered[self.name].df)
+
+    @property
+    def fidelity(self) -> str:
+        return str(self.result.lowered[self.name].attrs.get("fidelity"))
+
+    @property
+    def queue(self) -> dict[str, Any]:
+        queue = self.result.placement.queues[self.name]
         channels = sorted({channel for channel, _ in queue.buffers})
         return {"chip": queue.chip, "channel": channels[0] if len(channels) == 1 else tuple(channels)}
-    spot, row = placement.ops[name], placement.candidate(name)
-    if kind == "op_size":
-        return int(row["grid_r"]), int(row["grid_c"])
-    if kind == "t_stream_dir":
-        return str(row["stream"]) or "n"
-    if kind == "t_stream_shape":
-        return int(row["stream_r"]), int(row["stream_c"])
-    if kind == "u_kt":
-        return int(row["u_kt"])
-    if kind == "output_buffer_multiplier":
-        return int(row["buf_size_mb"])
-    if kind == "dram_parameters":
-        return not bool(row["prologue"])
-    if kind == "op_placement":
-        return {"start": spot.start, "transpose": spot.transposed, "chip": spot.chip}
-    if kind in ("epoch_break", "chip_break"):
-        return placement.epochs[spot.epoch].ops[0] == name
-    # an operand that waits in L1 from before the first input, as preloaded weights do, has no buffer to make larger
-    sizes = placement.input_buffers.get(name, ())
-    return {port: factor if port < len(sizes) and sizes[port] else 0 for port, factor in override.value.items()}
 
+    def preloads(self, port: int | None) -> bool:
+        return bool(self.row["prologue"])
 
-def _as_asked(override: Override, got: Any) -> bool:
-    wanted = override.value
-    if is_edit(override) and override.kind not in FORMAT_KINDS:
-        return bool(got)
-    if override.kind == "schedule_constraint":
-        return True  # an order that cannot be had stops the compile
-    if override.kind in ("epoch_break", "chip_break"):
-        return bool(got) or not wanted
-    if isinstance(wanted, dict) and isinstance(got, dict):
-        return {k: got.get(k) for k in wanted} == {k: tuple(v) if isinstance(v, list) else v for k, v in wanted.items()}
-    if isinstance(wanted, list):
-        wanted = tuple(wanted)
-    return bool(got == wanted)
+    def nops(self, readers: Sequence[str] | None) -> tuple[str, ...]:
+        return nops_between(self.result.lowered, self.name, readers)
+
+    def cuts(self, readers: Sequence[str] | None) -> tuple[tuple[str, int], ...]:
+        return cut_edges(self.result.lowered, self.name, readers)

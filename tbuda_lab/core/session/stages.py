@@ -16,9 +16,9 @@ import numpy as np
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
+from tbuda_lab.core.balancer.choices import choices
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import profiles
-from tbuda_lab.core.balancer.overrides import choices
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.pipeline import Clock, CompileResult, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec
@@ -30,7 +30,8 @@ from tbuda_lab.core.lowering.edits import edit, edits_of
 from tbuda_lab.core.lowering.fuse import addressed, inner_names
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import CompileOptions, Override, front_end
+from tbuda_lab.core.options import CompileOptions, front_end
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_mend, refuse_impossible, refuse_unknown
 from tbuda_lab.core.session.placing import Placed, Placing
 from tbuda_lab.core.session.sharing import share_netlist

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tbuda_lab.core.lowering.edits import edit_key, is_edit
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 
 
 @dataclasses.dataclass(frozen=True)

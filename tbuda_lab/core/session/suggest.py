@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tbuda_lab.core.errors import Cancelled, TbudaError
-from tbuda_lab.core.session.command import Command
-from tbuda_lab.core.session.commands import ResizeOp
+from tbuda_lab.core.session.commands import Command, ResizeOp
 from tbuda_lab.core.session.hints import Hint, alike, hints, nops
 from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.whatif import WhatIf

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
-from tbuda_lab.core.session.command import Command, refuse
-from tbuda_lab.core.session.commands import ChipBreak, Constrain, EpochBreak, PlaceOp
+from tbuda_lab.core.session.commands import ChipBreak, Command, Constrain, EpochBreak, PlaceOp, refuse
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.placing import Placed

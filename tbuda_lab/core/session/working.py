@@ -17,8 +17,8 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.events import Events
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.overrideforms import refuse_misshapen
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override, refuse_malformed
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner, filled
 from tbuda_lab.core.session import living
@@ -76,7 +76,7 @@ class Working:
         self.problems: list[Diagnostic] = []
         self.error: TbudaError | None = None
         first = tuple(overrides)
-        refuse_misshapen(first)
+        refuse_malformed(first)
         self._history = History(State(options or CompileOptions(), first, first))
         self._stages = Stages(self.device, keep_epochs)
         self._results = Kept(RESULTS_KEPT)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.tti.loaded import Loaded
 
 

@@ -18,7 +18,8 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.tti.weights import absent, signature
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from tbuda_lab._version import __version__
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.graph import Node
-from tbuda_lab.core.options import Override
-from tbuda_lab.core.session.journal import options_data, override_data
+from tbuda_lab.core.options import options_to_json
+from tbuda_lab.core.overrides import Override, to_json
 from tbuda_lab.core.tti.loaded import Loaded
 from tbuda_lab.core.tti.plain import to_plain
 
@@ -68,7 +68,7 @@ def manifest_of(
         },
         "pybuda_pip_version_id": RELEASE, "pybuda_commit_hash": "", "budabackend_commit_hash": "",
         SECTION: {
-            "device": to_plain(device), "options": options_data(loaded.options),
+            "device": to_plain(device), "options": options_to_json(loaded.options),
             "overrides": [d for o in loaded.overrides for d in _override(o, loaded)],
             "signature": loaded.signature, "weighted": list(loaded.weighted), **ours,
         },
@@ -76,11 +76,11 @@ def manifest_of(
 
 
 def _override(override: Override, loaded: Loaded) -> list[dict[str, Any]]:
-    """An override as a record of names, as `journal.override_of` reads it; none of a pattern or predicate that matches
+    """An override as a record of names, as `overrides.from_json` reads it; none of a pattern or predicate that matches
     nothing."""
     names = dict.fromkeys([*loaded.graph.nodes, *(op.name for _, op in loaded.netlist.ops()), *loaded.netlist.queues])
     found = () if override.named else tuple(override.matches(names))
-    return [override_data(override, lambda _: found)] if override.named or found else []
+    return [to_json(override, lambda _: found)] if override.named or found else []
 
 
 def _state(loaded: Loaded, facts: Facts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.netlist.archive import Archive
 from tbuda_lab.core.netlist.image import Image, image_of, is_pickle, manifest_name
 from tbuda_lab.core.netlist.schema import Netlist, Queue
-from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.session.journal import option_values, override_of
+from tbuda_lab.core.options import CompileOptions, options_from_json
+from tbuda_lab.core.overrides import from_json
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, in_order
 from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
 from tbuda_lab.core.tti.plain import of_plain
@@ -111,8 +111,8 @@ class _Reader:
     # -- the parts ---------------------------------------------------------------------------------------------
     def _settings(self) -> tuple[CompileOptions, tuple[Any, ...]]:
         try:
-            options = CompileOptions(**option_values(self._dict(self.section, "options")))
-            overrides = tuple(override_of(record) for record in self._list(self.section, "overrides"))
+            options = CompileOptions(**options_from_json(self._dict(self.section, "options")))
+            overrides = tuple(from_json(record) for record in self._list(self.section, "overrides"))
         except TbudaError as error:
             raise self._wrong(str(error)) from error
         if options.microbatch < 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import (
     ChipBreak,
     ClearOp,
@@ -22,10 +22,9 @@ from tbuda_lab.core.session import (
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.commands import Disable, SetOverride
-from tbuda_lab.core.session.graphedits import InsertNop, InsertQueue
-from tbuda_lab.core.session.imports import parse_overrides
-from tbuda_lab.core.session.switches import disabled
+from tbuda_lab.core.session.commands import Disable, InsertNop, InsertQueue, SetOverride
+from tbuda_lab.core.session.history import disabled
+from tbuda_lab.core.session.journal import parse_overrides
 from tbuda_lab.core.session.temporal import into_epoch, shift_break
 
 MANY = 512

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override, override_python, value_text
 from tbuda_lab.core.session import LegalTable, OverrideRecord, Session
-from tbuda_lab.core.session.calls import override_python
-from tbuda_lab.core.session.switches import disabled, sources
+from tbuda_lab.core.session.history import disabled, sources
 
 _NAMES_SHOWN = 20
 _COLUMNS = (
@@ -118,14 +117,3 @@ def _record(record: OverrideRecord, by: Mapping[tuple[str, str], str]) -> dict[s
         **({"ops": list(target)} if kind == "schedule_constraint" and isinstance(target, tuple) else {}),
         "source": _source(record.override, by),
     }  # fmt: skip
-
-
-def value_text(kind: str, value: Any) -> str:
-    """A requested or obtained value as a person reads it."""
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {value_text(kind, v)}" for k, v in value.items() if v is not None)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (tuple, list)):
-        return ("x" if kind in ("op_size", "t_stream_shape") else ", ").join(str(v) for v in value)
-    return str(value)

@@ -13,7 +13,8 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.findings import Finding
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.verification import Comparison

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.errors import InputError, NetlistError, OverrideError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session, SetOverride
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.widgets.handlers.session_hub import Hub

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import ClearOp, Constrain, EpochBreak, ResizeOp, SetOverride, SetUkt, StreamOp
-from tbuda_lab.core.session.graphedits import InsertNop
+from tbuda_lab.core.session.commands import InsertNop
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.widgets.handlers.edit_messages import commands_of, message_of
 from tbuda_lab.widgets.handlers.session_hub import Hub

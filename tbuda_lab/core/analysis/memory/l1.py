@@ -17,7 +17,7 @@ from tbuda_lab.core.epochsim.compiled import Compiled
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 
 KINDS = ("output", "intermediate", "parameter", "input")
 

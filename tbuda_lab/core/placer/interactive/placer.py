@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.board import (
     Board,
     Epoch,

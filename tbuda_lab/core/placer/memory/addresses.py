@@ -11,10 +11,11 @@ from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
-from tbuda_lab.core.placer.asked import bad_queue_place
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.dram import Request, allocate, allocate_host
 from tbuda_lab.core.placer.memory.dram_distance import hops, sharing
+from tbuda_lab.core.placer.validate import bad_queue_place
 
 
 class Addresses:

@@ -8,8 +8,7 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, PlacementError, counted
-from tbuda_lab.core.placer.model.known import need_known
+from tbuda_lab.core.errors import Diagnostic, PlacementError, counted, need_known
 
 ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY", "CLOSEST")
 

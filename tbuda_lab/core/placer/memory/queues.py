@@ -21,7 +21,8 @@ from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, WRITES, phases, written
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.addresses import Addresses
 from tbuda_lab.core.placer.memory.dram import align
 from tbuda_lab.core.placer.memory.prefetch import Reader, prefetch_grid

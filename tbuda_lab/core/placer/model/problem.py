@@ -20,7 +20,8 @@ from tbuda_lab.core.epochsim.tile_order_cache import Walked
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.choices import Choices, Frontier
 
 

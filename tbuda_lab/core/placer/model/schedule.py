@@ -8,11 +8,10 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 
-from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, need_known
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul
-from tbuda_lab.core.options import Override
-from tbuda_lab.core.placer.model.known import need_known
+from tbuda_lab.core.overrides import Override
 
 POLICIES = ("ModuleInputsBFS", "Topological", "LongestPath")
 

@@ -5,7 +5,7 @@ The names are PyBuda's, and mean what they mean there (placement.md#policies); `
 
 from __future__ import annotations
 
-from tbuda_lab.core.placer.model.known import need_known
+from tbuda_lab.core.errors import need_known
 from tbuda_lab.core.placer.policies.cnn import cnn
 from tbuda_lab.core.placer.policies.maximize_t import maximize_t
 from tbuda_lab.core.placer.policies.minimize_grid import minimize_grid

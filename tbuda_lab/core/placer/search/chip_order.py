@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.placer.model.known import need_known
+from tbuda_lab.core.errors import need_known
 
 POLICIES = ("MMIO_LAST", "SNAKE")
 

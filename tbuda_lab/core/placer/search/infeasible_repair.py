@@ -14,7 +14,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.legalise import MAX_READERS
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.search.chip_stages import torn
 
 

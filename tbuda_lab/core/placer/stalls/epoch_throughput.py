@@ -18,7 +18,7 @@ from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import Override
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem, inputs_on_host
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.fork_join import buffer

@@ -52,7 +52,7 @@ def open_journal(comm: Comm, data: Mapping[str, Any]) -> None:
 
 def journal_frame(file: JournalFile, path: Path) -> Frame:
     """A session file in words: device, options, steps, checkpoints, and the overrides at its end as Python."""
-    from tbuda_lab.core.session.calls import override_python
+    from tbuda_lab.core.overrides import override_python
 
     head = file.header
     history = History(State(head.options, head.overrides, head.overrides))

@@ -1,24 +1,41 @@
-"""Overrides that no placement can honour are refused before any candidate is made, all of them at once.
+"""What no placement can honour is refused before any candidate is made, all of it at once: names of policies and
+algorithms, overrides.
 
 What depends on candidates (L1, edges) or on the finished placement is told later, by the stage that finds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
+from tbuda_lab.core.balancer.choices import MODEL_KINDS, choices
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
-from tbuda_lab.core.balancer.overrides import MODEL_KINDS, choices
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
+from tbuda_lab.core.errors import Diagnostic, OverrideError, counted, need_known
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import OVERRIDE_KINDS, CompileOptions, Override, broken, target_text
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import OVERRIDE_KINDS, Malformed, Override, broken, target_text
+from tbuda_lab.core.overrides.places import OpPlacement, QueuePlacement
+from tbuda_lab.core.placer import policies
+from tbuda_lab.core.placer.memory.dram import ALGORITHMS
+from tbuda_lab.core.placer.model.schedule import POLICIES as SCHEDULERS
 from tbuda_lab.core.placer.model.schedule import constrained, schedule
+from tbuda_lab.core.placer.search import chip_order
 
 _ORDERED = ("schedule_constraint", "chip_break")
+
+
+def refuse_unknown(options: CompileOptions) -> None:
+    """Raises `PlacementError` with a diagnostic for each name of a policy or algorithm that there is not."""
+    need_known(
+        ("balancer policy", policies.full_name(options.balancer_policy), policies.NAMES),
+        ("scheduler policy", options.scheduler_policy, SCHEDULERS),
+        ("chip placement policy", options.chip_placement_policy, chip_order.POLICIES),
+        ("DRAM placement algorithm", options.dram_placement_algorithm, ALGORITHMS),
+    )
 
 
 def refuse_impossible(
@@ -73,11 +90,10 @@ def _pins(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: 
     sizes = {n: tuple(o.value) for o in overrides if o.kind == "op_size" and _pair(o.value) for n in o.matches(names)}
     for record in overrides:
         if record.kind == "op_placement":
-            value = record.value if isinstance(record.value, Mapping) else {}
             for name, profile in ((n, profiles[n]) for n in record.matches(names)):
                 size = sizes.get(name)
                 grids = [size] if size else [(r, c) for r, c in _grids(profile, device)]
-                said = bad_pin(name, grids, device, value)
+                said = bad_pin(name, grids, device, record.value)
                 wrong += [] if said is None else [said]
     if wrong:
         raise OverrideError("op placements that cannot be honoured", wrong)
@@ -95,43 +111,19 @@ def _grids(profile: OpProfile, device: DeviceSpec) -> list[tuple[int, int]]:
     return [(r, c) for r in high for c in wide]
 
 
-def bad_pin(
-    name: str, grids: Sequence[tuple[int, ...]], device: DeviceSpec, value: Mapping[str, Any]
-) -> Diagnostic | None:
+def bad_pin(name: str, grids: Sequence[tuple[int, ...]], device: DeviceSpec, value: object) -> Diagnostic | None:
     """What is wrong with a place that an op was given, or None. grids: (rows, columns) that it may take."""
-    start, transpose, chip = value.get("start"), value.get("transpose"), value.get("chip")
-
-    def error(message: str, fix: str) -> Diagnostic:
-        return Diagnostic("error", name, "override-op_placement", message, fix)
-
-    if chip is not None and chip not in device.chips:
-        return error(f"{device.name} has no chip {chip!r}", f"chips: {', '.join(map(str, device.chips))}")
-    if transpose is not None and not isinstance(transpose, bool):
-        return error(f"transpose is true or false, not {transpose!r}", "leave it out to let the placer decide")
-    stand = [g[::-1] if transpose else g for g in grids]
-    if not any(r <= device.rows and c <= device.cols for r, c in stand):
-        return error("transposed, none of its legal grids fits the device", "leave the transposition out")
-    if start is None:
-        return None
-    if not (isinstance(start, (tuple, list)) and len(start) == 2 and all(isinstance(v, int) and v >= 0 for v in start)):
-        return error(f"a start is (row, column), not {start!r}", "row and column from 0")
-    if not any(r + start[0] <= device.rows and c + start[1] <= device.cols for r, c in stand):
-        return error(
-            f"no legal grid of this op fits at ({start[0]}, {start[1]}) on {device.rows}x{device.cols} cores",
-            "choose a smaller row or column, or another op size",
-        )
-    return None
+    try:
+        fault = OpPlacement.parse(value).on_device(grids, device)
+    except Malformed as error:
+        fault = error.fault
+    return None if fault is None else Diagnostic("error", name, "override-op_placement", *fault)
 
 
 def bad_queue_place(name: str, device: DeviceSpec, chip: object, channel: object) -> Diagnostic | None:
     """What is wrong with a chip and channel that a queue was given, or None."""
-    if chip is not None and chip not in device.chips:
-        text = f"{device.name} has no chip {chip!r}"
-        return Diagnostic("error", name, "queue-chip", text, f"chips: {', '.join(map(str, device.chips))}")
-    if channel is not None and not (isinstance(channel, int) and 0 <= channel < device.dram_channels):
-        text = f"there is no DRAM channel {channel!r}"
-        return Diagnostic("error", name, "queue-channel", text, f"channels 0 to {device.dram_channels - 1}")
-    return None
+    found = QueuePlacement(chip, channel).on_device(device)  # type: ignore[arg-type]  # judged there
+    return None if found is None else Diagnostic("error", name, f"queue-{found[0]}", *found[1])
 
 
 def _queues(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
@@ -172,4 +164,54 @@ def chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Ov
             "too many chip breaks",
             [Diagnostic("error", min(found), "override-chip_break", text, "remove some, or make them epoch breaks")],
         )
+    return found
+
+
+def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagnostic]:
+    """A warning for every override that addresses no op or queue, and an error for every unknown kind."""
+    known = list(names)
+    found: list[Diagnostic] = []
+    for record in overrides:
+        if record.kind not in OVERRIDE_KINDS:
+            found.append(
+                Diagnostic(
+                    "error",
+                    target_text(record.target),
+                    "override-kind",
+                    f"unknown override {record.kind!r}",
+                    f"known: {', '.join(OVERRIDE_KINDS)}",
+                )
+            )
+            continue
+        missing: list[str] = []
+        if isinstance(record.target, tuple) and record.target:
+            present = set(known)
+            missing = [n for n in record.target if n not in present]
+        elif not record.matches(known):
+            missing = [target_text(record.target)]
+        for name in missing:
+            close = _closest(name, known)
+            found.append(
+                Diagnostic(
+                    "warning",
+                    name,
+                    "override-unmatched",
+                    f"{record.kind} addresses no op or queue of this graph",
+                    f"did you mean {close!r}?" if close else "check the name in the op table",
+                )
+            )
+    return found
+
+
+def _closest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return near[0] if near else ""
+
+
+def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
+    """Warnings for overrides that address nothing; unknown kinds raise `OverrideError`."""
+    found = _unmatched(overrides, [*(n.name for n in graph.ops), *queue_names(graph)])
+    errors = [d for d in found if d.severity == "error"]
+    if errors:
+        raise OverrideError("unknown overrides", errors)
     return found

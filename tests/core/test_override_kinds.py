@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
-from tbuda_lab.core.options import FIRST, Each, Override
-from tbuda_lab.core.overrideforms import misshapen, refuse_misshapen
+from tbuda_lab.core.overrides import FIRST, Each, Override, malformed, override_python, refuse_malformed
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.calls import override_python
 
 BAD: list[tuple[str, Any]] = [
     ("op_placement", (0, 0)),
@@ -42,7 +40,7 @@ BAD: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("kind", "value"), BAD)
 def test_what_no_model_could_take_is_refused_with_what_would_do(kind: str, value: Any) -> None:
     with pytest.raises(OverrideError) as caught:
-        refuse_misshapen([Override("op_size", "b", (1, 1)), Override(kind, "a", value)])
+        refuse_malformed([Override("op_size", "b", (1, 1)), Override(kind, "a", value)])
     assert [(d.where, d.rule) for d in caught.value.diagnostics] == [("a", f"override-{kind}")]
     assert caught.value.diagnostics[0].fix
 
@@ -64,13 +62,13 @@ def test_what_no_model_could_take_is_refused_with_what_would_do(kind: str, value
 )
 def test_what_a_model_could_take_is_not(kind: str, value: Any) -> None:
     for target in ("a", ("a", "b"), ["a", "b"], Each(("a",)), re.compile("a.*"), lambda name: name == "a"):
-        assert misshapen(Override(kind, target, value)) is None  # type: ignore[arg-type]
+        assert malformed(Override(kind, target, value)) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("target", [None, 5, ("a", 5), {"a": 1}])
 def test_targets_are_names_patterns_or_predicates(target: Any) -> None:
     with pytest.raises(OverrideError, match="target"):
-        refuse_misshapen([Override("epoch_break", target)])
+        refuse_malformed([Override("epoch_break", target)])
 
 
 def test_a_list_of_names_is_a_tuple_of_names() -> None:

@@ -1,0 +1,78 @@
+"""An override as it is recorded: one request of the user, its target, and its value as it was given."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+FIRST = "first"
+"""Value of a break: before whichever of the ops it addresses is scheduled first, instead of before each."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Each:
+    """The names that a pattern or predicate matched, as a file holds it: each for itself, where there is such an op.
+
+    A tuple is one list instead: a break stands before the first of its ops, and what one of them cannot have is an
+    error.
+    """
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"each of {', '.join(self.names) or 'no names'}"
+
+
+Target = str | tuple[str, ...] | Each | re.Pattern[str] | Callable[[Any], bool]
+
+
+def target_text(target: Any) -> str:
+    """A target as a person reads it: the same in every run, as the address of a predicate would not be."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, tuple):
+        return ", ".join(target)
+    if isinstance(target, Each):
+        return str(target)
+    return f"/{target.pattern}/" if hasattr(target, "pattern") else "a predicate"
+
+
+@dataclasses.dataclass(frozen=True)
+class Override:
+    """One request of the user. `kind`: a name in `KINDS`; `target`: a name, names, a regex or a predicate (in a file:
+    what it matched); `value`: as the class of the kind reads it (its `parse`); `source`: who asked."""
+
+    kind: str
+    target: Target
+    value: Any = True
+    source: str = "code"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.target, list):  # as people write several names
+            object.__setattr__(self, "target", tuple(self.target))
+
+    @property
+    def named(self) -> bool:
+        """Whether the target is names; which ops a pattern or predicate means is known once there is a graph."""
+        return isinstance(self.target, str | tuple | Each)
+
+    def matches(self, names: Iterable[str]) -> list[str]:
+        """The names of `names` that this override addresses, in their order (predicates are given the name)."""
+        if isinstance(self.target, str):
+            return [n for n in names if n == self.target]
+        if isinstance(self.target, tuple | Each):
+            wanted = set(self.target if isinstance(self.target, tuple) else self.target.names)
+            return [n for n in names if n in wanted]
+        if isinstance(self.target, re.Pattern):
+            pattern = self.target
+            return [n for n in names if pattern.fullmatch(n)]
+        predicate = self.target
+        return [n for n in names if predicate(n)]
+
+
+def broken(record: Override, order: Iterable[str]) -> list[str]:
+    """The ops of a schedule before which an epoch or chip break stands."""
+    found = record.matches(order) if record.value else []
+    return found[:1] if isinstance(record.target, tuple) or record.value == FIRST else found
