@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -10,8 +11,19 @@ from typing import Any
 import pytest
 import torch
 
+import tbuda_lab.pybuda as pybuda
 from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
-from tbuda_lab.core.overrides import FIRST, Each, Override, malformed, override_python, refuse_malformed
+from tbuda_lab.core.overrides import (
+    FIRST,
+    KINDS,
+    Each,
+    Override,
+    from_json,
+    malformed,
+    override_python,
+    refuse_malformed,
+    to_json,
+)
 from tbuda_lab.core.session import Session
 
 BAD: list[tuple[str, Any]] = [
@@ -158,3 +170,43 @@ def test_questions_about_ops_that_there_are_not_name_near_ones() -> None:
     for ask in (session.legal, session.why, session.__getitem__):
         with pytest.raises(InputError, match=f"near it: {re.escape(op)}"):
             ask(op + "x")
+
+
+EXAMPLES: dict[str, Any] = {
+    "op_size": (2, 3), "t_stream_dir": "r", "t_stream_shape": (4, 1), "u_kt": 2,
+    "input_buffer_multiplier": {0: 2, 1: 3}, "output_buffer_multiplier": 2, "dram_parameters": True,
+    "op_placement": {"start": (1, 2), "transpose": True, "chip": 0}, "epoch_break": True, "chip_break": True,
+    "queue_channel": {"chip": 0, "channel": 3}, "data_format": "Bfp8_b", "math_fidelity": "LoFi",
+    "insert_nop": {"dest": ("b",), "hoist_tms": False, "nop_count": 2, "daisy_chain": False},
+    "insert_queue": {"dest": ("b",), "port": 1}, "schedule_constraint": True,
+}  # fmt: skip
+
+
+def test_every_kind_reads_what_it_writes() -> None:
+    assert set(EXAMPLES) <= set(KINDS)
+    for kind, value in EXAMPLES.items():
+        typed = KINDS[kind].parse(value)
+        assert typed.value == value and KINDS[kind].parse(typed.value) == typed
+        record = Override(kind, "a", value)
+        assert from_json(json.loads(json.dumps(to_json(record, lambda _: ())))) == dataclasses.replace(
+            record, source="file"
+        )
+        assert "a" in typed.label("a")
+
+
+@pytest.mark.parametrize("kind", sorted(set(EXAMPLES) - {"insert_queue"}))
+def test_its_python_asks_pybudas_functions_for_the_same(kind: str) -> None:
+    """The text is run: what PyBuda's `config` then holds is the override again."""
+    value = EXAMPLES[kind]
+    listed = kind == "schedule_constraint"
+    text = override_python(Override(kind, ("a", "b") if listed else "a", value))
+    pybuda.config._clear_global_compiler_config()
+    try:
+        exec(text, {"pybuda": pybuda})  # our own text
+        records = pybuda.config._get_global_compiler_config().overrides
+        assert {r.kind for r in records} == {kind}
+        got = [r.value for r in records]
+        wanted = [{k: v} for k, v in value.items()] if kind == "input_buffer_multiplier" else [value]
+        assert [KINDS[kind].parse(g) for g in got] == [KINDS[kind].parse(w) for w in wanted]
+    finally:
+        pybuda.config._clear_global_compiler_config()
