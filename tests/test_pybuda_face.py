@@ -265,7 +265,6 @@ def test_sparse_picker_of_a_convolution_tap() -> None:
     lambda: pybuda.op.loss.L1Loss("loss"),
     lambda: pybuda.op.Dropout("d", A, p=0.5, training=True),
     lambda: pybuda.op.Conv3d("c", A, A),
-    lambda: pybuda.OnnxModule("m", None, ""),
     lambda: pybuda.TFModule("m", None),
     lambda: pybuda.config.insert_fracture_group([("a", -1, 2)]),
     lambda: pybuda.run_generate(input_count=1, write_index=0),

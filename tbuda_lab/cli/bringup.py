@@ -20,6 +20,7 @@ from tbuda_lab.cli.tables import epoch_table, summary
 from tbuda_lab.cli.target import load_target, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError, TbudaError
 from tbuda_lab.core.files import atomic_file, json_map, read_npz
+from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
 
 if TYPE_CHECKING:
     import torch
@@ -63,9 +64,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def target_arguments(parser: argparse.ArgumentParser) -> None:
     """A model's file or a compiled folder, and how it is to be compiled."""
-    parser.add_argument("target", metavar="FILE.py:FUNCTION",
-                        help="a function that returns (module, tuple of sample inputs), a folder that "
-                             "`tbuda compile` wrote, or a device image (FILE.tti)")
+    parser.add_argument("target", metavar="MODEL",
+                        help="FILE.py:FUNCTION, a function that returns (module, tuple of sample inputs), "
+                             "a model file (FILE.onnx), a folder that `tbuda compile` wrote, or a device image "
+                             "(FILE.tti)")
     parser.add_argument("--device", default=None, metavar="NAME",
                         help="arch, board or device file: wormhole_b0 (default), grayskull, blackhole, e150, e300, "
                              "n150, n300, path.yaml")
@@ -160,10 +162,12 @@ def read_request(arguments: argparse.Namespace) -> Request:
         flags = ", ".join("--" + key.replace("_", "-") for key in said)
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
     asked: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
-    path, function = asked.pop("target").rsplit(":", 1)
+    path, function = asked.pop("target"), ""
+    if Path(path).suffix.lower() not in SUFFIXES:
+        path, _, function = path.rpartition(":")
     file = os.path.normpath(folder / path)
     print(f"{folder} was compiled from {file}: executing it", file=sys.stderr)
-    return Request(f"{file}:{function}", **asked)
+    return Request(f"{file}:{function}" if function else file, **asked)
 
 
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
@@ -200,8 +204,9 @@ def _check_request(asked: Any, where: str) -> None:
         items = value if "tuple" in wanted and isinstance(value, list) else [value]
         if ("tuple" in wanted) != isinstance(value, list) or not all(type(item) is kind for item in items):
             raise InputError(f"{where}: request: {name} does not take {str(value)[:60]!r}")
-    if ":" not in asked.get("target", ""):
-        raise InputError(f"{where}: request: target is FILE.py:FUNCTION")
+    target = asked.get("target", "")
+    if ":" not in target and Path(target).suffix.lower() not in SUFFIXES:
+        raise InputError(f"{where}: request: target is FILE.py:FUNCTION or a model file")
 
 
 def _rows(text: str | None) -> tuple[int, ...] | None:
@@ -329,7 +334,7 @@ def write_results(session: Session, request: Request, folder: Path, final: Path,
         (folder / f"graph.{stage}.txt").write_text(print_graph(session.graph(stage)), encoding="utf-8")
     file, function = split_target(request.target)
     asked = dataclasses.asdict(request)
-    asked["target"] = f"{os.path.relpath(file.resolve(), final.resolve())}:{function}"
+    asked["target"] = f"{os.path.relpath(file.resolve(), final.resolve())}" + (f":{function}" if function else "")
     record = {
         "request": {key: value for key, value in asked.items() if value not in (None, (), [])},
         "arch": result.device.arch,

@@ -1,4 +1,4 @@
-"""`model.py:make_model`: find the user's file, load it, call the function, check what it returns."""
+"""`model.py:make_model` or `model.onnx`: find the user's file, load it, call the function, check what it returns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.frontend import opened
+from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
 
-EXPECTED = "expected FILE.py:FUNCTION, where FUNCTION returns (module, tuple of sample inputs)"
+EXPECTED = "expected FILE.py:FUNCTION, where FUNCTION returns (module, tuple of sample inputs), or FILE.onnx"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,14 @@ class Target:
 
 
 def split_target(text: str) -> tuple[Path, str]:
-    """("model.py", "make_model") of "model.py:make_model". Raises `ModelError` when the file is not there."""
+    """("model.py", "make_model") of "model.py:make_model", ("model.onnx", "") of a model file.
+
+    Raises `ModelError` when the file is not there.
+    """
+    if Path(text).suffix.lower() in SUFFIXES:
+        if not Path(text).is_file():
+            raise ModelError(f"{text} does not exist or is not a file: {EXPECTED}")
+        return Path(text), ""
     path, separator, function = text.rpartition(":")
     if not separator or not path or not function.isidentifier():
         raise ModelError(f"{text!r} is not a model: {EXPECTED}")
@@ -48,6 +57,9 @@ def load_target(text: str, *, seed: int | None = None) -> Target:
     when the user's code raised.
     """
     file, function = split_target(text)
+    if not function:
+        module = opened(file, file.stem)
+        return Target(file, "", module, module.sample_inputs())
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

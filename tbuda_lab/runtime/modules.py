@@ -48,6 +48,15 @@ _EXPORT = "bring the model to PyTorch and wrap it in PyTorchModule"
 TFModule = _foreign("TFModule", "TensorFlow", _EXPORT)
 TFGraphDefModule = _foreign("TFGraphDefModule", "TensorFlow", _EXPORT)
 TFLiteModule = _foreign("TFLiteModule", "TensorFlow Lite", _EXPORT)
-OnnxModule = _foreign("OnnxModule", "ONNX", _EXPORT)
+
+
+class OnnxModule(_Runs, pybuda.OnnxModule):
+    """An ONNX model for a device: a ModelProto, or the path of a file."""
+
+    def __init__(self, name: str, module: Any = None, onnx_path: str | None = None) -> None:
+        super().__init__(name, module, onnx_path)
+        CONTEXT.modules.append(self)
+
+
 JaxModule = _foreign("JaxModule", "JAX", _EXPORT)
 MXNetModule = _foreign("MXNetModule", "MXNet", _EXPORT)

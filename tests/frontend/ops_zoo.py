@@ -42,6 +42,7 @@ def ids(high: int, *shape: int) -> torch.Tensor:
 
 KNOWN: dict[tuple[int, ...], torch.Tensor] = {}
 ROWS = r(20, 16)
+PAIR, TRIPLE = r(1, 2, 8), r(1, 3, 8)
 X = (r(1, 6, 8),)
 XY = (r(1, 6, 8), p(1, 6, 8))
 IMG = (r(1, 4, 9, 11),)
@@ -238,6 +239,29 @@ CASES: list[Case] = [
     ("lstm", nn.LSTM(8, 5, batch_first=True), X),
     ("gru", nn.GRU(8, 5, batch_first=True), X),
     ("outputs", lambda x: {"b": x + 1, "a": (x * 2, [x - 1])}, X),
+    *((f, getattr(torch, f), X) for f in ("sign", "erfc", "sinh", "cosh", "tan", "asinh")),
+    ("acosh", lambda x: torch.acosh(x.abs() + 1.5), X),
+    ("atanh", lambda x: torch.atanh(torch.tanh(x) * 0.9), X),
+    ("logical_xor", lambda x, y: torch.logical_xor(x > 0, y > 0.5).float(), XY),
+    ("floor of floats", torch.floor, X),
+    ("gather elements", lambda x: x.gather(2, torch.tensor([[[0, 3, 2], [1, 1, 7]]])), X),
+    ("gather by input", lambda x, i: x.gather(1, i), (r(1, 5, 4), ids(5, 1, 3, 4))),
+    ("index by two inputs", lambda x, i, j: x.tanh()[i, j], (r(3, 5, 8), ids(3, 4), ids(5, 4))),
+    ("diagonal", lambda x: x.diagonal(1, -2, -1), (r(1, 3, 6, 8),)),
+    ("as_strided", lambda x: x.as_strided((3, 4), (8, 2), 1), (r(48),)),
+    ("unfold", lambda x: x.unfold(2, 4, 2), X),
+    ("index_copy", lambda x: x.index_copy(1, torch.tensor([4, 1]), PAIR), X),
+    ("index_copy by input", lambda x, i: x.index_copy(1, i, PAIR), (r(1, 6, 8), torch.tensor([4, 1]))),
+    ("index_add", lambda x: x.index_add(1, torch.tensor([1, 1, 3]), TRIPLE), X),
+    ("index_fill", lambda x: x.index_fill(2, torch.tensor([1, 5]), 0.5), X),
+    ("conv3d", nn.Conv3d(3, 4, 3, stride=(1, 2, 1), padding=1), (r(1, 3, 4, 6, 6),)),
+    ("conv3d groups", nn.Conv3d(4, 4, (2, 1, 3), groups=2, dilation=(2, 1, 1)), (r(1, 4, 5, 4, 6),)),
+    ("conv_transpose3d", nn.ConvTranspose3d(2, 3, 2, stride=2), (r(1, 2, 3, 4, 4),)),
+    ("max_pool3d", nn.MaxPool3d(2), (r(1, 3, 4, 6, 6),)),
+    ("avg_pool3d", nn.AvgPool3d((2, 3, 2), stride=2), (r(1, 3, 4, 6, 6),)),
+    ("adaptive_avg_pool3d", nn.AdaptiveAvgPool3d((2, 3, 1)), (r(1, 3, 4, 6, 6),)),
+    ("upsample_nearest3d", lambda x: F.interpolate(x, scale_factor=2), (r(1, 3, 3, 4, 4),)),
+    ("upsample_trilinear3d", lambda x: F.interpolate(x, (5, 8, 6), mode="trilinear"), (r(1, 3, 3, 4, 4),)),
 ]  # fmt: skip
 
 

@@ -46,6 +46,7 @@ IMAGE = (1, 6, 9, 11)
 UNARY = [
     Case("nop", o.Nop(), (X,), lambda x: x),
     Case("buffer", o.Buffer(), (X,), lambda x: x),
+    Case("erf", o.Erf(), (X,), torch.erf),
     Case("abs", o.Abs(), (X,), torch.abs),
     Case("exp", o.Exp(), (X,), torch.exp),
     Case("log", o.Log(), (X,), torch.log, positive=True),

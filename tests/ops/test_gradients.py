@@ -21,7 +21,7 @@ EXTRA = [
 ]
 """Rows beside those that test `evaluate`."""
 
-HOST = ("embedding", "embedding_bag", "remainder", "floor_divide", "gelu_derivative", "patches_rows")
+HOST = ("embedding", "embedding_bag", "remainder", "floor_divide", "gelu_derivative", "host_call", "patches_rows")
 
 
 def graph_of(case: Case) -> Graph:

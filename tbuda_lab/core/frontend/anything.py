@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.inputs import bind, elements, feeds
-from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda
+from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, opened
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
@@ -17,10 +17,12 @@ from tbuda_lab.core.ops.evaluate import evaluate
 
 
 def from_any(model: Any, sample_inputs: Any = None, *, name: str | None = None) -> Graph:
-    """A graph from a torch.nn.Module, a PyBuda module (or a list of them), or a Graph, which is cloned.
+    """A graph from a torch.nn.Module, a PyBuda module (or a list of them), an ONNX model or its file, or a Graph, which
+    is cloned.
 
     sample_inputs as in `from_torch`. Raises `ModelError` for anything else.
     """
+    model = opened(model, name or "model")
     if isinstance(model, Graph):
         return model.clone()
     if isinstance(model, torch.nn.Module):
@@ -28,7 +30,8 @@ def from_any(model: Any, sample_inputs: Any = None, *, name: str | None = None) 
     if isinstance(model, Module) or (isinstance(model, list | tuple) and model and isinstance(model[0], Module)):
         return from_pybuda(model, sample_inputs, name=name)
     raise ModelError(
-        f"a {type(model).__name__} is not a model; give a torch.nn.Module, a PyBudaModule or PyTorchModule, or a Graph"
+        f"a {type(model).__name__} is not a model; give a torch.nn.Module, a PyBudaModule or "
+        "PyTorchModule, an ONNX model or its file, or a Graph"
     )
 
 
@@ -37,6 +40,9 @@ def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
 
     A PyBuda module has no code of its own in torch; its graph, evaluated op by op, stands for it.
     """
+    model = opened(model)
+    if isinstance(model, ForeignModule):
+        return foreign_answer(model, inputs)
     if isinstance(model, PyTorchModule):
         return reference(model.module, inputs)
     if isinstance(model, torch.nn.Module):
@@ -47,4 +53,12 @@ def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
     graph = from_any(model, inputs)
     given = feeds(graph, inputs)
     parts = [list(evaluate(graph, feed).values()) for feed in elements(graph, given)]
+    return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+
+
+def foreign_answer(model: ForeignModule, inputs: Any) -> list[torch.Tensor]:
+    """What the model's own framework answers, element by element of the microbatch where its graph takes one."""
+    graph = model.trace(inputs, model.get_name())
+    names = [node.name for node in graph.inputs]
+    parts = [model.answer([feed[n] for n in names]) for feed in elements(graph, feeds(graph, inputs))]
     return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]

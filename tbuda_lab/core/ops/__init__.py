@@ -21,6 +21,7 @@ from tbuda_lab.core.ops.binary import (
 )
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
 from tbuda_lab.core.ops.embedding import Embedding, EmbeddingBag
+from tbuda_lab.core.ops.hostcall import HostCall
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.integer import FloorDivide, Remainder
 from tbuda_lab.core.ops.matmul import Matmul
@@ -68,11 +69,11 @@ from tbuda_lab.core.ops.unary import (
 __all__ = [
     "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BroadcastTo", "Buffer", "Cast", "Clip",
     "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding", "EmbeddingBag",
-    "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "GeluDerivative", "Greater", "GreaterEqual",
-    "GroupNorm", "HSlice", "HStack", "Heaviside", "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual",
-    "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum",
-    "Multiply", "NdOp", "Nop", "NotEqual", "Pad", "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal",
-    "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape", "Resize2d", "ScatterRows",
-    "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "ToRows", "Transpose",
-    "Unsqueeze", "VSlice", "VStack", "Where",
+    "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "GeluDerivative", "Greater",
+    "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall", "Index", "Interleave", "Layernorm",
+    "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "MaxPool2d",
+    "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "Pad", "PatchesRows", "PixelShuffle",
+    "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape",
+    "Resize2d", "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh",
+    "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

@@ -55,7 +55,7 @@ class Working:
     def __init__(
         self,
         model: Any,
-        sample_inputs: Any,
+        sample_inputs: Any = None,
         device: str | DeviceSpec = "wormhole_b0",
         options: CompileOptions | None = None,
         overrides: Sequence[Override] = (),
@@ -64,7 +64,9 @@ class Working:
         keep_epochs: bool = True,
         journal: str | Path | None = None,
     ) -> None:
-        self.model = model
+        self.model = model = frontend.opened(model, name)
+        if sample_inputs is None and hasattr(model, "sample_inputs"):
+            sample_inputs = model.sample_inputs()
         self.sample_inputs = as_sample(sample_inputs)
         self.device = device if isinstance(device, DeviceSpec) else load_device(device)
         self.name = name

@@ -120,6 +120,19 @@ class Call:
         return x if self.shape(x) == tuple(shape) else self.op(Reshape(tuple(int(n) for n in shape)), x)
 
 
+def by_name(target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by their schema names, with the schema's defaults."""
+    named: dict[str, Any] = {}
+    for position, argument in enumerate(target._schema.arguments):
+        if position < len(args):
+            named[argument.name] = args[position]
+        elif argument.name in kwargs:
+            named[argument.name] = kwargs[argument.name]
+        else:
+            named[argument.name] = argument.default_value if argument.has_default_value() else None
+    return named
+
+
 Mapping = Callable[[Call], Result]
 TABLE: dict[str, Mapping] = {}
 """Mapping functions by op name: "aten.mean.dim" for one overload, "aten.relu" for all of them."""

@@ -7,6 +7,7 @@ import math
 import torch
 
 from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Result, maps
+from tbuda_lab.core.frontend.aten.host import host_call
 from tbuda_lab.core.graph import Op
 from tbuda_lab.core.ops import (
     Abs,
@@ -120,7 +121,7 @@ def divide(c: Call) -> str:
     if rounding == "floor" and not c.out.dtype.is_floating_point:
         return c.op(FloorDivide(), c.x(), _integer(c, "other"))
     if rounding is not None:
-        raise CannotMap("division with this rounding has no form; divide without rounding, or integers with 'floor'")
+        return one(host_call(c))
     known = c.folded("other")
     number = known.item() if known is not None and known.numel() == 1 else c.arguments["other"]
     if isinstance(number, int | float) and number != 0:
@@ -130,9 +131,7 @@ def divide(c: Call) -> str:
 
 @maps("aten.remainder", "aten.floor_divide")
 def of_integers(c: Call) -> str:
-    """What the host does with integers; numbers of the device are never rounded to whole ones."""
-    if c.out.dtype.is_floating_point:
-        raise CannotMap("the device rounds no numbers to whole ones; only integers have this")
+    """What the host does; numbers of the device are never rounded to whole ones."""
     op = Remainder() if c.target._schema.name == "aten::remainder" else FloorDivide()
     return c.op(op, c.x(), _integer(c, "other"))
 
@@ -306,15 +305,19 @@ def masked_fill(c: Call) -> str:
     return c.op(Where(), c.x("mask"), c.x("value"), c.x("self"))
 
 
-def truth(c: Call, name: str) -> str:
-    if c.dtype_of(name) != torch.bool:
-        raise CannotMap("bitwise operations on integers have no form here; only on truth values")
-    return c.x(name)
+def of_truths(c: Call) -> bool:
+    """Whether a bitwise op works on truth values; on integers the host does it."""
+    return all(c.dtype_of(name) == torch.bool for name in ("self", "other") if name in c.arguments)
+
+
+def one(result: Result) -> str:
+    assert isinstance(result, str)
+    return result
 
 
 @maps("aten.bitwise_and", "aten.__and__")
 def bitwise_and(c: Call) -> str:
-    return c.op(LogicalAnd(), truth(c, "self"), truth(c, "other"))
+    return c.op(LogicalAnd(), c.x(), c.x("other")) if of_truths(c) else one(host_call(c))
 
 
 def either(c: Call, a: str, b: str) -> str:
@@ -324,7 +327,7 @@ def either(c: Call, a: str, b: str) -> str:
 
 @maps("aten.bitwise_or", "aten.__or__")
 def bitwise_or(c: Call) -> str:
-    return either(c, truth(c, "self"), truth(c, "other"))
+    return either(c, c.x(), c.x("other")) if of_truths(c) else one(host_call(c))
 
 
 @maps("aten.logical_or")
@@ -334,7 +337,57 @@ def logical_or(c: Call) -> str:
 
 @maps("aten.bitwise_not")
 def bitwise_not(c: Call) -> str:
-    return c.op(LogicalNot(), truth(c, "self"))
+    return c.op(LogicalNot(), c.x()) if of_truths(c) else one(host_call(c))
+
+
+@maps("aten.logical_xor")
+def logical_xor(c: Call) -> str:
+    return c.op(NotEqual(), c.op(NotEqual(), c.x(), c.constant(0.0)), c.op(NotEqual(), c.x("other"), c.constant(0.0)))
+
+
+@maps("aten.sign", "aten.sgn")
+def sign(c: Call) -> str:
+    """(x > 0) - (x < 0)."""
+    x, zero = c.x(), c.constant(0.0)
+    return c.op(Subtract(), c.op(Greater(), x, zero), c.op(Less(), x, zero))
+
+
+@maps("aten.erfc")
+def erfc(c: Call) -> str:
+    return c.op(Subtract(), c.constant(1.0), c.op(Erf(), c.x()))
+
+
+@maps("aten.sinh", "aten.cosh")
+def hyperbolic(c: Call) -> str:
+    """Half the sum (or difference) of e^x and e^-x."""
+    x = c.x()
+    up, down = c.op(Exp(), x), c.op(Exp(), scaled(c, x, -1.0))
+    op = Add() if c.target._schema.name == "aten::cosh" else Subtract()
+    return scaled(c, c.op(op, up, down), 0.5)
+
+
+@maps("aten.tan")
+def tan(c: Call) -> str:
+    return c.op(Divide(), c.op(Sine(), c.x()), c.op(Cosine(), c.x()))
+
+
+@maps("aten.asinh", "aten.acosh")
+def area(c: Call) -> str:
+    """ln(x + sqrt(x^2 +- 1)); asinh by |x| and its sign, which loses no digits below zero."""
+    x = c.x()
+    if c.target._schema.name == "aten::acosh":
+        return c.op(Log(), c.op(Add(), x, c.op(Sqrt(), c.op(Add(), c.op(Multiply(), x, x), c.constant(-1.0)))))
+    size = c.op(Abs(), x)
+    grown = c.op(Log(), c.op(Add(), size, c.op(Sqrt(), c.op(Add(), c.op(Multiply(), x, x), c.constant(1.0)))))
+    zero = c.constant(0.0)
+    return c.op(Multiply(), grown, c.op(Subtract(), c.op(Greater(), x, zero), c.op(Less(), x, zero)))
+
+
+@maps("aten.atanh")
+def atanh(c: Call) -> str:
+    """ln((1 + x) / (1 - x)) / 2."""
+    one_plus = c.op(Add(), c.x(), c.constant(1.0))
+    return scaled(c, c.op(Log(), c.op(Divide(), one_plus, c.op(Subtract(), c.constant(1.0), c.x()))), 0.5)
 
 
 IDENTITY = (

@@ -16,6 +16,7 @@ from tbuda_lab.core.ops import (
     Argmax,
     AvgPool2d,
     Batchnorm,
+    Concatenate,
     Conv2d,
     Conv2dTranspose,
     CumSum,
@@ -23,6 +24,7 @@ from tbuda_lab.core.ops import (
     Layernorm,
     LogSoftmax,
     Matmul,
+    Maximum,
     MaxPool2d,
     Multiply,
     Reciprocal,
@@ -33,6 +35,7 @@ from tbuda_lab.core.ops import (
     Sigmoid,
     Softmax,
     Sqrt,
+    Stack,
     Subtract,
 )
 
@@ -94,8 +97,8 @@ def same_padding(size: int, kernel: int, dilation: int) -> tuple[int, int]:
 def convolve(c: Call, transposed: bool, output_padding: list[int]) -> str:
     x, weight = c.x("input"), c.x("weight")
     rank = len(c.shape(weight)) - 2
-    if rank not in (1, 2):
-        raise CannotMap(f"a convolution over {rank} dims has no form here; 1-D and 2-D have")
+    if rank == 3:
+        return convolve_volume(c, transposed, output_padding)
     batched = len(c.shape(x)) == rank + 2
     if not batched:
         x = c.reshape(x, (1, *c.shape(x)))
@@ -124,6 +127,132 @@ def convolve(c: Call, transposed: bool, output_padding: list[int]) -> str:
     else:
         op = Conv2d(stride, sides, dilation, groups)
     return c.reshape(c.op(op, x, weight, *bias), c.out_shape)
+
+
+def triple(value: int | list[int]) -> tuple[int, int, int]:
+    """(depth, height, width) of a torch size argument."""
+    flat = [value] if isinstance(value, int) else list(value)
+    return (flat[0], flat[0], flat[0]) if len(flat) == 1 else (flat[0], flat[1], flat[2])
+
+
+def convolve_volume(c: Call, transposed: bool, output_padding: list[int]) -> str:
+    """A 3-D convolution: for each depth of the result one 2-D convolution of the depths it sees, side by side as
+    channels."""
+    x, weight = c.x("input"), c.x("weight")
+    if len(c.shape(x)) == 4:
+        x = c.reshape(x, (1, *c.shape(x)))
+    padding = c.get("padding", [0])
+    (depth, height, width), (deep, kh, kw) = c.shape(x)[2:], c.shape(weight)[2:]
+    stride, dilation = triple(c.get("stride", [1])), triple(c.get("dilation", [1]))
+    if isinstance(padding, str):
+        spans = [
+            same_padding(size, k, d) if padding == "same" else (0, 0)
+            for size, k, d in zip((depth, height, width), (deep, kh, kw), dilation, strict=True)
+        ]
+    else:
+        spans = [(p, p) for p in triple(padding)]
+    (before, after), (top, bottom), (left, right) = spans
+    groups, extra = c.get("groups", 1), triple(output_padding)
+    sides = (left, right, top, bottom)
+    bias = [c.x("bias")] if c.has("bias") else []
+    flat: Conv2d | Conv2dTranspose
+    if transposed:
+        flat = Conv2dTranspose(stride[1:], sides, dilation[1:], groups, extra[1:])
+        out_depth = (depth - 1) * stride[0] - before - after + dilation[0] * (deep - 1) + 1 + extra[0]
+    else:
+        flat = Conv2d(stride[1:], sides, dilation[1:], groups)
+        out_depth = (depth + before + after - dilation[0] * (deep - 1) - 1) // stride[0] + 1
+    layers = []
+    for at in range(out_depth):
+        if transposed:
+            seen = [((at + before - k * dilation[0]) // stride[0], k) for k in range(deep)
+                    if (at + before - k * dilation[0]) % stride[0] == 0]
+        else:
+            seen = [(at * stride[0] - before + k * dilation[0], k) for k in range(deep)]
+        seen = [(d, k) for d, k in seen if 0 <= d < depth]
+        layers.append(_layer(c, x, weight, seen, flat, bias, transposed, c.out_shape))
+    return c.reshape(c.op(Stack(-3), *layers), c.out_shape)
+
+
+def _layer(
+    c: Call, x: str, weight: str, seen: list[tuple[int, int]], flat: Conv2d | Conv2dTranspose, bias: list[str],
+    transposed: bool, out_shape: Shape,
+) -> str:  # fmt: skip
+    """One depth of the result of a 3-D convolution: `seen` pairs depths of the image with depths of the kernel."""
+    n, channels, _, height, width = c.shape(x)
+    first, second, _, kh, kw = c.shape(weight)
+    count = len(seen)
+    if not count:  # nothing of the image reaches here: the bias alone
+        zero = c.constant(torch.zeros(n, out_shape[-4], *out_shape[-2:]))
+        return c.op(Add(), zero, c.reshape(bias[0], (out_shape[-4], 1, 1))) if bias else zero
+    images = c.op(Stack(-3), *(c.reshape(sliced(c, x, 2, d, d + 1), (n, channels, height, width)) for d, _ in seen))
+    stacked = c.reshape(images, (n, channels * count, height, width))
+    kernels = [sliced(c, weight, 2, k, k + 1) for _, k in seen]
+    if not transposed:
+        joined_kernels = kernels[0] if count == 1 else c.op(Concatenate(-3), *kernels)
+        return c.op(flat, stacked, c.reshape(joined_kernels, (first, second * count, kh, kw)), *bias)
+    lined = [c.reshape(k, (first, 1, second, kh, kw)) for k in kernels]
+    joined_kernels = lined[0] if count == 1 else c.op(Concatenate(-4), *lined)
+    return c.op(flat, stacked, c.reshape(joined_kernels, (first * count, second, kh, kw)), *bias)
+
+
+@maps("aten.max_pool3d", "aten.max_pool3d_with_indices", "aten.avg_pool3d", "aten.adaptive_avg_pool3d")
+def pool_volume(c: Call) -> Result:
+    """Pooling of a volume: the slices it sees are pooled as images, and their maximum or mean is taken."""
+    name = c.target._schema.name
+    x = c.x()
+    x = c.reshape(x, (1, *c.shape(x))) if len(c.shape(x)) == 4 else x
+    n, channels, depth, height, width = c.shape(x)
+    if "adaptive" in name:
+        out = c.out_shape[-3:]
+        if any(size % o for size, o in zip((depth, height, width), out, strict=True)):
+            raise CannotMap(f"adaptive pooling of {(depth, height, width)} to {out}: the output must divide the input")
+        kernel = stride = (depth // out[0], height // out[1], width // out[2])
+        padding, dilation = (0, 0, 0), (1, 1, 1)
+    else:
+        kernel = triple(c.get("kernel_size"))
+        stride = triple(c.get("stride", []) or list(kernel))
+        padding, dilation = triple(c.get("padding", [0])), triple(c.get("dilation", [1]))
+    biggest = "max" in name
+    if c.get("ceil_mode") or (not biggest and (padding[0] or c.get("divisor_override") is not None)):
+        raise CannotMap("3-D pooling with ceil_mode, a divisor, or an average over padded depth")
+    sides = around(padding[1:])
+    flat: MaxPool2d | AvgPool2d
+    if biggest:
+        flat = MaxPool2d(kernel[1:], stride[1:], sides, dilation[1:], False)
+    else:
+        flat = AvgPool2d(kernel[1:], stride[1:], sides, False, bool(c.get("count_include_pad", True)))
+    images = [
+        c.op(flat, c.reshape(sliced(c, x, 2, d, d + 1), (n, channels, height, width))) for d in range(depth)
+    ]
+    layers = []
+    for at in range((depth + 2 * padding[0] - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1):
+        seen = [at * stride[0] - padding[0] + k * dilation[0] for k in range(kernel[0])]
+        inside = [images[d] for d in seen if 0 <= d < depth]
+        y = inside[0]
+        for other in inside[1:]:
+            y = c.op(Maximum() if biggest else Add(), y, other)
+        layers.append(y if biggest else scaled(c, y, 1.0 / len(inside)))
+    y = c.reshape(c.op(Stack(-3), *layers), c.out_shape)
+    return (y, None) if name.endswith("_with_indices") else y
+
+
+@maps("aten.upsample_nearest3d", "aten.upsample_trilinear3d")
+def upsample_volume(c: Call) -> str:
+    """Slices resized as images, then the depth: repeated, or blended by a matrix of weights."""
+    x = c.x("input" if "input" in c.arguments else "self")
+    n, channels, depth, height, width = c.shape(x)
+    (out_depth, out_height, out_width) = c.out_shape[-3:]
+    linear = "linear" in c.target._schema.name
+    corners = bool(c.get("align_corners", False)) if linear else False
+    x = c.reshape(x, (n, channels * depth, height, width))
+    if (out_height, out_width) != (height, width):
+        x = c.op(Resize2d((out_height, out_width), "bilinear" if linear else "nearest", corners), x)
+    eye = torch.eye(depth).reshape(1, depth, depth)
+    mode = "linear" if linear else "nearest"
+    weights = torch.nn.functional.interpolate(eye, out_depth, mode=mode, align_corners=corners if linear else None)[0]
+    rows = c.reshape(x, (n, channels, depth, out_height * out_width))
+    return c.reshape(c.op(Matmul(), c.constant(weights.t().contiguous()), rows), c.out_shape)
 
 
 @maps("aten.conv2d", "aten.conv1d", "aten.conv3d", "aten._conv_depthwise2d")

@@ -9,20 +9,25 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Result, maps
-from tbuda_lab.core.graph import Payload, Shape
+from tbuda_lab.core.graph import NodeKind, Payload, Shape
 from tbuda_lab.core.ops import (
+    Add,
     BroadcastTo,
     Concatenate,
     Embedding,
     EmbeddingBag,
+    Equal,
     GatherRows,
     Index,
+    Matmul,
     Multiply,
     Pad,
     PixelShuffle,
+    ReduceMax,
     ReduceSum,
     Repeat,
     Stack,
+    Subtract,
     Transpose,
 )
 
@@ -308,8 +313,50 @@ def index_select(c: Call) -> str:
     return _rows_at(c, x, dim, c.x("index"))
 
 
+def _rows_of_several(c: Call, x: str, indices: list[str], lead: int) -> str:
+    """x at the places that several run-time indices name together: one index into their merged dims."""
+    shape = c.shape(x)
+    sizes = shape[lead : lead + len(indices)]
+    merged = c.reshape(x, (*shape[:lead], math.prod(sizes), *shape[lead + len(indices) :]))
+    flat = indices[0]
+    for size, index in zip(sizes[1:], indices[1:], strict=True):
+        flat = c.op(Add(), c.op(Multiply(), flat, c.constant(torch.tensor(size))), index)
+    return c.reshape(_rows_at(c, merged, lead, flat), c.out_shape)
+
+
+def _computed(c: Call, x: str) -> bool:
+    """Whether the device computes x: it depends on an input of floats."""
+    graph, seen, stack = c.emit.graph, set(), [x]
+    while stack:
+        node = graph[stack.pop()]
+        if node.name in seen:
+            continue
+        seen.add(node.name)
+        if node.kind is NodeKind.INPUT and str(node.attrs.get("dtype", "float32")).startswith(("float", "bfloat")):
+            return True
+        if isinstance(node.op, Embedding | Matmul):
+            return True
+        stack.extend(node.sources)
+    return False
+
+
 def _rows_at(c: Call, x: str, dim: int, index: str) -> str:
-    """x taken along dim at indices that an input gives: a table look-up on the host."""
+    """x taken along dim at indices that an input gives.
+
+    A table of weights is looked up on the host. What the device computed is multiplied by rows that are 1 at the index.
+    """
+    if _computed(c, x):
+        count = c.shape(x)[dim]
+        dim %= len(c.shape(x))
+        lead = c.shape(index)
+        rest = tuple(n for d, n in enumerate(c.shape(x)) if d != dim)
+        order = (dim, *(d for d in range(len(c.shape(x))) if d != dim))
+        table = c.reshape(permuted(c, x, order), (count, math.prod(rest)))
+        flat = c.reshape(index, (math.prod(lead), 1))
+        chosen = c.op(Equal(), flat, c.constant(torch.arange(count).reshape(1, count)))
+        rows = c.reshape(c.op(Matmul(), chosen, table), (*lead, *rest))
+        k = len(lead)
+        return permuted(c, rows, (*range(k, k + dim), *range(k), *range(k + dim, k + len(rest))))
     shape = c.shape(x)
     dim %= len(shape)
     rest = (*shape[:dim], *shape[dim + 1 :])
@@ -327,13 +374,105 @@ def gather(c: Call) -> str:
     x, dim = c.x(), c.get("dim")
     shape = c.shape(x)
     dim %= len(shape)
-    if math.prod(shape) != shape[dim]:
-        raise CannotMap(f"gather along dim {dim} of {shape} takes single elements; index_select takes whole slices")
     known = c.folded("index")
+    if math.prod(shape) != shape[dim]:
+        if known is None:
+            return _gathered_at_run_time(c, x, dim)
+        places = list(torch.meshgrid(*(torch.arange(n) for n in known.shape), indexing="ij"))
+        places[dim] = known
+        flat_index = np.ravel_multi_index([p.reshape(-1).numpy() for p in places], shape)
+        return c.reshape(taken(c, c.reshape(x, (math.prod(shape), 1)), 0, flat_index), c.out_shape)
     flat = c.reshape(x, (shape[dim], 1))
     if known is not None:
         return c.reshape(taken(c, flat, 0, known.reshape(-1).numpy()), c.out_shape)
     return c.reshape(looked_up(c, flat, c.x("index")), c.out_shape)
+
+
+def _gathered_at_run_time(c: Call, x: str, dim: int) -> str:
+    """gather along dim by indices that an input gives: the sum over dim of x where the position is the index."""
+    shape, index = c.shape(x), c.x("index")
+    wanted = c.shape(index)
+    if any(w != n for d, (w, n) in enumerate(zip(wanted, shape, strict=True)) if d != dim):
+        raise CannotMap(f"gather of {shape} by run-time indices of shape {wanted}: only dim {dim} may differ")
+    numbers = c.constant(torch.arange(shape[dim]).to(torch.float32))
+    spread = c.reshape(index, (*wanted[: dim + 1], 1, *wanted[dim + 1 :]))
+    column = c.reshape(numbers, (shape[dim], *(1,) * (len(shape) - dim - 1)))
+    chosen = c.op(Multiply(), c.op(Equal(), spread, column), c.reshape(x, (*shape[:dim], 1, *shape[dim:])))
+    return c.reshape(c.op(ReduceSum(dim + 1 - len(shape) - 1), chosen), c.out_shape)
+
+
+@maps("aten.diagonal", "aten.diagonal_copy")
+def diagonal(c: Call) -> str:
+    x = c.x()
+    shape = c.shape(x)
+    rank, offset = len(shape), c.get("offset", 0)
+    first, second = c.get("dim1", 0) % rank, c.get("dim2", 1) % rank
+    rest = [d for d in range(rank) if d not in (first, second)]
+    matrix = permuted(c, x, (*rest, first, second))
+    count = c.out_shape[-1]
+    rows, columns = np.arange(count) + max(0, -offset), np.arange(count) + max(0, offset)
+    flat = c.reshape(matrix, (*(shape[d] for d in rest), shape[first] * shape[second]))
+    return c.reshape(taken(c, flat, -1, rows * shape[second] + columns), c.out_shape)
+
+
+@maps("aten.as_strided", "aten.as_strided_copy")
+def as_strided(c: Call) -> str:
+    """A gather: what lies at each place of the storage, which is the tensor in order."""
+    x, size, stride = c.x(), c.get("size"), c.get("stride")
+    count = math.prod(c.shape(x))
+    at = np.full((), int(c.get("storage_offset", 0)), np.int64)
+    for n, s in zip(size, stride, strict=True):
+        at = at[..., None] + np.arange(n) * s
+    if at.size == 0 or at.max() >= count:
+        raise CannotMap("as_strided beyond its tensor; view the tensor that holds the memory")
+    return c.reshape(taken(c, c.reshape(x, (count, 1)), 0, at.reshape(-1)), c.out_shape)
+
+
+@maps("aten.unfold")
+def unfold(c: Call) -> str:
+    x, dim, size, step = c.x(), c.get("dimension"), c.get("size"), c.get("step")
+    shape = c.shape(x)
+    dim %= len(shape)
+    count = (shape[dim] - size) // step + 1
+    at = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
+    rows = taken(c, x, dim, at)
+    split = c.reshape(rows, (*shape[:dim], count, size, *shape[dim + 1 :]))
+    rank = len(shape) + 1
+    return permuted(c, split, [d for d in range(rank) if d != dim + 1] + [dim + 1])
+
+
+@maps("aten.index_copy", "aten.index_fill", "aten.index_add")
+def index_copy(c: Call) -> str:
+    """Slices written at known places, the last of several to one place stays; at places an input gives by a product."""
+    x, dim = c.x(), c.get("dim")
+    shape = c.shape(x)
+    dim %= len(shape)
+    name = c.target._schema.name
+    known = c.folded("index")
+    count = shape[dim]
+    places = c.shape(c.x("index")) or (1,)
+    if name == "aten::index_fill":
+        source = c.op(BroadcastTo((*shape[:dim], places[0], *shape[dim + 1 :])), c.x("value"))
+    else:
+        source = c.x("source")
+    if name == "aten::index_add" and c.get("alpha", 1) != 1:
+        source = c.op(Multiply(), source, c.constant(float(c.get("alpha"))))
+    if known is not None and name != "aten::index_add":
+        at = np.arange(count)
+        at[known.reshape(-1).numpy()] = count + np.arange(places[0])
+        return taken(c, joined(c, [x, source], dim), dim, at)
+    numbers = c.constant(torch.arange(count).to(torch.float32).reshape(count, 1))
+    spread = c.reshape(c.x("index"), (1, places[0]))
+    written = c.op(Equal(), numbers, spread)  # (count, places): 1 where a place is written
+    rest = math.prod(shape[dim + 1 :])
+    lead = math.prod(shape[:dim])
+    change = c.reshape(source, (lead, places[0], rest))
+    flat = c.reshape(x, (lead, count, rest))
+    update = c.op(Matmul(), written, change)
+    if name != "aten::index_add":
+        kept = c.op(Subtract(), c.constant(1.0), c.op(ReduceMax(-1), written))
+        flat = c.op(Multiply(), flat, kept)
+    return c.reshape(c.op(Add(), flat, update), shape)
 
 
 @maps("aten.index", "aten._unsafe_index")
@@ -348,7 +487,7 @@ def index(c: Call) -> str:
         return c.reshape(moved, c.out_shape)
     known = [indices[d] for d in dims]
     if not all(isinstance(i, Folded) for i in known):
-        raise CannotMap("indexing by several tensors works when all of them are known at trace time")
+        return _rows_of_several(c, x, [c.node_of(i) for i in known], lead)
     if any(i.tensor.dtype == torch.bool for i in known):
         masks = [i.tensor for i in known]
         if len(masks) != 1 or masks[0].dim() != 1:

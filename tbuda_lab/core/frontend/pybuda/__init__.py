@@ -1,12 +1,15 @@
 """The PyBuda API's tensors and modules, and how they become a graph."""
 
+from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule, OnnxModule, opened, tensors
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
 from tbuda_lab.core.frontend.pybuda.tracer import apply
 
 __all__ = [
+    "ForeignModule",
     "Module",
+    "OnnxModule",
     "Parameter",
     "PyBudaModule",
     "PyTorchModule",
@@ -15,6 +18,8 @@ __all__ = [
     "TensorShape",
     "apply",
     "from_pybuda",
+    "opened",
+    "tensors",
     "to_pt_tensors",
     "to_torch",
 ]

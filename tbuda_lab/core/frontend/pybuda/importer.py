@@ -11,6 +11,7 @@ import torch
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.pybuda import tracer
+from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import Tensor
 from tbuda_lab.core.frontend.torch_model import from_torch
@@ -59,6 +60,8 @@ def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
 def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
     if isinstance(module, PyTorchModule):
         graph = from_torch(module.module, sample_inputs, name=module.get_name())
+    elif isinstance(module, ForeignModule):
+        graph = module.trace(sample_inputs, module.get_name())
     elif isinstance(module, PyBudaModule):
         bound = bind(module.forward, sample_inputs)
         graph = trace(module, bound.cut()) if training else _trace_one_element(module, bound)

@@ -12,13 +12,14 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend.aten import Call, CannotMap, Folded, Value, lookup
-from tbuda_lab.core.frontend.aten.call import known_shape
+from tbuda_lab.core.frontend.aten.call import by_name, known_shape
+from tbuda_lab.core.frontend.aten.host import host_call
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
-from tbuda_lab.core.ops import Cast
+from tbuda_lab.core.ops import Cast, HostCall
 
 
 class _Poison:
@@ -107,10 +108,13 @@ class _Importer:
         self.graph = Graph(name)
         self.emit = Emitter(self.graph)
         self.findings: list[Diagnostic] = []
+        self.deferred: list[Diagnostic] = []
+        """Ops that only the host has, on what the device computes: named with the gaps, if there are any."""
 
     def run(self) -> Graph:
         values = self._run_region(self.program.graph_module, self._leaves())
         if self.findings:
+            self.findings += self.deferred
             found = len(self.findings)
             raise UnsupportedOp(f"{found} op{'s' * (found > 1)} of the model cannot be mapped", self.findings)
         self._outputs(values)
@@ -217,15 +221,21 @@ class _Importer:
         if mapping is None:
             return self._refuse(node, "it has no mapping")
         if any(isinstance(v, _Poison) for v in leaves):
+            if mapping is host_call:
+                self.deferred.append(self._finding(node, "only the host has it"))
             return POISON
         assert isinstance(target, torch._ops.OpOverload)
         if target._schema.name in ONE_KIND:
             self._check_kinds(target, leaves)
-        call = Call(target, _by_name(target, args, kwargs), node.meta["val"], self.emit)
+        call = Call(target, by_name(target, args, kwargs), node.meta["val"], self.emit)
         try:
             result = mapping(call)
         except (CannotMap, ShapeError) as error:
             return self._refuse(node, str(error))
+        made = self.graph.nodes.get(result) if isinstance(result, str) else None
+        first = made or self.graph.nodes.get(next((r for r in result if r), "") if isinstance(result, tuple) else "")
+        if first is not None and isinstance(first.op, HostCall):
+            self.deferred.append(self._finding(node, "only the host has it"))
         return self._result(node, result)
 
     def _blank(self, source: torch.fx.Node) -> Folded:
@@ -286,19 +296,15 @@ class _Importer:
         return Value(name, meta.dtype)
 
     def _refuse(self, node: torch.fx.Node, reason: str) -> _Poison:
+        self.findings.append(self._finding(node, reason))
+        return POISON
+
+    def _finding(self, node: torch.fx.Node, reason: str) -> Diagnostic:
         origin = self.emit.origin
         where = origin.module or "(root module)"
         at = f" ({origin.location})" if origin.location else ""
-        self.findings.append(
-            Diagnostic(
-                "error",
-                f"{where}{at}",
-                "unsupported op",
-                f"{origin.source_op or node.target}: {reason}",
-                _advice(origin.source_op),
-            )
-        )
-        return POISON
+        message = f"{origin.source_op or node.target}: {reason}"
+        return Diagnostic("error", f"{where}{at}", "unsupported op", message, _advice(origin.source_op))
 
     # -- outputs ---------------------------------------------------------------------------------------------
     def _outputs(self, values: list[Any]) -> None:
@@ -320,19 +326,6 @@ class _Importer:
                 count += 1
         if count == 0:
             raise ModelError("the model returns no tensor")
-
-
-def _by_name(target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by their schema names, with the schema's defaults."""
-    named: dict[str, Any] = {}
-    for position, argument in enumerate(target._schema.arguments):
-        if position < len(args):
-            named[argument.name] = args[position]
-        elif argument.name in kwargs:
-            named[argument.name] = kwargs[argument.name]
-        else:
-            named[argument.name] = argument.default_value if argument.has_default_value() else None
-    return named
 
 
 def _output_paths(spec: pytree.TreeSpec | None, count: int) -> list[str]:

@@ -1,0 +1,41 @@
+"""aten ops that the device has no form for: calls that the host makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Result, Value, known_shape, maps
+from tbuda_lab.core.ops.hostcall import CALLS, HostCall
+
+MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder"}
+
+
+def host_call(c: Call) -> Result:
+    """The call as it is, with its tensors as operands."""
+    operands: list[str] = []
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Value | Folded):
+            operands.append(c.node_of(value))
+            return f"${len(operands) - 1}"
+        if isinstance(value, list | tuple):
+            return tuple(plain(v) for v in value)
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise CannotMap(f"an argument of type {type(value).__name__}")
+
+    schema = c.target._schema
+    arguments = tuple(plain(c.arguments[a.name]) for a in schema.arguments if not a.kwarg_only)
+    keywords = tuple((a.name, plain(c.arguments[a.name])) for a in schema.arguments if a.kwarg_only)
+    results = c.out if isinstance(c.out, tuple | list) else (c.out,)
+    name = schema.name.split("::")[-1]
+    if any(known_shape(r) is None for r in results):
+        raise CannotMap("the shape of its result depends on the values of a tensor; shapes must be known")
+    made = tuple(c.op(HostCall(name, arguments, keywords, k), *operands) for k in range(len(results)))
+    return made if isinstance(c.out, tuple | list) else made[0]
+
+
+for _name in sorted(CALLS - MAPPED_ELSEWHERE):
+    maps(f"aten.{_name}")(host_call)
+
+__all__ = ["host_call"]

@@ -1,0 +1,211 @@
+"""aten calls made one at a time: how importers of other formats (ONNX, TFLite, JAX) say what an op means.
+
+An importer writes each op of its format as calls of aten. A call on tensors that are known is made by torch itself; a
+call on a value that depends on an input goes through the table that reads torch models, so that a convolution has one
+mapping whatever format it came from.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Value, by_name, known_shape, lookup
+from tbuda_lab.core.frontend.emitter import Emitter, as_array
+from tbuda_lab.core.frontend.inputs import dtype_name
+from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
+from tbuda_lab.core.ops import Cast, Reshape
+
+Tensor = Value | Folded
+
+
+class NotMapped:
+    """The result of an op that could not be mapped: its readers are skipped, so that one import names every gap."""
+
+
+NOT_MAPPED = NotMapped()
+
+
+class Aten:
+    """`aten.add(a, b)`: the op of that name, overload chosen by its operands as torch does."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._calls.call(name, args, kwargs)
+
+        return call
+
+
+class Calls:
+    """Writes a graph by calls of aten. `origin` is that of the op being read; `findings` are the ops without a form."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.emit = Emitter(graph)
+        self.aten = Aten(self)
+        self.findings: list[Diagnostic] = []
+
+    # -- leaves ----------------------------------------------------------------------------------------------
+    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Value:
+        """An INPUT node; truth values are read through a cast, as those of torch models are."""
+        kind = str(dtype).removeprefix("torch.")
+        node = self.emit.leaf(NodeKind.INPUT, name, shape, dtype=kind, argument=name)
+        if dtype == torch.bool:
+            self.emit.scope = ""
+            node = self.emit.op(Cast("bool"), node, name=self.graph.unique(f"{node}.cast"))
+        return Value(node, dtype)
+
+    def parameter(self, name: str, value: torch.Tensor) -> Value:
+        return Value(self.emit.leaf(NodeKind.PARAMETER, name, value.shape, as_array(value)), value.dtype)
+
+    def output(self, value: Tensor, name: str, path: str) -> None:
+        node = value.name
+        if isinstance(value, Folded):
+            node = self.emit.constant(value.tensor, self.graph.unique(f"{name}.value"))
+        dtype = value.dtype if isinstance(value, Value) else value.tensor.dtype
+        assert node is not None
+        self.emit.output(node, name, path=path, dtype=str(dtype).removeprefix("torch."))
+
+    # -- the op being read -----------------------------------------------------------------------------------
+    def at(self, origin: Origin) -> None:
+        """Nodes written from now on come from this place of the model."""
+        self.emit.origin, self.emit.scope = origin, origin.module
+
+    def refuse(self, origin: Origin, reason: str) -> None:
+        """Note an op that has no form here; the import goes on to find the others."""
+        where = origin.module or "(root)"
+        at = f" ({origin.location})" if origin.location and origin.location != where else ""
+        fix = "replace it by supported ops, or keep this part of the model on the host (CPU fallback)"
+        finding = Diagnostic("error", where + at, "unsupported op", f"{origin.source_op}: {reason}", fix)
+        self.findings.append(finding)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+    def shape(self, x: Tensor) -> Shape:
+        return tuple(self.graph[x.name].shape if isinstance(x, Value) else x.tensor.shape)
+
+    def dtype(self, x: Tensor) -> torch.dtype:
+        return x.dtype if isinstance(x, Value) else x.tensor.dtype
+
+    def known(self, value: Any, label: str | None = None) -> Folded:
+        """A number, array or tensor as an operand."""
+        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+        stem = label or "constant"
+        return Folded(tensor, f"{self.emit.scope}.{stem}" if self.emit.scope and label is None else stem)
+
+    # -- calls -----------------------------------------------------------------------------------------------
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One aten call. Raises `CannotMap` for a use without a form, or one that torch itself refuses."""
+        packet = getattr(torch.ops.aten, name)
+        example_args, example_kwargs = pytree.tree_map_only((Value, Folded), self._example, (args, kwargs))
+        try:
+            with torch.no_grad():
+                overload = torch._C._jit_resolve_packet(f"aten::{name}", *example_args, **example_kwargs)
+                return self.overload(getattr(packet, overload or "default"), args, kwargs)
+        except (RuntimeError, TypeError, IndexError, NotImplementedError) as error:
+            raise CannotMap(str(error).strip().split("\n")[0]) from error
+
+    def overload(self, target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose overload is chosen: made now if every operand is known, else mapped, else decomposed."""
+        leaves = pytree.tree_leaves((args, kwargs))
+        if any(isinstance(v, NotMapped) for v in leaves):
+            return NOT_MAPPED
+        if not any(isinstance(v, Value) for v in leaves):
+            plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
+            return pytree.tree_map_only(torch.Tensor, self.known, target(*plain_args, **plain_kwargs))
+        mapping = lookup(target)
+        if mapping is None:
+            decomposition = torch._decomp.decomposition_table.get(target)
+            if decomposition is None:
+                raise CannotMap(f"{target} has no mapping")
+            return self.traced(decomposition, *args, **kwargs)
+        example_args, example_kwargs = pytree.tree_map_only((Value, Folded), self._example, (args, kwargs))
+        out = target(*example_args, **example_kwargs)
+        pieces = list(out) if isinstance(out, tuple | list) else [out]
+        if all(p.numel() == 0 for p in pieces):  # nothing computes it, so it is known
+            return self.known(torch.empty(out.shape, dtype=out.dtype)) if len(pieces) == 1 else None
+        if isinstance(out, tuple | list) and target._schema.name == "aten::split_with_sizes" and any(
+            p.numel() == 0 for p in pieces
+        ):
+            return self._split(args[0], [int(n) for n in args[1]], args[2] if len(args) > 2 else 0)
+        result = mapping(Call(target, by_name(target, args, kwargs), out, self.emit))
+        if isinstance(result, tuple):
+            return tuple(None if r is None else self._checked(r, o) for r, o in zip(result, out, strict=False))
+        return self._checked(result, out)
+
+    def traced(self, function: Callable[..., Any], *args: Any, whole_ops: bool = True, **kwargs: Any) -> Any:
+        """What a function of torch tensors calls, made call by call: for what is easier said as a whole.
+
+        whole_ops: keep matmul, layer_norm and the like whole; without it they arrive in torch's own pieces.
+        """
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        places = [k for k, v in enumerate(flat) if isinstance(v, Value | Folded)]
+
+        def of_tensors(*tensors: torch.Tensor) -> Any:
+            filled = list(flat)
+            for k, tensor in zip(places, tensors, strict=True):
+                filled[k] = tensor
+            inner_args, inner_kwargs = pytree.tree_unflatten(filled, spec)
+            return function(*inner_args, **inner_kwargs)
+
+        examples = [torch.zeros(self.shape(flat[k]), dtype=self.dtype(flat[k])) for k in places]
+        with torch.no_grad():
+            module = make_fx(of_tensors, tracing_mode="fake", pre_dispatch=whole_ops)(*examples)
+        values: dict[torch.fx.Node, Any] = {}
+        operands = iter([flat[k] for k in places])
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(operands)
+            elif node.op == "get_attr":
+                values[node] = self.known(operator.attrgetter(str(node.target))(module))
+            elif node.op == "call_function":
+                inner = pytree.tree_map_only(torch.fx.Node, values.__getitem__, (node.args, node.kwargs))
+                if node.target is operator.getitem:
+                    values[node] = inner[0][0][inner[0][1]]
+                else:
+                    assert isinstance(node.target, torch._ops.OpOverload)
+                    values[node] = self.overload(node.target, *inner)
+            elif node.op == "output":
+                return pytree.tree_map_only(torch.fx.Node, values.__getitem__, node.args[0])
+        return None
+
+    def _split(self, x: Tensor, sizes: list[int], dim: int) -> tuple[Any, ...]:
+        """Pieces of which some are empty."""
+        starts = [sum(sizes[:k]) for k in range(len(sizes))]
+        return tuple(self.aten.slice(x, dim, start, start + n) for start, n in zip(starts, sizes, strict=True))
+
+    def _example(self, x: Tensor) -> torch.Tensor:
+        return torch.empty(self.shape(x), dtype=self.dtype(x), device="meta")
+
+    def _checked(self, name: str, example: torch.Tensor) -> Value:
+        ours, theirs = tuple(self.graph[name].shape), known_shape(example)
+        if theirs is not None and ours != theirs and math.prod(ours) == math.prod(theirs):
+            name, ours = self.emit.op(Reshape(theirs), name), theirs
+        if ours != theirs:
+            raise ShapeError(f"mapped to shape {ours}, torch says {theirs}")
+        return Value(name, example.dtype)
+
+
+def finish(calls: Calls) -> Graph:
+    """The graph without constants and weights that nobody reads."""
+    users = calls.graph.users()
+    for node in calls.graph.of_kind(NodeKind.CONSTANT, NodeKind.PARAMETER):
+        if not users[node.name]:
+            calls.graph.remove(node.name)
+    return calls.graph
+
+
+__all__ = ["NOT_MAPPED", "Aten", "Calls", "NotMapped", "Tensor", "dtype_name", "finish"]

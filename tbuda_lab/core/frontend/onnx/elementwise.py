@@ -1,0 +1,177 @@
+"""ONNX ops that work element by element, comparisons, logic and casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.calls import Tensor
+from tbuda_lab.core.frontend.onnx import read
+from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
+
+UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
+    "Floor": "floor", "HardSwish": "hardswish", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
+    "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "IsNaN": "isnan",
+}  # fmt: skip
+BINARY = {
+    "Add": "add", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "Equal": "eq",
+    "Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le", "Mul": "mul", "Or": "logical_or",
+    "And": "logical_and", "Pow": "pow", "Sub": "sub", "Xor": "logical_xor",
+}  # fmt: skip
+
+
+def _one(op_type: str, name: str) -> None:
+    @translates(op_type)
+    def translate(n: OnnxNode) -> Any:
+        return getattr(n.aten, name)(n.x())
+
+
+def _two(op_type: str, name: str) -> None:
+    @translates(op_type)
+    def translate(n: OnnxNode) -> Any:
+        y = getattr(n.aten, name)(n.x(0), n.x(1))
+        return as_dtype(n, y, n.dtype(0)) if op_type == "Pow" else y
+
+
+for _op_type, _name in UNARY.items():
+    _one(_op_type, _name)
+for _op_type, _name in BINARY.items():
+    _two(_op_type, _name)
+
+
+def as_dtype(n: OnnxNode, x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if n.calls.dtype(x) == dtype else n.aten._to_copy(x, dtype=dtype)
+
+
+@translates("Div")
+def div(n: OnnxNode) -> Any:
+    if n.dtype().is_floating_point:
+        return n.aten.div(n.x(0), n.x(1))
+    return n.aten.div(n.x(0), n.x(1), rounding_mode="trunc")
+
+
+@translates("Mod")
+def mod(n: OnnxNode) -> Any:
+    return (n.aten.fmod if n.attr("fmod", 0) else n.aten.remainder)(n.x(0), n.x(1))
+
+
+@translates("BitShift")
+def bit_shift(n: OnnxNode) -> Any:
+    left = n.attr("direction") == "LEFT"
+    return (n.aten.bitwise_left_shift if left else n.aten.bitwise_right_shift)(n.x(0), n.x(1))
+
+
+@translates("Sum", "Mean", "Max", "Min")
+def of_many(n: OnnxNode) -> Any:
+    combine = {"Sum": n.aten.add, "Mean": n.aten.add, "Max": n.aten.maximum, "Min": n.aten.minimum}[n.op_type]
+    total, *rest = n.xs()
+    for x in rest:
+        total = combine(total, x)
+    return n.aten.mul(total, 1.0 / len(n.operands)) if n.op_type == "Mean" and rest else total
+
+
+@translates("Where")
+def where(n: OnnxNode) -> Any:
+    return n.aten.where(n.x(0), n.x(1), n.x(2))
+
+
+@translates("Clip")
+def clip(n: OnnxNode) -> Any:
+    low, high = n.opt(1), n.opt(2)
+    if any(v is not None and not isinstance(v, Folded) for v in (low, high)):
+        x = n.x() if low is None else n.aten.maximum(n.x(), low)
+        return x if high is None else n.aten.minimum(x, high)
+    least, most = n.scalar(1, "minimum", n.attr("min")), n.scalar(2, "maximum", n.attr("max"))
+    return n.x() if least is None and most is None else n.aten.clamp(n.x(), least, most)
+
+
+@translates("LeakyRelu")
+def leaky_relu(n: OnnxNode) -> Any:
+    return n.aten.leaky_relu(n.x(), n.attr("alpha", 0.01))
+
+
+@translates("ThresholdedRelu")
+def thresholded_relu(n: OnnxNode) -> Any:
+    return n.aten.where(n.aten.gt(n.x(), n.attr("alpha", 1.0)), n.x(), n.known(torch.tensor(0.0, dtype=n.dtype())))
+
+
+@translates("Elu", "Celu", "Selu")
+def elu(n: OnnxNode) -> Any:
+    if n.op_type == "Selu":
+        return n.aten.elu(n.x(), n.attr("alpha", 1.6732632), n.attr("gamma", 1.0507009))
+    return (n.aten.elu if n.op_type == "Elu" else n.aten.celu)(n.x(), n.attr("alpha", 1.0))
+
+
+@translates("PRelu")
+def prelu(n: OnnxNode) -> Any:
+    """x above zero, slope * x below; the slope broadcasts as NumPy does."""
+    below = n.aten.mul(n.aten.minimum(n.x(), n.known(torch.zeros((), dtype=n.dtype()))), n.x(1))
+    return n.aten.add(n.aten.relu(n.x()), below)
+
+
+@translates("Gelu")
+def gelu(n: OnnxNode) -> Any:
+    return n.aten.gelu(n.x(), approximate=n.attr("approximate", "none"))
+
+
+@translates("Swish")
+def swish(n: OnnxNode) -> Any:
+    return n.aten.mul(n.x(), n.aten.sigmoid(n.aten.mul(n.x(), n.attr("alpha", 1.0))))
+
+
+@translates("HardSigmoid")
+def hard_sigmoid(n: OnnxNode) -> Any:
+    scaled = n.aten.add(n.aten.mul(n.x(), n.attr("alpha", 0.2)), n.attr("beta", 0.5))
+    return n.aten.clamp(scaled, 0.0, 1.0)
+
+
+@translates("Softsign")
+def softsign(n: OnnxNode) -> Any:
+    return n.aten.div(n.x(), n.aten.add(n.aten.abs(n.x()), 1.0))
+
+
+@translates("Shrink")
+def shrink(n: OnnxNode) -> Any:
+    bias, limit, x = n.attr("bias", 0.0), n.attr("lambd", 0.5), n.x()
+    zero = n.known(torch.zeros((), dtype=n.dtype()))
+    above = n.aten.where(n.aten.gt(x, limit), n.aten.sub(x, bias), zero)
+    return n.aten.where(n.aten.lt(x, -limit), n.aten.add(x, bias), above)
+
+
+@translates("IsInf")
+def is_inf(n: OnnxNode) -> Any:
+    up, down = n.attr("detect_positive", 1), n.attr("detect_negative", 1)
+    if up and down:
+        return n.aten.isinf(n.x())
+    side = n.aten.gt if up else n.aten.lt
+    return n.aten.logical_and(n.aten.isinf(n.x()), side(n.x(), 0.0))
+
+
+@translates("Cast", "CastLike")
+def cast(n: OnnxNode) -> Any:
+    if n.op_type == "CastLike":
+        return as_dtype(n, n.x(), n.dtype(1))
+    to = int(n.attr("to"))
+    kind = read.onnx.TensorProto.DataType.Name(to)
+    if kind.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "STRING")):
+        raise CannotMap(f"a cast to {kind} has no form here")
+    if kind == "BFLOAT16":
+        return as_dtype(n, n.x(), torch.bfloat16)
+    return as_dtype(n, n.x(), read.dtype_of(to))
+
+
+@translates("Identity")
+def identity(n: OnnxNode) -> Any:
+    return n.operands[0]
+
+
+@translates("Dropout")
+def dropout(n: OnnxNode) -> Any:
+    if n.opt(2) is not None and n.scalar(2, "training_mode") and n.scalar(1, "ratio", 0.5):
+        raise CannotMap("dropout in training mode draws random numbers; export the model in eval mode")
+    return n.x(), n.known(torch.ones(n.shape(), dtype=torch.bool))

@@ -1,0 +1,393 @@
+"""An ONNX model read node by node into a Graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, finish
+from tbuda_lab.core.frontend.inputs import as_tensor
+from tbuda_lab.core.frontend.onnx import read
+from tbuda_lab.core.frontend.onnx.node import TABLE, OnnxNode
+from tbuda_lab.core.graph import Graph, Origin, ShapeError
+
+SMALL = 16
+"""Integer initialisers up to this many elements are shapes and axes; they are constants in any case."""
+DEEPEST = 32
+"""Calls of functions inside functions that are followed."""
+
+
+@dataclasses.dataclass
+class Scope:
+    """Values by name in one graph or function body; `outer` is the graph around a branch or loop body."""
+
+    opset: int
+    values: dict[str, Any]
+    outer: Scope | None = None
+    prefix: str = ""
+    depth: int = 0
+
+    def find(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise ModelError(f"the model reads {name!r} before anything computes it")
+
+
+def from_onnx(model: Any, sample_inputs: Any = None, *, name: str = "model") -> Graph:
+    """The nD graph of an ONNX model (a path, bytes or ModelProto).
+
+    sample_inputs: tensors or arrays in the model's order, or a dict by input name; they give sizes that the model
+    leaves open. A leading size that is open is the microbatch and becomes 1; any other open size needs sample inputs.
+    Initialisers become parameters under their names, integer ones constants. Nodes keep the module path that torch's
+    exporter stores, else that of their names. OUTPUT nodes are `<name>.output_<k>` with attrs "path", the model's own
+    name. Raises `ModelError` (no model, or one that cannot be read), `InputError` (sample inputs that do not fit) and
+    `UnsupportedOp` (all ops without a form at once).
+    """
+    proto, folder = read.load(model)
+    return _Importer(proto, folder, sample_inputs, name).run()
+
+
+class _Importer:
+    def __init__(self, proto: Any, folder: Path | None, sample_inputs: Any, name: str) -> None:
+        self.proto, self.folder = read.modern(proto), folder
+        self.calls = Calls(Graph(name))
+        self.opset = read.opset_of(self.proto)
+        self.functions = {(f.domain, f.name): f for f in self.proto.functions}
+        self.samples = sample_inputs
+        self.path: str = name
+
+    def run(self) -> Graph:
+        graph = self.proto.graph
+        if graph.sparse_initializer:
+            raise ModelError("the model has sparse initialisers; store them dense")
+        scope = Scope(self.opset, {})
+        self._leaves(graph, scope)
+        self._nodes(graph.node, scope)
+        if self.calls.findings:
+            found = len(self.calls.findings)
+            raise UnsupportedOp(f"{found} op{'s' * (found > 1)} of the model cannot be mapped", self.calls.findings)
+        if not graph.output:
+            raise ModelError("the model returns no tensor")
+        self.calls.at(Origin())
+        for k, output in enumerate(graph.output):
+            value = scope.find(output.name)
+            if not isinstance(value, Value | Folded):
+                raise ModelError(f"output {output.name!r} is no tensor; sequences and maps have no form here")
+            self.calls.output(value, f"{self.calls.graph.name}.output_{k}", output.name)
+        return finish(self.calls)
+
+    # -- leaves ----------------------------------------------------------------------------------------------
+    def _leaves(self, graph: Any, scope: Scope) -> None:
+        stored = {t.name: t for t in graph.initializer}
+        inputs = [i for i in graph.input if i.name not in stored]
+        samples = _by_name(self.samples, [i.name for i in inputs])
+        shapes: dict[str, list[int]] = {}
+        for entry in inputs:
+            kind = entry.type.WhichOneof("value")
+            if kind != "tensor_type":
+                raise ModelError(f"input {entry.name!r} is a {kind}; only tensors have a form here")
+            shapes[entry.name] = _shape_of(entry, samples.get(entry.name))
+        for entry in inputs:
+            dtype = read.dtype_of(entry.type.tensor_type.elem_type)
+            scope.values[entry.name] = self.calls.input(entry.name, shapes[entry.name], dtype)
+        for name, tensor in stored.items():
+            scope.values[name] = self._initialiser(name, read.tensor_of(tensor, self.folder))
+
+    def _initialiser(self, name: str, tensor: torch.Tensor) -> Value | Folded:
+        """Floats with dims are parameters; integers and single numbers say how, not what, and are constants."""
+        if tensor.is_floating_point() and tensor.dim() > 0 and tensor.numel() > 1:
+            self.calls.at(Origin(module=_module_of_parameter(name)))
+            return self.calls.parameter(name, tensor)
+        return Folded(tensor, name)
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+    def _nodes(self, nodes: Any, scope: Scope) -> None:
+        for position, node in enumerate(nodes):
+            origin = _origin(node, position, scope.prefix)
+            operands = [None if name == "" else scope.find(name) for name in node.input]
+            results = self._node(node, operands, origin, scope)
+            values = results if isinstance(results, tuple) else (results,)
+            for k, name in enumerate(node.output):
+                if name:
+                    scope.values[name] = _Lacking(k, origin) if k >= len(values) or values[k] is None else values[k]
+
+    def _node(self, node: Any, operands: list[Any], origin: Origin, scope: Scope) -> Any:
+        self.calls.at(origin)
+        lacking = [v for v in operands if isinstance(v, _Lacking)]
+        if lacking:
+            self.calls.refuse(lacking[0].origin, f"its output {lacking[0].position} has no form here")
+        if lacking or any(isinstance(v, NotMapped) for v in operands):
+            return (NOT_MAPPED,) * len(node.output)
+        try:
+            function = self.functions.get((node.domain, node.op_type))
+            attributes = self._attributes(node)
+            if function is not None:
+                return self._function(function, operands, attributes, origin, scope)
+            if node.domain not in ("", "ai.onnx"):
+                raise CannotMap(f"the op set {node.domain!r} is not known; store its functions in the model")
+            one = OnnxNode(self.calls, node, operands, attributes, scope)
+            if node.op_type in CONTROL:
+                return CONTROL[node.op_type](self, one, origin)
+            if node.op_type in TABLE:
+                return TABLE[node.op_type](one)
+            return self._by_definition(node, one, origin, scope)
+        except (CannotMap, ShapeError) as error:
+            self.calls.refuse(origin, str(error))
+        except ModelError:
+            raise
+        except Exception as error:
+            self.calls.refuse(origin, f"it is malformed ({type(error).__name__}: {error})")
+        return (NOT_MAPPED,) * len(node.output)
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for attribute in node.attribute:
+            if attribute.type == read.onnx.AttributeProto.TENSOR:
+                values[attribute.name] = read.tensor_of(attribute.t, self.folder)
+            elif not attribute.ref_attr_name:
+                value = read.onnx.helper.get_attribute_value(attribute)
+                values[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        return values
+
+    def _function(
+        self, function: Any, operands: list[Any], attributes: Mapping[str, Any], origin: Origin, scope: Scope
+    ) -> Any:
+        """The body of a function that the model (or the standard) defines, with its attributes put in."""
+        if scope.depth >= DEEPEST:
+            raise ModelError(f"functions of the model call each other more than {DEEPEST} deep at {origin.module}")
+        versions = [e.version for e in function.opset_import if e.domain in ("", "ai.onnx")]
+        inner = Scope(versions[0] if versions else scope.opset, {}, None, origin.module, scope.depth + 1)
+        for k, name in enumerate(function.input):
+            inner.values[name] = operands[k] if k < len(operands) else None
+        defaults = {a.name: read.onnx.helper.get_attribute_value(a) for a in function.attribute_proto}
+        given = {**defaults, **attributes}
+        body = []
+        for node in function.node:
+            made = read.onnx.NodeProto()
+            made.CopyFrom(node)
+            kept = []
+            for attribute in made.attribute:
+                if attribute.ref_attr_name:
+                    value = given.get(attribute.ref_attr_name)
+                    if value is None:
+                        continue
+                    if isinstance(value, torch.Tensor):
+                        value = read.onnx.numpy_helper.from_array(value.numpy())
+                    attribute = read.onnx.helper.make_attribute(attribute.name, value)
+                kept.append(attribute)
+            copies = [read.onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
+            del made.attribute[:]
+            made.attribute.extend(copies)
+            body.append(made)
+        self._nodes(body, inner)
+        return tuple(inner.values.get(name) for name in function.output)
+
+    def _by_definition(self, node: Any, one: OnnxNode, origin: Origin, scope: Scope) -> Any:
+        """An op without a translator that the standard defines by others."""
+        try:
+            schema: Any = read.onnx.defs.get_schema(node.op_type, scope.opset, "")
+        except Exception:
+            raise CannotMap(f"opset {scope.opset} has no op of this name") from None
+        if schema.has_function:
+            function = schema.function_body
+        elif schema.has_context_dependent_function:
+            types = []
+            for k, operand in enumerate(one.operands):
+                if operand is None:
+                    types.append(b"")
+                    continue
+                x = one.x(k)
+                empty = torch.empty(0, dtype=self.calls.dtype(x)).numpy()
+                kind = read.onnx.helper.np_dtype_to_tensor_dtype(empty.dtype)
+                made = read.onnx.helper.make_tensor_type_proto(kind, list(self.calls.shape(x)))
+                types.append(made.SerializeToString())
+            text = schema.get_context_dependent_function(node.SerializeToString(), types)
+            function = read.onnx.FunctionProto.FromString(text)
+        else:
+            raise CannotMap("it has no translator")
+        defaults = {
+            name: read.onnx.helper.get_attribute_value(a.default_value)
+            for name, a in schema.attributes.items()
+            if a.default_value.type
+        }
+        return self._function(function, one.operands, {**defaults, **one.attributes}, origin, scope)
+
+    # -- control flow ----------------------------------------------------------------------------------------
+    def body(self, graph: Any, operands: list[Any], node: OnnxNode, origin: Origin, turn: str = "") -> list[Any]:
+        """Values of a branch's or loop body's outputs for these operands."""
+        prefix = f"{origin.module}.{turn}" if turn else origin.module
+        scope = Scope(node.opset, {}, node.scope, prefix, node.scope.depth + 1)
+        for tensor in graph.initializer:
+            scope.values[tensor.name] = Folded(read.tensor_of(tensor, self.folder), tensor.name)
+        for entry, value in zip(graph.input, operands, strict=True):
+            scope.values[entry.name] = value
+        self._nodes(graph.node, scope)
+        return [scope.find(output.name) for output in graph.output]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lacking:
+    """An output without a form (indices of a pooling, say): an error only where something reads it."""
+
+    position: int
+    origin: Origin
+
+
+def _if(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
+    """A known condition picks its branch; of an unknown one both are computed, and every result is chosen."""
+    condition = n.x()
+    if isinstance(condition, Folded):
+        branch = n.attr("then_branch" if bool(condition.tensor.reshape(-1)[0]) else "else_branch")
+        return tuple(importer.body(branch, [], n, origin))
+    yes = importer.body(n.attr("then_branch"), [], n, origin, "then")
+    no = importer.body(n.attr("else_branch"), [], n, origin, "else")
+    if any(not isinstance(v, Value | Folded) for v in yes + no):
+        raise CannotMap("its branches return no tensors, and which one is taken depends on an input")
+    if any(n.calls.shape(a) != n.calls.shape(b) for a, b in zip(yes, no, strict=True)):
+        raise CannotMap("its branches differ in shape, and which one is taken depends on an input")
+    return tuple(n.aten.where(condition, a, b) for a, b in zip(yes, no, strict=True))
+
+
+def _loop(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
+    """A loop whose count and condition are known, unrolled."""
+    limit = 4096
+    count = n.scalar(0, "trip count", limit + 1)
+    condition = n.opt(1)
+    state, body = list(n.operands[2:]), n.attr("body")
+    scans: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    turn = 0
+    while turn < count:
+        if isinstance(condition, Value):
+            raise CannotMap("how often it runs depends on an input")
+        if condition is not None and not bool(condition.tensor.reshape(-1)[0]):
+            break
+        if turn == limit:
+            raise CannotMap(f"it runs more than {limit} times")
+        first = [n.known(torch.tensor(turn)), condition or n.known(torch.tensor(True))]
+        results = importer.body(body, first + state, n, origin, str(turn))
+        condition, state = results[0], results[1 : 1 + len(state)]
+        for collected, value in zip(scans, results[1 + len(state) :], strict=True):
+            collected.append(value)
+        turn += 1
+    if scans and not turn:
+        raise CannotMap("it runs never and returns what its turns computed: an empty tensor")
+    return (*state, *(n.aten.stack(values, 0) for values in scans))
+
+
+def _scan(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
+    """A scan, unrolled along its axes."""
+    body, count = n.attr("body"), int(n.attr("num_scan_inputs"))
+    state, scanned = list(n.operands[: len(n.operands) - count]), n.operands[len(n.operands) - count :]
+    outputs = len(body.output) - len(state)
+    axes = n.attr("scan_input_axes") or [0] * count
+    backward = n.attr("scan_input_directions") or [0] * count
+    out_axes = n.attr("scan_output_axes") or [0] * outputs
+    out_backward = n.attr("scan_output_directions") or [0] * outputs
+    length = n.calls.shape(scanned[0])[axes[0]]
+    scans: list[list[Any]] = [[] for _ in range(outputs)]
+    for turn in range(length):
+        parts = [
+            n.aten.select(x, axis, length - 1 - turn if back else turn)
+            for x, axis, back in zip(scanned, axes, backward, strict=True)
+        ]
+        results = importer.body(body, state + parts, n, origin, str(turn))
+        state = results[: len(state)]
+        for collected, value in zip(scans, results[len(state) :], strict=True):
+            collected.append(value)
+    stacked = [
+        n.aten.stack(values[::-1] if back else values, axis)
+        for values, axis, back in zip(scans, out_axes, out_backward, strict=True)
+    ]
+    return (*state, *stacked)
+
+
+CONTROL = {"If": _if, "Loop": _loop, "Scan": _scan}
+
+
+# -- inputs and names ----------------------------------------------------------------------------------------
+def _by_name(samples: Any, names: list[str]) -> dict[str, torch.Tensor]:
+    if samples is None:
+        return {}
+    if isinstance(samples, Mapping):
+        unknown = [k for k in samples if k not in names]
+        if unknown:
+            raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}")
+        return {k: as_tensor(v) for k, v in samples.items()}
+    flat = [as_tensor(v) for v in pytree.tree_leaves(list(samples) if isinstance(samples, tuple | list) else [samples])]
+    flat = [v for v in flat if isinstance(v, torch.Tensor)]
+    if not flat:
+        return {}
+    if len(flat) != len(names):
+        raise InputError(f"{len(flat)} sample inputs for a model of {len(names)}: {', '.join(names)}")
+    return dict(zip(names, flat, strict=True))
+
+
+def _shape_of(entry: Any, sample: torch.Tensor | None) -> list[int]:
+    """The input's shape: open sizes from the sample, an open leading one 1."""
+    declared: list[int | str] = []
+    for d in entry.type.tensor_type.shape.dim:
+        declared.append(int(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else d.dim_param or "?")
+    if not entry.type.tensor_type.HasField("shape"):
+        if sample is None:
+            raise InputError(f"the model says no shape for its input {entry.name!r}; give sample inputs")
+        return list(sample.shape)
+    if sample is not None and sample.dim() != len(declared):
+        raise InputError(f"input {entry.name!r} has shape {tuple(sample.shape)}; the model declares {declared}")
+    shape: list[int] = []
+    for axis, size in enumerate(declared):
+        if isinstance(size, int):
+            if sample is not None and int(sample.shape[axis]) not in (size,) and not (axis == 0 and size == 1):
+                raise InputError(f"input {entry.name!r} has shape {tuple(sample.shape)}; the model declares {declared}")
+            shape.append(size)
+        elif axis == 0 and len(declared) > 1:
+            shape.append(1)
+        elif sample is not None:
+            shape.append(int(sample.shape[axis]))
+        else:
+            raise InputError(
+                f"input {entry.name!r} has the open size {size!r} at dim {axis}; give sample inputs of the wanted size"
+            )
+    if math.prod(shape) > 2**33:
+        raise ModelError(f"input {entry.name!r} has the impossible shape {shape}")
+    return shape
+
+
+def _module_of_parameter(name: str) -> str:
+    return name.rpartition(".")[0].replace("/", ".").replace("::", ".").strip(".")
+
+
+def _origin(node: Any, position: int, prefix: str) -> Origin:
+    """Module path and class from what torch's exporter stores, else the path in the node's name."""
+    facts = {p.key: p.value for p in node.metadata_props}
+    path, kind = "", ""
+    scopes = _strings(facts.get("pkg.torch.onnx.name_scopes", ""))
+    if scopes:
+        classes = _strings(facts.get("pkg.torch.onnx.class_hierarchy", ""))
+        named = [(s, c) for s, c in zip(scopes[:-1], classes or scopes, strict=False) if s]
+        path, kind = (named[-1][0], named[-1][1].rsplit(".", 1)[-1]) if named else ("", "")
+    else:
+        path = ".".join(p for p in node.name.split("/")[:-1] if p)
+    module = ".".join(p for p in (prefix, path) if p)
+    label = node.name or f"node {position}"
+    return Origin(module, kind, f"onnx.{node.op_type}", label)
+
+
+def _strings(text: str) -> list[str]:
+    """The list of strings that a metadata entry holds, written as Python or JSON would write it."""
+    try:
+        value = json.loads(text.replace("'", '"')) if text else []
+    except ValueError:
+        return []
+    return [str(v) for v in value] if isinstance(value, list) else []

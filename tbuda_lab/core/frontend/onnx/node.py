@@ -1,0 +1,114 @@
+"""One ONNX node while it is read, and the table of translators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
+from tbuda_lab.core.graph import NodeKind, Shape
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tbuda_lab.core.frontend.onnx.importer import Scope
+
+Translator = Callable[["OnnxNode"], Any]
+TABLE: dict[str, Translator] = {}
+"""Translators by op type. A translator returns one value, or a tuple with one for each output."""
+
+
+def translates(*names: str) -> Callable[[Translator], Translator]:
+    """Register a translator for these op types of the default domain."""
+
+    def register(function: Translator) -> Translator:
+        for name in names:
+            if name in TABLE:
+                raise ValueError(f"{name} has two translators")
+            TABLE[name] = function
+        return function
+
+    return register
+
+
+class OnnxNode:
+    """Operands and attributes of one node. `aten` writes calls; `opset` is the model's version of the op set."""
+
+    def __init__(
+        self, calls: Calls, proto: onnx.NodeProto, operands: list[Any], attributes: dict[str, Any], scope: Scope
+    ) -> None:
+        self.calls, self.proto, self.operands, self.attributes, self.scope = calls, proto, operands, attributes, scope
+        self.aten: Aten = calls.aten
+        self.op_type: str = proto.op_type
+        self.opset: int = scope.opset
+
+    # -- operands --------------------------------------------------------------------------------------------
+    def x(self, position: int = 0) -> Tensor:
+        """An operand that must be there."""
+        value = self.opt(position)
+        if value is None:
+            raise CannotMap(f"operand {position} is missing")
+        return value
+
+    def opt(self, position: int) -> Tensor | None:
+        """An operand that may be left out."""
+        if position >= len(self.operands):
+            return None
+        value = self.operands[position]
+        if value is not None and not isinstance(value, Value | Folded):
+            raise CannotMap(f"operand {position} is a {type(value).__name__}, not a tensor")
+        return value
+
+    def xs(self) -> list[Tensor]:
+        return [self.x(k) for k in range(len(self.operands))]
+
+    def shape(self, position: int = 0) -> Shape:
+        return self.calls.shape(self.x(position))
+
+    def rank(self, position: int = 0) -> int:
+        return len(self.shape(position))
+
+    def dtype(self, position: int = 0) -> torch.dtype:
+        return self.calls.dtype(self.x(position))
+
+    def tensor(self, position: int, what: str) -> torch.Tensor:
+        """An operand that must be known when the model is read."""
+        value = self.x(position)
+        if isinstance(value, Folded):
+            return value.tensor
+        stored = self.calls.graph[value.name]
+        if stored.kind is not NodeKind.PARAMETER or stored.value is None:
+            raise CannotMap(f"its {what} depends on an input of the model; it must be a constant")
+        return torch.from_numpy(stored.value)
+
+    def ints(self, position: int, what: str) -> list[int]:
+        return [int(n) for n in self.tensor(position, what).reshape(-1).tolist()]
+
+    def scalar(self, position: int, what: str, default: Any = None) -> Any:
+        """A known one-element operand as a number; `default` when it is left out."""
+        return default if self.opt(position) is None else self.tensor(position, what).reshape(-1)[0].item()
+
+    # -- attributes ------------------------------------------------------------------------------------------
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def ints_or_attr(self, position: int, name: str, default: list[int] | None = None) -> list[int] | None:
+        """Integers that are an operand since some version of the op set and were an attribute before."""
+        if self.opt(position) is not None:
+            return self.ints(position, name)
+        value = self.attr(name, default)
+        return None if value is None else [int(n) for n in (value if isinstance(value, list | tuple) else [value])]
+
+    # -- writing ---------------------------------------------------------------------------------------------
+    def known(self, value: Any) -> Folded:
+        return self.calls.known(value)
+
+    def traced(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.calls.traced(function, *args)
+
+    def reshape(self, x: Tensor, shape: list[int] | Shape) -> Tensor:
+        shape = [int(n) for n in shape]
+        return x if list(self.calls.shape(x)) == shape else self.aten.reshape(x, shape)

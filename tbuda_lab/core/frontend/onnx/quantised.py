@@ -1,0 +1,113 @@
+"""Quantised ONNX ops: numbers of few bits are computed as the floats that they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.calls import Tensor
+from tbuda_lab.core.frontend.onnx import read
+from tbuda_lab.core.frontend.onnx.elementwise import as_dtype
+from tbuda_lab.core.frontend.onnx.networks import convolve
+from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
+from tbuda_lab.core.frontend.onnx.shapes import axis_of
+
+
+def _spread(n: OnnxNode, x: Tensor, value: Tensor, axis: int, block: int) -> Tensor:
+    """A scale or zero point as it broadcasts over x: one number, one for each index of an axis, or one for a block."""
+    shape, own = n.calls.shape(x), n.calls.shape(value)
+    if block:
+        lead = n.reshape(value, (*own[: axis + 1], 1, *own[axis + 1 :]))
+        wide = n.aten.expand(lead, [*own[: axis + 1], block, *own[axis + 1 :]])
+        grown = n.reshape(wide, (*own[:axis], own[axis] * block, *own[axis + 1 :]))
+        return n.aten.slice(grown, axis, 0, shape[axis])  # type: ignore[no-any-return]
+    if len(own) == 1 and own[0] > 1:
+        places = [1] * len(shape)
+        places[axis] = own[0]
+        return n.reshape(value, places)
+    return value if own == () else n.reshape(value, ())
+
+
+def dequantised(n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
+    """(x - zero) * scale, in float."""
+    y = as_dtype(n, x, n.calls.dtype(scale))
+    if zero is not None:
+        y = n.aten.sub(y, as_dtype(n, _spread(n, x, zero, axis, block), n.calls.dtype(scale)))
+    return n.aten.mul(y, _spread(n, x, scale, axis, block))  # type: ignore[no-any-return]
+
+
+def quantised(
+    n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, dtype: torch.dtype, block: int = 0
+) -> Tensor:
+    """round(x / scale) + zero, cut to what the type holds."""
+    limits = torch.iinfo(dtype)
+    y = n.aten.round(n.aten.div(x, _spread(n, x, scale, axis, block)))
+    if zero is not None:
+        y = n.aten.add(y, as_dtype(n, _spread(n, x, zero, axis, block), n.calls.dtype(y)))
+    return as_dtype(n, n.aten.clamp(y, float(limits.min), float(limits.max)), dtype)
+
+
+def _axis(n: OnnxNode) -> int:
+    return axis_of(n.attr("axis", 1), n.rank()) if n.rank() > max(0, n.attr("axis", 1)) else 0
+
+
+@translates("DequantizeLinear")
+def dequantize_linear(n: OnnxNode) -> Any:
+    x = n.x(0)
+    y = dequantised(n, x, n.x(1), n.opt(2), _axis(n), n.attr("block_size", 0))
+    if isinstance(x, Folded) and isinstance(y, Folded) and y.tensor.numel() > 1:  # a stored weight: the floats it means
+        return n.calls.parameter(x.label, y.tensor)
+    return y
+
+
+@translates("QuantizeLinear")
+def quantize_linear(n: OnnxNode) -> Any:
+    zero = n.opt(2)
+    dtype = n.calls.dtype(zero) if zero is not None else torch.uint8
+    if n.attr("output_dtype", 0):
+        kind = read.onnx.TensorProto.DataType.Name(n.attr("output_dtype"))
+        if kind not in ("UINT8", "INT8", "INT16", "UINT16"):
+            raise CannotMap(f"quantisation to {kind}")
+        dtype = read.dtype_of(n.attr("output_dtype"))
+    if dtype in (torch.int32, torch.int64):
+        raise CannotMap("quantisation to unsigned integers of 16 bits")
+    if dtype.is_floating_point:
+        raise CannotMap("quantisation to a float of eight bits")
+    return quantised(n, n.x(0), n.x(1), zero, _axis(n), dtype, n.attr("block_size", 0))
+
+
+@translates("QLinearMatMul")
+def q_linear_matmul(n: OnnxNode) -> Any:
+    a = dequantised(n, n.x(0), n.x(1), n.x(2), n.rank(0) - 2)
+    b = dequantised(n, n.x(3), n.x(4), n.x(5), n.rank(3) - 1)
+    return quantised(n, n.aten.matmul(a, b), n.x(6), n.x(7), n.rank(0) - 1, n.dtype(7))
+
+
+@translates("QLinearConv")
+def q_linear_conv(n: OnnxNode) -> Any:
+    x = dequantised(n, n.x(0), n.x(1), n.x(2), 1)
+    w = dequantised(n, n.x(3), n.x(4), n.x(5), 0)
+    bias = n.opt(8)
+    if bias is not None:
+        bias = n.aten.mul(as_dtype(n, bias, torch.float32), n.aten.mul(n.x(1), n.x(4)))
+    return quantised(n, convolve(n, x, w, bias), n.x(6), n.x(7), 1, n.dtype(7))
+
+
+def _centred(n: OnnxNode, position: int, zero: int, by_row: int) -> Tensor:
+    x = as_dtype(n, n.x(position), torch.float32)
+    if n.opt(zero) is None:
+        return x
+    return n.aten.sub(x, as_dtype(n, _spread(n, x, n.x(zero), by_row, 0), torch.float32))  # type: ignore[no-any-return]
+
+
+@translates("MatMulInteger")
+def matmul_integer(n: OnnxNode) -> Any:
+    a, b = _centred(n, 0, 2, max(0, n.rank(0) - 2)), _centred(n, 1, 3, n.rank(1) - 1)
+    return as_dtype(n, n.aten.matmul(a, b), torch.int32)
+
+
+@translates("ConvInteger")
+def conv_integer(n: OnnxNode) -> Any:
+    return as_dtype(n, convolve(n, _centred(n, 0, 2, 1), _centred(n, 1, 3, 0), None), torch.int32)
