@@ -151,7 +151,15 @@ class WeightBinding:
 
     def decode(self, array: np.ndarray) -> torch.Tensor:
         """A value, gradient or state in the order of the model's parameter, from what the ram holds."""
-        value = decoded(array, self.shape)
+        return self.reordered(decoded(array, self.shape))
+
+    @property
+    def size(self) -> int:
+        """Elements of the parameter."""
+        return math.prod(self.shape)
+
+    def reordered(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor of the device's shape in the order of the model's parameter."""
         if self._order is None:
             return value
         shape, where = self._order

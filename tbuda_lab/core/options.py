@@ -36,15 +36,17 @@ class OptimizerOptions:
 class TrainingOptions:
     """What a compile for training adds to the model's graph.
 
-    optimizer: None leaves the gradients to the host. input_gradients: inputs by whose values gradients are sent back
-    to the device before; None: by none. recompute: the backward part calculates forward values anew instead of reading
-    them from DRAM. batches: microbatches that may run forward before the first of them runs backward.
+    optimizer: None leaves the gradients to the host. updated: the weights that it changes; None: all.
+    input_gradients: inputs by whose values gradients are sent back to the device before. recompute: the backward part
+    calculates forward values anew instead of reading them from DRAM. batches: microbatches that may run forward before
+    the first of them runs backward.
     """
 
     optimizer: OptimizerOptions | None = None
     input_gradients: tuple[str, ...] = ()
     recompute: bool = False
     batches: int = 1
+    updated: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Trainer:
                         strict=True)  # fmt: skip
         if self._keeps:
             self.waiting.append(len(flat))
-        return [joined(list(column)) for column in zip(*rows, strict=True)]
+        return [_joined(column) for column in zip(*rows, strict=True)]
 
     @property
     def _keeps(self) -> bool:
@@ -114,7 +114,7 @@ class Trainer:
             rows += zip(*[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs],
                         strict=True)  # fmt: skip
         names = [b.name.removeprefix("output_grad_") for b in outputs]
-        return {n: joined(list(c)) for n, c in zip(names, zip(*rows, strict=True), strict=True)} if outputs else {}
+        return {n: _joined(c) for n, c in zip(names, zip(*rows, strict=True), strict=True)} if outputs else {}
 
     def optimize(self) -> None:
         """One step of the optimizer with the gradients as they stand. Raises `InputError` where there is none."""
@@ -169,3 +169,8 @@ class Trainer:
             for state in weight.states:
                 if state.suffix == LEARNING_RATE:
                     self.executor.write(state.queue, encoded(rate, state.shape, state.queue))
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Results of the elements of a batch along dim 0; numbers become a vector."""
+    return joined(list(parts)) if len(parts) == 1 or parts[0].dim() else torch.stack(list(parts))

@@ -36,13 +36,16 @@ _NAMES = {
         "TFModule",
     ),
     "tbuda_lab.runtime.pipeline": (
-        "detect_available_devices", "error_raised", "get_checkpoint_queue", "get_intermediates_queue",
-        "get_loss_queue", "get_parameter_checkpoint", "get_parameter_gradients", "get_tenstorrent_device",
-        "initialize_pipeline", "is_silicon", "pybuda_reset", "run_backward", "run_forward", "run_generate",
-        "run_generative_inference", "run_inference", "run_optimizer", "run_schedulers", "run_training",
+        "detect_available_devices", "error_raised", "get_intermediates_queue",
+        "get_parameter_checkpoint", "get_parameter_gradients", "get_tenstorrent_device",
+        "initialize_pipeline", "is_silicon", "pybuda_reset", "run_forward", "run_generate",
+        "run_generative_inference", "run_inference",
         "set_device_pipeline", "shutdown", "sync", "update_device_parameters",
     ),
     "tbuda_lab.runtime.verify": ("VerifyConfig",),
+    "tbuda_lab.runtime.trainingloop": (
+        "get_checkpoint_queue", "get_loss_queue", "run_backward", "run_optimizer", "run_schedulers", "run_training",
+    ),
     "tbuda_lab.pybuda.optimizers": ("LAMB", "LARS", "SGD", "Adam", "AdamW"),
     "tbuda_lab.pybuda.torch_compile": ("compile_torch",),
 }  # fmt: skip

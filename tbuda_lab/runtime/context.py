@@ -28,6 +28,10 @@ class Context:
     pending: int | None = 0
     intermediates: queue.Queue[Any] = dataclasses.field(default_factory=queue.Queue)
     between: list[queue.Queue[Any]] = dataclasses.field(default_factory=list)
+    training: bool = False  # the pipeline is set up for training
+    loss_queue: queue.Queue[Any] | None = None
+    checkpoint_queue: queue.Queue[Any] | None = None
+    back: list[queue.Queue[Any]] = dataclasses.field(default_factory=list)  # gradients on their way back, by device
     failed: bool = False
     ended: bool = False
     warned_of_silicon: bool = False
@@ -46,6 +50,9 @@ def reset() -> None:
     CONTEXT.intermediates = queue.Queue()
     CONTEXT.between = []
     CONTEXT.pending = 0
+    CONTEXT.training = False
+    CONTEXT.loss_queue = CONTEXT.checkpoint_queue = None
+    CONTEXT.back = []
     CONTEXT.failed = False
     CONTEXT.ended = False
     CONTEXT.warned_of_silicon = False

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -17,7 +17,7 @@ from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
-from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor, to_torch
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
@@ -33,6 +33,9 @@ from tbuda_lab.runtime.kept import Kept
 from tbuda_lab.runtime.specs import device_spec
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
 
+if TYPE_CHECKING:
+    from tbuda_lab.runtime.trainers import DeviceTraining
+
 Inputs = tuple[Any, ...] | dict[str, Any]
 Outputs = tuple[torch.Tensor, ...]
 
@@ -44,6 +47,9 @@ class Device:
         self.name = name
         self.modules: list[Module] = []
         self.inputs: deque[Inputs] = deque()
+        self.targets: deque[tuple[Any, ...]] = deque()
+        self.loss_module: Module | None = None
+        self.trainer: DeviceTraining | None = None  # made when a pipeline is set up for training
         if CONTEXT.ended:  # a script, or a cell, that is run again: its first device is no stage after the old ones
             CONTEXT.devices.clear()
             CONTEXT.ended = False
@@ -82,11 +88,23 @@ class Device:
             module.__dict__["device"] = None
         self.modules.clear()
 
-    def place_loss_module(self, module: Any) -> None:
-        raise training_is_not_supported("place_loss_module")
+    def place_loss_module(self, module: Module) -> None:
+        """Place the loss, which takes the outputs of the device's modules and then the targets.
+
+        Raises `PipelineError` for what is no module, or when the device has a loss already.
+        """
+        if not isinstance(module, Module):
+            raise PipelineError(f"a loss module is placed on {self.name!r}, not a {type(module).__name__}")
+        self._accepts(module)
+        if self.loss_module is not None:
+            raise PipelineError(f"device {self.name!r} already has the loss {self.loss_module.get_name()!r}")
+        self.loss_module = module
+        module.__dict__["device"] = self
 
     def remove_loss_module(self) -> None:
-        raise training_is_not_supported("remove_loss_module")
+        if self.loss_module is not None:
+            self.loss_module.__dict__["device"] = None
+        self.loss_module = None
 
     # -- inputs ----------------------------------------------------------------------------------------------
     def push_to_inputs(self, *tensors: Any) -> None:
@@ -97,7 +115,18 @@ class Device:
         data_arrived(self)
 
     def push_to_target_inputs(self, *tensors: Any) -> None:
-        raise training_is_not_supported("push_to_target_inputs")
+        """Queue the targets of one input: tensors in order, or one tuple or list of them."""
+        one = as_inputs(tensors)
+        self.targets.append(tuple(one.values()) if isinstance(one, dict) else one)
+        from tbuda_lab.runtime.pipeline import data_arrived
+
+        data_arrived(self)
+
+    def get_first_targets(self) -> tuple[Any, ...]:
+        """The oldest targets that wait. Raises `PipelineError` when none waits."""
+        if not self.targets:
+            raise PipelineError(f"no target has been pushed to device {self.name!r}; call push_to_target_inputs first")
+        return self.targets.popleft()
 
     def get_first_inputs(self, peek: bool = False) -> Inputs:
         """The oldest input that waits; it stays when `peek`. Raises `PipelineError` when none waits."""
@@ -119,8 +148,18 @@ class Device:
         """Make ready for inputs like `sample`; returns outputs of the right shapes for the next device."""
         raise NotImplementedError
 
-    def backward(self, loop_count: int, zero_grad: bool) -> None:
-        raise training_is_not_supported("backward")
+    def training(self) -> DeviceTraining:
+        """How the device trains, made anew."""
+        raise NotImplementedError
+
+    def in_training(self) -> DeviceTraining:
+        """How the device trains. Raises `PipelineError` before `initialize_pipeline(training=True)`."""
+        if self.trainer is None:
+            raise PipelineError(
+                f"device {self.name!r} is not set up for training; call initialize_pipeline(training=True) or "
+                "run_training first"
+            )
+        return self.trainer
 
     def generate(self, *_: Any, **__: Any) -> None:
         raise not_supported("generate (key-value caches)", "run the model on whole sequences")
@@ -130,13 +169,17 @@ class Device:
 
     def get_parameter_checkpoint(self) -> list[dict[str, Tensor]]:
         """Current weights: one dict, name -> Tensor, for the device."""
+        if self.trainer is not None:
+            values = {n: Tensor.create_from_torch(v) for n, v in self.trainer.parameters().items()}
+            return [{p.get_name(): values.get(p.get_name(), p) for p in self.get_parameters()}]
         return [{p.get_name(): Tensor.create_from_torch(p.fill()) for p in self.get_parameters()}]
 
     def get_all_parameters(self) -> list[dict[str, Tensor]]:
         return self.get_parameter_checkpoint()
 
     def get_parameter_gradients(self) -> list[dict[str, Tensor]]:
-        raise training_is_not_supported("get_parameter_gradients")
+        """Gradients as they have added up: one dict, name -> Tensor, for the device."""
+        return [{n: Tensor.create_from_torch(v) for n, v in self.in_training().gradients().items()}]
 
     def update_device_parameters(self, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Give weights new values by name; the device takes them up with the next input."""
@@ -146,13 +189,16 @@ class Device:
             if not owners:
                 raise PipelineError(f"device {self.name!r} has no parameter {name!r}")
             owners[0].set_parameter(name, value)  # type: ignore[attr-defined]
+        if self.trainer is not None:
+            self.trainer.set_parameters({name: to_torch(value) for name, value in values.items()})
 
     def sync(self) -> None:
         """Nothing runs in the background, so nothing is waited for."""
 
     def shutdown_device(self) -> None:
-        """Drop inputs that still wait."""
+        """Drop inputs and targets that still wait."""
         self.inputs.clear()
+        self.targets.clear()
 
 
 def as_inputs(tensors: Sequence[Any]) -> Inputs:
@@ -211,6 +257,11 @@ class CPUDevice(Device):
 
     def prepare(self, sample: Inputs) -> Outputs:
         return self.run_forward(sample)
+
+    def training(self) -> DeviceTraining:
+        from tbuda_lab.runtime.trainers import CPUTraining
+
+        return CPUTraining(self)
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         value: Any = inputs
@@ -297,7 +348,11 @@ class TTDevice(Device):
             return self._result
         settings = config._get_global_compiler_config()
         if settings.enable_training:
-            raise training_is_not_supported("compiling with enable_training=True")
+            self.trainer = self.training()
+            self.trainer.prepare(sample, None, True, 1)
+            assert self._result is not None
+            self._compiled_state, self._compiled_shapes = state, shapes
+            return self._result
         graph = self.trace(sample)
         microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample)))
         self._runner = None
@@ -329,6 +384,11 @@ class TTDevice(Device):
         settings = config._get_global_compiler_config()
         return states, repr(settings), repr(environment()), self.arch, tuple(self.chip_ids)
 
+    def training(self) -> DeviceTraining:
+        from tbuda_lab.runtime.trainers import TTTraining
+
+        return TTTraining(self)
+
     def _check_batch(self, inputs: Inputs) -> None:
         given = microbatch_of(inputs)
         if self._batch and given != self._batch:
@@ -348,6 +408,8 @@ class TTDevice(Device):
         assert result is not None
         if self.devtype is BackendType.NoBackend or self.device_mode is DeviceMode.CompileOnly:
             raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
+        if self.trainer is not None and result.options.training is not None:
+            return self.trainer.evaluate(inputs)
         if self._runner is None:
             self._runner = Runner(result, self.numerics)
         wanted = config._get_global_compiler_config().op_intermediates_to_save
@@ -462,10 +524,13 @@ class TTDevice(Device):
         return LoadedDevice(img)
 
     def get_optimizer_params(self, is_buda: bool) -> Any:
-        raise training_is_not_supported("get_optimizer_params")
+        """Learning rate and state of the optimizer by weight and suffix ("lr", "mean", ...), in the device's shapes
+        (is_buda) or the model's."""
+        return self.in_training().states(is_buda)
 
     def get_scheduler_params(self, is_buda: bool) -> Any:
-        raise training_is_not_supported("get_scheduler_params")
+        """What the scheduler gives the optimizer; nothing without one."""
+        return {} if self.scheduler is None else self.scheduler.get_scheduler_params()
 
 
 def _default_arch() -> BackendDevice:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
-from tbuda_lab.runtime import context
+from tbuda_lab.runtime import context, trainingloop
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Device, Inputs, TTDevice, as_inputs
 from tbuda_lab.runtime.enums import BackendType
-from tbuda_lab.runtime.errors import PipelineError, not_supported, training_is_not_supported
+from tbuda_lab.runtime.errors import PipelineError, not_supported
 
 Queue = queue.Queue
 
@@ -80,13 +80,24 @@ def initialize_pipeline(
     _verify_cfg: Any = None,
     _device_mode: Any = None,
 ) -> Queue[Any]:
-    """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue.
+    """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue, or for
+    training the checkpoint queue.
+
+    training: the last device has a loss (place_loss_module); sample_targets are for it. microbatch_count: inputs that
+    run forward before the first runs backward. d2d_bwd_queues: get the gradients that each device but the first sends
+    back, in order from the second device.
 
     d2d_fwd_queues: get what each device but the last gives to the next, in order, as lists of Tensors.
     """
-    if training or checkpoint_queue is not None or d2d_bwd_queues:
-        raise training_is_not_supported("initialize_pipeline(training=True)")
+    if training:
+        return trainingloop.initialize(
+            checkpoint_queue, output_queue, sample_inputs, sample_targets, microbatch_count, d2d_fwd_queues,
+            d2d_bwd_queues,
+        )  # fmt: skip
+    if checkpoint_queue is not None or d2d_bwd_queues:
+        raise PipelineError("checkpoint_queue and d2d_bwd_queues belong to training=True")
     _check_pipeline()
+    CONTEXT.training = False
     value: Inputs = CONTEXT.devices[0].sample(sample_inputs)
     for device in CONTEXT.devices:
         value = device.prepare(value)
@@ -98,6 +109,9 @@ def initialize_pipeline(
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     """Run inputs that have been pushed; what is missing runs as it is pushed (0: any number)."""
     _check_pipeline()
+    if CONTEXT.training:
+        trainingloop.forward(input_count)
+        return
     out = _output_queue(None)
     present = len(CONTEXT.devices[0].inputs)
     run = present if input_count == 0 else min(input_count, present)
@@ -108,7 +122,7 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
 
 def data_arrived(device: Device) -> None:
     """Called by `push_to_inputs`: run the input at once if a run is waiting for it."""
-    if not CONTEXT.devices or device is not CONTEXT.devices[0] or CONTEXT.pending == 0:
+    if not CONTEXT.devices or device is not CONTEXT.devices[0] or CONTEXT.pending == 0 or CONTEXT.training:
         return
     if CONTEXT.output_queue is not None:
         if CONTEXT.pending is not None:
@@ -214,6 +228,7 @@ def shutdown() -> None:
         device.shutdown_device()
     CONTEXT.pending = 0
     CONTEXT.output_queue = None
+    CONTEXT.training = False
     CONTEXT.ended = True
 
 
@@ -257,22 +272,9 @@ def is_silicon(devtype: BackendType) -> bool:
     return False
 
 
-def _training(name: str) -> Any:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise training_is_not_supported(name)
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Training is not supported."
-    return refuse
-
-
-run_training = _training("run_training")
-run_backward = _training("run_backward")
-run_optimizer = _training("run_optimizer")
-run_schedulers = _training("run_schedulers")
-get_parameter_gradients = _training("get_parameter_gradients")
-get_loss_queue = _training("get_loss_queue")
-get_checkpoint_queue = _training("get_checkpoint_queue")
+def get_parameter_gradients(device: Device | None = None, _sequential: bool = False) -> list[dict[str, Tensor]]:
+    """Gradients as they have added up, one dict (name -> Tensor) for each device, or for the one given."""
+    return [g for d in _those(device) for g in d.get_parameter_gradients()]
 
 
 def run_generate(*_: Any, **__: Any) -> None:

@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import torch
 
 from tbuda_lab.core.frontend.pybuda import Parameter
-from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.core.options import OptimizerOptions
+from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
+from tbuda_lab.runtime.errors import PipelineError, not_supported
 
 
 class Optimizer:
@@ -52,6 +54,18 @@ class Optimizer:
         """Every number of the update rule by name."""
         return {k: v for k, v in vars(self).items() if k not in ("parameters", "device_params")}
 
+    def options(self) -> OptimizerOptions:
+        """What the compiler is told of it. Raises `NotSupported` for what its update on the device has no form for."""
+        settings = self.hyperparameters()
+        kind = self.type
+        if settings.pop("enable_adam_w", False):
+            kind = "adamw"
+        if settings.pop("dampening", 0.0) or (kind == "lars" and settings.pop("nesterov", False)):
+            raise not_supported(f"{type(self).__name__} with nesterov or dampening", "leave them at their defaults")
+        if settings.pop("correction", False):
+            raise not_supported("LAMB(correction=True)", "Adam corrects its bias; LAMB as published does not need it")
+        return optimizer_options(kind, **settings)
+
     def get_pytorch_optimizer(self, parameters: Any, lr: float | None = None) -> torch.optim.Optimizer:
         """The same update rule in torch, for tensors or a dict of them by name. Raises `PipelineError` where torch has
         no such rule."""
@@ -75,15 +89,28 @@ def _by_name(parameters: Any) -> dict[str, Parameter]:
 
 
 class SGD(Optimizer):
-    """p - lr * g."""
+    """p - lr * g. Beyond PyBuda, torch's momentum, nesterov and weight_decay."""
 
     type = "sgd"
 
-    def __init__(self, learning_rate: float, parameters: Any = None, device_params: bool = False) -> None:
+    def __init__(
+        self,
+        learning_rate: float,
+        parameters: Any = None,
+        device_params: bool = False,
+        *,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
         super().__init__(learning_rate, parameters, device_params)
+        self.momentum = self._number("momentum", momentum)
+        self.nesterov = bool(nesterov)
+        self.weight_decay = self._number("weight_decay", weight_decay)
 
     def get_pytorch_optimizer(self, parameters: Any, lr: float | None = None) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self._leaves(parameters), lr=self.learning_rate if lr is None else lr)
+        return torch.optim.SGD(self._leaves(parameters), lr=self.learning_rate if lr is None else lr,
+                               momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay)
 
 
 class Adam(Optimizer):

@@ -159,3 +159,26 @@ def test_what_cannot_be_trained_is_told() -> None:
     result = compile_graph(from_pybuda(PyTorchModule("m", model()), (torch.randn(1, ROWS, WIDTH),)), "wormhole_b0")
     with pytest.raises(InputError, match="compiled for inference"):
         Trainer(result)
+
+
+@pytest.mark.parametrize("arch", ["grayskull", "wormhole_b0"])
+def test_an_optimizer_calculates_in_float32_for_16_bit_weights(arch: str) -> None:
+    """1 - 0.999 and its powers are nothing in bfloat16: Adam's first step would be no step at all."""
+    module = torch.nn.Linear(WIDTH, 24)
+    twin = copy.deepcopy(module)
+    x, seed = torch.randn(1, ROWS, WIDTH), torch.randn(1, ROWS, 24)
+    graph = from_pybuda(PyTorchModule("model", module), (x,), training=True)
+    training = TrainingOptions(optimizer_options("adam", learning_rate=0.01))
+    trainer = Trainer(compile_graph(graph, arch, CompileOptions(training=training)))
+    theirs = torch.optim.Adam(twin.parameters(), 0.01)
+    for _ in range(2):
+        trainer.forward({graph.inputs[0].name: x})
+        trainer.backward({graph.outputs[0].name: seed})
+        trainer.optimize()
+        twin.zero_grad()
+        twin(x).backward(seed)
+        theirs.step()
+    for name, p in twin.named_parameters():
+        before = dict(module.named_parameters())[name].detach()
+        step, want = trainer.parameters()[name] - before, p.detach() - before
+        assert float((step - want).norm() / want.norm()) < 0.1, name

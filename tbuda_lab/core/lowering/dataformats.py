@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, WRITES, phases
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 from tbuda_lab.core.options import CompileOptions
 
@@ -14,6 +14,7 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     """Set `df` of every node and `acc_df`, `intermed_df`, `fidelity` of every op, in place."""
     default = options.data_format
     wide = sixteen_bit(default)
+    _widen_optimizer(graph, default)
     for node in graph.topological():
         if node.df is not None:  # asked for by the model: a parameter's dev_data_format
             node.df = in_family(device_format(node.df, device, options), default)
@@ -29,6 +30,25 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
             continue
         producer.df = sixteen_bit(producer.df or default)  # untilised results are plain numbers
         output.df = producer.df
+
+
+def _widen_optimizer(graph: Graph, default: DataFormat) -> None:
+    """An optimizer calculates in Float32: 0.999, its distance to 1 and means of squares have no place in 16 bits. Where
+    exponents have 5 bits it stays with the default, which mixes with no others."""
+    phase = phases(graph)
+    if not phase or default.family == "a":
+        return
+    users = graph.users()
+    for node in graph:
+        if node.kind is NodeKind.OP:
+            late = phase[node.name] == "optimizer"
+        else:
+            readers = [phase[name] for name, _ in users[node.name] if name in phase]
+            late = node.attrs.get(ROLE) == "state" or (
+                node.kind is NodeKind.CONSTANT and bool(readers) and set(readers) == {"optimizer"}
+            )
+        if late and node.df is None:
+            node.df = DataFormat.Float32
 
 
 def _assign_write(graph: Graph, output: Node, producer: Node) -> None:

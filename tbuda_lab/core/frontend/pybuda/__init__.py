@@ -1,7 +1,7 @@
 """The PyBuda API's tensors and modules, and how they become a graph."""
 
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule, OnnxModule, opened, tensors
-from tbuda_lab.core.frontend.pybuda.importer import from_pybuda
+from tbuda_lab.core.frontend.pybuda.importer import from_pybuda, with_loss
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
 from tbuda_lab.core.frontend.pybuda.tracer import apply
@@ -22,4 +22,5 @@ __all__ = [
     "tensors",
     "to_pt_tensors",
     "to_torch",
+    "with_loss",
 ]

@@ -17,7 +17,7 @@ from tbuda_lab.core.frontend.pybuda.tensor import Tensor
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 from tbuda_lab.core.graph import Edge, Graph, NodeKind
-from tbuda_lab.core.graph.phases import TRAINABLE
+from tbuda_lab.core.graph.phases import LOSS, TRAINABLE
 
 
 def from_pybuda(
@@ -63,8 +63,7 @@ def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
     elif isinstance(module, ForeignModule):
         graph = module.trace(sample_inputs, module.get_name())
     elif isinstance(module, PyBudaModule):
-        bound = bind(module.forward, sample_inputs)
-        graph = trace(module, bound.cut()) if training else _trace_one_element(module, bound)
+        graph = _trace_one_element(module, bind(module.forward, sample_inputs))
     else:
         raise ModelError(f"module {module.get_name()!r} of type {type(module).__name__} cannot be traced")
     if training:
@@ -157,3 +156,49 @@ def joined(first: Graph, second: Graph, prefix: str) -> Graph:
         edges = tuple(Edge(names[e.source], e.tms) for e in node.inputs)
         whole.add(dataclasses.replace(node, name=new, inputs=edges))
     return whole
+
+
+def _cut(model: Graph) -> bool:
+    """Whether the inputs of a model were cut to one element of a microbatch."""
+    return all(node.shape[:1] in ((), (1,)) for node in model.inputs)
+
+
+def with_loss(model: Graph, module: Module, targets: Sequence[torch.Tensor]) -> tuple[Graph, tuple[str, ...]]:
+    """A model's graph with a loss behind it, and the names of the inputs that take the targets, in order.
+
+    module: takes the model's outputs and then the targets; its own outputs are marked as losses. targets: samples, dim
+    0 is the microbatch as in the model's inputs. Raises `ModelError` where model and loss do not fit.
+    """
+    outputs = tuple(_sample(node.shape, "float32") for node in model.outputs)
+    size = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
+    cut = tuple(t[:1] if t.dim() and t.shape[0] == size and size > 1 and _cut(model) else t for t in targets)
+    loss = _one(module, (*outputs, *cut), True)
+    if len(loss.inputs) != len(outputs) + len(cut):
+        raise ModelError(
+            f"loss {module.get_name()!r} reads {len(loss.inputs)} tensors; the model gives {len(outputs)} outputs and "
+            f"there are {len(cut)} targets"
+        )
+    whole = Graph(model.name)
+    for node in model:
+        if node.kind is not NodeKind.OUTPUT:
+            whole.add(node)
+    names: dict[str, str] = {}
+    sources = [node.sources[0] for node in model.outputs]
+    wanted = []
+    for k, node in enumerate(loss.inputs):
+        if k < len(sources):
+            names[node.name] = sources[k]
+            continue
+        name = whole.unique(f"target_{k - len(sources)}")
+        whole.add(dataclasses.replace(node, name=name, attrs={**node.attrs, "target": True}))
+        names[node.name] = name
+        wanted.append(name)
+    for node in loss:
+        if node.kind is NodeKind.INPUT:
+            continue
+        new = node.name if node.name not in whole else whole.unique(f"{module.get_name()}.{node.name}")
+        names[node.name] = new
+        edges = tuple(Edge(names[e.source], e.tms) for e in node.inputs)
+        attrs = {**node.attrs, LOSS: True} if node.kind is NodeKind.OUTPUT else node.attrs
+        whole.add(dataclasses.replace(node, name=new, inputs=edges, attrs=attrs))
+    return whole, tuple(wanted)

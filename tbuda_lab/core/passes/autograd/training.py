@@ -58,10 +58,17 @@ class Autograd(Pass):
                 graph.add(Node(f"output_grad_{name}", NodeKind.OUTPUT, graph[name].shape, inputs=edges, attrs=attrs))
         if plan.optimizer is not None:
             for name, accumulator in accumulators.items():
+                if plan.updated is not None and _own_name(graph[name]) not in plan.updated:
+                    continue
                 write_update(graph, name, accumulator, plan.optimizer, self.options)
         idle = [name for name in wanted if name not in gradients]
         notes = (f"nothing flows back to {', '.join(idle)}",) if idle else ()
         return Report(self.name, len(graph) - before, notes)
+
+
+def _own_name(node: Node) -> str:
+    """The name of a parameter in the model."""
+    return node.name if node.recipe is None else node.recipe.inputs[0].name
 
 
 def _inputs(graph: Graph, plan: TrainingOptions) -> list[str]:

@@ -1,0 +1,312 @@
+"""How devices of a pipeline train: the host with torch's autograd, a TT device with the programs of its netlist."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler.pipeline import compile_graph
+from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, with_loss
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import TrainingOptions
+from tbuda_lab.core.trainer import Trainer
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, TTDevice, blank_outputs, microbatch_of
+from tbuda_lab.runtime.errors import PipelineError
+
+Gradients = tuple[torch.Tensor | None, ...]
+"""By output or input of a device; None where no gradient flows."""
+
+ROOM = 4
+"""Inputs for which the queues between forward and backward have room when nobody says how many there will be."""
+
+
+class DeviceTraining(abc.ABC):
+    """Forward, backward and update of one device. Inputs that ran forward wait for their backward pass, in order."""
+
+    @abc.abstractmethod
+    def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
+        """Make ready for inputs like `sample`; returns outputs of the right shapes for the next device.
+
+        sends_back: whether the device before needs gradients; batches: inputs that run forward before the first runs
+        backward.
+        """
+
+    @abc.abstractmethod
+    def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
+        """Outputs for one input; with targets, of the loss."""
+
+    @abc.abstractmethod
+    def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
+        """The backward pass of the oldest input that waits: gradients by its inputs. gradients: by the outputs, None
+        behind a loss; zero_grad: whether the sums of gradients begin anew."""
+
+    @abc.abstractmethod
+    def optimize(self) -> None:
+        """One step of the optimizer; nothing without one."""
+
+    @abc.abstractmethod
+    def schedule(self) -> None:
+        """One step of the learning-rate scheduler; nothing without one."""
+
+    @abc.abstractmethod
+    def parameters(self) -> dict[str, torch.Tensor]: ...
+
+    @abc.abstractmethod
+    def gradients(self) -> dict[str, torch.Tensor]: ...
+
+    @abc.abstractmethod
+    def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None: ...
+
+    def room_for(self, count: int) -> None:
+        """Make sure that so many inputs can run forward before one runs backward; torch keeps any number."""
+        return
+
+    def states(self, is_buda: bool) -> dict[str, dict[str, torch.Tensor]]:
+        """State of the optimizer by weight."""
+        return {}
+
+    def evaluate(self, inputs: Inputs) -> Outputs:
+        """Outputs for one input that no backward pass follows."""
+        raise NotImplementedError
+
+
+class CPUTraining(DeviceTraining):
+    """torch's autograd, with the optimizer and scheduler that the script's functions make of the modules."""
+
+    def __init__(self, device: CPUDevice) -> None:
+        self.device = device
+        self.waiting: deque[tuple[list[torch.Tensor], list[torch.Tensor]]] = deque()
+        modules = [m for m in (*device.modules, device.loss_module) if isinstance(m, PyTorchModule)]
+        self.modules = [m.module for m in modules]
+        made = device.optimizer_f
+        self.optimizers = [
+            made(module) for module in self.modules if made is not None and any(True for _ in module.parameters())
+        ]
+        wanted = device.scheduler_f
+        self.schedulers = [wanted(optimizer) for optimizer in self.optimizers] if wanted is not None else []
+
+    def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
+        with torch.no_grad():
+            return tuple(v.detach() for v in self._run(sample, None))
+
+    def _run(self, inputs: Any, targets: tuple[Any, ...] | None) -> list[torch.Tensor]:
+        value: Any = inputs
+        if isinstance(value, tuple) and self.device.input_dtypes:
+            value = tuple(v.to(d) for v, d in zip(value, self.device.input_dtypes, strict=True))
+        for module in self.device.modules:
+            assert isinstance(module, PyTorchModule)
+            answer = module.forward(**value) if isinstance(value, dict) else module.forward(*value)
+            value = tuple(leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
+        outputs = list(value.values()) if isinstance(value, dict) else list(value)
+        if targets is None or self.device.loss_module is None:
+            return outputs
+        assert isinstance(self.device.loss_module, PyTorchModule)
+        loss = self.device.loss_module.forward(*outputs, *targets)
+        return [leaf for leaf in pytree.tree_leaves(loss) if isinstance(leaf, torch.Tensor)]
+
+    def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
+        def leaf(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            return value.detach().requires_grad_(value.is_floating_point())
+
+        held = pytree.tree_map(leaf, inputs)
+        with torch.enable_grad():
+            outputs = self._run(held, targets)
+        leaves = [v for v in pytree.tree_leaves(held) if isinstance(v, torch.Tensor)]
+        self.waiting.append((leaves, outputs))
+        return tuple(v.detach() for v in outputs)
+
+    def evaluate(self, inputs: Inputs) -> Outputs:
+        with torch.no_grad():
+            return tuple(self._run(inputs, None))
+
+    def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
+        if not self.waiting:
+            raise PipelineError(f"device {self.device.name!r}: no forward pass waits for its backward pass")
+        if zero_grad:
+            for module in self.modules:
+                module.zero_grad(set_to_none=True)
+        leaves, outputs = self.waiting.popleft()
+        given = [torch.ones_like(o) for o in outputs] if gradients is None else list(gradients)
+        pairs = [
+            (o, g.reshape(o.shape).to(o.dtype))
+            for o, g in zip(outputs, given, strict=True) if o.requires_grad and g is not None
+        ]  # fmt: skip
+        if pairs:
+            torch.autograd.backward(
+                [o for o, _ in pairs], [g for _, g in pairs], retain_graph=self.device.retain_backward_graph
+            )
+        return tuple(v.grad for v in leaves)
+
+    def optimize(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def schedule(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.step()
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        return {n: p.detach().clone() for m in self.modules for n, p in m.named_parameters()}
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        found = ((n, p) for m in self.modules for n, p in m.named_parameters())
+        return {n: p.grad.detach().clone() for n, p in found if p.grad is not None}
+
+    def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
+        """The modules have them already: the host trains its modules in place."""
+
+
+class TTTraining(DeviceTraining):
+    """A TT device: its modules (and the loss) compiled for training; weights stay on the device until they are read."""
+
+    def __init__(self, device: TTDevice) -> None:
+        self.device = device
+        self.trainer: Trainer | None = None
+        self.model: Graph | None = None  # without the loss
+        self.targets: tuple[str, ...] = ()
+        self.options = TrainingOptions()
+        self.rate = 0.0 if device.optimizer is None else device.optimizer.learning_rate
+        self._sample: tuple[Inputs, tuple[Any, ...] | None, bool] | None = None
+
+    def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
+        device = self.device
+        self._sample = sample, targets, sends_back
+        settings = config._get_global_compiler_config()
+        self.model = frontend.from_pybuda(device.modules, sample, training=True)
+        microbatch = sum(1 for _ in elements(self.model, frontend.feeds(self.model, sample)))
+        graph = self.model
+        if device.loss_module is not None and targets is not None:
+            graph, self.targets = with_loss(self.model, device.loss_module, targets)
+        floats = tuple(n.name for n in self.model.inputs if "float" in str(n.attrs.get("dtype", "float32")))
+        optimizer = device.optimizer
+        updated = None
+        if optimizer is not None and optimizer.parameters is not None:
+            updated = tuple(sorted(optimizer.parameters))
+        self.options = TrainingOptions(
+            None if optimizer is None else optimizer.options(),
+            floats if sends_back else (),
+            bool(settings.enable_recompute),
+            max(1, batches),
+            updated,
+        )
+        options = settings.options(microbatch, device.fp32_fallback)
+        chosen = device._format(self.model, options)
+        options = dataclasses.replace(options, default_df_override=chosen, training=self.options)
+        result = compile_graph(graph, device.spec, options, settings.resolved(graph))
+        device._result, device._microbatch, device._runner = result, microbatch, None
+        device._batch = microbatch_of(sample)
+        self.trainer = None
+        return blank_outputs(graph, microbatch)
+
+    def _ready(self) -> Trainer:
+        if self.trainer is None:
+            assert self.device._result is not None
+            self.trainer = Trainer(self.device._result, self.device.numerics)
+        return self.trainer
+
+    def room_for(self, count: int) -> None:
+        """More room is another compile; weights and the optimizer's state go over to it."""
+        trainer = self._ready()
+        assert self.device._result is not None
+        microbatch = self.device._result.options.microbatch
+        if not trainer._keeps or trainer.room >= count * microbatch or trainer.waiting or self._sample is None:
+            return
+        weights, states = trainer.parameters(), trainer.states()
+        self.prepare(*self._sample, count)
+        self._ready().set_parameters(weights)
+        self._ready().set_states(states)
+
+    def _feed(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> dict[str, torch.Tensor]:
+        assert self.model is not None
+        self.device._check_batch(inputs)
+        feed = dict(frontend.feeds(self.model, inputs))
+        if self.targets:
+            if targets is None or len(targets) != len(self.targets):
+                raise PipelineError(
+                    f"device {self.device.name!r}: the loss takes {len(self.targets)} targets, "
+                    f"{0 if targets is None else len(targets)} were pushed"
+                )
+            feed.update(zip(self.targets, targets, strict=True))
+        return feed
+
+    def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
+        return tuple(self._ready().forward(self._feed(inputs, targets)))
+
+    def evaluate(self, inputs: Inputs) -> Outputs:
+        """A backward pass with gradients of zero follows, which adds nothing to the sums: without one the queues
+        between forward and backward would fill. Raises `PipelineError` for a device with a loss."""
+        if self.targets:
+            raise PipelineError(f"device {self.device.name!r} ends in a loss; remove_loss_module() before inference")
+        trainer = self._ready()
+        outputs = tuple(trainer.forward(self._feed(inputs, None)))
+        if trainer.waiting:
+            assert self.device._result is not None
+            zeros = {n.name: torch.zeros(o.shape) for n, o in zip(self.device._result.graph.outputs, outputs,
+                                                                  strict=True)}  # fmt: skip
+            trainer.backward(zeros, zero_grad=False)
+        return outputs
+
+    def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
+        trainer, result = self._ready(), self.device._result
+        assert result is not None and self.model is not None
+        if not trainer._keeps:  # nothing is trained here and nobody asked for gradients
+            return tuple(None for _ in self.model.inputs)
+        given = {} if gradients is None else {
+            node.name: g for node, g in zip(result.graph.outputs, gradients, strict=True) if g is not None
+        }  # fmt: skip
+        for binding in result.inputs:
+            if binding.gradient_of and binding.gradient_of not in given and gradients is not None:
+                shape = next(n.shape for n in result.graph.outputs if n.name == binding.gradient_of)
+                given[binding.gradient_of] = torch.zeros(shape)
+        found = trainer.backward(given, zero_grad)
+        return tuple(found.get(node.name) for node in self.model.inputs)
+
+    def optimize(self) -> None:
+        optimizer, trainer = self.device.optimizer, self._ready()
+        if optimizer is None or "run_opt_0" not in trainer.programs:
+            return
+        if optimizer.learning_rate != self.rate:
+            self.rate = optimizer.learning_rate
+            trainer.set_learning_rate(self.rate)
+        trainer.optimize()
+
+    def schedule(self) -> None:
+        if self.device.scheduler is not None:
+            self.device.scheduler.step()
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        return self._ready().parameters()
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        return self._ready().gradients()
+
+    def states(self, is_buda: bool) -> dict[str, dict[str, torch.Tensor]]:
+        found = self._ready().states()
+        if is_buda:
+            return found
+        weights = {w.name: w for w in self._ready().result.weights}
+        return {
+            name: {k: weights[name].reordered(v) if v.numel() == weights[name].size else v for k, v in parts.items()}
+            for name, parts in found.items()
+        }
+
+    def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
+        trainer = self._ready()
+        known = {w.name for w in trainer.result.weights}
+        trainer.set_parameters({n: v for n, v in values.items() if n in known})
+
+
+def trained(devices: Sequence[Any]) -> list[DeviceTraining]:
+    """How the devices of a pipeline train."""
+    return [device.in_training() for device in devices]

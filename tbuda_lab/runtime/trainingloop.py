@@ -1,0 +1,202 @@
+"""The run loop of training: forward through the pipeline, backward through it in reverse, then the optimizers.
+
+All of it runs in the calling thread, on inputs and targets that have been pushed.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.frontend.pybuda import Tensor
+from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.device import Device, Inputs, as_inputs
+from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.runtime.trainers import ROOM, Gradients, trained
+
+Queue = queue.Queue
+
+
+def initialize(
+    checkpoint_queue: Queue[Any] | None,
+    loss_queue: Queue[Any] | None,
+    sample_inputs: Any,
+    sample_targets: Any,
+    microbatch_count: int,
+    d2d_fwd_queues: Sequence[Queue[Any]],
+    d2d_bwd_queues: Sequence[Queue[Any]],
+) -> Queue[Any]:
+    """Compile all devices for training; returns the checkpoint queue.
+
+    Raises `PipelineError` for a pipeline without a loss on its last device, or with one elsewhere, and the errors of
+    compiling.
+    """
+    devices = _checked()
+    value: Inputs = devices[0].sample(sample_inputs)
+    targets = _targets(devices[-1], sample_targets)
+    for number, device in enumerate(devices):
+        device.trainer = device.training()
+        last = number == len(devices) - 1
+        value = device.trainer.prepare(value, targets if last else None, number > 0, max(microbatch_count, ROOM))
+    CONTEXT.training, CONTEXT.pending = True, 0
+    CONTEXT.between, CONTEXT.back = list(d2d_fwd_queues), list(d2d_bwd_queues)
+    CONTEXT.loss_queue = loss_queue or CONTEXT.loss_queue or Queue()
+    CONTEXT.checkpoint_queue = checkpoint_queue if checkpoint_queue is not None else Queue()
+    return CONTEXT.checkpoint_queue
+
+
+def _checked() -> list[Device]:
+    devices = CONTEXT.devices
+    if not devices:
+        raise PipelineError("there is no device; create a TTDevice and place a module on it")
+    for device in devices:
+        if not device.modules and device.loss_module is None:
+            raise PipelineError(f"no module has been placed on device {device.name!r}; call place_module first")
+    early = next((d for d in devices[:-1] if d.loss_module is not None), None)
+    if early is not None:
+        raise PipelineError(f"device {early.name!r} has a loss but is not the last; place it on {devices[-1].name!r}")
+    if devices[-1].loss_module is None:
+        raise PipelineError(f"the last device, {devices[-1].name!r}, has no loss; call place_loss_module for training")
+    CONTEXT.ended = False
+    return devices
+
+
+def _targets(device: Device, given: Any) -> tuple[Any, ...]:
+    """Sample targets; where none are given, the first ones pushed."""
+    if isinstance(given, tuple | list) and not given:
+        if not device.targets:
+            raise PipelineError("training needs sample_targets, or targets pushed to the last device")
+        return device.targets[0]
+    one = as_inputs((given,))
+    return tuple(one.values()) if isinstance(one, dict) else one
+
+
+def forward(count: int) -> None:
+    """Run `count` inputs forward (0: all that wait); their losses go to the loss queue."""
+    first = CONTEXT.devices[0]
+    run = len(first.inputs) if count == 0 else count
+    if run > len(first.inputs):
+        raise PipelineError(
+            f"run_forward({count}): {len(first.inputs)} inputs wait on device {first.name!r}; push_to_inputs first"
+        )
+    steps = trained(CONTEXT.devices)
+    for step in steps:
+        step.room_for(run)
+    for _ in range(run):
+        value: Inputs = first.get_first_inputs()
+        targets = CONTEXT.devices[-1].get_first_targets()
+        for number, step in enumerate(steps):
+            last = number == len(steps) - 1
+            value = step.forward(value, targets if last else None)
+            if not last and number < len(CONTEXT.between):
+                CONTEXT.between[number].put([Tensor.create_from_torch(v) for v in value])
+        if CONTEXT.loss_queue is not None:
+            CONTEXT.loss_queue.put([_loss(v) for v in value])
+
+
+def _loss(value: torch.Tensor) -> Any:
+    """A loss as it goes into the queue: of the host a torch number, of a TT device a Tensor with at least one dim."""
+    if value.dim() == 0:
+        return value
+    return Tensor.create_from_torch(value.reshape(value.shape[0], -1)[:, 0] if value.numel() == value.shape[0]
+                                    else value)  # fmt: skip
+
+
+def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: bool = False) -> None:
+    """The backward pass of the oldest inputs that ran forward. zero_grad: sums of gradients begin anew with the first.
+
+    Raises `PipelineError` before `initialize_pipeline(training=True)`, or when fewer inputs wait.
+    """
+    steps = trained(CONTEXT.devices)
+    for turn in range(input_count):
+        gradients: Gradients | None = None
+        for number in range(len(steps) - 1, -1, -1):
+            gradients = steps[number].backward(gradients, zero_grad and turn == 0)
+            if 0 < number <= len(CONTEXT.back):
+                held = [Tensor.create_from_torch(g) for g in gradients if g is not None]
+                CONTEXT.back[number - 1].put(held)
+
+
+def run_optimizer(checkpoint: bool = False, _sequential: bool = False) -> None:
+    """One step of every device's optimizer. checkpoint: put the weights into the checkpoint queue."""
+    for step in trained(CONTEXT.devices):
+        step.optimize()
+    if checkpoint:
+        _checkpoint()
+
+
+def run_schedulers(_sequential: bool = False) -> None:
+    """One step of every device's learning-rate scheduler."""
+    for step in trained(CONTEXT.devices):
+        step.schedule()
+
+
+def _checkpoint() -> None:
+    found = [c for device in CONTEXT.devices for c in device.get_parameter_checkpoint()]
+    get_checkpoint_queue().put(found)
+
+
+def run_training(
+    epochs: int = 1,
+    steps: int = 1,
+    accumulation_steps: int = 1,
+    microbatch_count: int = 1,
+    checkpoint_queue: Queue[Any] | None = None,
+    loss_queue: Queue[Any] | None = None,
+    checkpoint_interval: int = 0,
+    _sequential: bool = False,
+    _perf_trace: bool = False,
+    _verify_cfg: Any = None,
+) -> Queue[Any]:
+    """Train on epochs * steps * accumulation_steps * microbatch_count inputs that have been pushed.
+
+    After accumulation_steps rounds of microbatch_count inputs forward and then backward the optimizers step; after an
+    epoch the schedulers do. Weights go to the checkpoint queue, which is returned, every `checkpoint_interval` steps
+    (0: never) and at the end. Raises `PipelineError` where fewer inputs or targets wait.
+    """
+    counts = {"epochs": epochs, "steps": steps, "accumulation_steps": accumulation_steps,
+              "microbatch_count": microbatch_count}  # fmt: skip
+    for name, value in counts.items():
+        if not isinstance(value, int) or value < 1:
+            raise PipelineError(f"run_training: {name} is a whole number from 1, not {value!r}")
+    devices = _checked()
+    total = epochs * steps * accumulation_steps * microbatch_count
+    if len(devices[0].inputs) < total or len(devices[-1].targets) < total:
+        raise PipelineError(
+            f"run_training takes {total} inputs and targets; {len(devices[0].inputs)} inputs and "
+            f"{len(devices[-1].targets)} targets wait"
+        )
+    if not CONTEXT.training:
+        initialize(checkpoint_queue, loss_queue, (), (), microbatch_count, CONTEXT.between, CONTEXT.back)
+    if checkpoint_queue is not None:
+        CONTEXT.checkpoint_queue = checkpoint_queue
+    if loss_queue is not None:
+        CONTEXT.loss_queue = loss_queue
+    done = 0
+    for _ in range(epochs):
+        for _ in range(steps):
+            for turn in range(accumulation_steps):
+                forward(microbatch_count)
+                run_backward(microbatch_count, zero_grad=turn == 0)
+            done += 1
+            run_optimizer(bool(checkpoint_interval) and done % checkpoint_interval == 0)
+        run_schedulers()
+    _checkpoint()
+    return get_checkpoint_queue()
+
+
+def get_loss_queue() -> Queue[Any]:
+    """Where losses go: a list of tensors per input."""
+    if CONTEXT.loss_queue is None:
+        CONTEXT.loss_queue = Queue()
+    return CONTEXT.loss_queue
+
+
+def get_checkpoint_queue() -> Queue[Any]:
+    """Where checkpoints go: a list of dicts, name -> Tensor, one per device."""
+    if CONTEXT.checkpoint_queue is None:
+        CONTEXT.checkpoint_queue = Queue()
+    return CONTEXT.checkpoint_queue

@@ -1,0 +1,174 @@
+"""Training through the PyBuda API: the run loop, losses, queues, the host's optimizers, several devices."""
+
+from __future__ import annotations
+
+import copy
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import tbuda_lab.pybuda as pybuda
+
+RATE = 0.1
+
+
+class Two(pybuda.PyBudaModule):
+    """Two products and one gelu; one result."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        generator = torch.Generator().manual_seed(1)
+        self.w1 = pybuda.Parameter(torch.randn(32, 32, generator=generator) / 6)
+        self.w2 = pybuda.Parameter(torch.randn(32, 32, generator=generator) / 6)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        m1 = pybuda.op.Gelu("g", pybuda.op.Matmul("m1", a, self.w1))
+        return pybuda.op.Add("s", m1, pybuda.op.Matmul("m2", b, self.w2))
+
+
+def plain(w1: torch.Tensor, w2: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(a @ w1) + b @ w2
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    pybuda.pybuda_reset()
+    pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    torch.manual_seed(0)
+    yield
+    pybuda.pybuda_reset()
+
+
+def near(have: Any, want: torch.Tensor) -> None:
+    torch.testing.assert_close(have.value().reshape(want.shape), want.detach(), rtol=1e-3, atol=3e-4)
+
+
+def device(name: str = "tt0", **more: Any) -> pybuda.TTDevice:
+    return pybuda.TTDevice(name, arch=pybuda.BackendDevice.Wormhole_B0, **more)
+
+
+def test_manual_loop_over_a_device_and_the_host() -> None:
+    """Two accumulated inputs of two elements, two steps; the host has a layer, the loss and an optimizer."""
+    module, head = Two("s0"), torch.nn.Linear(32, 8)
+    twin = copy.deepcopy(head)
+    w = {n: torch.nn.Parameter(p.value().clone()) for n, p in (("s0.w1", module.w1), ("s0.w2", module.w2))}
+    tt = device(module=module, optimizer=pybuda.optimizers.SGD(learning_rate=RATE, device_params=True))
+    cpu = pybuda.CPUDevice("cpu1", module=pybuda.PyTorchModule("s1", head),
+                           optimizer_f=lambda m: torch.optim.SGD(m.parameters(), lr=0.5))  # fmt: skip
+    cpu.place_loss_module(pybuda.PyTorchModule("l1", torch.nn.L1Loss()))
+    theirs = torch.optim.SGD([{"params": w.values(), "lr": RATE}, {"params": twin.parameters(), "lr": 0.5}], lr=RATE)
+    back: queue.Queue[Any] = queue.Queue()
+    checkpoints = pybuda.initialize_pipeline(
+        training=True, sample_inputs=(torch.rand(2, 32, 32), torch.rand(2, 32, 32)),
+        sample_targets=(torch.rand(2, 32, 8),), d2d_bwd_queues=[back],
+    )  # fmt: skip
+    for _ in range(2):
+        theirs.zero_grad()
+        for turn in range(2):
+            a, b, target = torch.randn(2, 32, 32), torch.randn(2, 32, 32), torch.randn(2, 32, 8)
+            tt.push_to_inputs((a, b))
+            cpu.push_to_target_inputs(target)
+            pybuda.run_forward(input_count=1)
+            pybuda.run_backward(input_count=1, zero_grad=turn == 0)
+            loss = torch.nn.functional.l1_loss(twin(plain(*w.values(), a, b)), target)
+            loss.backward()
+            assert float(pybuda.get_loss_queue().get()[0]) == pytest.approx(loss.item(), rel=1e-3)
+            assert back.get()[0].value().shape == (2, 32, 32)
+        (found,) = pybuda.get_parameter_gradients(tt)
+        for name, p in w.items():
+            near(found[name], p.grad)
+        pybuda.run_optimizer(checkpoint=True)
+        theirs.step()
+        ours, host = checkpoints.get()
+        for name, p in w.items():
+            near(ours[name], p)
+        near(host["weight"], twin.weight)
+
+
+def test_run_training_with_the_loss_on_the_device_and_a_scheduler() -> None:
+    class Halved(pybuda.schedulers.LearningRateScheduler):
+        def get_lr(self) -> float:
+            return self.optimizer.learning_rate / 2
+
+    module = Two("s0")
+    w1, w2 = (torch.nn.Parameter(p.value().clone()) for p in (module.w1, module.w2))
+    optimizer = pybuda.optimizers.SGD(learning_rate=8.0, device_params=True)
+    tt = device(module=module, optimizer=optimizer, scheduler=Halved(optimizer))
+    tt.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    data = [tuple(torch.randn(1, 32, 32) for _ in range(3)) for _ in range(4)]
+    for a, b, target in data:
+        tt.push_to_inputs(a, b)
+        tt.push_to_target_inputs(target)
+    losses: queue.Queue[Any] = queue.Queue()
+    checkpoints = pybuda.run_training(epochs=2, steps=1, microbatch_count=2, loss_queue=losses)
+    for epoch in range(2):
+        for a, b, target in data[2 * epoch : 2 * epoch + 2]:
+            loss = torch.nn.functional.l1_loss(plain(w1, w2, a, b), target)
+            loss.backward()
+            near(losses.get()[0], loss.reshape(1))
+        with torch.no_grad():
+            for p in (w1, w2):
+                p -= 8.0 / 2**epoch * p.grad
+                p.grad = None
+    assert losses.empty()
+    (final,) = checkpoints.get()
+    near(final["s0.w1"], w1)
+    near(final["s0.w2"], w2)
+    assert optimizer.learning_rate == 2.0
+
+
+def test_gradients_pass_from_device_to_device_and_weights_come_from_the_host() -> None:
+    """A device behind another one; the host reads gradients, steps, and writes weights back."""
+    first, second = Two("s0"), torch.nn.Linear(32, 16)
+    w1, w2 = (torch.nn.Parameter(p.value().clone()) for p in (first.w1, first.w2))
+    tt0 = device("tt0", module=first)
+    tt1 = device("tt1", module=pybuda.PyTorchModule("head", second))
+    tt1.place_loss_module(pybuda.op.loss.CrossEntropyLoss("ce"))
+    a, b = torch.randn(1, 32, 32), torch.randn(1, 32, 32)
+    target = torch.nn.functional.one_hot(torch.arange(32) % 16, 16)[None].float()
+    pybuda.initialize_pipeline(training=True, sample_inputs=(a, b), sample_targets=(target,))
+    for _ in range(2):
+        tt0.push_to_inputs(a, b)
+        tt1.push_to_target_inputs(target)
+        pybuda.run_forward()
+        pybuda.run_backward(zero_grad=True)
+        out = second(plain(w1, w2, a, b))
+        w1.grad = w2.grad = second.weight.grad = None
+        torch.nn.functional.cross_entropy(out[0], target[0]).backward()
+        (grads,) = pybuda.get_parameter_gradients(tt0)
+        near(grads["s0.w1"], w1.grad)
+        near(pybuda.get_parameter_gradients(tt1)[0]["weight"], second.weight.grad)
+        (params,) = pybuda.get_parameter_checkpoint(tt0)
+        with torch.no_grad():
+            for p in (w1, w2):
+                p -= 3.0 * p.grad
+        params["s0.w1"].value().copy_(w1.detach())
+        params["s0.w2"].value().copy_(w2.detach())
+        pybuda.update_device_parameters(tt0, [params])
+        near(pybuda.get_parameter_checkpoint(tt0)[0]["s0.w1"], w1)
+
+
+def test_more_inputs_than_there_is_room_for_and_what_is_not_set_up() -> None:
+    module = Two("s0")
+    tt = device(module=module, optimizer=pybuda.optimizers.SGD(learning_rate=RATE, device_params=True))
+    with pytest.raises(RuntimeError, match="not set up for training"):
+        pybuda.run_backward()
+    sample = torch.randn(1, 32, 32), torch.randn(1, 32, 32)
+    with pytest.raises(RuntimeError, match="has no loss"):
+        pybuda.initialize_pipeline(training=True, sample_inputs=sample, sample_targets=sample[:1])
+    tt.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
+    with pytest.raises(RuntimeError, match="takes 3 inputs"):
+        pybuda.run_training(steps=3)
+    pybuda.initialize_pipeline(training=True, sample_inputs=sample, sample_targets=sample[:1])
+    for _ in range(6):
+        tt.push_to_inputs(*sample)
+        tt.push_to_target_inputs(sample[0])
+    pybuda.run_forward(input_count=6)
+    pybuda.run_backward(input_count=6, zero_grad=True)
+    w1, w2 = (torch.nn.Parameter(p.value().clone()) for p in (module.w1, module.w2))
+    (6 * (plain(w1, w2, *sample) - sample[0]).abs().sum()).backward()
+    have = pybuda.get_parameter_gradients(tt)[0]["s0.w2"].value()
+    torch.testing.assert_close(have, w2.grad, rtol=1e-3, atol=1e-2)
