@@ -256,13 +256,6 @@ def test_sparse_picker_of_a_convolution_tap() -> None:
 
 
 @pytest.mark.parametrize("call", [
-    lambda: pybuda.run_training(),
-    lambda: pybuda.run_backward(),
-    lambda: pybuda.run_optimizer(),
-    lambda: pybuda.get_parameter_gradients(),
-    lambda: pybuda.initialize_pipeline(training=True, sample_inputs=(A,)),
-    lambda: pybuda.optimizers.SGD(learning_rate=0.1),
-    lambda: pybuda.op.loss.L1Loss("loss"),
     lambda: pybuda.op.Dropout("d", A, p=0.5, training=True),
     lambda: pybuda.op.Conv3d("c", A, A),
     lambda: pybuda.TFModule("m", None),

@@ -14,9 +14,11 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     """Set `df` of every node and `acc_df`, `intermed_df`, `fidelity` of every op, in place."""
     default = options.data_format
     wide = sixteen_bit(default)
-    _widen_optimizer(graph, default)
+    precise = _optimizer_nodes(graph) if default.family != "a" else ()
     for node in graph.topological():
-        if node.df is not None:  # asked for by the model: a parameter's dev_data_format
+        if node.name in precise:
+            node.df = DataFormat.Float32
+        elif node.df is not None:  # asked for by the model: a parameter's dev_data_format
             node.df = in_family(device_format(node.df, device, options), default)
         else:
             # Masks and selections mix large and small numbers in one block: not for a shared exponent.
@@ -32,23 +34,18 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
         output.df = producer.df
 
 
-def _widen_optimizer(graph: Graph, default: DataFormat) -> None:
-    """An optimizer calculates in Float32: 0.999, its distance to 1 and means of squares have no place in 16 bits. Where
-    exponents have 5 bits it stays with the default, which mixes with no others."""
+def _optimizer_nodes(graph: Graph) -> set[str]:
+    """The ops, state and constants of the optimizer, which calculates in Float32: 0.999, its distance to 1 and means of
+    squares have no place in 16 bits. (With exponents of 5 bits it has the default, which mixes with no others.)"""
     phase = phases(graph)
-    if not phase or default.family == "a":
-        return
-    users = graph.users()
-    for node in graph:
-        if node.kind is NodeKind.OP:
-            late = phase[node.name] == "optimizer"
-        else:
-            readers = [phase[name] for name, _ in users[node.name] if name in phase]
-            late = node.attrs.get(ROLE) == "state" or (
-                node.kind is NodeKind.CONSTANT and bool(readers) and set(readers) == {"optimizer"}
-            )
-        if late and node.df is None:
-            node.df = DataFormat.Float32
+    found = {name for name, part in phase.items() if part == "optimizer"}
+    users = graph.users() if phase else {}
+    for node in graph.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT) if phase else ():
+        readers = [name for name, _ in users[node.name]]
+        own = node.kind is NodeKind.CONSTANT and bool(readers) and all(name in found for name in readers)
+        if own or node.attrs.get(ROLE) == "state":
+            found.add(node.name)
+    return found
 
 
 def _assign_write(graph: Graph, output: Node, producer: Node) -> None:
