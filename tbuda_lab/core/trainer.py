@@ -10,8 +10,9 @@ import torch
 
 from tbuda_lab.core.bindings import WeightBinding, decoded, encoded
 from tbuda_lab.core.errors import Diagnostic, InputError, counted
+from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE
-from tbuda_lab.core.runner import Runnable, Runner, elements, joined
+from tbuda_lab.core.runner import Runnable, Runner, joined
 
 Feed = Mapping[str, torch.Tensor]
 

@@ -94,7 +94,7 @@ def forward(count: int) -> None:
             if not last and number < len(CONTEXT.between):
                 CONTEXT.between[number].put([Tensor.create_from_torch(v) for v in value])
         if CONTEXT.loss_queue is not None:
-            CONTEXT.loss_queue.put([_loss(v) for v in value])
+            CONTEXT.loss_queue.put([_loss(v) for v in value if isinstance(v, torch.Tensor)])
 
 
 def _loss(value: torch.Tensor) -> Any:
