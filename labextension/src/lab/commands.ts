@@ -1,12 +1,16 @@
-/** Every command of the palette and the *Tensix* menu. They act on the current session; what it cannot do is grey. */
+/** Every command of the palette and the *Tensix* menu. They act on the session of the view in front and name it; what it
+ *  cannot do is grey. A button of the side bar names its session itself. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, InputDialog, Notification, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { Widget } from '@lumino/widgets';
 
 import { h } from '../views/dom.js';
 import type { Current } from './current.js';
 import { icon } from './icon.js';
-import type { Place, SessionInfo } from './sessions.js';
+import type { Place, SessionInfo, Sessions } from './sessions.js';
+
+type Args = ReadonlyPartialJSONObject;
 
 export const COMMAND = {
   newSession: 'tbuda:new-session',
@@ -59,35 +63,52 @@ const SIMPLE: Simple[] = [
 
 export interface Deps {
   app: JupyterFrontEnd;
+  sessions: Sessions;
   current: Current;
   palette: ICommandPalette | null;
   openTab: (place: Place, view: string) => void;
 }
 
-export function addCommands({ app, current, palette, openTab }: Deps): void {
+export function addCommands({ app, sessions, current, palette, openTab }: Deps): void {
   const { commands } = app;
-  const has = () => current.place !== null;
-
-  /** Does something with the current session, or says what is missing. */
-  const withPlace = async (f: (place: Place) => Promise<void> | void): Promise<void> => {
-    const place = current.place;
-    if (place) await f(place);
-    else Notification.warning('There is no Tensix session: run a cell with BringUp(...), or open a new bring-up notebook.');
+  /** The session that a command is given for, else that of the view in front. */
+  const placeOf = (args: Args): Place | null => {
+    const [kernel, session] = [args['kernel'], args['session']];
+    return typeof kernel === 'string' && typeof session === 'string' ? sessions.find(kernel, session) : current.place;
   };
+  const has = (args: Args) => placeOf(args) !== null;
+
+  /** " in <session>", with its notebook where another kernel has a session of that name. */
+  const inside = (args: Args): string => {
+    const place = placeOf(args);
+    if (!place) return '';
+    const alike = sessions.kernels.some(k => k !== place.kernel && k.sessions.some(s => s.name === place.info.name));
+    return ` in ${place.info.name}${alike ? ` of ${place.kernel.title}` : ''}`;
+  };
+
+  /** Does something with the session, or says what is missing. */
+  const withPlace = async (args: Args, f: (place: Place) => Promise<void> | void): Promise<void> => {
+    const place = placeOf(args);
+    if (place) await f(place);
+    else Notification.warning('No Tensix view is in front: click a view, or run a cell with BringUp(...).');
+  };
+
+  /** Whether the buttons of the view in front are those of a session. */
+  const mine = (place: Place) => current.place?.kernel === place.kernel && current.place.info.id === place.info.id;
 
   for (const { id, label, caption, name, can, suffix } of SIMPLE) {
     commands.addCommand(id, {
-      label: () => {
-        const place = current.place;
+      label: args => {
+        const place = placeOf(args);
         const what = place && suffix ? suffix(place.info) : '';
-        return what ? `${label}: ${what}` : label;
+        return what ? `${label}: ${what},${inside(args)}` : `${label}${inside(args)}`;
       },
       caption,
-      isEnabled: () => {
-        const place = current.place;
+      isEnabled: args => {
+        const place = placeOf(args);
         return place !== null && can(place.info);
       },
-      execute: () => withPlace(async ({ kernel, info }) => {
+      execute: args => withPlace(args, async ({ kernel, info }) => {
         const answer = await kernel.command(name, info.id);
         if (!answer.ok) Notification.warning(answer.text);
       })
@@ -95,9 +116,9 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
   }
 
   commands.addCommand(COMMAND.openView, {
-    label: args => (typeof args['view'] === 'string' ? `Open ${NAMES[args['view']] ?? args['view']} in a Tab` : 'Open View in a Tab…'),
-    caption: 'Any view of the current session beside the notebook', icon, isEnabled: has,
-    execute: args => withPlace(async place => {
+    label: args => `${typeof args['view'] === 'string' ? `Open ${NAMES[args['view']] ?? args['view']}` : 'Open View…'}${inside(args)}`,
+    caption: 'Any view of the session in a tab of its own', icon, isEnabled: has,
+    execute: args => withPlace(args, async place => {
       let view = args['view'];
       if (typeof view !== 'string') {
         const { value } = await InputDialog.getItem({ title: 'Open View in a Tab', items: Object.values(NAMES), okLabel: 'Open' });
@@ -112,17 +133,17 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
     if (view in NAMES) void commands.execute(COMMAND.openView, { view });
   });
   commands.addCommand(COMMAND.openGrid, {
-    label: 'Open Core Grid in a Tab', caption: 'The epochs of the current session beside the notebook', icon, isEnabled: has,
-    execute: () => withPlace(place => openTab(place, 'grid'))
+    label: args => `Open Core Grid${inside(args)}`, caption: 'The epochs of the session in a tab of their own', icon, isEnabled: has,
+    execute: args => withPlace(args, place => openTab(place, 'grid'))
   });
   commands.addCommand(COMMAND.openWorkbench, {
-    label: 'Open Workbench in a Tab', caption: 'All views of the current session beside the notebook', icon, isEnabled: has,
-    execute: () => withPlace(place => openTab(place, 'bringup'))
+    label: args => `Open Workbench${inside(args)}`, caption: 'All views of the session in a tab of their own', icon, isEnabled: has,
+    execute: args => withPlace(args, place => openTab(place, 'bringup'))
   });
 
   commands.addCommand(COMMAND.checkpoint, {
-    label: 'Checkpoint…', caption: 'Remember the edits of the session under a name', isEnabled: has,
-    execute: args => withPlace(async ({ kernel, info }) => {
+    label: args => `Set Checkpoint…${inside(args)}`, caption: 'Remember the edits of the session under a name', isEnabled: has,
+    execute: args => withPlace(args, async ({ kernel, info }) => {
       const given = args['label'];
       const asked = typeof given === 'string' ? given : (await InputDialog.getText({
         title: 'Checkpoint', label: `A name for the present state of ${info.name}`, text: freeName(info.checkpoints), okLabel: 'Remember'
@@ -134,9 +155,9 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
   });
 
   commands.addCommand(COMMAND.why, {
-    label: 'Why Here?', caption: 'Why the selected op stands where it does', isEnabled: () => (current.place?.info.epochs ?? 0) > 0,
-    execute: () => withPlace(async ({ kernel, info }) => {
-      if (press(current, 'why')) return;
+    label: args => `Why Here?${inside(args)}`, caption: 'Why the selected op stands where it does', isEnabled: args => (placeOf(args)?.info.epochs ?? 0) > 0,
+    execute: args => withPlace(args, async ({ kernel, info }) => {
+      if (mine({ kernel, info }) && press(current, 'why')) return;
       const answer = await kernel.command('why', info.id);
       if (answer.ok) await showText(`Why is ${String(answer['op'])} here?`, answer.text);
       else Notification.warning(answer.text);
@@ -144,9 +165,9 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
   });
 
   commands.addCommand(COMMAND.diff, {
-    label: 'Compare with Checkpoint…', caption: 'What has changed since a checkpoint, or since the session was opened',
-    isEnabled: () => (current.place?.info.checkpoints.length ?? 0) > 0 || Boolean(current.place?.info.undo),
-    execute: args => withPlace(async place => {
+    label: args => `Compare with Checkpoint…${inside(args)}`, caption: 'What has changed since a checkpoint, or since the session was opened',
+    isEnabled: args => (placeOf(args)?.info.checkpoints.length ?? 0) > 0 || Boolean(placeOf(args)?.info.undo),
+    execute: args => withPlace(args, async place => {
       const { kernel, info } = place;
       const given = args['checkpoint'];
       const chosen = typeof given === 'string' ? given : (await InputDialog.getItem({
@@ -161,15 +182,15 @@ export function addCommands({ app, current, palette, openTab }: Deps): void {
   });
 
   commands.addCommand(COMMAND.export, {
-    label: 'Export…', caption: 'Netlist, overrides, report, pictures, tables', isEnabled: has,
-    execute: () => withPlace(place => {
-      if (!press(current, 'export')) openTab(place, 'bringup');
+    label: args => `Export…${inside(args)}`, caption: 'Netlist, overrides, report, pictures, tables', isEnabled: has,
+    execute: args => withPlace(args, place => {
+      if (!mine(place) || !press(current, 'export')) openTab(place, 'bringup');
     })
   });
 
   for (const [id, label, by] of [[COMMAND.next, 'Next Epoch', 1], [COMMAND.previous, 'Previous Epoch', -1]] as const) {
     commands.addCommand(id, {
-      label, caption: `${label} in the view last touched`, isEnabled: () => (current.place?.info.epochs ?? 0) > 1,
+      label: args => `${label}${inside(args)}`, caption: `${label} of the view in front`, isEnabled: () => (current.place?.info.epochs ?? 0) > 1,
       execute: () => {
         current.view?.dispatchEvent(new CustomEvent('tb-step-epoch', { detail: by }));
       }

@@ -1,8 +1,10 @@
-/** Which session a command means: that of the view last touched, else the latest of the kernel in front, else any. */
+/** Which session a command means: that of the view in front, and no other. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import { kernelOf, type Place, type Sessions } from './sessions.js';
+
+const VIEWS = '[data-tb-root][data-tb-session]';
 
 export class Current {
   /** The outermost element of the view last touched. */
@@ -22,21 +24,33 @@ export class Current {
     return this.signal;
   }
 
+  /** The session of the view in front: the one last touched there, else the only one there. Null where there is none, or
+   *  several and none of them was touched. */
   get place(): Place | null {
-    const here = this.last && this.sessions.find(this.last.kernel, this.last.session);
-    const front = kernelOf(this.app.shell.currentWidget);
-    if (here && (!front || front.id === here.kernel.kernel.id)) return here;
-    const kernel = this.sessions.of(front?.id) ?? (here ? undefined : this.sessions.kernels[0]);
-    const info = kernel?.sessions.at(-1);
-    return kernel && info ? { kernel, info } : here;
+    const front = this.app.shell.currentWidget;
+    if (!front) return null;
+    const here = kernelOf(front)?.id;
+    const shown = new Map<string, Place>();
+    for (const root of front.node.querySelectorAll<HTMLElement>(VIEWS)) {
+      const kernel = root.dataset['tbKernel'] ?? here;
+      const place = kernel ? this.sessions.find(kernel, root.dataset['tbSession']!) : null;
+      if (place) shown.set(`${place.kernel.kernel.id} ${place.info.id}`, place);
+    }
+    const { last } = this;
+    const touched = last && (shown.get(`${last.kernel} ${last.session}`) ?? (last.kernel === here ? this.sessions.find(last.kernel, last.session) : null));
+    if (touched) return touched;
+    if (shown.size) return shown.size === 1 ? [...shown.values()][0]! : null;
+    const kernel = this.sessions.of(here);
+    return kernel?.sessions.length === 1 ? { kernel, info: kernel.sessions[0]! } : null;
   }
 
   /** The view that page commands go to: the one last touched, else one of the current session that can be seen. */
   get view(): HTMLElement | null {
     const place = this.place;
     const fits = (e: HTMLElement) => e.isConnected && (!place || e.dataset['tbSession'] === place.info.id);
-    if (this.root && fits(this.root)) return this.root;
-    const all = [...document.querySelectorAll<HTMLElement>('[data-tb-root][data-tb-session]')].filter(fits);
+    if (this.root && this.app.shell.currentWidget?.node.contains(this.root) && fits(this.root)) return this.root;
+    const front = this.app.shell.currentWidget?.node ?? document.body;
+    const all = [...front.querySelectorAll<HTMLElement>(VIEWS)].filter(fits);
     return all.find(e => e.dataset['tbRoot'] === 'bringup' && e.offsetParent) ?? all.find(e => e.offsetParent) ?? null;
   }
 

@@ -67,7 +67,7 @@ const workbench: JupyterFrontEndPlugin<Shared> = {
     };
     const openTab = ({ kernel, info }: Place, view: string) =>
       show(new ViewTab(sessions, { kernel: kernel.kernel.id, session: info.id, name: info.name, view }));
-    addCommands({ app, current, palette, openTab });
+    addCommands({ app, sessions, current, palette, openTab });
     app.commands.addCommand(RESTORE, {
       label: 'Restore a Tensix Tab',
       isVisible: () => false,

@@ -63,10 +63,8 @@ export class Sidebar extends Widget {
     const key = `${kernel.kernel.id}-${s.id}`;
     const is = this.current.place;
     const mine = is?.kernel === kernel && is.info.id === s.id;
-    const run = (command: string, args = {}) => () => {
-      this.current.choose(kernel.kernel.id, s.id);
-      void this.app.commands.execute(command, args);
-    };
+    const run = (command: string, args = {}) => () =>
+      void this.app.commands.execute(command, { ...args, kernel: kernel.kernel.id, session: s.id });
     const chip = (show: unknown, name: string, kind: string, text: string) =>
       Boolean(show) && h('span', { class: `tb-lab-chip ${kind}`, [`data-tb-${name}`]: text }, text);
     const facts = [s.device, s.running ? `${s.phase}, ${Math.round(100 * s.done / Math.max(1, s.total))} %` : s.phase,

@@ -49,7 +49,7 @@ export class StatusItem extends Widget {
         bytes(place.kernel.memory)),
       info.running && h('button', {
         type: 'button', class: 'tb-lab-plain', 'data-tb-action': 'status-cancel', title: 'Stop it', 'aria-label': `cancel ${info.name}`,
-        onclick: () => void this.app.commands.execute(COMMAND.cancel)
+        onclick: () => void this.app.commands.execute(COMMAND.cancel, { kernel: place.kernel.kernel.id, session: info.id })
       }, '✕')));
   }
 }
