@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 const out = '../tbuda_lab/widgets/static';
 /** Bytes, and bytes as gzip. Every widget instance carries widget.js; a report has all views in one file. */
 // widget.js has the first screen: since it says what bounds every epoch and op, 270 kB; all else goes to more.js.
-const LIMITS = { 'widget.js': [270_000, 90_000], 'more.js': [250_000, 90_000], 'page.js': [345_000, 112_000] };
+const LIMITS = { 'widget.js': [270_000, 90_000], 'more.js': [250_000, 90_000], 'page.js': [365_000, 118_000] };
 /** Style sheets are template strings, which no minifier looks into: they are minified as what they are. */
 const sheets = {
   name: 'sheets',

@@ -169,14 +169,14 @@ describe('gestures of the grid', () => {
     vi.advanceTimersByTime(130);
     expect(exact()).toMatchObject([{ edit: { do: 'resize', op: name, size: [4, 4] } }]);
     vi.advanceTimersByTime(260);
-    expect(tag().textContent).toContain('estimate only');
+    expect(tag().textContent).toContain('estimate, still asking');
     const ask = exact()[0]!['ask'];
     const answer = {
-      type: 'exact', ok: true, total_cycles: [1000, 900], epochs: [3, 4], moved: 2, epoch_cycles: [1, 1], gain: 0,
+      type: 'exact', ok: true, time: [1000, 900], own: [[name, 0, 0, 0, 4, 4]], epochs: [3, 4], moved: 2, epoch_cycles: [1, 1], gain: 0,
       displaced: [[name, 0, 0, 0, 0, 4, 4], ['other', 0, 0, 4, 2, 1, 3], ['gone', 0, -1, 0, 0, 1, 1]]
     };
     host.say({ ...answer, ask: Number(ask) - 1 });
-    expect(tag().textContent).toContain('estimate only');
+    expect(tag().textContent).toContain('estimate, still asking');
     host.say({ ...answer, ask });
     expect(tag().textContent).toContain('1.0k → 900 (−10 %)');
     expect(tag().textContent).toContain('4 (+1)');
@@ -196,7 +196,7 @@ describe('gestures of the grid', () => {
     vi.advanceTimersByTime(130);
     window.dispatchEvent(key('Escape'));
     expect(host.sent.at(-1)).toEqual({ type: 'probe_end' });
-    host.say({ type: 'exact', ask: exact()[0]!['ask'], ok: true, total_cycles: [1, 2], epochs: [1, 1], moved: 0, displaced: [] });
+    host.say({ type: 'exact', ask: exact()[0]!['ask'], ok: true, time: [1, 2], own: [], epochs: [1, 1], moved: 0, displaced: [] });
     expect(plane.querySelector('.tb-ghosts')).toBeNull();
   });
 
@@ -387,7 +387,7 @@ describe('gestures of the grid', () => {
     view.element.querySelector<HTMLElement>('[data-tb-action=suggest]')!.click();
     expect(host.sent.at(-1)).toMatchObject({ type: 'suggest' });
     const hint = (label: string, epoch: number, edits: unknown[]) => ({
-      label, epoch, ops: [name], edits, spots: [[name, epoch, 1, 2, 2, 3]], gain: 100, total_cycles: [1000, 900], epochs: [3, 3 - epoch]
+      label, epoch, ops: [name], edits, spots: [[name, epoch, 1, 2, 2, 3]], gain: 100, time: [1000, 900], epochs: [3, 3 - epoch]
     });
     const edits = [{ do: 'resize', op: name, size: [2, 3] }, { do: 'resize', op: 'b', size: [2, 3] }];
     host.say({ type: 'suggest', ok: true, list: [hint('one', 0, edits.slice(0, 1)), hint('two', 1, edits)] });

@@ -200,13 +200,17 @@ def drop(page: Any, op: str, x: float, y: float) -> None:
 def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Path) -> None:
     rows, cols = wanted(page)
     now = placed(page, OP)
-    code = f"from tbuda_lab.core.session import ResizeOp; e = session.whatif(ResizeOp('{OP}', ({rows}, {cols}))); "
-    after = int(in_kernel(page, code + "print(e.total_cycles[1])"))
+    edit = f"ResizeOp('{OP}', ({rows}, {cols}))"
+    after = int(in_kernel(page, (
+        "from tbuda_lab.core.session import ResizeOp; from tbuda_lab.core.session.temporal import state_after; "
+        "from tbuda_lab.core.epochsim import batch_time; "
+        f"r = session.preview(state_after(session, {edit})); print(round(batch_time(r, 1).per_input))"
+    )))
     x, y, w, _ = grab(page, "e")
     page.mouse.move(x + (cols - now[1]) * w, y, steps=6)
     line = page.locator(f"{GRID} .tb-tag span", has_text="cycles / input")
     line.wait_for(state="visible")
-    said = line.inner_text().split("→")[1].split("(")[0].strip()
+    said = line.inner_text().removeprefix("cycles / input").split("→")[-1].split("(")[0].split(",")[0].strip()
     assert said == (
         f"{after / 1000:.1f}k" if 1000 <= after < 100_000 else f"{after / 1000:.0f}k" if after >= 1000 else str(after)
     )

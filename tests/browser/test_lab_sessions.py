@@ -87,11 +87,12 @@ def test_the_menu_acts_on_the_session(page: Any, shots: Path) -> None:
     menu = page.locator(".lm-Menu")
     menu.wait_for()
     labels = menu.locator(".lm-Menu-itemLabel").all_inner_texts()
-    wanted = ["Compile", "Run and Verify", "Cancel", "Undo", "Redo", "Checkpoint…", "Compare with Checkpoint…",
-              "Open Core Grid in a Tab", "Next Epoch", "Previous Epoch", "Why Here?", "Export…"]
+    verbs = ["Compile", "Run and Verify", "Cancel", "Undo", "Redo", "Set Checkpoint…", "Compare with Checkpoint…",
+             "Open Core Grid", "Next Epoch", "Previous Epoch", "Why Here?", "Export…"]
+    wanted = [f"{verb} in lab_mlp" for verb in verbs]
     assert [label for label in wanted if label not in labels] == []
     greys = menu.locator(".lm-Menu-item.lm-mod-disabled .lm-Menu-itemLabel").all_inner_texts()
-    assert {"Cancel", "Undo", "Redo", "Compare with Checkpoint…"} <= set(greys)
+    assert {f"{verb} in lab_mlp" for verb in ("Cancel", "Undo", "Redo", "Compare with Checkpoint…")} <= set(greys)
     page.screenshot(path=shots / "lab_menu_light.png")
     menu.locator(".lm-Menu-item", has_text="Checkpoint…").first.click()
     box = page.locator(".jp-Dialog input")

@@ -110,7 +110,7 @@ def test_view_and_page(tmp_path: Path) -> None:
     view = open_netlist(path)
     bundle = view._repr_mimebundle_()
     data = bundle[0] if isinstance(bundle, tuple) else bundle
-    assert data["text/html"] == view.static().html
+    assert data["text/html"] == view.static()._repr_html_()
     page = view.to_html(tmp_path / "out.html").read_text()
     assert "&lt;netlist&gt;" in page and "<netlist>" not in page
     assert "Temporal epoch 0, chip 0" in page

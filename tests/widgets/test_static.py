@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import xml.etree.ElementTree as ET
 from html import unescape
+from urllib.parse import unquote
 
 import pytest
 
@@ -39,8 +41,11 @@ def test_every_view_has_a_small_twin_and_hardly_any_state(session: Session, name
     bundle = view._repr_mimebundle_()
     data = bundle[0] if isinstance(bundle, tuple) else bundle
     html = data["text/html"]
-    assert html == view.static().html and 100 < len(html.encode()) <= 200_000
-    assert any(mark in html for mark in ("<svg", "<table", "<pre", "<li")) and "<script" not in html
+    assert html == view.static()._repr_html_() and 100 < len(html.encode()) <= 200_000
+    assert any(mark in html for mark in ("<img", "<table", "<pre", "<li")) and "<script" not in html
+    for picture in re.findall(r'src="data:image/svg\+xml,([^"]*)"', html):  # whole pictures, with a text each
+        assert ET.fromstring(unquote(picture)).get("aria-label")
+    assert "<svg" not in html and html.count("<img ") == html.count("<img alt='") <= html.count("src=")
     assert "<encoder>" not in html
     state = {k: v for k, v in view.get_state().items() if k != "_esm"}
     assert len(json.dumps(state, default=str)) <= 10_000

@@ -73,6 +73,8 @@ export const overlayStyle = `
 
 .tb-displaced { fill: var(--tb-text); fill-opacity: .05; stroke: var(--tb-text); stroke-width: 1.5; stroke-dasharray: 2 5; opacity: .8; animation: tb-fade .18s ease-out; }
 @keyframes tb-fade { from { opacity: 0; } }
+.tb-displaced-way { stroke: var(--tb-text); stroke-width: 1.2; stroke-dasharray: 2 4; opacity: .7; pointer-events: none; }
+.tb-ghost.tb-estimate { stroke-dasharray: 5 4; }
 @media (prefers-reduced-motion: reduce) { .tb-displaced { animation: none; } }
 .tb-band { fill: var(--tb-accent); fill-opacity: .12; stroke: var(--tb-accent); stroke-width: 1.2; stroke-dasharray: 4 3; pointer-events: none; }
 .tb-core-cursor { fill: none; stroke: var(--tb-accent); stroke-width: 2.5; pointer-events: none; }

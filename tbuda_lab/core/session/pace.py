@@ -52,11 +52,12 @@ def time_of(placed: Placed, batch: int | None = None) -> BatchTime:
 
 
 def _time(placed: Placed, batch: int) -> BatchTime:
-    epochs = placed.placement().epochs
     if len(set(placed.chips)) > 1:  # epochs of one time may feed each other
+        epochs = placed.placement().epochs
         whole = _Whole(placed.problem.graph, placed.placement(), placed.problem.device, placed.overrides)
         return summed(epochs, batch, epoch_times(simulate(whole, batch), whole))
-    return summed(epochs, batch, tuple(p.time for p in paces_of(placed, batch)))
+    times = tuple(pace.time for pace in paces_of(placed, batch))
+    return BatchTime(batch, sum(time.cycles for time in times), times)
 
 
 @dataclasses.dataclass(frozen=True)

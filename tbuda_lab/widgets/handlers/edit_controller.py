@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.session import Command
+from tbuda_lab.core.session.pace import time_of
+from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.widgets.handlers.edit_messages import commands_of, label_of, needless
@@ -138,7 +140,9 @@ class Desk:
         else:
             was, now = before.ops(), after.ops()
             same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
-            said = {"ok": True, **effect_data(effect, same)}
+            said = {"ok": True, **effect_data(effect, same), "time": [_per_input(before), _per_input(after)]}
+            names = dict.fromkeys(op for c in commands if isinstance(op := getattr(c, "op", None), str) and op in now)
+            said["own"] = [[n, same.get(now[n].epoch, -1), *now[n].start, *now[n].size] for n in names]
         if self._exact.get(view) == number:
             view.post({"type": "exact", "ask": number, **said}, [])
             if content.get("live") is True and said["ok"]:
@@ -204,7 +208,8 @@ class Desk:
             if needless(commands, session):
                 answer(view, False, f"Nothing to do: {label}")
                 return
-            effect = session.whatif(*commands)  # raises what compiling would raise, and changes nothing
+            session.whatif(*commands)  # raises what compiling would raise, and changes nothing
+            before = _per_input(session.placed())
             if content.get("compile") == "manual":
                 session.apply(*commands, label=label, source="page")
                 answer(view, True, f"{label}: not compiled yet")
@@ -220,8 +225,7 @@ class Desk:
         except TbudaError as error:
             answer(view, False, refusal(error))
         else:
-            before, after = effect.total_cycles
-            answer(view, True, f"{label}: {before:,} → {after:,} cycles per input")
+            answer(view, True, f"{label}: {gain_text(before, _per_input(session.placed()))}")
             if content.get("echo") is True:  # the page's user wants each edit in the notebook's log
                 print(*(c.python() for c in commands), sep="\n", flush=True)
         finally:
@@ -270,6 +274,17 @@ def effect_data(effect: WhatIf, same: Mapping[int, int]) -> dict[str, Any]:
         "epoch_cycles": list(effect.epoch_cycles), "total_cycles": list(effect.total_cycles),
         "epochs": list(effect.epochs), "gain": effect.gain, "moved": len(effect.displaced), "displaced": displaced,
     }  # fmt: skip
+
+
+def _per_input(placed: Placed) -> float:
+    return time_of(placed).per_input
+
+
+def gain_text(before: float, after: float) -> str:
+    """What an edit does to the simulated time of the batch, in words."""
+    if round(after) == round(before):
+        return f"no gain, {after:,.0f} cycles per input as before"
+    return f"{before:,.0f} → {after:,.0f} cycles per input ({100 * (after - before) / before:+.1f} %)"
 
 
 def refusal(error: TbudaError) -> str:

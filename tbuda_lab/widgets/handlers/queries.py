@@ -15,6 +15,7 @@ from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
 from tbuda_lab.core.session.choices import choices_of
 from tbuda_lab.core.session.exports import overrides_text
+from tbuda_lab.core.session.pace import time_of
 from tbuda_lab.core.session.picked import picked_by
 from tbuda_lab.core.session.temporal import state_after, stops
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, effect_data, refusal
@@ -88,9 +89,11 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
     """Suggestions as views show them."""
     found: list[dict[str, Any]] = []
     before = session.placed().ops()
+    now = time_of(session.placed()).per_input
     epochs = {n: p.epoch for n, p in before.items()}
     for hint in suggestions:
-        after = session.placed(state_after(session, *hint.commands)).ops()
+        placed = session.placed(state_after(session, *hint.commands))
+        after = placed.ops()
         same = same_epochs(epochs, {n: p.epoch for n, p in after.items()})
         ops = [op for c in hint.commands if isinstance(op := getattr(c, "op", None), str) and op in before]
         ops += [op for c in hint.commands if isinstance(c, Constrain) for op in c.ops]
@@ -116,7 +119,7 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
                 "spots": spots,
                 "gain": float(hint.gain),
                 **{k: v for k, v in effect_data(hint.effect, same).items() if k != "gain"},
-                "total_cycles": list(hint.cycles),
+                "time": [now, time_of(placed).per_input],
             }
         )
     return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
+from urllib.parse import quote
 
 from tbuda_lab.core.frames import Frame, epoch_time, model_time
 from tbuda_lab.widgets.pictures.graph import graph_svg, short
@@ -41,6 +43,27 @@ def time_text(ops: Frame) -> str:
         return f"{short(ops.meta['total_cycles'])} cycles per input, kernels only"
     batch = ops.meta["batch"]
     return f"{short(ops.meta['time'])} cycles per input, simulated for {batch} input{'s' if batch > 1 else ''}"
+
+
+_PICTURE = re.compile(r"<svg [^>]*?width='(\d+)'[^>]*?aria-label='([^']*)'.*?</svg>", re.DOTALL)
+_MORE = re.compile(r"<details><summary>(?:(?!<details>).)*?</details>", re.DOTALL)
+
+
+def stored_html(html: str) -> str:
+    """A fragment as a notebook keeps it. Pictures become images with a text, which a sanitiser leaves alone (JupyterLab
+    takes SVG out of notebooks that are not trusted); they lie on white, so that they can be read on a dark page too.
+    What is folded away goes, the last first, where the whole would be longer than `LIMIT`."""
+    made = _PICTURE.sub(_image, html)
+    while len(made) >= LIMIT and (folded := list(_MORE.finditer(made))):
+        made = made[: folded[-1].start()] + made[folded[-1].end() :]
+    return made
+
+
+def _image(found: re.Match[str]) -> str:
+    width, title = found.groups()
+    data = quote(found[0], safe=" !$'()*+,-./:;=?@_~")
+    style = "max-width:100%;background:#fff"
+    return f"<img alt='{title}' width='{width}' style='{style}' src=\"data:image/svg+xml,{data}\">"
 
 
 def _graph(frames: Mapping[str, Frame]) -> str:

@@ -26,13 +26,14 @@ BUNDLE = pathlib.Path(__file__).parents[1] / "static" / "widget.js"
 
 
 class StaticView:
-    """A view as plain HTML: the same picture without a script, for converted notebooks."""
+    """A view as plain HTML: the same picture without a script, for converted notebooks. html: with inline SVG; what a
+    notebook stores has images instead, see `fragments.stored_html`."""
 
     def __init__(self, html: str, text: str) -> None:
         self.html, self.text = html, text
 
     def _repr_html_(self) -> str:
-        return self.html
+        return fragments.stored_html(self.html)
 
     def __repr__(self) -> str:
         return self.text
@@ -127,7 +128,7 @@ class View(anywidget.AnyWidget):
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         if data is not None:
             data["text/plain"] = repr(self)
-            html = self._twin(self.hub.frames)
+            html = fragments.stored_html(self._twin(self.hub.frames))
             if len(html) < fragments.LIMIT:
                 data["text/html"] = html
         return bundle

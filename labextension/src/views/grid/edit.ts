@@ -10,6 +10,7 @@ import { mark, targetAt } from './drop.js';
 import { Exact } from './exact.js';
 import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
+import { Landed } from './landed.js';
 import { Legal } from './legal.js';
 import { Pace } from '../pace.js';
 import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Displacement, type Dragged, type Scene } from './pictures.js';
@@ -30,6 +31,7 @@ interface Drag extends Dragged {
 export class Editor {
   readonly ghost = new Ghost();
   readonly exact: Exact;
+  readonly landed: Landed;
   /** Called when an exact answer came while nothing is dragged with the pointer. */
   answer: () => void = () => undefined;
   /** Called when a gesture is over. */
@@ -60,6 +62,7 @@ export class Editor {
       if (this.drag?.moving) this.draw();
       else this.answer();
     });
+    this.landed = new Landed(store);
     const key = (event: KeyboardEvent) => this.dragKey(event);
     area.addEventListener('pointerdown', event => this.press(event));
     area.addEventListener('pointermove', event => this.move(event));
@@ -85,6 +88,7 @@ export class Editor {
   dispose(): void {
     this.cancel();
     this.exact.dispose();
+    this.landed.dispose();
     this.stops.forEach(stop => stop());
   }
 
@@ -99,6 +103,7 @@ export class Editor {
     this.ops = ops;
     this.geometry = geometry;
     this.plane = root?.querySelector<SVGGElement>(':scope > g') ?? null;
+    if (ops && geometry && this.plane) this.landed.redrawn(ops, geometry, this.plane);
   }
 
   /** Shows the handles of an op, null for none. They stay while the pointer is on one of them. */
@@ -234,13 +239,17 @@ export class Editor {
     const names = drag.band
       ? drag.band.inside(ops!, at, geometry!, this.inDrawing(event)).map(op => ops!.name[op]!)
       : [];
+    const shown = this.exact.landing(at) ?? (picture?.lands && drag.op >= 0 && !drag.group ? [picture.lands] : []);
     this.cancel(Boolean(picture?.edit));
     this.swallow = true; // the click that follows
     window.setTimeout(() => (this.swallow = false), 0);
     if (drag.kind === 'band') {
       this.store.select(names, 'grid');
       this.say(`${names.length} ops selected`);
-    } else if (picture?.edit) this.store.ask({ type: 'edit', ...picture.edit });
+    } else if (picture?.edit) {
+      if (shown.length && !picture.hidden) this.landed.watch(shown, this.ops!.name[drag.op]!);
+      this.store.ask({ type: 'edit', ...picture.edit });
+    }
     else if (!legal && drag.kind !== 'group') this.store.say(false, 'The table of legal shapes is not here yet: try again.');
     else if (picture && (!picture.lands || !picture.good)) this.store.say(false, picture.note || picture.title);
   }
@@ -320,10 +329,17 @@ export class Editor {
   show(picture: Picture, at: [number, number], own: ReadonlySet<string>): void {
     this.picture = picture;
     this.exact.watch(picture.edit);
-    const lines = this.exact.lines;
+    const leaves = this.exact.leaves(this.store.epoch);
+    const lines: [string, string][] = [...this.exact.lines, ...(leaves && !picture.hidden ? [['', leaves] as [string, string]] : [])];
     const frame = this.view.getBoundingClientRect();
     this.ghost.show(this.plane!, this.geometry!, picture, at, [frame.width, frame.height],
-      { lines, outlines: this.exact.outlines(this.store.epoch, own) });
+      {
+        lines, landing: this.exact.landing(this.store.epoch),
+        outlines: this.exact.outlines(this.store.epoch, own).map(outline => {
+          const op = this.ops!.indexOf.get(outline.op);
+          return op === undefined || this.ops!.epochOf(op) !== this.store.epoch ? outline : { ...outline, from: coresOf(this.ops!, op) };
+        })
+      });
     window.clearTimeout(this.later);
     const speak = () => {
       if (this.ghost.tag.hidden) return;

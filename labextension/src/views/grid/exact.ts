@@ -1,5 +1,5 @@
 /** The exact what-if: asked when a drag rests on one place, void as soon as it goes on. */
-import { grouped, percent, short } from '../dom.js';
+import { grouped, short } from '../dom.js';
 import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
 import type { Cores } from './geometry.js';
@@ -10,10 +10,19 @@ const LATE = 250; // ms without an answer before the tag says so
 interface Effect {
   ok: boolean;
   text?: string;
-  total_cycles: [number, number];
+  /** Cycles per input before and after, simulated for the batch of the session. */
+  time: [number, number];
+  /** Where the ops of the edit stand afterwards; epoch -1: a new one. */
+  own: [op: string, epoch: number, row: number, col: number, rows: number, cols: number][];
   epochs: [number, number];
   moved: number;
   displaced: [op: string, before: number, after: number, row: number, col: number, rows: number, cols: number][];
+}
+
+/** A neighbour that will stand elsewhere. */
+export interface Outline {
+  op: string;
+  at: Cores;
 }
 
 export class Exact {
@@ -78,20 +87,32 @@ export class Exact {
   /** What the tag adds. */
   get lines(): [string, string][] {
     const { effect } = this;
-    if (!effect) return this.late ? [['', 'estimate only']] : [];
+    if (!effect) return this.key ? [['', this.late ? 'estimate, still asking' : 'estimate']] : [];
     if (!effect.ok) return [['', effect.text ?? 'refused']];
-    const [before, after] = effect.total_cycles;
-    const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${percent(Math.abs(after - before) / before)})` : '';
+    const [before, after] = effect.time.map(Math.round) as [number, number];
+    const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${(100 * Math.abs(after - before) / before).toFixed(1)} %)` : '';
     const more = effect.epochs[1] - effect.epochs[0];
     return [
-      ['cycles / input', after === before ? short(before) : `${short(before)} → ${short(after)}${change}`],
+      ['cycles / input', after === before ? `${short(before)}, no gain` : `${short(before)} → ${short(after)}${change}${after > before ? ', slower' : ''}`],
       ['epochs', more ? `${effect.epochs[1]} (${more > 0 ? '+' : '−'}${Math.abs(more)})` : String(effect.epochs[1])],
-      ...(effect.moved > 1 ? [['displaced', `${grouped(effect.moved)} ops`] as [string, string]] : [])
+      ...(effect.moved > 1 ? [['moves', `${grouped(effect.moved)} ops`] as [string, string]] : [])
     ];
   }
 
+  /** Where the ops of the edit will stand; null until that is known. */
+  landing(epoch: number): Cores[] | null {
+    if (!this.effect?.ok) return null;
+    return this.effect.own.filter(([, e]) => e === epoch).map(([, , row, col, rows, cols]) => ({ row, col, rows, cols }));
+  }
+
+  /** What leaves the epoch that is shown, in words; "" for nothing. */
+  leaves(epoch: number): string {
+    const gone = (this.effect?.ok ? this.effect.own : []).filter(([, e]) => e !== epoch);
+    return gone.length ? `goes to ${gone[0]![1] < 0 ? 'a new epoch' : `epoch ${gone[0]![1]}`}` : '';
+  }
+
   /** Where the displaced ops stand afterwards that lie in an epoch; an op that leaves it is not among them. */
-  outlines(epoch: number, except: ReadonlySet<string>): { op: string; at: Cores }[] {
+  outlines(epoch: number, except: ReadonlySet<string>): Outline[] {
     if (!this.effect?.ok) return [];
     return this.effect.displaced
       .filter(([op, , after]) => after === epoch && !except.has(op))

@@ -52,7 +52,9 @@ export interface Picture {
 /** What an exact answer adds to a picture. */
 export interface Exactly {
   lines: [string, string][];
-  outlines: { op: string; at: Cores }[];
+  outlines: { op: string; at: Cores; from?: Cores }[];
+  /** Where it will land for certain; null while only the estimate is known. */
+  landing?: Cores[] | null;
 }
 
 export class Ghost {
@@ -74,15 +76,26 @@ export class Ghost {
     };
     const { good, crowded } = picture;
     const wanted = picture.hidden ? [] : picture.more?.wanted ?? [picture.wanted];
-    const lands = picture.hidden || !picture.lands ? [] : picture.more?.lands ?? [picture.lands];
+    const estimate = picture.hidden || !picture.lands ? [] : picture.more?.lands ?? [picture.lands];
+    const lands = picture.hidden ? [] : exactly.landing ?? estimate;
+    const middle = (cores: Cores): [number, number] => {
+      const [x, y, w, hgt] = geometry.box(cores);
+      return [x + w / 2, y + hgt / 2];
+    };
+    this.layer.dataset['tbCertain'] = String(Boolean(exactly.landing));
     this.layer.dataset['tbVerdict'] = picture.verdict;
     this.layer.replaceChildren(
-      ...exactly.outlines.map(({ op, at: cores }) => {
+      ...exactly.outlines.flatMap(({ op, at: cores, from }) => {
         const outline = rect(cores, 'tb-displaced');
         outline.dataset['tbDisplaced'] = op;
-        return outline;
+        const way = from && svg('path', { class: 'tb-displaced-way', d: `M${middle(from).join(' ')}L${middle(cores).join(' ')}` });
+        return way ? [outline, way] : [outline];
       }),
-      ...lands.map(cores => rect(cores, `tb-ghost${crowded ? ' tb-crowded' : ''}`)),
+      ...lands.map(cores => {
+        const ghost = rect(cores, `tb-ghost${crowded ? ' tb-crowded' : ''}${exactly.landing ? '' : ' tb-estimate'}`);
+        ghost.dataset['tbLands'] = [cores.row, cores.col, cores.rows, cores.cols].join(',');
+        return ghost;
+      }),
       ...wanted.map(cores => rect(cores, `tb-wanted ${good ? 'tb-good' : 'tb-bad'}`)),
       ...(good ? [] : wanted.flatMap(cores => {
         const [x, y, w, hgt] = geometry.box(cores);

@@ -13,7 +13,8 @@ interface Hint {
   edits: Record<string, unknown>[];
   spots: [op: string, epoch: number, row: number, col: number, rows: number, cols: number][];
   gain: number;
-  total_cycles: [number, number];
+  /** Cycles per input before and after, simulated for the batch of the session. */
+  time: [number, number];
   epochs: [number, number];
 }
 
@@ -78,7 +79,7 @@ export class Suggestions {
     this.button.disabled = !this.on && (!edits || edits.busy || edits.stale);
     if (!this.on || this.asked || !edits || edits.busy) return;
     this.asked = true;
-    this.note.textContent = 'Looking for edits worth making …';
+    this.note.textContent = 'Looking for edits that gain …';
     this.store.host.send({ type: 'suggest', n: 10 });
   }
 
@@ -94,7 +95,7 @@ export class Suggestions {
       this.hints = message['list'] as Hint[];
       this.at = Math.max(0, this.hints.findIndex(hint => hint.label === kept));
       this.note.textContent = message['done'] === false ? 'Looking for better edits …'
-        : this.hints.length ? '' : 'No single edit would make this placement faster.';
+        : this.hints.length ? '' : 'No single edit makes the batch of this session faster. Larger batches may stall elsewhere: see the timeline.';
     }
     this.render();
     if (this.hints.length) this.go(this.at, false);
@@ -102,8 +103,8 @@ export class Suggestions {
 
   private render(): void {
     this.list.replaceChildren(...this.hints.map((hint, i) => {
-      const [before, after] = hint.total_cycles;
-      const share = before > 0 ? ` (−${percent((before - after) / before)})` : '';
+      const [before, after] = hint.time;
+      const share = after < before ? ` (−${percent((before - after) / before)})` : ', no gain';
       return h('div', {
         class: 'tb-hint-row', role: 'option', id: `${this.id}-${i}`, 'data-tb-suggestion': i, 'data-tb-kind': hint.kind ?? '', 'aria-selected': String(i === this.at),
         onclick: () => this.go(i), ondblclick: () => this.accept(i), onpointerenter: () => this.go(i, false)
