@@ -9,7 +9,7 @@ import numpy as np
 from tbuda_lab.core.errors import counted
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.compiler.pipeline import CompileResult
+    from tbuda_lab.core.compiler import CompileResult
 
 
 def epoch_table(result: CompileResult) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements

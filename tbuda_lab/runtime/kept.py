@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.session.opchecks import whole_output
 from tbuda_lab.runtime.errors import PipelineError

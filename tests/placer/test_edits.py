@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph, apply_shapes

@@ -9,7 +9,7 @@ import torch
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.compiler.pipeline import compile_graph
+from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.frontend import from_torch

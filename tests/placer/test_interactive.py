@@ -15,7 +15,7 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import InputError, PlacementError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import place
-from tbuda_lab.core.placer.interactive import GridShape, InteractivePlacer, PlacerOpOverride
+from tbuda_lab.core.placer.interactive import GridShape, IncrementalPlacer, InteractivePlacer, PlacerOpOverride
 from tbuda_lab.core.placer.search.chip_order import chip_order
 from tests.placer.graphs import encoder
 
@@ -453,3 +453,24 @@ def test_a_chip_break_names_placed_ops_or_nothing_is_committed() -> None:
         placer.commit(["z"])
     chips = placer.commit(["b"]).epoch_id_to_chip
     assert chips[0] != chips[1]
+
+
+def test_what_is_moved_by_hand_is_an_edit_of_the_whole_placement() -> None:
+    """Overrides of the placer by hand, placed by the incremental one: the op is moved, other epochs are taken over."""
+    device = load_device("wormhole_b0")
+    engine = IncrementalPlacer.place(encoder(1), device, CompileOptions())
+    before = engine.whole().placement()
+    hand = InteractivePlacer.of(before, device)
+    name = before.epochs[0].ops[0]
+    free = [
+        (row, col)
+        for row, mask in enumerate(hand.starts(before.ops[name].size, epoch=0, without=(name,)))
+        for col in range(device.cols)
+        if mask >> col & 1 and (row, col) != before.ops[name].start
+    ]
+    hand.move(name, free[-1])
+    placed = engine.edit(hand.as_overrides(before))
+    assert placed is not None and placed.ops()[name].start == free[-1]
+    others = [op for op in before.ops.values() if op.epoch > 0]
+    assert [placed.ops()[op.op] for op in others] == others
+    assert [placed.placement().epochs[i].ops for i in range(len(before.epochs))] == [e.ops for e in before.epochs]

@@ -8,7 +8,7 @@ import re
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions

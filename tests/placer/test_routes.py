@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.netlist import dumps

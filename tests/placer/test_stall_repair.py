@@ -11,7 +11,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.types import Placement
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import PlacementError

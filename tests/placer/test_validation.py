@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbuda_lab.core.compiler import pipeline
-from tbuda_lab.core.compiler.pipeline import compile_graph
+from tbuda_lab.core.compiler import compile_graph, pipeline
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.options import CompileOptions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.balancer import Placement, op_models
-from tbuda_lab.core.compiler.pipeline import checked
+from tbuda_lab.core.compiler import checked
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.netlist.check import check
 from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets

@@ -76,20 +76,20 @@ def test_an_edit_changes_its_op_and_leaves_other_epochs_alone(bert):
 
 
 def test_only_what_depends_on_an_edit_runs_again(bert):
-    runs = dict(bert._stages.runs)
+    runs = dict(bert._pipeline.runs)
     op = matmuls(bert)[0]
     bert.apply(ResizeOp(op, other_shape(bert, op)))
     bert.compile()
-    again = {k: v - runs.get(k, 0) for k, v in bert._stages.runs.items() if v != runs.get(k, 0)}
+    again = {k: v - runs.get(k, 0) for k, v in bert._pipeline.runs.items() if v != runs.get(k, 0)}
     assert again == {"table": 1, "edit": 1, "epoch": 1}
-    runs = dict(bert._stages.runs)
+    runs = dict(bert._pipeline.runs)
     bert.apply(EpochBreak(matmuls(bert)[2]))
     bert.compile()
-    assert {k for k, v in bert._stages.runs.items() if v != runs.get(k, 0)} == {"edit", "epoch"}
+    assert {k for k, v in bert._pipeline.runs.items() if v != runs.get(k, 0)} == {"edit", "epoch"}
     bert.configure(balancer_policy="MinimizeGrid")
-    runs = dict(bert._stages.runs)
+    runs = dict(bert._pipeline.runs)
     bert.compile()
-    assert "lower" not in {k for k, v in bert._stages.runs.items() if v != runs.get(k, 0)}
+    assert "lower" not in {k for k, v in bert._pipeline.runs.items() if v != runs.get(k, 0)}
 
 
 def test_undo_and_redo_are_lookups(bert):

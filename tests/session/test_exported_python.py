@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.overrides import OVERRIDE_KINDS, Each, Override, named_python, override_python
@@ -28,7 +29,6 @@ from tbuda_lab.core.session.commands import (
     SetOverride,
 )
 from tbuda_lab.core.session.journal import override_of
-from tbuda_lab.core.session.state import State
 
 SLY = "1)\nimport os; os.system('touch PWNED')  #"
 TEXT = st.one_of(st.text(st.characters(), max_size=12), st.sampled_from([SLY, "'''", "\\", "\u2028", "\r", "a\x00b"]))
@@ -103,7 +103,7 @@ def test_any_record_of_a_file_exports_as_calls_with_its_own_literals(record: dic
     allowed = texts_of([target, override.value])
     allowed |= {re.escape(t) for t in allowed}
     for text in (override_python(override), command.python(), named_python(override, ["a"]),
-                 Restore(State(None, (), ()), command).python()):  # type: ignore[arg-type]
+                 Restore(Request(None, (), ()), command).python()):  # type: ignore[arg-type]
         for _, arguments, keywords in called(text):
             assert texts_of([arguments, list(keywords.values())]) <= allowed
 
@@ -136,5 +136,5 @@ def test_a_nop_to_all_readers_has_a_text() -> None:
 
 def test_the_undone_edit_of_several_calls_stays_a_comment() -> None:
     several = SetOverride(Override("op_size", ("a", "b"), (1, 1)))
-    undone = Restore(State(None, (), ()), several)  # type: ignore[arg-type]
+    undone = Restore(Request(None, (), ()), several)  # type: ignore[arg-type]
     assert called(undone.python()) == [] and dataclasses.is_dataclass(undone)

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tbuda_lab.core.compiler.pipeline import host_parameters
+from tbuda_lab.core.compiler import host_parameters
 from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.errors import OverrideError, TbudaError
 from tbuda_lab.core.frames import result_frames

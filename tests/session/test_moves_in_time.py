@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tbuda_lab.core.errors import OverrideError
+from tbuda_lab.core.placer.interactive.carry import _longest_rising
 from tbuda_lab.core.session import EpochBreak, Session
-from tbuda_lab.core.session.resequence import _longest_rising
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch
 from tests.session.test_edits import check_placement
 

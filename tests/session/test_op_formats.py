@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tbuda_lab as pybuda
-from tbuda_lab.core.compiler.pipeline import compile_graph
+from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.frontend.pybuda.unsupported import NotSupported

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tbuda_lab.core import balancer
+from tbuda_lab.core.compiler.pipeline import CHOOSING
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import (
@@ -23,7 +24,6 @@ from tbuda_lab.core.session import (
 )
 from tbuda_lab.core.session.choices import inner_steps, streams_of
 from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue, SetOptions, SetOverride
-from tbuda_lab.core.session.stages import CHOOSING
 from tests.session.models import encoder
 
 

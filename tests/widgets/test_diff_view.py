@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.diff import compare_sides
+from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.diffframe import diff_frame
 from tbuda_lab.core.session import ResizeOp
 from tbuda_lab.widgets import report
 from tbuda_lab.widgets.handlers.session_hub import Hub

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic
@@ -242,3 +243,14 @@ def graph_name(epoch: Epoch, device: DeviceSpec) -> str:
     """The netlist graph of an epoch; on clusters of wormhole and later it tells the temporal epoch as well."""
     name = f"{epoch.direction}_0_{epoch.index}"
     return name if device.arch == "grayskull" else f"{name}_temporal_epoch_{epoch.temporal}"
+
+
+def total_cycles(temporal: npt.ArrayLike, cycles: npt.ArrayLike) -> float:
+    """Cycles per input of the whole model, from the temporal number and the cycles of each epoch: chips of one temporal
+    epoch run together, the slowest counts."""
+    temporal, cycles = np.asarray(temporal), np.asarray(cycles)
+    if not cycles.size:
+        return 0.0
+    slowest = np.zeros(int(temporal.max()) + 1)
+    np.maximum.at(slowest, temporal, cycles)
+    return float(slowest.sum())

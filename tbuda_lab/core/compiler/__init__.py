@@ -1,5 +1,10 @@
 """From a graph to a placed netlist: the stages in order, what they are asked for, and what they leave."""
 
-from tbuda_lab.core.compiler.pipeline import STAGES, CompileResult
+from tbuda_lab.core.compiler.pipeline import Pipeline, compile_graph
+from tbuda_lab.core.compiler.request import STAGES, Clock, Request, StageHook
+from tbuda_lab.core.compiler.result import CompileResult, checked, finish, host_parameters
 
-__all__ = ["STAGES", "CompileResult"]
+__all__ = [
+    "STAGES", "Clock", "CompileResult", "Pipeline", "Request", "StageHook", "checked", "compile_graph", "finish",
+    "host_parameters",
+]

@@ -1,95 +1,395 @@
-"""The stages of a compile in order, and what they leave behind."""
+"""The stages of a compile in order, with what they can keep: after an edit, only what depends on it runs again.
+
+A plain compile (`compile_graph`) is the pipeline with nothing kept yet.
+
+Kept: the passed and lowered graph per front-end options; op profiles and candidate tables per options and signature;
+the placement of the whole model per options and base overrides (`Request.base`).
+"""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core import passes
-from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.balancer.types import Placement
-from tbuda_lab.core.bindings import (
-    InputBinding,
-    OutputBinding,
-    WeightBinding,
-    host_tensor,
-    input_binding,
-    output_binding,
-    weight_bindings,
-)
+from tbuda_lab.core.balancer import OpModels, op_models
+from tbuda_lab.core.balancer.choices import choices
+from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.models import profiles
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.compiler.request import Clock, Request, StageHook
+from tbuda_lab.core.compiler.result import CompileResult, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec, load_device
-from tbuda_lab.core.emit import EmitMemory, emit
-from tbuda_lab.core.errors import Cancelled, Diagnostic, NetlistError
-from tbuda_lab.core.formats import round_to
-from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.emit import EmitMemory
+from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower, lower_for
-from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.lowering.edits import edit, edits_of
+from tbuda_lab.core.lowering.fuse import addressed, inner_names
 from tbuda_lab.core.netlist.check import OpMemory
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, front_end
-from tbuda_lab.core.overrides import Override, refuse_malformed
-from tbuda_lab.core.placer import Fusion, Outcome, Pattern, decide, place_and_mend, refuse_impossible, refuse_unknown
+from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
+from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_mend, refuse_impossible, refuse_unknown
+from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
+from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.interactive.sharing import share_netlist
 
-STAGES = ("passes", "lower", "balance", "place", "emit", "check")
-"""What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
+CHOOSING = (
+    "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
+    "enable_fork_join_buffering", "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
+    "enable_auto_transposing_placement",
+)  # fmt: skip
+"""Options that choose among candidates: tables are the same whatever they say."""
 
-StageHook = Callable[[str, float], None]
-"""Called as (stage, fraction of the stage done); 0.0 when it starts, 1.0 when it ends."""
+T = TypeVar("T")
+_FREE = Choice()
+
+
+@functools.lru_cache(maxsize=256)
+def _without(options: CompileOptions, names: tuple[str, ...]) -> CompileOptions:
+    """Options with these at their defaults."""
+    plain = CompileOptions()
+    return dataclasses.replace(options, **{name: getattr(plain, name) for name in names})
+
+
+class LruCache(OrderedDict[Hashable, Any]):
+    """The most recently used entries."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def get_or(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key in self:
+            self.move_to_end(key)
+            found: T = self[key]
+            return found
+        return self.store(key, make())
+
+    def store(self, key: Hashable, value: T) -> T:
+        self[key] = value
+        self.move_to_end(key)
+        while len(self) > self.limit:
+            self.popitem(last=False)
+        return value
 
 
 @dataclasses.dataclass(frozen=True)
-class CompileResult:
-    """Everything a compile leaves: the graph of each stage, the placement, the netlist, and the host's side of it.
+class Front:
+    """What comes before the balancer. plain: the same without nops and queues on edges, if there are any."""
 
-    parameters: queue name -> (t, R, C) as the host writes it once before the first run.
-    timings: stage -> seconds of wall time. fused: which element-wise ops run as one, and what decided it. weights:
-    the parameters that a compile for training trains.
-    """
-
-    graph: Graph
+    key: Hashable
     passed: Graph
     lowered: Graph
-    placement: Placement
-    netlist: Netlist
-    inputs: tuple[InputBinding, ...]
-    outputs: tuple[OutputBinding, ...]
-    parameters: dict[str, np.ndarray]
-    device: DeviceSpec
-    options: CompileOptions
-    overrides: tuple[Override, ...]
-    diagnostics: tuple[Diagnostic, ...]
-    timings: dict[str, float]
-    fused: tuple[Pattern, ...] = ()
-    weights: tuple[WeightBinding, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+    plain: Front | None = None
+    fusion: Fusion | None = None
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """What the host writes once; all results of this graph share the arrays."""
+        return self.plain.parameters if self.plain is not None else host_parameters(self.lowered)
+
+    @functools.cached_property
+    def inner(self) -> tuple[str, ...]:
+        """Ops inside fused ops (see `lowering.fuse.addressed`)."""
+        return inner_names(self.lowered)
 
 
-class Clock:
-    """Times stages, reports them, and stops between them when asked to."""
+class Pipeline:
+    """Runs the stages for one traced graph and device. Not thread-safe: one compile at a time. keep_epochs: whether
+    edits are placed into the epochs there are, instead of placing the whole model anew."""
 
-    def __init__(self, on_stage: StageHook | None, cancel: threading.Event | None) -> None:
-        self.on_stage = on_stage
-        self.cancel = cancel
-        self.timings: dict[str, float] = {}
+    def __init__(self, device: DeviceSpec, keep_epochs: bool = True) -> None:
+        self.device, self.keep_epochs = device, keep_epochs
+        self.runs: dict[str, int] = {}
+        self._fronts = LruCache(8)
+        self._profiles = LruCache(16)
+        self._tables = LruCache(4096)
+        self._anchors = LruCache(6)
+        self._tried = LruCache(2)  # placements made while fusing was decided
+        self._placed = LruCache(64)
+        self._mended = LruCache(8)
+        self._balanced = LruCache(64)  # options and overrides whose tables are made
+        self._netlists = LruCache(8)  # the first one of a graph, whose objects later ones use
+        self._emitted = LruCache(8)
+        self._checks = LruCache(8)  # what the check found in them
 
-    @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        if self.cancel is not None and self.cancel.is_set():
-            raise Cancelled(f"cancelled before stage {name!r}")
-        self.report(name, 0.0)
-        start = time.perf_counter()
-        yield
-        self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
-        self.report(name, 1.0)
+    def _count(self, stage: str, times: int = 1) -> None:
+        self.runs[stage] = self.runs.get(stage, 0) + times
 
-    def report(self, name: str, fraction: float) -> None:
-        if self.on_stage is not None:
-            self.on_stage(name, fraction)
+    # -- stage by stage --------------------------------------------------------------------------------------
+    def front(
+        self, graph: Graph, options: CompileOptions, clock: Clock, overrides: Sequence[Override] = ()
+    ) -> Front:
+        """Passes and lowering, with the nops and queues that the overrides ask for."""
+        key = front_end(options)
+
+        def make() -> Front:
+            with clock.stage("passes"):
+                self._count("passes")
+                passed = passes.run(graph, options)
+            with clock.stage("lower"):
+                self._count("lower")
+                lowered = lower(passed.graph, self.device, options)
+                if overrides:  # told before the model is placed to decide on fusing
+                    asked = lower_for(lowered, passed.graph, self.device, options, overrides)
+                    asked = edit(asked, self.device, options, edits_of(overrides)).graph
+                    refuse_impossible(asked, self.device, options, overrides)
+            return self._fused(Front(key, passed.graph, lowered), key, clock)
+
+        front: Front = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
+        edits = edits_of(overrides)
+        if not edits:
+            return front
+
+        def edited() -> Front:
+            found = edit(front.lowered, self.device, options, edits)
+            key = front.key, frozen(edits)
+            return Front(key, front.passed, found.graph, found.notes, front, front.fusion)
+
+        return self._fronts.get_or((front.key, frozen(edits)), edited)
+
+    def _fused(self, front: Front, options: CompileOptions, clock: Clock) -> Front:
+        """The front with what the price of fusing decides; a placement that was made for it is kept for `anchor`."""
+        made: dict[int, Front] = {}
+
+        def place(graph: Graph) -> Outcome:
+            trial = made[id(graph)] = Front((front.key, "fusing", len(made)), front.passed, graph)
+            return self._whole(trial, options, (), clock)
+
+        fusion = decide(front.passed, front.lowered, self.device, options, place)
+        if fusion.outcome is None:
+            return dataclasses.replace(front, fusion=fusion)
+        found = dataclasses.replace(made[id(fusion.lowered)], fusion=dataclasses.replace(fusion, outcome=None))
+        self._tried.store(found.key, fusion.outcome)
+        return found
+
+    def _named_apart(
+        self, front: Front, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
+    ) -> Front:
+        """Lowered again if overrides name ops that were fused into others: those stay ops of their own."""
+        named = addressed(front.inner, overrides) if overrides else frozenset()
+        if not named:
+            return front
+
+        def make() -> Front:
+            with clock.stage("lower"):
+                self._count("lower")
+                ends = front.fusion.ends if front.fusion is not None else ()
+                lowered = lower(front.passed, self.device, options, named, ends)
+            return Front((front.key, named), front.passed, lowered, fusion=front.fusion)
+
+        found: Front = self._fronts.get_or((front.key, named), make)
+        return found
+
+    def profiles(self, front: Front, options: CompileOptions) -> dict[str, OpProfile]:
+        """What of every op decides its candidates."""
+        return self._profiles.get_or((front.key, options), lambda: profiles(front.lowered, options))
+
+    def table(self, profile: OpProfile, signature: str, options: CompileOptions, choice: Choice) -> OpModels:
+        """The candidates of one op with these things fixed."""
+
+        def make() -> OpModels:
+            self._count("table")
+            rows = enumerate_candidates(profile, self.device, options, choice)
+            rows.setflags(write=False)
+            return OpModels(signature if choice == Choice() else f"{signature}|{choice!r}", rows, profile)
+
+        return self._tables.get_or((_without(options, CHOOSING), signature, choice), make)
+
+    def signatures(self, front: Front, options: CompileOptions) -> dict[str, str]:
+        """The signature of every op's profile."""
+        return self._profiles.get_or(
+            ("signatures", front.key, options),
+            lambda: {name: p.signature for name, p in self.profiles(front, options).items()},
+        )
+
+    def models(self, front: Front, options: CompileOptions, overrides: Sequence[Override]) -> dict[str, OpModels]:
+        """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises."""
+        found = self.profiles(front, options)
+        signatures = self.signatures(front, options)
+        fixed = choices(found, self.device, overrides)
+        free: dict[str, OpModels] = {}  # by signature, where nothing is fixed: layers ask for the same ones
+        models: dict[str, OpModels] = {}
+        for name, profile in found.items():
+            signature, choice = signatures[name], fixed.get(name, _FREE)
+            plain = choice is _FREE
+            table = free.get(signature) if plain else None
+            if table is None:
+                table = self.table(profile, signature, options, choice)
+                if plain:
+                    free[signature] = table
+            models[name] = table
+        if not all(len(table.legal()) for table in {id(t): t for t in models.values()}.values()):
+            return op_models(front.lowered, self.device, options, overrides)  # raises, and says everything there is
+        self._balanced.store((options, frozen(tuple(overrides))), True)
+        return models
+
+    def free_table(self, front: Front, options: CompileOptions, overrides: Sequence[Override], op: str) -> OpModels:
+        """The candidates of one op under overrides that need not be those of the current request."""
+        if op not in self.profiles(front, options) and front.key in self._mended:
+            front = self._mended[front.key]  # a nop of the placer's
+        profile = self.profiles(front, options)[op]
+        choice = choices({op: profile}, self.device, overrides).get(op, Choice())
+        return self.table(profile, self.signatures(front, options)[op], options, choice)
+
+    def anchor(self, front: Front, request: Request, clock: Clock) -> IncrementalPlacer:
+        """The whole model placed with the base overrides."""
+
+        def make() -> IncrementalPlacer:
+            plain = not request.base and request.options == front_end(request.options)
+            self._count("place")
+            found = self._tried.pop(front.key, None) if plain else None
+            if found is None:
+                found = self._whole(front, request.options, request.base, clock)
+            placer = IncrementalPlacer(self.device, request.base, found)
+            if self.keep_epochs:
+                placer.whole().before()  # what the first edit would wait for
+            return placer
+
+        return self._anchors.get_or(dataclasses.replace(request, overrides=request.base).key, make)
+
+    def _whole(
+        self, front: Front, options: CompileOptions, overrides: tuple[Override, ...], clock: Clock
+    ) -> Outcome:
+        with clock.stage("balance"):
+            models = self.models(front, options, overrides)
+        with clock.stage("place"):
+            return place_and_mend(
+                front.lowered,
+                models,
+                self.device,
+                options,
+                overrides,
+                cancel=clock.cancel,
+                on_progress=lambda fraction, *_: clock.report("place", fraction),
+            )
+
+    def mended(self, front: Front, anchor: IncrementalPlacer) -> Front:
+        """The front with the nops and queues that the placer inserted."""
+        if not anchor.edits:
+            return front
+        key = front.key, "mended", frozen(anchor.edits)
+        found: Front = self._fronts.get_or(
+            key, lambda: dataclasses.replace(front, key=key, lowered=anchor.graph, plain=front.plain or front)
+        )
+        self._mended.store(front.key, found)
+        return found
+
+    def placed(self, graph: Graph, request: Request, clock: Clock) -> tuple[Front, Placed]:
+        """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
+        refuse_unknown(request.options)
+        front = self.front(graph, request.options, clock, request.overrides)
+
+        def whole(request: Request) -> tuple[Front, Placed]:
+            anchor = self.anchor(front, request, clock)
+            return self.mended(front, anchor), anchor.whole()
+
+        def make() -> tuple[Front, Placed]:
+            refuse_impossible(front.lowered, self.device, request.options, request.overrides)
+            if request.overrides == request.base:
+                return whole(request)
+            kept = self._kept_for(graph, front, request, clock) if self.keep_epochs else None
+            if kept is None:
+                return whole(dataclasses.replace(request, base=request.overrides))
+            near, anchor = kept
+            if frozen(anchor.overrides) == frozen(request.overrides):
+                return near, anchor.whole()
+            with clock.stage("balance"):
+                models = self.models(near, request.options, request.overrides)
+            with clock.stage("place"):
+                self._count("edit")
+                made = anchor.made
+                edited = anchor.edited(models, request.overrides, clock.cancel)
+                self._count("epoch", anchor.made - made)
+            if edited is None:
+                return whole(dataclasses.replace(request, base=request.overrides))
+            return near, edited
+
+        return self._placed.get_or(request.key, make)
+
+    def _kept_for(
+        self, graph: Graph, front: Front, request: Request, clock: Clock
+    ) -> tuple[Front, IncrementalPlacer] | None:
+        """The placement that the overrides of a request are an edit of, with its front: that of the base overrides, for
+        nops, queues and formats beside them carried over to the edited graph. None where there is none: other ops are
+        fused, edits of the base are gone, or an epoch finds no room for what they add."""
+        plain = self.front(graph, request.options, clock, request.base)
+        if (plain.plain or plain).key != (front.plain or front).key:
+            return None
+        anchor = self.anchor(plain, request, clock)
+        near = self.mended(plain, anchor)
+        had, wanted = edits_of(request.base), edits_of(request.overrides)
+        if frozen(had) == frozen(wanted):
+            return near, anchor
+        if frozen(had) != frozen(wanted[: len(had)]):
+            return None
+        added = wanted[len(had) :]
+
+        def make() -> tuple[Front, IncrementalPlacer] | None:
+            try:
+                found = edit(near.lowered, self.device, request.options, added)
+            except OverrideError:  # not beside what the placer inserted
+                return None
+            key = (near.key, "edited", frozen(added))
+            made = Front(key, near.passed, found.graph, (*near.notes, *found.notes), near.plain or near, near.fusion)
+            overrides = (*request.base, *added)
+            with clock.stage("balance"):
+                models = self.models(made, request.options, overrides)
+            with clock.stage("place"):
+                self._count("regraph")
+                before = anchor.made
+                placing = anchor.regraphed(found.graph, models, overrides, clock.cancel)
+                self._count("epoch", anchor.made - before)
+            return None if placing is None else (made, placing)
+
+        base = dataclasses.replace(request, overrides=request.base).key
+        kept: tuple[Front, IncrementalPlacer] | None = self._anchors.get_or((base, frozen(added)), make)
+        if kept is not None:
+            self._mended.store(front.key, kept[0])
+        return kept
+
+    def reached(self, request: Request) -> str:
+        """The last stage whose work for a request is known: "placed", "balanced", "lowered" or ""."""
+        if request.key in self._placed:
+            return "placed"
+        if front_end(request.options) not in self._fronts:
+            return ""
+        return "balanced" if (request.options, frozen(request.overrides)) in self._balanced else "lowered"
+
+    def compile(self, graph: Graph, request: Request, clock: Clock) -> CompileResult:
+        """Everything up to the checked netlist."""
+        front, placed = self.placed(graph, request, clock)
+        with clock.stage("place"):
+            placement = placed.placement()
+
+        def check(netlist: Netlist, device: DeviceSpec) -> list[Diagnostic]:
+            share_netlist(netlist, self._netlists.get_or(front.key, lambda: netlist))
+            return checked(netlist, device, self._checks.get_or(front.key, OpMemory))
+
+        return finish(
+            graph,
+            front.passed,
+            front.lowered,
+            placement,
+            self.device,
+            request.options,
+            request.overrides,
+            clock,
+            front.notes,
+            front.parameters,
+            check,
+            self._emitted.get_or((front.key, request.options), EmitMemory),
+            front.fusion,
+        )
 
 
 def compile_graph(
@@ -105,134 +405,7 @@ def compile_graph(
     Raises `UnsupportedOp`, `OverrideError`, `PlacementError`, `UnknownDevice`, or `Cancelled` once `cancel` is set.
     """
     spec = device if isinstance(device, DeviceSpec) else load_device(device)
-    options = options or CompileOptions()
-    clock = Clock(on_stage, cancel)
-    refuse_unknown(options)
     refuse_malformed(overrides)
-
-    with clock.stage("passes"):
-        passed = passes.run(graph, options)
-    plain = front_end(options)
-
-    def place(lowered: Graph, options: CompileOptions = plain, overrides: Sequence[Override] = ()) -> Outcome:
-        with clock.stage("balance"):
-            models = op_models(lowered, spec, options, overrides)
-        with clock.stage("place"):
-            return place_and_mend(
-                lowered,
-                models,
-                spec,
-                options,
-                overrides,
-                cancel=cancel,
-                on_progress=lambda fraction, *_: clock.report("place", fraction),
-            )
-
-    with clock.stage("lower"):
-        lowered = lower(passed.graph, spec, options)
-        if overrides:  # what nothing can honour is told before the model is placed to decide on fusing
-            asked = edit(lower_for(lowered, passed.graph, spec, options, overrides), spec, options, overrides)
-            refuse_impossible(asked.graph, spec, options, overrides)
-    fusion = decide(passed.graph, lowered, spec, plain, place)
-    with clock.stage("lower"):
-        edited = edit(
-            lower_for(fusion.lowered, passed.graph, spec, options, overrides, fusion.ends), spec, options, overrides
-        )
-        refuse_impossible(edited.graph, spec, options, overrides)
-    placed = fusion.outcome
-    if placed is None or overrides or options != plain:
-        placed = place(edited.graph, options, overrides)
-    return finish(
-        graph,
-        passed.graph,
-        placed.graph,
-        placed.placement,
-        spec,
-        options,
-        overrides,
-        clock,
-        edited.notes,
-        fusion=fusion,
-    )
-
-
-def finish(
-    graph: Graph,
-    passed: Graph,
-    lowered: Graph,
-    placement: Placement,
-    spec: DeviceSpec,
-    options: CompileOptions,
-    overrides: Sequence[Override],
-    clock: Clock,
-    notes: Sequence[Diagnostic] = (),
-    parameters: Mapping[str, np.ndarray] | None = None,
-    check: Callable[[Netlist, DeviceSpec], list[Diagnostic]] | None = None,
-    emitted: EmitMemory | None = None,
-    fusion: Fusion | None = None,
-) -> CompileResult:
-    """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
-    before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked`, for those who
-    remember something of it; emitted: of other placements of this lowered graph; fusion: what decided what is fused."""
-    with clock.stage("emit"):
-        emission = emit(lowered, placement, spec, options.microbatch, emitted)
-    with clock.stage("check"):
-        findings = (check or checked)(emission.netlist, spec)
-    contents = {**(host_parameters(lowered) if parameters is None else parameters), **emission.contents}
-    outputs = [
-        output_binding(_output_node(lowered, q.source), q.name, q.tms)
-        for q in placement.queues.values()
-        if q.kind == "output"
-    ]
-    in_order = {node.name: i for i, node in enumerate(lowered.outputs)}
-    return CompileResult(
-        graph=graph,
-        passed=passed,
-        lowered=lowered,
-        placement=placement,
-        netlist=emission.netlist,
-        inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in emission.netlist.queues),
-        outputs=tuple(sorted(outputs, key=lambda o: in_order[o.name])),
-        parameters=contents,
-        device=spec,
-        options=options,
-        overrides=tuple(overrides),
-        diagnostics=(*notes, *placement.diagnostics, *findings),
-        timings=clock.timings,
-        fused=fusion.patterns if fusion is not None else (),
-        weights=weight_bindings(passed, emission.netlist.queues) if options.training is not None else (),
-    )
-
-
-def _output_node(lowered: Graph, source: str) -> Node:
-    """The OUTPUT node of an output queue, which is named by that node or by the op that feeds it."""
-    node = lowered[source]
-    return node if node.kind is NodeKind.OUTPUT else next(n for n in lowered.outputs if n.inputs[0].source == source)
-
-
-def checked(netlist: Netlist, device: DeviceSpec, memory: OpMemory | None = None) -> list[Diagnostic]:
-    """Warnings and notes of the strict netlist check. An error would be a defect of ours, so it stops the compile.
-    `memory`: of netlists that share elements with this one."""
-    findings = [
-        Diagnostic(f.severity, ".".join(map(str, f.where)), f.rule, f.message, f.fix or "")
-        for f in netlists.check(netlist, arch=device.arch, profile="strict", memory=memory)
-    ]
-    errors = [d for d in findings if d.severity == "error"]
-    if errors:
-        raise NetlistError("the emitted netlist breaks the backend's rules", errors)
-    return findings
-
-
-def host_parameters(lowered: Graph) -> dict[str, np.ndarray]:
-    """What the host writes into the queues of parameters and constants, by queue (= node) name.
-
-    Numbers in plain float formats are rounded to nearest here, while they are float32. The machine's own conversion
-    cuts bits off, which would make every weight smaller by half a unit on average; it finds nothing left to cut.
-    """
-    stored = {}
-    for node in lowered.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
-        if node.value is not None:
-            value = host_tensor(node.value.reshape(node.shape[1:]))
-            rounds = node.df is not None and node.df.is_float and not node.df.is_bfp
-            stored[node.name] = round_to(value, node.df) if rounds and node.df is not None else value
-    return stored
+    asked = tuple(overrides)
+    request = Request(options or CompileOptions(), asked, asked)
+    return Pipeline(spec, keep_epochs=False).compile(graph, request, Clock(on_stage, cancel))

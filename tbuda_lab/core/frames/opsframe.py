@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.balancer.types import CANDIDATE, Placement
+from tbuda_lab.core.balancer.types import total_cycles as total_cycles
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.batchtime import BatchTime, OpTime
 from tbuda_lab.core.formats import DataFormat, tile_bytes
@@ -221,17 +222,6 @@ def op_pace(ops: Frame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64
         first = np.zeros(cycles.size, dtype=bool)
         first[c["epoch_limiting"][c["epoch_limiting"] >= 0]] = True
     return cycles, load, first
-
-
-def total_cycles(temporal: npt.ArrayLike, cycles: npt.ArrayLike) -> float:
-    """Cycles per input of the whole model, from the temporal number and the cycles of each epoch: chips of one temporal
-    epoch run together, the slowest counts."""
-    temporal, cycles = np.asarray(temporal), np.asarray(cycles)
-    if not cycles.size:
-        return 0.0
-    slowest = np.zeros(int(temporal.max()) + 1)
-    np.maximum.at(slowest, temporal, cycles)
-    return float(slowest.sum())
 
 
 def _meta(placement: Placement, device: DeviceSpec, columns: dict[str, np.ndarray]) -> dict[str, Any]:

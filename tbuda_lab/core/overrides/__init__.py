@@ -15,10 +15,10 @@ from tbuda_lab.core.overrides.forms import (
     value_text,
 )
 from tbuda_lab.core.overrides.kind import Compiled, Fault, Kind, Malformed, OpLimits
-from tbuda_lab.core.overrides.record import FIRST, Each, Override, Target, broken, target_text
+from tbuda_lab.core.overrides.record import FIRST, Each, Override, Target, broken, frozen, target_text
 
 __all__ = [
     "EDIT_KINDS", "FIRST", "KINDS", "OVERRIDE_KINDS", "Compiled", "Each", "Fault", "Kind", "Malformed", "OpLimits",
-    "Override", "Resolve", "Target", "broken", "from_json", "malformed", "named_python", "override_python", "parsed",
-    "refuse_malformed", "target_text", "to_json", "value_text",
+    "Override", "Resolve", "Target", "broken", "from_json", "frozen", "malformed", "named_python", "override_python",
+    "parsed", "refuse_malformed", "target_text", "to_json", "value_text",
 ]

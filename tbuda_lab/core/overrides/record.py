@@ -76,3 +76,14 @@ def broken(record: Override, order: Iterable[str]) -> list[str]:
     """The ops of a schedule before which an epoch or chip break stands."""
     found = record.matches(order) if record.value else []
     return found[:1] if isinstance(record.target, tuple) or record.value == FIRST else found
+
+
+def frozen(value: Any) -> Any:
+    """A hashable form of a value made of mappings, sequences and overrides: equal where the values are."""
+    if isinstance(value, Override):
+        return value.kind, frozen(value.target), frozen(value.value)
+    if isinstance(value, dict):
+        return tuple(sorted((repr(k), frozen(v)) for k, v in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(v) for v in value)
+    return value

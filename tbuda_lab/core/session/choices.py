@@ -12,7 +12,7 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.overrides import Override
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.placing import Placed
+    from tbuda_lab.core.placer.interactive.placed import Placed
     from tbuda_lab.core.session.session import Session
 
 FACTORS = (1, 2, 3, 4, 6, 8)
@@ -111,7 +111,7 @@ def _table(session: Session, op: str, kinds: tuple[str, ...], *extra: Override) 
     """The op's candidates without overrides of these kinds, and with others."""
     state = session._history.state
     rest = tuple(o for o in state.overrides if not (o.kind in kinds and o.matches([op])))
-    found: OpModels = session._stages.free_table(session._front(state), state.options, (*rest, *extra), op)
+    found: OpModels = session._pipeline.free_table(session._front(state), state.options, (*rest, *extra), op)
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
+from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.options import CompileOptions
@@ -19,7 +20,6 @@ from tbuda_lab.core.overrides.kind import is_whole, python_call
 from tbuda_lab.core.overrides.places import ChipBreak as ChipBreakKind
 from tbuda_lab.core.overrides.places import EpochBreak as EpochBreakKind
 from tbuda_lab.core.overrides.places import OpPlacement, QueuePlacement, ScheduleConstraint
-from tbuda_lab.core.session.state import State
 
 
 def refuse(where: str, message: str, fix: str) -> OverrideError:
@@ -62,13 +62,13 @@ class Command:
         """The records this edit adds; none where it only takes away or changes options."""
         return tuple(Override(value.kind, target, value.value, "edit") for target, value in self.asks())
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         """The state after this edit."""
         for override in self.overrides():
             state = state.put(override)
         return state
 
-    def inverse(self, state: State) -> Command:
+    def inverse(self, state: Request) -> Command:
         """The edit that leads from `apply(state)` back to `state`."""
         return Restore(state, self)
 
@@ -81,7 +81,7 @@ class Command:
 class Restore(Command):
     """Back to a state: the inverse of every edit. It lives in memory only; a journal holds the edits themselves."""
 
-    state: State
+    state: Request
     undone: Command
     name: ClassVar[str] = "restore"
 
@@ -89,10 +89,10 @@ class Restore(Command):
     def label(self) -> str:
         return f"undo {self.undone.label}"
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         return self.state
 
-    def inverse(self, state: State) -> Command:
+    def inverse(self, state: Request) -> Command:
         return self.undone
 
     def python(self) -> str:
@@ -158,7 +158,7 @@ class EpochBreak(Command):
     def asks(self) -> tuple[tuple[str, Kind], ...]:
         return ((self.op, self.made()),) if self.on else ()
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         return super().apply(state) if self.on else state.drop(self.op, (self.made.kind,))
 
     def python(self) -> str:
@@ -307,7 +307,7 @@ class ClearOp(Command):
     def label(self) -> str:
         return f"clear {self.op}" + (f" ({', '.join(self.kinds)})" if self.kinds else "")
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         return state.drop(self.op, self.kinds)
 
     def python(self) -> str:
@@ -360,7 +360,7 @@ class Reorder(Command):
     def label(self) -> str:
         return f"override {self.at + 1} to place {self.to + 1}"
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         found = list(state.overrides)
         if max(self.at, self.to) >= len(found):
             raise refuse("overrides", f"there is no place {max(self.at, self.to)}", f"there are {len(found)}, from 0")
@@ -394,7 +394,7 @@ class Constrain(Command):
     def asks(self) -> tuple[tuple[tuple[str, ...], Kind], ...]:
         return ((self.ops, ScheduleConstraint()),) if self.on else ()
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         if self.on:
             return super().apply(state)
         kept = tuple(o for o in state.overrides if o.kind != ScheduleConstraint.kind or o.target != self.ops)
@@ -415,7 +415,7 @@ class Optimise(Command):
     def label(self) -> str:
         return "choose all epochs anew"
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         return dataclasses.replace(state, base=state.overrides)
 
     def python(self) -> str:
@@ -440,9 +440,9 @@ class SetOptions(Command):
     def label(self) -> str:
         return "set " + ", ".join(f"{k} = {getattr(v, 'name', v)}" for k, v in self.changes)
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         options = dataclasses.replace(state.options, **dict(self.changes))
-        return State(options, state.overrides, state.overrides)
+        return Request(options, state.overrides, state.overrides)
 
     def python(self) -> str:
         names = {"default_accumulate_df": "accumulate_df", "default_math_fidelity": "math_fidelity"}

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.analysis.memory import dram_map
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.diff import Diff, OpChange, OpState, compare_sides, side_of_result
 
 __all__ = ["Diff", "OpChange", "OpState", "diff_results"]

@@ -16,9 +16,9 @@ from tbuda_lab.core.session.pace import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Placement
-    from tbuda_lab.core.compiler.pipeline import CompileResult
+    from tbuda_lab.core.compiler import CompileResult
     from tbuda_lab.core.device import DeviceSpec
-    from tbuda_lab.core.session.placing import Placed
+    from tbuda_lab.core.placer.interactive.placed import Placed
     from tbuda_lab.core.session.session import Session
     from tbuda_lab.core.session.working import Working
 

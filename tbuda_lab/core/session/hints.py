@@ -13,15 +13,15 @@ import numpy as np
 
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
+from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.session.choices import inner_steps, streams_of
 from tbuda_lab.core.session.commands import ClearOp, Command, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
 from tbuda_lab.core.session.pace import paces_of
-from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch, state_after
 
 if TYPE_CHECKING:
+    from tbuda_lab.core.compiler import Request
     from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.session.state import State
 
 EPOCHS = 4
 """Kinds of epochs that are looked at, the slowest ones."""
@@ -193,7 +193,7 @@ def nops(
         yield Hint("nop", stall.epoch, (command,)), before // batch, after // batch
 
 
-def simulated(session: Session, placed: Placed, state: State | None, batch: int) -> tuple[int, list[Waiting]]:
+def simulated(session: Session, placed: Placed, state: Request | None, batch: int) -> tuple[int, list[Waiting]]:
     """(cycles of a batch that each epoch takes in one go, as `epochsim.simulate` has them; the stalls that slow an
     epoch down) of a placement. state: what it is of, None for the current one."""
     if len(placed.problem.device.chips) == 1:

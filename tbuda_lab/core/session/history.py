@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session.commands import ClearOp, Command, Disable
-from tbuda_lab.core.session.state import State
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Step:
     commands: tuple[Command, ...]
     label: str
     source: str
-    before: State
-    after: State
+    before: Request
+    after: Request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Entry:
 class History:
     """States and the steps between them. `marked`: checkpoint name -> its state."""
 
-    def __init__(self, first: State) -> None:
+    def __init__(self, first: Request) -> None:
         self.first = self.state = first
-        self.marked: dict[str, State] = {}
+        self.marked: dict[str, Request] = {}
         self.log: list[Entry] = []
         self._done: list[Step] = []
         self._undone: list[Step] = []
@@ -78,7 +78,7 @@ class History:
         self.state = step.before
         return True
 
-    def next(self, what: str) -> State | None:
+    def next(self, what: str) -> Request | None:
         """The state that "undo" or "redo" would come to, None if it would do nothing."""
         if self._open:
             return None

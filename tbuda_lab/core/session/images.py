@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.session.exports import Kind, Setting, register
 

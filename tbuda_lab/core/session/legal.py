@@ -15,9 +15,8 @@ from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.session.epochfacts import EpochFacts
-from tbuda_lab.core.session.placing import Placed
 
 LEGAL = np.dtype(
     [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.sim.io import QueueIo

@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer.streaming import unstream_tms
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import TILE, Node

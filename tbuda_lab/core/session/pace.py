@@ -11,12 +11,11 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import BatchTime, EpochTime, EpochTrace, epoch_times, simulate
 from tbuda_lab.core.epochsim.batchtime import summed
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
+from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.epoch_throughput import trial
-from tbuda_lab.core.session.placing import Placed
-from tbuda_lab.core.session.state import frozen
 
 _MANY = 2
 """Kinds of epochs from which it is cheaper to simulate the placement as a whole."""

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, cast
 
 from tbuda_lab.core.analysis.memory import DramMap, L1Map, dram_map, l1_map
 from tbuda_lab.core.analysis.noc import LinkMap, link_map, sibling
-from tbuda_lab.core.compiler.pipeline import Clock, CompileResult
+from tbuda_lab.core.compiler import Clock, CompileResult, Request
 from tbuda_lab.core.epochsim import BatchTime, batch_time
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
+from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.session.card import OpCard, card_of
 from tbuda_lab.core.session.commands import Command, SetOverride
 from tbuda_lab.core.session.diff import Diff, diff_results
 from tbuda_lab.core.session.editing import Editing
 from tbuda_lab.core.session.legal import LegalTable, legal_table
 from tbuda_lab.core.session.pace import time_of
-from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.quiet import quiet
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
-from tbuda_lab.core.session.state import State
 from tbuda_lab.core.session.suggest import Suggestion, Told, suggestions
 from tbuda_lab.core.session.whatif import WhatIf, compare_placed
 from tbuda_lab.core.session.why import Reasons, reasons_of
@@ -46,12 +45,12 @@ class Questions(Editing):
                 return vetoed(self.overrides, self.error)
             return records_of(self.overrides, self.result, pending=self.stale)
 
-    def placed(self, state: State | None = None, cancel: threading.Event | None = None) -> Placed:
+    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> Placed:
         """The placement of a state without queues; may place what is not placed yet. `Cancelled` once `cancel` is set.
         """
         with self._work:
             clock = Clock(None, cancel)
-            return self._stages.placed(self.trace(), state or self._history.state, clock)[1]
+            return self._pipeline.placed(self.trace(), state or self._history.state, clock)[1]
 
     def time(self, result: CompileResult | None = None) -> BatchTime:
         """How long a batch takes that the model is compiled for, simulated: the time that every view shows. Compiles
@@ -71,7 +70,7 @@ class Questions(Editing):
         state = self._history.state
         rest = tuple(o for o in state.overrides if not (o.kind == "op_size" and o.matches([op])))
         front = self._front(state)
-        table = self._stages.free_table(front, state.options, rest, op)
+        table = self._pipeline.free_table(front, state.options, rest, op)
         return legal_table(placed, op, table)
 
     @quiet()
@@ -171,4 +170,4 @@ class Questions(Editing):
         if state is None:
             known = ", ".join((*self._history.marked, "start", "previous", "now"))
             raise InputError(f"no checkpoint {name!r}; there are: {known}")
-        return self._results.get_or(state.key, lambda: self._stages.compile(self.trace(), state, Clock(None, None)))
+        return self._results.get_or(state.key, lambda: self._pipeline.compile(self.trace(), state, Clock(None, None)))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tbuda_lab.core.errors import Cancelled, TbudaError
+from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.session.commands import Command, ResizeOp
 from tbuda_lab.core.session.hints import Hint, alike, hints, nops
-from tbuda_lab.core.session.placing import Placed
 from tbuda_lab.core.session.whatif import WhatIf
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from tbuda_lab.core.placer.model.schedule import sparse_pairs
 from tbuda_lab.core.session.commands import ChipBreak, Command, Constrain, EpochBreak, PlaceOp, refuse
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.placing import Placed
+    from tbuda_lab.core.compiler import Request
+    from tbuda_lab.core.placer.interactive.placed import Placed
     from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.session.state import State
 
 BREAKS: dict[str, type[EpochBreak]] = {"epoch_break": EpochBreak, "chip_break": ChipBreak}
 
@@ -199,9 +199,9 @@ def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comm
     return (EpochBreak(border, on=False),)
 
 
-def state_after(session: Session, *edits: Command) -> State:
+def state_after(session: Session, *edits: Command) -> Request:
     """The current state with edits made to it, for `Session.placed`; nothing is done."""
-    state: State = session._history.state
+    state: Request = session._history.state
     for edit in edits:
         state = edit.apply(state)
     return state

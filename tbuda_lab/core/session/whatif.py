@@ -9,7 +9,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.diff import same_epochs
-from tbuda_lab.core.session.placing import Placed
+from tbuda_lab.core.placer.interactive.placed import Placed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.placer import why as placer_why
+from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
 from tbuda_lab.core.placer.model.segment import measure
 from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.legal import LegalTable
-from tbuda_lab.core.session.placing import Placed
 
 _ALTERNATIVES = 5
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar, overload
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.pipeline import STAGES, Clock, CompileResult
+from tbuda_lab.core.compiler import STAGES, Clock, CompileResult, Request
+from tbuda_lab.core.compiler.pipeline import Front, LruCache, Pipeline
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.events import Events
@@ -28,8 +29,6 @@ from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.live import LiveRun
 from tbuda_lab.core.session.opchecks import OpCheck, OpWatch
 from tbuda_lab.core.session.quiet import quiet
-from tbuda_lab.core.session.stages import Front, Kept, Stages
-from tbuda_lab.core.session.state import State
 from tbuda_lab.core.verification import Comparison, compare
 
 GRAPH_STAGES = ("traced", "passed", "lowered")
@@ -79,9 +78,9 @@ class Working:
         self.error: TbudaError | None = None
         first = tuple(overrides)
         refuse_malformed(first)
-        self._history = History(State(options or CompileOptions(), first, first))
-        self._stages = Stages(self.device, keep_epochs)
-        self._results = Kept(RESULTS_KEPT)
+        self._history = History(Request(options or CompileOptions(), first, first))
+        self._pipeline = Pipeline(self.device, keep_epochs)
+        self._results = LruCache(RESULTS_KEPT)
         self.frames = Frames(self)
         self._traced: Graph | None = None
         self._runner: Runner | None = None
@@ -114,7 +113,7 @@ class Working:
         """How often each kind of work was done so far: "passes", "lower", "table" (candidates of one op), "place" (the
         whole model), "edit" and "regraph" (a placement carried over to edits, to an edited graph), "epoch" (epochs that
         those made anew)."""
-        return dict(self._stages.runs)
+        return dict(self._pipeline.runs)
 
     @property
     def options(self) -> CompileOptions:
@@ -176,9 +175,9 @@ class Working:
         if upto in ("passed", "lowered", "balanced"):
             front = self._guarded(lambda: self._front(state))
             if upto == "balanced":
-                self._guarded(lambda: self._stages.models(front, state.options, state.overrides))
+                self._guarded(lambda: self._pipeline.models(front, state.options, state.overrides))
         elif upto == "placed":
-            self._guarded(lambda: self._stages.placed(graph, state, clock))
+            self._guarded(lambda: self._pipeline.placed(graph, state, clock))
         return None if self.stale else self.result
 
     @property
@@ -189,22 +188,22 @@ class Working:
                 return "ran" if self._ran is self.result else "netlisted"
             if self._traced is None:
                 return "empty"
-            return self._stages.reached(self._history.state) or "traced"
+            return self._pipeline.reached(self._history.state) or "traced"
 
-    def _compile(self, state: State, cancel: threading.Event) -> CompileResult:
+    def _compile(self, state: Request, cancel: threading.Event) -> CompileResult:
         with self._work:
             graph = self._guarded(self.trace)
             clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), cancel)
             result: CompileResult | None = self._results.get(state.key)
             with quiet() if self.result is not None else contextlib.nullcontext():
                 if result is None:
-                    result = self._guarded(lambda: self._stages.compile(graph, state, clock))
+                    result = self._guarded(lambda: self._pipeline.compile(graph, state, clock))
                     self._results.store(state.key, result)
                 if not self._show(state, result):
                     raise Cancelled("another edit came while this one was compiled")
             return result
 
-    def _show(self, state: State, result: CompileResult) -> bool:
+    def _show(self, state: Request, result: CompileResult) -> bool:
         """Make a result the current one, unless the state has moved on."""
         with self._edit:
             if state != self._history.state:
@@ -218,7 +217,7 @@ class Working:
         self._events.emit("stale", False)
         return True
 
-    def preview(self, state: State, cancel: threading.Event | None = None) -> CompileResult:
+    def preview(self, state: Request, cancel: threading.Event | None = None) -> CompileResult:
         """The result of a state that is not made (see `temporal.state_after`); the current one stays what it is.
 
         It is kept like any other, so that making those edits afterwards is a lookup. Raises what compiling raises, and
@@ -228,7 +227,7 @@ class Working:
             result: CompileResult | None = self._results.get(state.key)
             if result is None:
                 with quiet():
-                    result = self._stages.compile(self.trace(), state, Clock(None, cancel))
+                    result = self._pipeline.compile(self.trace(), state, Clock(None, cancel))
                 self._results.store(state.key, result)
             return result
 
@@ -288,9 +287,9 @@ class Working:
             front = self._guarded(lambda: self._front(self._history.state))
         return front.passed if stage == "passed" else front.lowered
 
-    def _front(self, state: State) -> Front:
+    def _front(self, state: Request) -> Front:
         clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), None)
-        return self._stages.front(self.trace(), state.options, clock, state.overrides)
+        return self._pipeline.front(self.trace(), state.options, clock, state.overrides)
 
     def run(
         self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, input_binding
-from tbuda_lab.core.compiler.pipeline import CompileResult, host_parameters
+from tbuda_lab.core.compiler import CompileResult, host_parameters
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_csv
 from tbuda_lab.core.errors import Diagnostic, InputError

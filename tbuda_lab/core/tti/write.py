@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.files import atomic_file
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import NodeKind

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import Diff
+from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.diffframe import diff_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.protocol.lazy_frames import makes
 from tbuda_lab.widgets.protocol.messages import answers

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import traitlets
 
 from tbuda_lab.core.diff import Diff, compare_sides, file_sides, side_of_result
+from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.diffframe import diff_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.pictures.diff import diff_twin
 from tbuda_lab.widgets.pictures.diff_grid import MODES, pair_svg, pairs_of

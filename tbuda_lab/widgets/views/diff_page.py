@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tbuda_lab.core.diff import Diff
+from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import OutputError
-from tbuda_lab.core.frames.diffframe import diff_frame
 from tbuda_lab.widgets.pictures.diff import diff_twin
 from tbuda_lab.widgets.protocol.stage_status import StatusBoard
 from tbuda_lab.widgets.report import PAGE, document

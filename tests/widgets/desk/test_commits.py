@@ -300,7 +300,7 @@ def test_a_netlist_that_is_refused_late_brings_the_old_picture_back(hub: Hub, mo
         seen.append(hub.frame("ops"))
         raise NetlistError("not a netlist", [])
 
-    monkeypatch.setattr("tbuda_lab.core.session.stages.finish", refuse)
+    monkeypatch.setattr("tbuda_lab.core.compiler.pipeline.finish", refuse)
     hub.desk.receive(page, {"type": "edit", "do": "resize", "op": OP, "size": [2, 4]})
     hub.desk.wait(60)
     assert answer(page) == (False, "not a netlist")

@@ -1,5 +1,8 @@
-"""Placing by hand: one op at a time, moved, swapped, undone, with every refusal explained."""
+"""Placing step by step: by hand (`InteractivePlacer`: one op at a time, every refusal explained), and edits of a whole
+placement that leave the rest where it is (`IncrementalPlacer`)."""
 
+from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
+from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
 from tbuda_lab.core.placer.interactive.placer import InteractivePlacer
 from tbuda_lab.core.placer.interactive.types import (
     Coord,
@@ -15,9 +18,12 @@ from tbuda_lab.core.placer.interactive.types import (
 __all__ = [
     "Coord",
     "CoordRange",
+    "EpochFacts",
     "EpochInfo",
     "GridShape",
+    "IncrementalPlacer",
     "InteractivePlacer",
+    "Placed",
     "PlacedOp",
     "PlacerOpOverride",
     "PlacerSolution",

@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
-from tbuda_lab.core.session.state import State
 from tbuda_lab.widgets.handlers.lab.target import Comm
 from tbuda_lab.widgets.handlers.lab.view import CommView
 from tbuda_lab.widgets.views.image_file import image_frames
@@ -55,7 +55,7 @@ def journal_frame(file: JournalFile, path: Path) -> Frame:
     from tbuda_lab.core.overrides import override_python
 
     head = file.header
-    history = History(State(head.options, head.overrides, head.overrides))
+    history = History(Request(head.options, head.overrides, head.overrides))
     replay(history, file.actions)
     plain = type(head.options)()
     options = {

@@ -1,157 +1,36 @@
 """Edits placed into the epochs that there are: what no edit touches stays where it is.
 
-A `Placing` is the placement of a whole model. `edited` places the difference between its overrides and others: an epoch
-with a touched op is made again, the rest is taken over. It is a function of the whole placement and the overrides, not
-of the order in which edits were made, so that undo, replay and a second session come to the same result.
+An `IncrementalPlacer` is the placement of a whole model. `edited` places the difference between its overrides and
+others: an epoch with a touched op is made again, the rest is taken over. It is a function of the whole placement and
+the overrides, not of the order in which edits were made, so that undo, replay and a second session come to the same
+result. A session drives it; so may a script (`place`, then `edit`).
 """
 
 from __future__ import annotations
 
-import bisect
 import copy
 import threading
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
-from tbuda_lab.core.balancer.types import Bounds, Epoch, OpModels, OpPlacement, Placement, QueuePlacement
+from tbuda_lab.core.balancer.models import op_models
+from tbuda_lab.core.balancer.types import Bounds, OpModels
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import Cancelled, PlacementError
-from tbuda_lab.core.frames.opsframe import total_cycles
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import (
-    Before,
-    Outcome,
-    Parts,
-    Problem,
-    assemble,
-    pins_and_breaks,
-    place_queues,
-    plan_queues,
-    rectangles,
-    unmatched_targets,
-)
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override, frozen
+from tbuda_lab.core.placer.interactive.carry import Carried, carried, regraphed
+from tbuda_lab.core.placer.interactive.placed import Placed, placed_as
+from tbuda_lab.core.placer.interactive.replacement import EpochReplacement
 from tbuda_lab.core.placer.model.bounds import carry_runs
+from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import constrained
-from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.search.chip_stages import temporal_epochs
-from tbuda_lab.core.placer.validate import chip_breaks
-from tbuda_lab.core.session.epochfacts import EpochFacts
-from tbuda_lab.core.session.regraph import regraphed
-from tbuda_lab.core.session.resequence import Carried, carried
-from tbuda_lab.core.session.rework import Rework
-from tbuda_lab.core.session.sharing import share_placement
-from tbuda_lab.core.session.state import frozen
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows
+from tbuda_lab.core.placer.place import Outcome, pins_and_breaks, place_and_mend
+from tbuda_lab.core.placer.validate import chip_breaks, unmatched_targets
 
 
-class Placed:
-    """Rows and spots of all ops, epoch by epoch; `placement()` adds queues, addresses and the report."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        segments: Sequence[Segment],
-        chips: Sequence[int],
-        overrides: tuple[Override, ...],
-        policy: str,
-        placement: Placement | None = None,
-        parts: Parts | None = None,
-        limits: Callable[[], Bounds | None] = lambda: None,
-        base: Placed | None = None,
-    ) -> None:
-        """limits: bounds that hold for it, asked for when it is reported. base: a placement of the same graph on the
-        same chips, from which what is the same is taken over."""
-        self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
-        self.overrides, self.policy = overrides, policy
-        self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
-        self._queues: dict[str, QueuePlacement] | None = None
-        self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
-        self._before: Before | None = None
-        self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
-        self.times: dict[int, BatchTime] = {}  # by batch, kept for `pace.time_of`
-        self._epochs: dict[int, EpochFacts] = {}
-        self._firsts = [s.first for s in self.segments]
-
-    @property
-    def complete(self) -> bool:
-        return self._placement is not None
-
-    @property
-    def kernel_cycles(self) -> tuple[int, ...]:
-        """Slowest kernel of each epoch, cycles per input."""
-        return tuple(s.kernel_cycles for s in self.segments)
-
-    @property
-    def limiter_cycles(self) -> tuple[int, ...]:
-        """Slowest op of each epoch, its kernel or its traffic, cycles per input."""
-        return tuple(s.limiter_cycles for s in self.segments)
-
-    def per_input(self, cycles: Sequence[int]) -> int:
-        """Cycles per input of the whole model from those of its epochs; see `total_cycles`."""
-        return int(total_cycles(temporal_epochs(self.chips, self.problem.device.arch), cycles))
-
-    def ops(self) -> dict[str, OpPlacement]:
-        """Where every op lies."""
-        if self._placement is not None:
-            return self._placement.ops
-        return self._rectangles()[0]
-
-    def _rectangles(self) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
-        if self._places is None:
-            before = None if self._base is None else self._base.before()
-            self._places = rectangles(self.problem, self.segments, self.chips, before)
-        return self._places
-
-    def before(self) -> Before:
-        """What other placements may take over from this one. Raises what `placement` raises."""
-        if self._before is None:
-            placement = self.placement()
-            planner = plan_queues(self.problem, placement.ops, self.overrides)
-            planner.plan()
-            self._before = Before(self.segments, placement.ops, placement.epochs, planner.planned(placement.queues))
-        return self._before
-
-    def epoch(self, index: int) -> EpochFacts:
-        """What questions ask of an epoch."""
-        found = self._epochs.get(index)
-        if found is None:
-            found = self._epochs[index] = EpochFacts(self.problem, self.segments[index])
-        return found
-
-    def epoch_of(self, op: int) -> int:
-        """The epoch of an op, by its number."""
-        return bisect.bisect_right(self._firsts, op) - 1
-
-    def queues(self) -> Mapping[str, QueuePlacement]:
-        """All queues with their addresses. Raises what `placement` raises."""
-        if self._placement is not None:
-            return self._placement.queues
-        if self._queues is None:
-            before = None if self._base is None else self._base.before()
-            self._queues = place_queues(self.problem, self.segments, self.ops(), self.overrides, before)
-        return self._queues
-
-    def placement(self) -> Placement:
-        """Raises `PlacementError` when queues do not fit DRAM, `OverrideError` for one that cannot go where asked."""
-        if self._placement is None:
-            placement = assemble(
-                self.problem,
-                self.segments,
-                self.policy,
-                self.overrides,
-                unmatched_targets(self.problem.graph, self.overrides),
-                chips=self.chips,
-                parts=self._parts,
-                limits=self._limits(),
-                queues=self.queues(),
-                places=self._rectangles(),
-            )
-            self._queues = self._places = None
-            self._placement = placement if self._base is None else share_placement(placement, self._base.placement())
-        return self._placement
-
-
-class Placing:
+class IncrementalPlacer:
     """A whole model placed, and the edits of it. outcome: of `place_and_mend` with these overrides."""
 
     def __init__(
@@ -163,10 +42,24 @@ class Placing:
         self.device, self.overrides = device, overrides
         self.graph, self.edits = outcome.graph, outcome.edits
         self._parts = outcome.parts
-        self._whole = _placed_as(outcome, overrides)
-        self._reworked: dict[Hashable, list[Segment]] = {}
+        self._whole = placed_as(outcome, overrides)
+        self._replaced: dict[Hashable, list[Segment]] = {}
         self.made = 0  # epochs that edits made anew
         self._carried: tuple[tuple[str, ...], Carried] | None = None
+
+    @classmethod
+    def place(
+        cls, graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: tuple[Override, ...] = ()
+    ) -> IncrementalPlacer:
+        """Places a lowered graph to edit it. Raises what `place_and_mend` raises."""
+        models = op_models(graph, device, options, overrides)
+        return cls(device, overrides, place_and_mend(graph, models, device, options, overrides))
+
+    def edit(self, overrides: tuple[Override, ...], cancel: threading.Event | None = None) -> Placed | None:
+        """`edited`, with the candidates that these overrides leave. They may be what somebody placed by hand asks for
+        (`InteractivePlacer.as_overrides`)."""
+        models = op_models(self.graph, self.device, self._whole.problem.options, overrides)
+        return self.edited(models, overrides, cancel)
 
     def whole(self) -> Placed:
         """The placement itself."""
@@ -201,7 +94,7 @@ class Placing:
         cut = remade | {
             i for i, s in enumerate(segments_now) if any(op in added for op in range(s.first + 1, s.last))
         }
-        again = _Again(problem, changed, retabled, cut, removed, self._reworked)
+        again = _Replacements(problem, changed, retabled, cut, removed, self._replaced)
         found = again.run(segments_now, chips_now, cancel)
         self.made += again.made
         if found is None:
@@ -220,7 +113,7 @@ class Placing:
         models: Mapping[str, OpModels],
         overrides: tuple[Override, ...],
         cancel: threading.Event | None = None,
-    ) -> Placing | None:
+    ) -> IncrementalPlacer | None:
         """The whole placement of an edited copy of its graph, with these overrides: its own and the edits. None where
         the whole model has to be placed anew. Raises what `edited` raises."""
         whole = self.whole()
@@ -232,7 +125,7 @@ class Placing:
         if self._other_chips(problem, overrides):
             return None
         carry_runs(problem, whole.problem, now.changed)
-        again = _Again(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
+        again = _Replacements(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
         found = again.run(now.segments, whole.chips, cancel)
         self.made += again.made
         if found is None:
@@ -243,7 +136,7 @@ class Placing:
         made = copy.copy(self)
         made.overrides, made.graph = overrides, graph
         made._whole = Placed(problem, *found, overrides, whole.policy, parts=self._parts, limits=limits)
-        made._reworked, made._carried, made.made = {}, None, 0
+        made._replaced, made._carried, made.made = {}, None, 0
         return made
 
     def _resequenced(self, order: tuple[str, ...]) -> Carried:
@@ -251,7 +144,7 @@ class Placing:
         if self._carried is None or self._carried[0] != order:
             whole = self.whole()
             self._carried = order, carried(whole.problem, whole.segments, whole.chips, order)
-            self._reworked = {}
+            self._replaced = {}
         return self._carried[1]
 
     def _other_chips(self, problem: Problem, overrides: tuple[Override, ...]) -> bool:
@@ -277,24 +170,7 @@ class Placing:
         return report.bounds if report is not None and kept else None
 
 
-def _placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> Placed:
-    """What came out of placing a whole model, epoch by epoch."""
-    placement, problem = outcome.placement, outcome.problem
-    segments = []
-    at = 0
-    for epoch in placement.epochs:
-        spots = [placement.ops[name] for name in epoch.ops]
-        rows = {at + i: spot.row for i, spot in enumerate(spots)}
-        last = at + len(spots)
-        kernel, limiter, _ = measure(problem, at, last, rows)
-        places = tuple((s.start[0], s.start[1], s.transposed) for s in spots)
-        segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
-        at = last
-    policy = placement.report.policy if placement.report is not None else ""
-    return Placed(problem, segments, [e.chip for e in placement.epochs], overrides, policy, placement)
-
-
-class _Again:
+class _Replacements:
     """Makes epochs again where they have to be. changed: ops whose candidates, pins or neighbours changed; retabled:
     those with other candidates; remade: epochs (indices) to make again in any case; removed: first ops of epochs that
     begin no epoch of their own any more; known: what came out before, added to."""
@@ -334,7 +210,7 @@ class _Again:
                 parts = old
             else:
                 try:
-                    parts = self._rework(problem, old, changed, self.retabled, outside)
+                    parts = self._replace(problem, old, changed, self.retabled, outside)
                 except PlacementError:
                     return None
             segments += parts
@@ -356,7 +232,7 @@ class _Again:
         checked, _ = choose_rows(problem, segment.first, segment.last, rows, 0, float("inf"), outside)
         return checked == rows
 
-    def _rework(
+    def _replace(
         self,
         problem: Problem,
         old: Sequence[Segment],
@@ -379,6 +255,6 @@ class _Again:
         found = self.known.get(key)
         if found is None:
             self.made += 1
-            found = Rework(problem, old, changed, retabled, outside).run()
+            found = EpochReplacement(problem, old, changed, retabled, outside).run()
             self.known[key] = found
         return found

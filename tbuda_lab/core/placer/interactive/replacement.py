@@ -28,7 +28,7 @@ _SLACK = (1.0, 1.05, 1.12)
 _WORTH = 1.15  # an epoch that got slower by no more is not worth the search for a cut
 
 
-class Rework:
+class EpochReplacement:
     """Makes the ops of `old` (epochs that follow each other) epochs again. `changed`: ops whose candidates or pins
     changed; `retabled`: those of them with other candidates. `outside`: rows of the ops of earlier epochs."""
 

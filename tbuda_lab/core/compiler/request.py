@@ -1,0 +1,81 @@
+"""What a compile is asked for, and how it reports: options and overrides, stages, progress, cancelling."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tbuda_lab.core.errors import Cancelled
+from tbuda_lab.core.lowering.edits import edit_key, is_edit
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override, frozen
+
+STAGES = ("passes", "lower", "balance", "place", "emit", "check")
+"""What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
+
+StageHook = Callable[[str, float], None]
+"""Called as (stage, fraction of the stage done); 0.0 when it starts, 1.0 when it ends."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Options and overrides: what edits change. Immutable, so that a request is the key of its result.
+
+    base: the overrides with which the epochs were last chosen for the whole model; the difference between `overrides`
+    and `base` is placed into those epochs (see `placer.interactive.engine`).
+    """
+
+    options: CompileOptions
+    overrides: tuple[Override, ...] = ()
+    base: tuple[Override, ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Hashable, and equal for equal requests."""
+        return self.options, frozen(self.overrides), frozen(self.base)
+
+    def find(self, kind: str, target: str) -> Override | None:
+        """The override of that kind made for exactly that name, if any."""
+        return next((o for o in self.overrides if o.kind == kind and o.target == target), None)
+
+    def put(self, override: Override) -> Request:
+        """With `override`, in the place of an earlier one of the same kind and target (for nops and queues: edge)."""
+        found = list(self.overrides)
+        for i, old in enumerate(found):
+            same = edit_key(old) == edit_key(override) if is_edit(override) else old.target == override.target
+            if old.kind == override.kind and same:
+                found[i] = override
+                return dataclasses.replace(self, overrides=tuple(found))
+        return dataclasses.replace(self, overrides=(*self.overrides, override))
+
+    def drop(self, target: str, kinds: Sequence[str] = ()) -> Request:
+        """Without the overrides made for exactly that name (of these kinds, if any are given)."""
+        kept = tuple(o for o in self.overrides if o.target != target or (kinds and o.kind not in kinds))
+        return dataclasses.replace(self, overrides=kept)
+
+
+class Clock:
+    """Times stages, reports them, and stops between them when asked to."""
+
+    def __init__(self, on_stage: StageHook | None, cancel: threading.Event | None) -> None:
+        self.on_stage = on_stage
+        self.cancel = cancel
+        self.timings: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled(f"cancelled before stage {name!r}")
+        self.report(name, 0.0)
+        start = time.perf_counter()
+        yield
+        self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+        self.report(name, 1.0)
+
+    def report(self, name: str, fraction: float) -> None:
+        if self.on_stage is not None:
+            self.on_stage(name, fraction)

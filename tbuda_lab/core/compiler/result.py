@@ -1,0 +1,139 @@
+"""What a compile leaves behind, and the stages that make it of a placement: emission, check, the host's side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.bindings import (
+    InputBinding,
+    OutputBinding,
+    WeightBinding,
+    host_tensor,
+    input_binding,
+    output_binding,
+    weight_bindings,
+)
+from tbuda_lab.core.compiler.request import Clock
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.emit import EmitMemory, emit
+from tbuda_lab.core.errors import Diagnostic, NetlistError
+from tbuda_lab.core.formats import round_to
+from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.netlist.check import OpMemory
+from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.placer import Fusion, Pattern
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileResult:
+    """Everything a compile leaves: the graph of each stage, the placement, the netlist, and the host's side of it.
+
+    parameters: queue name -> (t, R, C) as the host writes it once before the first run.
+    timings: stage -> seconds of wall time. fused: which element-wise ops run as one, and what decided it. weights:
+    the parameters that a compile for training trains.
+    """
+
+    graph: Graph
+    passed: Graph
+    lowered: Graph
+    placement: Placement
+    netlist: Netlist
+    inputs: tuple[InputBinding, ...]
+    outputs: tuple[OutputBinding, ...]
+    parameters: dict[str, np.ndarray]
+    device: DeviceSpec
+    options: CompileOptions
+    overrides: tuple[Override, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    timings: dict[str, float]
+    fused: tuple[Pattern, ...] = ()
+    weights: tuple[WeightBinding, ...] = ()
+
+
+def finish(
+    graph: Graph,
+    passed: Graph,
+    lowered: Graph,
+    placement: Placement,
+    spec: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override],
+    clock: Clock,
+    notes: Sequence[Diagnostic] = (),
+    parameters: Mapping[str, np.ndarray] | None = None,
+    check: Callable[[Netlist, DeviceSpec], list[Diagnostic]] | None = None,
+    emitted: EmitMemory | None = None,
+    fusion: Fusion | None = None,
+) -> CompileResult:
+    """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
+    before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked`, for those who
+    remember something of it; emitted: of other placements of this lowered graph; fusion: what decided what is fused."""
+    with clock.stage("emit"):
+        emission = emit(lowered, placement, spec, options.microbatch, emitted)
+    with clock.stage("check"):
+        findings = (check or checked)(emission.netlist, spec)
+    contents = {**(host_parameters(lowered) if parameters is None else parameters), **emission.contents}
+    outputs = [
+        output_binding(_output_node(lowered, q.source), q.name, q.tms)
+        for q in placement.queues.values()
+        if q.kind == "output"
+    ]
+    in_order = {node.name: i for i, node in enumerate(lowered.outputs)}
+    return CompileResult(
+        graph=graph,
+        passed=passed,
+        lowered=lowered,
+        placement=placement,
+        netlist=emission.netlist,
+        inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in emission.netlist.queues),
+        outputs=tuple(sorted(outputs, key=lambda o: in_order[o.name])),
+        parameters=contents,
+        device=spec,
+        options=options,
+        overrides=tuple(overrides),
+        diagnostics=(*notes, *placement.diagnostics, *findings),
+        timings=clock.timings,
+        fused=fusion.patterns if fusion is not None else (),
+        weights=weight_bindings(passed, emission.netlist.queues) if options.training is not None else (),
+    )
+
+
+def _output_node(lowered: Graph, source: str) -> Node:
+    """The OUTPUT node of an output queue, which is named by that node or by the op that feeds it."""
+    node = lowered[source]
+    return node if node.kind is NodeKind.OUTPUT else next(n for n in lowered.outputs if n.inputs[0].source == source)
+
+
+def checked(netlist: Netlist, device: DeviceSpec, memory: OpMemory | None = None) -> list[Diagnostic]:
+    """Warnings and notes of the strict netlist check. An error would be a defect of ours, so it stops the compile.
+    `memory`: of netlists that share elements with this one."""
+    findings = [
+        Diagnostic(f.severity, ".".join(map(str, f.where)), f.rule, f.message, f.fix or "")
+        for f in netlists.check(netlist, arch=device.arch, profile="strict", memory=memory)
+    ]
+    errors = [d for d in findings if d.severity == "error"]
+    if errors:
+        raise NetlistError("the emitted netlist breaks the backend's rules", errors)
+    return findings
+
+
+def host_parameters(lowered: Graph) -> dict[str, np.ndarray]:
+    """What the host writes into the queues of parameters and constants, by queue (= node) name.
+
+    Numbers in plain float formats are rounded to nearest here, while they are float32. The machine's own conversion
+    cuts bits off, which would make every weight smaller by half a unit on average; it finds nothing left to cut.
+    """
+    stored = {}
+    for node in lowered.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
+        if node.value is not None:
+            value = host_tensor(node.value.reshape(node.shape[1:]))
+            rounds = node.df is not None and node.df.is_float and not node.df.is_bfp
+            stored[node.name] = round_to(value, node.df) if rounds and node.df is not None else value
+    return stored

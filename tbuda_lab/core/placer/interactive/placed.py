@@ -1,0 +1,195 @@
+"""A placement by epochs: what edits start from, what they come to, and what questions ask of one epoch."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import Load, cores_at_divider, dram_divider
+from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement, QueuePlacement, total_cycles
+from tbuda_lab.core.epochsim import BatchTime
+from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
+from tbuda_lab.core.placer.interactive.sharing import share_placement
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, measure
+from tbuda_lab.core.placer.place import Outcome
+from tbuda_lab.core.placer.search.chip_stages import temporal_epochs
+from tbuda_lab.core.placer.validate import unmatched_targets
+
+
+class EpochFacts:
+    """places: over what operands and output of each op move, by op. kernel: (ops,) cycles per input; cores: (ops,);
+    taken: (rows, columns) how many ops lie on each core of the grid."""
+
+    def __init__(self, problem: Problem, segment: Segment) -> None:
+        self.problem, self.segment = problem, segment
+        ops = range(segment.first, segment.last)
+        self.rows = dict(zip(ops, segment.rows, strict=True))
+        self.places = {op: problem.places(op, segment.first, segment.last) for op in ops}
+        self.load = measure(problem, segment.first, segment.last, self.rows)[2]
+        data = [problem.tables[op].rows[row] for op, row in self.rows.items()]
+        self.kernel = np.array([d["cycles"] for d in data], dtype=np.float64)
+        self.cores = np.array([d["cores"] for d in data], dtype=np.float64)
+        self.sizes = [(int(d["grid_r"]), int(d["grid_c"])) for d in data]
+        self.taken = np.zeros((problem.device.rows, problem.device.cols), dtype=np.int32)
+        for op in ops:
+            self.taken[self.rectangle(op)] += 1
+        self._limits: dict[int, np.ndarray] = {}
+
+    def rectangle(self, op: int) -> tuple[slice, slice]:
+        """The cores of an op, as slices of the grid."""
+        at = op - self.segment.first
+        top, left, turned = self.segment.spots[at]
+        height, width = self.sizes[at][::-1] if turned else self.sizes[at]
+        return slice(top, top + height), slice(left, left + width)
+
+    def busy_beside(self, op: int) -> np.ndarray:
+        """(rows, columns) bool: cores on which another op lies."""
+        taken = self.taken.copy()
+        taken[self.rectangle(op)] -= 1
+        busy: np.ndarray = taken > 0
+        return busy
+
+    def now(self) -> np.ndarray:
+        """(ops,) limiter cycles as it is."""
+        return self.limits(dram_divider(self.problem.device, self.load.dram_cores))
+
+    def limits(self, divider: int) -> np.ndarray:
+        """(ops,) limiter cycles if so many shared DRAM that it is divided by that."""
+        found = self._limits.get(divider)
+        if found is None:
+            device = self.problem.device
+            mine = dram_divider(device, self.load.dram_cores) == divider
+            cores = self.load.dram_cores if mine else cores_at_divider(device, divider)
+            there = Load(cores, self.load.host_cores)
+            found = self._limits[divider] = np.array(
+                [float(self.problem.row_limits(op, *self.places[op], there)[row]) for op, row in self.rows.items()]
+            )
+        return found
+
+
+class Placed:
+    """Rows and spots of all ops, epoch by epoch; `placement()` adds queues, addresses and the report."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        segments: Sequence[Segment],
+        chips: Sequence[int],
+        overrides: tuple[Override, ...],
+        policy: str,
+        placement: Placement | None = None,
+        parts: Parts | None = None,
+        limits: Callable[[], Bounds | None] = lambda: None,
+        base: Placed | None = None,
+    ) -> None:
+        """limits: bounds that hold for it, asked for when it is reported. base: a placement of the same graph on the
+        same chips, from which what is the same is taken over."""
+        self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
+        self.overrides, self.policy = overrides, policy
+        self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
+        self._queues: dict[str, QueuePlacement] | None = None
+        self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
+        self._before: Before | None = None
+        self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
+        self.times: dict[int, BatchTime] = {}  # by batch, kept for `pace.time_of`
+        self._epochs: dict[int, EpochFacts] = {}
+        self._firsts = [s.first for s in self.segments]
+
+    @property
+    def complete(self) -> bool:
+        return self._placement is not None
+
+    @property
+    def kernel_cycles(self) -> tuple[int, ...]:
+        """Slowest kernel of each epoch, cycles per input."""
+        return tuple(s.kernel_cycles for s in self.segments)
+
+    @property
+    def limiter_cycles(self) -> tuple[int, ...]:
+        """Slowest op of each epoch, its kernel or its traffic, cycles per input."""
+        return tuple(s.limiter_cycles for s in self.segments)
+
+    def per_input(self, cycles: Sequence[int]) -> int:
+        """Cycles per input of the whole model from those of its epochs; see `total_cycles`."""
+        return int(total_cycles(temporal_epochs(self.chips, self.problem.device.arch), cycles))
+
+    def ops(self) -> dict[str, OpPlacement]:
+        """Where every op lies."""
+        if self._placement is not None:
+            return self._placement.ops
+        return self._rectangles()[0]
+
+    def _rectangles(self) -> tuple[dict[str, OpPlacement], tuple[Epoch, ...]]:
+        if self._places is None:
+            before = None if self._base is None else self._base.before()
+            self._places = rectangles(self.problem, self.segments, self.chips, before)
+        return self._places
+
+    def before(self) -> Before:
+        """What other placements may take over from this one. Raises what `placement` raises."""
+        if self._before is None:
+            placement = self.placement()
+            planner = plan_queues(self.problem, placement.ops, self.overrides)
+            planner.plan()
+            self._before = Before(self.segments, placement.ops, placement.epochs, planner.planned(placement.queues))
+        return self._before
+
+    def epoch(self, index: int) -> EpochFacts:
+        """What questions ask of an epoch."""
+        found = self._epochs.get(index)
+        if found is None:
+            found = self._epochs[index] = EpochFacts(self.problem, self.segments[index])
+        return found
+
+    def epoch_of(self, op: int) -> int:
+        """The epoch of an op, by its number."""
+        return bisect.bisect_right(self._firsts, op) - 1
+
+    def queues(self) -> Mapping[str, QueuePlacement]:
+        """All queues with their addresses. Raises what `placement` raises."""
+        if self._placement is not None:
+            return self._placement.queues
+        if self._queues is None:
+            before = None if self._base is None else self._base.before()
+            self._queues = place_queues(self.problem, self.segments, self.ops(), self.overrides, before)
+        return self._queues
+
+    def placement(self) -> Placement:
+        """Raises `PlacementError` when queues do not fit DRAM, `OverrideError` for one that cannot go where asked."""
+        if self._placement is None:
+            placement = assemble(
+                self.problem,
+                self.segments,
+                self.policy,
+                self.overrides,
+                unmatched_targets(self.problem.graph, self.overrides),
+                chips=self.chips,
+                parts=self._parts,
+                limits=self._limits(),
+                queues=self.queues(),
+                places=self._rectangles(),
+            )
+            self._queues = self._places = None
+            self._placement = placement if self._base is None else share_placement(placement, self._base.placement())
+        return self._placement
+
+
+def placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> Placed:
+    """What came out of placing a whole model, epoch by epoch."""
+    placement, problem = outcome.placement, outcome.problem
+    segments = []
+    at = 0
+    for epoch in placement.epochs:
+        spots = [placement.ops[name] for name in epoch.ops]
+        rows = {at + i: spot.row for i, spot in enumerate(spots)}
+        last = at + len(spots)
+        kernel, limiter, _ = measure(problem, at, last, rows)
+        places = tuple((s.start[0], s.start[1], s.transposed) for s in spots)
+        segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
+        at = last
+    policy = placement.report.policy if placement.report is not None else ""
+    return Placed(problem, segments, [e.chip for e in placement.epochs], overrides, policy, placement)
