@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.pipeline import compile_graph
+from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, with_loss
 from tbuda_lab.core.graph import Graph

@@ -238,7 +238,7 @@ def test_a_file_of_overrides_is_one_step_and_a_bad_one_none(hub: Hub, tmp_path: 
         assert not ok and "a.json" in said_why and session.overrides == ()
     (tmp_path / "o.json").write_text(text)
     assert len(session.load_overrides(tmp_path / "o.json")) == 2 and session.history[-1].source == "file"
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="cannot be read"):
         session.load_overrides(tmp_path / "nothing.json")
 
 
