@@ -1,7 +1,5 @@
-"""`pybuda.torch_compile`: a backend for torch.compile. Not supported."""
+"""`pybuda.torch_compile`: the backend for torch.compile."""
 
-from tbuda_lab.pybuda.op.common import refused
-
-compile_torch = refused("compile_torch", "wrap the model in PyTorchModule")
+from tbuda_lab.runtime.torch_backend import tbuda as compile_torch
 
 __all__ = ["compile_torch"]

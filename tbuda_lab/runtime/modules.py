@@ -58,5 +58,14 @@ class OnnxModule(_Runs, pybuda.OnnxModule):
         CONTEXT.modules.append(self)
 
 
-JaxModule = _foreign("JaxModule", "JAX", _EXPORT)
+
+
+class JaxModule(_Runs, pybuda.JaxModule):
+    """A JAX function for a device; `params`: a pytree of weights that it takes first."""
+
+    def __init__(self, name: str, module: Any, params: Any = None) -> None:
+        super().__init__(name, module, params)
+        CONTEXT.modules.append(self)
+
+
 MXNetModule = _foreign("MXNetModule", "MXNet", _EXPORT)

@@ -1,6 +1,6 @@
 """The PyBuda API's tensors and modules, and how they become a graph."""
 
-from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule, OnnxModule, opened, tensors
+from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule, JaxModule, OnnxModule, opened, tensors
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda, with_loss
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
@@ -8,6 +8,7 @@ from tbuda_lab.core.frontend.pybuda.tracer import apply
 
 __all__ = [
     "ForeignModule",
+    "JaxModule",
     "Module",
     "OnnxModule",
     "Parameter",

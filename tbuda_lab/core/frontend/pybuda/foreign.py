@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.frontend.inputs import as_tensor
+from tbuda_lab.core.frontend.jax_model import from_jax
+from tbuda_lab.core.frontend.jax_model.importer import as_array
 from tbuda_lab.core.frontend.onnx import from_onnx, read
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModelError
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter
@@ -108,6 +110,30 @@ class OnnxModule(ForeignModule):
         names = [entry.name for entry in session.get_inputs()]
         answers = session.run(None, {n: t.detach().cpu().numpy() for n, t in zip(names, inputs, strict=True)})
         return [torch.from_numpy(np.asarray(a).copy()) for a in answers]
+
+
+class JaxModule(ForeignModule):
+    """A JAX function of arrays, with its weights in `params` (its first argument then) or closed over."""
+
+    framework = "JAX"
+
+    def __init__(self, name: str, module: Any, params: Any = None) -> None:
+        super().__init__(name)
+        if not callable(module):
+            raise PyBudaModelError(f"JaxModule {name!r} takes a function of arrays, not {type(module).__name__}")
+        self.module, self.params = module, params
+
+    def trace(self, sample_inputs: Any, name: str) -> Graph:
+        if sample_inputs is None:
+            raise InputError(f"JaxModule {self.get_name()!r} needs sample inputs: a function declares no shapes")
+        return from_jax(self.module, tensors(sample_inputs), self.params, name=name)
+
+    def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        import jax
+
+        arrays = [as_array(t) for t in inputs]
+        returned = self.module(*arrays) if self.params is None else self.module(self.params, *arrays)
+        return [torch.from_numpy(np.array(leaf)) for leaf in jax.tree_util.tree_leaves(returned)]
 
 
 SUFFIXES: dict[str, type[ForeignModule]] = {".onnx": OnnxModule}

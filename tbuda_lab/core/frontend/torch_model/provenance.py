@@ -74,4 +74,4 @@ def origin_of(meta: dict[str, Any], target: object) -> Origin:
 
 def _plain(path: str) -> str:
     """A module path without the decoration that export gives to repeated calls ("layer@1") and to its root."""
-    return re.sub(r"@\d+", "", path.removeprefix("L__self__").removeprefix("L['self']").lstrip("."))
+    return re.sub(r"@\d+", "", re.sub(r"^L(__self__|\['\w+'\])", "", path).lstrip("."))

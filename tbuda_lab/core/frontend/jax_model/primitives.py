@@ -1,0 +1,411 @@
+"""What each JAX primitive means, in calls of aten."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
+from tbuda_lab.core.graph import Shape
+
+
+@dataclasses.dataclass
+class Equation:
+    """One equation of a jaxpr: its operands, parameters, and the shapes and types of its results."""
+
+    calls: Calls
+    kind: str
+    params: Mapping[str, Any]
+    operands: list[Tensor]
+    out: list[Any]
+
+    @property
+    def aten(self) -> Aten:
+        return self.calls.aten
+
+    def x(self, position: int = 0) -> Tensor:
+        return self.operands[position]
+
+    def shape(self, position: int = 0) -> Shape:
+        return self.calls.shape(self.operands[position])
+
+    def dtype(self, position: int = 0) -> torch.dtype:
+        return self.calls.dtype(self.operands[position])
+
+    def known(self, position: int, what: str) -> torch.Tensor:
+        value = self.operands[position]
+        if not isinstance(value, Folded):
+            raise CannotMap(f"its {what} depend on an input of the model; they must be known")
+        return value.tensor
+
+
+Translator = Callable[[Equation], Any]
+TABLE: dict[str, Translator] = {}
+UNARY = {
+    "abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh",
+    "ceil": "ceil", "cos": "cos", "cosh": "cosh", "erf": "erf", "erfc": "erfc", "exp": "exp", "exp2": "exp2",
+    "expm1": "expm1", "floor": "floor", "is_finite": "isfinite", "log": "log", "log1p": "log1p", "logistic": "sigmoid",
+    "neg": "neg", "rsqrt": "rsqrt", "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "square",
+    "tan": "tan", "tanh": "tanh",
+}  # fmt: skip
+BINARY = {
+    "add": "add", "add_any": "add", "atan2": "atan2", "eq": "eq", "ge": "ge", "gt": "gt", "le": "le", "lt": "lt",
+    "max": "maximum", "min": "minimum", "mul": "mul", "ne": "ne", "pow": "pow", "rem": "fmod", "sub": "sub",
+}  # fmt: skip
+SAME = (
+    "stop_gradient",
+    "copy",
+    "copy_p",
+    "optimization_barrier",
+    "reduce_precision",
+    "device_put",
+    "sharding_constraint",
+)
+
+
+def translates(*names: str) -> Callable[[Translator], Translator]:
+    def register(function: Translator) -> Translator:
+        for name in names:
+            TABLE[name] = function
+        return function
+
+    return register
+
+
+def _one(kind: str, name: str) -> None:
+    TABLE[kind] = lambda e: getattr(e.aten, name)(e.x())
+
+
+def _two(kind: str, name: str) -> None:
+    TABLE[kind] = lambda e: getattr(e.aten, name)(e.x(0), e.x(1))
+
+
+for _kind, _name in UNARY.items():
+    _one(_kind, _name)
+for _kind, _name in BINARY.items():
+    _two(_kind, _name)
+
+
+@translates(*SAME)
+def same(e: Equation) -> Any:
+    return list(e.operands)
+
+
+@translates("max")
+def maximum(e: Equation) -> Any:
+    for k in (0, 1):  # softmax compares with minus infinity, which changes nothing
+        known = e.x(k)
+        if isinstance(known, Folded) and bool(torch.isneginf(known.tensor.float()).all()):
+            return e.x(1 - k)
+    return e.aten.maximum(e.x(0), e.x(1))
+
+
+@translates("div")
+def div(e: Equation) -> Any:
+    if e.dtype().is_floating_point:
+        return e.aten.div(e.x(0), e.x(1))
+    return e.aten.div(e.x(0), e.x(1), rounding_mode="trunc")
+
+
+@translates("round")
+def round_(e: Equation) -> Any:
+    return e.aten.round(e.x())
+
+
+@translates("cbrt")
+def cbrt(e: Equation) -> Any:
+    return e.aten.mul(e.aten.sign(e.x()), e.aten.pow(e.aten.abs(e.x()), 1 / 3))
+
+
+@translates("integer_pow")
+def integer_pow(e: Equation) -> Any:
+    return e.aten.pow(e.x(), int(e.params["y"]))
+
+
+@translates("and", "or", "xor", "not")
+def logic(e: Equation) -> Any:
+    truth = e.dtype() == torch.bool
+    name = ("logical_" if truth else "bitwise_") + e.kind
+    return getattr(e.aten, name)(*e.operands)
+
+
+@translates("select_n")
+def select_n(e: Equation) -> Any:
+    which, cases = e.x(0), e.operands[1:]
+    if e.dtype() == torch.bool:
+        return e.aten.where(which, cases[1], cases[0])
+    y = cases[-1]
+    for k in range(len(cases) - 2, -1, -1):
+        y = e.aten.where(e.aten.le(which, k), cases[k], y)
+    return y
+
+
+@translates("clamp")
+def clamp(e: Equation) -> Any:
+    return e.aten.minimum(e.aten.maximum(e.x(1), e.x(0)), e.x(2))
+
+
+@translates("convert_element_type")
+def convert(e: Equation) -> Any:
+    wanted = torch.from_numpy(np.zeros(0, _plain(e.params["new_dtype"]))).dtype
+    return e.x() if wanted == e.dtype() else e.aten._to_copy(e.x(), dtype=wanted)
+
+
+def _plain(dtype: Any) -> Any:
+    """A NumPy type that torch has; bfloat16 is computed as float32."""
+    name = np.dtype(dtype).name
+    return {"bfloat16": np.float32, "uint32": np.int64, "uint16": np.int32, "uint64": np.int64}.get(name, name)
+
+
+@translates("iota")
+def iota(e: Equation) -> Any:
+    shape, dim = e.params["shape"], e.params["dimension"]
+    places = [1] * len(shape)
+    places[dim] = shape[dim]
+    values = np.broadcast_to(np.arange(shape[dim]).reshape(places), shape).astype(_plain(e.params["dtype"]))
+    return e.calls.known(values.copy())
+
+
+# -- moving data ---------------------------------------------------------------------------------------------
+@translates("reshape", "squeeze", "expand_dims")
+def reshape(e: Equation) -> Any:
+    shape = [int(n) for n in e.out[0].shape]
+    return e.x() if list(e.shape()) == shape else e.aten.reshape(e.x(), shape)
+
+
+@translates("broadcast_in_dim")
+def broadcast_in_dim(e: Equation) -> Any:
+    shape, dims = list(e.params["shape"]), e.params["broadcast_dimensions"]
+    places = [1] * len(shape)
+    for d, n in zip(dims, e.shape(), strict=True):
+        places[d] = n
+    x = e.x() if list(e.shape()) == places else e.aten.reshape(e.x(), places)
+    return x if places == shape else e.aten.expand(x, shape)
+
+
+@translates("transpose")
+def transpose(e: Equation) -> Any:
+    return e.aten.permute(e.x(), list(e.params["permutation"]))
+
+
+@translates("concatenate")
+def concatenate(e: Equation) -> Any:
+    return e.aten.cat(e.operands, e.params["dimension"])
+
+
+@translates("split")
+def split(e: Equation) -> Any:
+    return e.aten.split_with_sizes(e.x(), list(e.params["sizes"]), e.params["axis"])
+
+
+@translates("rev")
+def rev(e: Equation) -> Any:
+    return e.aten.flip(e.x(), list(e.params["dimensions"]))
+
+
+@translates("slice")
+def slice_(e: Equation) -> Any:
+    x = e.x()
+    steps = e.params["strides"] or [1] * len(e.shape())
+    for d, (start, stop, step) in enumerate(
+        zip(e.params["start_indices"], e.params["limit_indices"], steps, strict=True)
+    ):
+        if (start, stop, step) != (0, e.shape()[d], 1):
+            x = e.aten.slice(x, d, int(start), int(stop), int(step))
+    return x
+
+
+@translates("dynamic_slice")
+def dynamic_slice(e: Equation) -> Any:
+    x = e.x()
+    for d, size in enumerate(e.params["slice_sizes"]):
+        start = int(e.known(d + 1, "starts"))
+        start = min(max(start, 0), e.shape()[d] - size)
+        x = e.aten.slice(x, d, start, start + size)
+    return x
+
+
+@translates("dynamic_update_slice")
+def dynamic_update_slice(e: Equation) -> Any:
+    shape, update = e.shape(0), e.shape(1)
+    flat = np.arange(math.prod(shape)).reshape(shape)
+    starts = [int(e.known(d + 2, "starts")) for d in range(len(shape))]
+    starts = [min(max(s, 0), n - u) for s, n, u in zip(starts, shape, update, strict=True)]
+    where = tuple(slice(s, s + u) for s, u in zip(starts, update, strict=True))
+    flat[where] = math.prod(shape) + np.arange(math.prod(update)).reshape(update)
+    both = e.aten.cat([e.aten.reshape(e.x(0), [-1]), e.aten.reshape(e.x(1), [-1])], 0)
+    return e.aten.reshape(e.aten.index_select(both, 0, e.calls.known(flat.reshape(-1))), list(shape))
+
+
+@translates("pad")
+def pad(e: Equation) -> Any:
+    x, value = e.x(), e.known(1, "padding values").item()
+    for d, (_, _, inner) in enumerate(e.params["padding_config"]):
+        x = spread(e, x, d, inner + 1, value)
+    flat = [int(p) for low, high, _ in reversed(list(e.params["padding_config"])) for p in (low, high)]
+    return e.aten.constant_pad_nd(x, flat, value) if any(flat) else x
+
+
+def spread(e: Equation, x: Tensor, dim: int, step: int, value: float = 0.0) -> Tensor:
+    """x with step - 1 values between neighbours along dim."""
+    if step == 1:
+        return x
+    shape = list(e.calls.shape(x))
+    column = e.aten.reshape(x, [*shape[: dim + 1], 1, *shape[dim + 1 :]])
+    wide = e.aten.constant_pad_nd(column, [0] * (2 * (len(shape) - dim - 1)) + [0, step - 1], value)
+    merged = e.aten.reshape(wide, [*shape[:dim], shape[dim] * step, *shape[dim + 1 :]])
+    return e.aten.slice(merged, dim, 0, (shape[dim] - 1) * step + 1)  # type: ignore[no-any-return]
+
+
+@translates("gather")
+def gather(e: Equation) -> Any:
+    """The gathers that indexing by one array along one dim makes, as `x[ids]` and `take` do."""
+    d, shape, sizes = e.params["dimension_numbers"], e.shape(), tuple(e.params["slice_sizes"])
+    at = e.x(1)
+    places = e.shape(1)
+    if len(d.start_index_map) == 1 and places[-1] == 1 and tuple(d.collapsed_slice_dims) == tuple(d.start_index_map):
+        dim = d.start_index_map[0]
+        whole = all(s == n for k, (s, n) in enumerate(zip(sizes, shape, strict=True)) if k != dim)
+        lead = places[:-1]
+        offsets = [k for k in range(len(e.out[0].shape)) if k not in d.offset_dims]
+        if whole and sizes[dim] == 1 and not getattr(d, "operand_batching_dims", ()):
+            flat = e.aten.reshape(at, list(lead))
+            flat = e.aten._to_copy(flat, dtype=torch.int64)
+            if dim == 0 and len(shape) == 2 and offsets == list(range(len(lead))):
+                return e.aten.embedding(e.x(), flat)
+            rows = e.aten.index_select(e.x(), dim, e.aten.reshape(flat, [-1]))
+            rest = [n for k, n in enumerate(shape) if k != dim]
+            turned = e.aten.permute(rows, [dim, *(k for k in range(len(shape)) if k != dim)])
+            split_up = e.aten.reshape(turned, [*lead, *rest])
+            order = iter(range(len(lead), len(lead) + len(rest)))
+            head = iter(range(len(lead)))
+            wanted = [next(head) if k in offsets else next(order) for k in range(len(e.out[0].shape))]
+            return e.aten.permute(split_up, wanted)
+    raise CannotMap("a gather along several dims; index by one array along one dim")
+
+
+# -- products, reductions ------------------------------------------------------------------------------------
+@translates("dot_general")
+def dot_general(e: Equation) -> Any:
+    """Operands as (batch, rows, inner) and (batch, inner, columns)."""
+    (contract_a, contract_b), (batch_a, batch_b) = e.params["dimension_numbers"]
+    a, b = e.shape(0), e.shape(1)
+    free_a = [d for d in range(len(a)) if d not in (*contract_a, *batch_a)]
+    free_b = [d for d in range(len(b)) if d not in (*contract_b, *batch_b)]
+    lead = [a[d] for d in batch_a]
+    rows, columns = math.prod(a[d] for d in free_a), math.prod(b[d] for d in free_b)
+    inner = math.prod(a[d] for d in contract_a)
+    left = e.aten.reshape(_permuted(e, e.x(0), [*batch_a, *free_a, *contract_a]), [*lead, rows, inner])
+    right = e.aten.reshape(_permuted(e, e.x(1), [*batch_b, *contract_b, *free_b]), [*lead, inner, columns])
+    y = e.aten.matmul(left, right)
+    return e.aten.reshape(y, [*lead, *(a[d] for d in free_a), *(b[d] for d in free_b)])
+
+
+def _permuted(e: Equation, x: Tensor, order: list[int]) -> Tensor:
+    return x if order == list(range(len(order))) else e.aten.permute(x, order)
+
+
+@translates("conv_general_dilated")
+def convolution(e: Equation) -> Any:
+    p = e.params
+    if p["batch_group_count"] != 1:
+        raise CannotMap("a convolution with batch groups")
+    numbers = p["dimension_numbers"]
+    x = _permuted(e, e.x(0), list(numbers.lhs_spec))
+    w = _permuted(e, e.x(1), list(numbers.rhs_spec))
+    rank = len(e.shape(0)) - 2
+    for d, step in enumerate(p["lhs_dilation"]):
+        x = spread(e, x, d + 2, int(step))
+    before, after = ([int(pair[k]) for pair in p["padding"]] for k in (0, 1))
+    if before != after or min(before, default=0) < 0:
+        flat = [v for pair in zip(reversed(before), reversed(after), strict=True) for v in pair]
+        x, before = e.aten.constant_pad_nd(x, flat, 0.0), [0] * rank
+    stride, dilation = [int(n) for n in p["window_strides"]], [int(n) for n in p["rhs_dilation"]]
+    y = e.aten.convolution(x, w, None, stride, before, dilation, False, [0] * rank, int(p["feature_group_count"]))
+    out = list(numbers.out_spec)
+    return _permuted(e, y, [out.index(d) for d in range(len(out))])
+
+
+REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "amax", "reduce_min": "amin"}
+
+
+@translates("reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_prod")
+def reduce(e: Equation) -> Any:
+    axes = [int(a) for a in e.params["axes"]]
+    if not axes:
+        return e.x()
+    if e.kind in REDUCTIONS:
+        y = getattr(e.aten, REDUCTIONS[e.kind])(e.x(), axes, False)
+        return y if e.calls.dtype(y) == e.dtype() else e.aten._to_copy(y, dtype=e.dtype())
+    x = e.x()
+    for axis in sorted(axes, reverse=True):
+        if e.kind == "reduce_prod":
+            x = e.aten.prod(x, axis)
+        else:
+            x = (e.aten.all if e.kind == "reduce_and" else e.aten.any)(x, axis)
+    return x
+
+
+@translates("argmax", "argmin")
+def argmax(e: Equation) -> Any:
+    (axis,) = e.params["axes"]
+    return e.aten.argmax(e.x() if e.kind == "argmax" else e.aten.neg(e.x()), axis)
+
+
+@translates("cumsum")
+def cumsum(e: Equation) -> Any:
+    axis, x = e.params["axis"], e.x()
+    if not e.params["reverse"]:
+        return e.aten.cumsum(x, axis)
+    return e.aten.flip(e.aten.cumsum(e.aten.flip(x, [axis]), axis), [axis])
+
+
+@translates("reduce_window_max", "reduce_window_sum")
+def reduce_window(e: Equation) -> Any:
+    """Pooling: over the two dims that move, seen as an image; a sum is a mean times the window."""
+    window, stride = list(e.params["window_dimensions"]), list(e.params["window_strides"])
+    pads = [tuple(map(int, pair)) for pair in e.params["padding"]]
+    if any(n != 1 for n in (*e.params["base_dilation"], *e.params["window_dilation"])):
+        raise CannotMap("a window with dilation")
+    moving = [d for d, n in enumerate(window) if n != 1 or stride[d] != 1]
+    rank = len(window)
+    while len(moving) < 2 and len(moving) < rank:
+        moving = sorted({*moving, next(d for d in range(rank - 1, -1, -1) if d not in moving)})
+    if len(moving) != 2 or any(pads[d] != (0, 0) for d in range(rank) if d not in moving):
+        raise CannotMap("a window over other than two dims")
+    rest = [d for d in range(rank) if d not in moving]
+    order = [*rest, *moving]
+    shape = e.shape()
+    lead = math.prod(shape[d] for d in rest)
+    x = e.aten.reshape(_permuted(e, e.x(), order), [1, lead, *(shape[d] for d in moving)])
+    biggest = e.kind == "reduce_window_max"
+    flat = [p for d in reversed(moving) for p in pads[d]]
+    if any(flat):
+        x = e.aten.constant_pad_nd(x, flat, float(torch.finfo(torch.float32).min) if biggest else 0.0)
+    kernel, steps = [window[d] for d in moving], [stride[d] for d in moving]
+    if biggest:
+        y = e.aten.max_pool2d(x, kernel, steps)
+    else:
+        y = e.aten.mul(e.aten.avg_pool2d(x, kernel, steps), float(math.prod(kernel)))
+    out = e.out[0].shape
+    split_up = e.aten.reshape(y, [*(out[d] for d in rest), *(out[d] for d in moving)])
+    return _permuted(e, split_up, [order.index(d) for d in range(rank)])
+
+
+@translates("sort")
+def sort(e: Equation) -> Any:
+    if e.params.get("num_keys", 1) != 1 or len(e.operands) != 1:
+        raise CannotMap("a sort of several arrays")
+    return [e.aten.sort(e.x(), stable=True, dim=e.params["dimension"], descending=False)[0]]
+
+
+@translates("top_k")
+def top_k(e: Equation) -> Any:
+    values, places = e.aten.topk(e.x(), int(e.params["k"]), -1, True, True)
+    return values, e.aten._to_copy(places, dtype=torch.int32)

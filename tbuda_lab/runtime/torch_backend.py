@@ -1,0 +1,168 @@
+"""`torch.compile(model, backend="tbuda")`: each graph that torch captures runs on the simulated device."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import InputError, ModelError, TbudaError
+from tbuda_lab.core.formats import parse_format
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session import Session
+
+SETTINGS = ("device", "df", "options", "name")
+_made: weakref.WeakKeyDictionary[torch.fx.GraphModule, CompiledGraph] = weakref.WeakKeyDictionary()
+
+
+def tbuda(
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Callable[..., Any]:  # fmt: skip
+    """The backend: called by torch for every graph between two breaks.
+
+    options (of torch.compile): "device" (default "wormhole_b0"), "df" (data format, default Float16_b), "options"
+    (`CompileOptions`), "name". Weights are bound once; every combination of input shapes is compiled when it is first
+    seen and kept. Inference only: results carry no gradient. Raises the compiler's typed errors at the first call.
+    """
+    known = {**settings, **(options or {})}
+    unknown = sorted(set(known) - set(SETTINGS))
+    if unknown:
+        raise InputError(f"backend tbuda has no option {unknown[0]!r}; it has {', '.join(SETTINGS)}")
+    made = CompiledGraph(graph_module, **known)
+    _made[graph_module] = made
+    return made
+
+
+def sessions() -> list[Session]:
+    """Sessions of all graphs that the backend compiled and torch still holds, oldest first: for `BringUp(session)`."""
+    return [session for made in list(_made.values()) for session in made.sessions()]
+
+
+class CompiledGraph:
+    """One captured graph: a session for each combination of input shapes."""
+
+    def __init__(
+        self, graph_module: torch.fx.GraphModule, device: Any = "wormhole_b0", df: str | None = None,
+        options: CompileOptions | None = None, name: str = "graph",
+    ) -> None:  # fmt: skip
+        if options is not None and not isinstance(options, CompileOptions):
+            raise InputError("the option 'options' takes a CompileOptions")
+        if df is not None:
+            options = CompileOptions(default_df_override=parse_format(df))
+        self._module, self._device, self._options, self._name = graph_module, device, options, name
+        self._places = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+        self._sessions: dict[tuple[Any, ...], tuple[Session, tuple[Any, ...]]] = {}
+
+    def sessions(self) -> list[Session]:
+        return [session for session, _ in self._sessions.values()]
+
+    def __call__(self, *args: Any) -> Any:
+        """The graph's outputs, as torch's own code would return them."""
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+            warnings.warn(
+                "backend tbuda infers: its results carry no gradient; call the model under torch.no_grad()",
+                stacklevel=2,
+            )
+        with torch.no_grad():
+            inputs = [a for k, a in enumerate(args) if not self._bound(k, a)]
+            tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
+            key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in inputs)
+            key += tuple((id(a), a._version) for k, a in enumerate(args) if self._bound(k, a))
+            if key not in self._sessions:
+                self._sessions[key] = self._compile(args, tensors)
+            session, template = self._sessions[key]
+            if not tensors:
+                return template
+            results = iter(session.run(tuple(tensors))[0])
+            dtypes = [str(n.attrs.get("dtype", "float32")) for n in session.trace().outputs]
+            filled = [next(results).to(getattr(torch, dtype)) for dtype in dtypes]
+            parts = iter(filled)
+            return tuple(next(parts) if value is _TENSOR else value for value in template)
+
+    def _bound(self, position: int, value: Any) -> bool:
+        """Whether an argument is a weight: a parameter or buffer of the module that torch compiles."""
+        return isinstance(value, torch.Tensor) and (
+            isinstance(value, nn.Parameter) or bool(_name_of(self._places[position]))
+        )
+
+    def _compile(self, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> tuple[Session, tuple[Any, ...]]:
+        bound = {k: a for k, a in enumerate(args) if self._bound(k, a)}
+        module = _Bound(self._module, args, bound, [_name_of(p) or p.name for p in self._places])
+        with torch.no_grad():
+            returned = module(*tensors)
+        if not tensors:
+            return Session(module), tuple(returned)
+        session = Session(module, tuple(tensors), self._device, options=self._options, name=self._name)
+        try:
+            session.compile()
+        except TbudaError as error:
+            raise type(error)(f"torch.compile with backend tbuda: {error}", error.diagnostics) from error
+        template = tuple(_TENSOR if isinstance(v, torch.Tensor) else v for v in returned)
+        if any(not isinstance(v, torch.Tensor | int | float | bool | None) for v in pytree.tree_leaves(list(returned))):
+            raise ModelError("the captured graph returns something that is no tensor or number")
+        return session, template
+
+
+_TENSOR = object()
+
+
+class _Bound(nn.Module):
+    """The captured graph with its weights as parameters under their names, and numbers put in."""
+
+    def __init__(
+        self, graph: torch.fx.GraphModule, args: tuple[Any, ...], bound: Mapping[int, torch.Tensor], names: list[str]
+    ) -> None:
+        super().__init__()
+        self.__dict__["_graph"] = graph
+        self._fixed = {k: a for k, a in enumerate(args) if k not in bound and not isinstance(a, torch.Tensor)}
+        self._count = len(args)
+        self._where = {k: names[k] for k in bound}
+        for k, value in bound.items():
+            *path, leaf = names[k].split(".")
+            owner: nn.Module = self
+            for part in path:
+                if part not in owner._modules:
+                    owner.add_module(part, nn.Module())
+                owner = owner._modules[part]  # type: ignore[assignment]
+            if isinstance(value, nn.Parameter):
+                owner.register_parameter(leaf, value)
+            else:
+                owner.register_buffer(leaf, value)
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        held = {
+            **dict(self.named_parameters(remove_duplicate=False)),
+            **dict(self.named_buffers(remove_duplicate=False)),
+        }
+        given = iter(inputs)
+        full = []
+        for k in range(self._count):
+            if k in self._where:
+                full.append(held[self._where[k]])
+            elif k in self._fixed:
+                full.append(self._fixed[k])
+            else:
+                full.append(next(given))
+        with torch.fx.traceback.preserve_node_meta():  # module paths and lines of the model that torch captured
+            return torch.fx.Interpreter(self.__dict__["_graph"]).run(*full)
+
+
+_PART = re.compile(r"_(?:modules|parameters|buffers)\['([^']+)'\]|\.(?!_modules|_parameters|_buffers)(\w+)|\[(\d+)\]")
+
+
+def _name_of(node: torch.fx.Node) -> str:
+    """The dotted name of the weight that a placeholder stands for; empty for an input of the call."""
+    argument = node.meta.get("grapharg")
+    source = getattr(argument, "source", None) or getattr(node, "_dynamo_source", None)
+    text = getattr(source, "name", "")
+    text = text() if callable(text) else str(text)
+    if "_parameters[" in text or "_buffers[" in text:
+        return ".".join(next(p for p in m.groups() if p) for m in _PART.finditer(text))
+    return ""

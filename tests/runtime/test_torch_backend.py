@@ -1,0 +1,90 @@
+"""torch.compile with our backend: torch's own answers, graphs at breaks, shapes kept, sessions to look at."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.pybuda.torch_compile import compile_torch
+from tbuda_lab.runtime.torch_backend import sessions, tbuda
+
+OPTIONS = {"df": "Float32"}
+
+
+class Broken(nn.Module):
+    """Two graphs with a break between them; a shape is returned too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 32), nn.Sequential(nn.Linear(32, 8), nn.BatchNorm1d(8))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        y = torch.relu(self.first(x))
+        torch._dynamo.graph_break()
+        return self.second(y), x.shape[0]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def test_graphs_at_breaks_and_shapes_that_are_kept() -> None:
+    model = Broken().eval()
+    compiled = torch.compile(model, backend=tbuda, options=OPTIONS)
+    before = len(sessions())
+    with torch.no_grad():
+        for rows in (3, 3, 5):
+            x = torch.randn(rows, 16)
+            (got, count), (want, _) = compiled(x), model(x)
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+            assert count == rows
+    made = sessions()[before:]
+    assert len(made) == 4  # two graphs, two shapes
+    named = {name for session in made for name in (n.name for n in session.trace())}
+    assert {"first.weight", "second.0.bias", "second.1.running_mean"} <= named
+    assert {n.origin.module for session in made for n in session.trace().ops} >= {"first", "second.0", "second.1"}
+    assert all(session.compile().placement.ops for session in made)
+
+
+def test_new_weights_are_seen() -> None:
+    model = nn.Linear(8, 8).eval()
+    compiled = torch.compile(model, backend=compile_torch, options=OPTIONS)
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        compiled(x)
+        model.weight.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_without_no_grad_it_says_that_it_infers() -> None:
+    compiled = torch.compile(nn.Linear(8, 8).eval(), backend=tbuda)
+    with pytest.warns(UserWarning, match="no gradient"):
+        compiled(torch.randn(2, 8))
+
+
+def test_unknown_options_and_ops_are_refused() -> None:
+    with pytest.raises(Exception, match="has no option 'chips'") as caught:
+        torch.compile(nn.Linear(8, 8), backend=tbuda, options={"chips": 2})(torch.randn(2, 8))
+    assert isinstance(getattr(caught.value, "inner_exception", caught.value), InputError)
+
+    class Inverse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(x)
+
+    with torch.no_grad(), pytest.raises(TbudaError, match=r"inv.*test_torch_backend\.py|test_torch_backend\.py.*inv"):
+        torch.compile(Inverse(), backend=tbuda)(torch.eye(4)[None])
+
+
+def test_torch_finds_it_by_name() -> None:
+    """By the entry point that the package declares."""
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    entry = declared["project"]["entry-points"]["torch_dynamo_backends"]["tbuda"]
+    module, _, name = entry.partition(":")
+    assert getattr(__import__(module, fromlist=[name]), name) is tbuda
