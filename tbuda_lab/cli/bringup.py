@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.output import output_folder
+from tbuda_lab.cli.settings import read_settings
 from tbuda_lab.cli.tables import epoch_table, summary
 from tbuda_lab.cli.target import load_target, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError, TbudaError
@@ -25,6 +26,7 @@ from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
 if TYPE_CHECKING:
     import torch
 
+    from tbuda_lab.core.compiler.pipeline import CompileResult
     from tbuda_lab.core.session import Session
 
 RECORD = "compile.json"
@@ -62,8 +64,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report.set_defaults(handler=run_report)
 
 
-def target_arguments(parser: argparse.ArgumentParser) -> None:
-    """A model's file or a compiled folder, and how it is to be compiled."""
+def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> None:
+    """A model's file or a compiled folder, and how it is to be compiled. batch: not where `--batch` says something else
+    (then `--set microbatch=N` does)."""
     parser.add_argument("target", metavar="MODEL",
                         help="FILE.py:FUNCTION, a function that returns (module, tuple of sample inputs), "
                              "a model file (FILE.onnx), a folder that `tbuda compile` wrote, or a device image "
@@ -80,6 +83,17 @@ def target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epoch-break", action="append", default=[], metavar="OP",
                         help="start a new epoch at this op (repeatable)")
     parser.add_argument("--seed", type=int, default=None, help="passed to FUNCTION when it has a parameter `seed`")
+    if batch:
+        parser.add_argument("--batch", type=int, default=None, metavar="N", dest="microbatch",
+                            help="inputs per run for which the model is placed (default 1)")
+    parser.add_argument("--policy", default=None, metavar="NAME",
+                        help="who chooses epochs: Optimal (default), Ribbon, ...")
+    parser.add_argument("--objective", default=None, metavar="NAME",
+                        help="what is minimised: auto (time of the batch, default), latency, throughput")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
+                        help="any option of a session, e.g. enable_auto_fusing=false (repeatable)")
+    parser.add_argument("--chips", type=int, default=None, metavar="N", help="how many chips")
+    parser.add_argument("--cluster", default=None, metavar="FILE.yaml", help="cluster descriptor: chips and links")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +109,12 @@ class Request:
     op_size: tuple[str, ...] = ()
     epoch_break: tuple[str, ...] = ()
     seed: int | None = None
+    batch: int | None = None
+    policy: str | None = None
+    objective: str | None = None
+    set: tuple[str, ...] = ()
+    chips: int | None = None
+    cluster: str | None = None
 
     def session(self) -> Session:
         """Load the model and open a session on it; nothing is compiled yet."""
@@ -117,9 +137,14 @@ class Request:
                 names = ", ".join(MathFidelity.__members__)
                 raise TbudaError(f"--fidelity {self.fidelity}: no such math fidelity; there are {names}")
             options = dataclasses.replace(options, default_math_fidelity=MathFidelity[self.fidelity])
+        named = {"microbatch": self.batch, "balancer_policy": self.policy, "objective": self.objective}
+        asked = read_settings(self.set) | {name: value for name, value in named.items() if value is not None}
+        options = dataclasses.replace(options, **asked)
         overrides = [Override("op_size", *_op_size(text), source="command line") for text in self.op_size]
         overrides += [Override("epoch_break", name, True, source="command line") for name in self.epoch_break]
-        device = load_device(self.device, harvested_rows=self.harvested_rows)
+        device = load_device(
+            self.device, harvested_rows=self.harvested_rows, chips=self.chips, cluster=self.cluster
+        )
         target = load_target(self.target, seed=self.seed)
         session = Session(target.module, target.inputs, device, options=options, overrides=overrides, name=target.name)
         session.source = self.words()
@@ -132,12 +157,14 @@ class Request:
         single = (
             ("--device", None if self.device == "wormhole_b0" else self.device), ("--harvested-rows", rows),
             ("--df", self.df), ("--accumulate-df", self.accumulate_df), ("--fidelity", self.fidelity),
-            ("--seed", self.seed),
+            ("--seed", self.seed), ("--batch", self.batch), ("--policy", self.policy),
+            ("--objective", self.objective), ("--chips", self.chips), ("--cluster", self.cluster),
         )  # fmt: skip
         for flag, value in single:
             words += [] if value is None else [flag, str(value)]
         words += [w for text in self.op_size for w in ("--op-size", text)]
         words += [w for name in self.epoch_break for w in ("--epoch-break", name)]
+        words += [w for text in self.set for w in ("--set", text)]
         return tuple(words)
 
 
@@ -151,6 +178,8 @@ def read_request(arguments: argparse.Namespace) -> Request:
         "device": arguments.device, "harvested_rows": rows, "df": arguments.df,
         "accumulate_df": arguments.accumulate_df, "fidelity": arguments.fidelity,
         "op_size": tuple(arguments.op_size), "epoch_break": tuple(arguments.epoch_break), "seed": arguments.seed,
+        "batch": getattr(arguments, "microbatch", None), "policy": arguments.policy, "objective": arguments.objective,
+        "set": tuple(arguments.set), "chips": arguments.chips, "cluster": arguments.cluster,
     }
     said = {key: value for key, value in said.items() if value not in (None, ())}
     folder = Path(arguments.target)
@@ -172,8 +201,9 @@ def read_request(arguments: argparse.Namespace) -> Request:
 
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
     """Raise `ModelError` for flags that say how to compile what is compiled already."""
-    names = ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break", "seed")
-    said = [name for name in names if getattr(arguments, name) not in (None, [])]
+    names = ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break", "seed",
+             "microbatch", "policy", "objective", "set", "chips", "cluster")
+    said = [name for name in names if getattr(arguments, name, None) not in (None, [])]
     if said:
         flags = ", ".join("--" + name.replace("_", "-") for name in said)
         raise ModelError(f"{arguments.target}: {why}; leave {flags} out, or compile FILE.py:FUNCTION")
@@ -338,6 +368,7 @@ def write_results(session: Session, request: Request, folder: Path, final: Path,
     record = {
         "request": {key: value for key, value in asked.items() if value not in (None, (), [])},
         "arch": result.device.arch,
+        **_modelled(result),
         "epochs": len(result.placement.epochs),
         "ops": len(result.placement.ops),
         "inputs": [{"name": b.name, "queue": b.queue, "shape": list(b.shape)} for b in result.inputs],
@@ -350,6 +381,25 @@ def write_results(session: Session, request: Request, folder: Path, final: Path,
         arrays: dict[str, Any] = {name: value[None] for name, value in result.parameters.items()}
         with (folder / "parameters.npz").open("wb") as stream:
             np.savez(stream, **arrays)
+
+
+def _modelled(result: CompileResult) -> dict[str, Any]:
+    """The number that was minimised first, then what it is made of, its bound, and the sums over kernels and limiters.
+    """
+    report = result.placement.report
+    if report is None or report.objective is None:
+        return {}
+    value = report.objective
+    return {
+        "cycles_per_input": round(value.time),
+        "batch": value.inputs,
+        "objective": {
+            "slowest_ops": round(value.limiter), "filling_and_waiting": round(value.waiting),
+            "switches": round(value.switch), "lower_bound": round(value.bound),
+        },
+        "sum_limiter_cycles": report.bounds.achieved_limiter,
+        "sum_kernel_cycles": report.bounds.achieved_kernel,
+    }  # fmt: skip
 
 
 def read_inputs(path: Path, session: Session) -> tuple[Any, ...]:
@@ -396,8 +446,9 @@ def run_and_compare(
     Returns the outputs and whether the lowest correlation reaches the bar.
     """
     from tbuda_lab.core import frontend
+    from tbuda_lab.core.runner import filled
 
-    got = session.run([sample], mode)[0]
+    got = session.run(filled(session.compile(), [sample]), mode)[0]
     names = [binding.name for binding in session.compile().outputs]
     return got, compare_outputs(names, got, frontend.reference(session.model, sample), bar)
 

@@ -22,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     def kind(name: str, text: str) -> argparse.ArgumentParser:
         command = kinds.add_parser(name, help=text)
-        target_arguments(command)
+        target_arguments(command, batch=name != "trace")
         command.add_argument("--edits", type=Path, metavar="FILE.buda.json",
                              help="the edits of a session; device, options and overrides are the file's")
         command.add_argument("--out", type=Path, metavar="FILE", help="default: the model's name")
@@ -60,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 _NOT_SETTINGS = {
     "handler", "kind", "target", "device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size",
-    "epoch_break", "seed", "edits", "out",
+    "epoch_break", "seed", "microbatch", "policy", "objective", "set", "chips", "cluster", "edits", "out",
 }  # fmt: skip
 
 

@@ -37,16 +37,25 @@ def modelled_cycles(result: CompileResult) -> int:
 
 
 def summary(result: CompileResult) -> str:
-    """What was compiled for what, and the modelled speed (kernels alone: no bandwidth limit, no pipeline fill)."""
+    """What was compiled for what, and the modelled speed: first what a batch takes in the simulator of epochs."""
     device = result.device
     cycles = modelled_cycles(result)
+    value = result.placement.report.objective if result.placement.report is not None else None
+    took = []
+    if value is not None:
+        took = [
+            f"modelled: {value.time:,.0f} cycles per input in a batch of {value.inputs}, "
+            f"{device.clock_hz / max(1.0, value.time):,.1f} inputs/s at {device.clock_hz / 1e9:.2f} GHz "
+            f"(slowest ops {value.limiter:,.0f}, filling and waiting {value.waiting:,.0f}, switches of epochs "
+            f"{value.switch:,.0f}; lower bound {value.bound:,.0f})"
+        ]
     chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"
     epochs = len(result.placement.epochs)
     lines = [
         f"{counted(len(result.placement.ops), 'op')} on {device.name} ({device.arch}, {device.rows}x{device.cols} "
         f"cores{chips}) in {counted(epochs, 'epoch')}",
-        f"modelled: {cycles:,} cycles per input, {device.clock_hz / cycles:,.1f} inputs/s at "
-        f"{device.clock_hz / 1e9:.2f} GHz (kernels alone)",
+        *took,
+        f"kernels alone: {cycles:,} cycles per input",
     ]
     lines += [str(diagnostic) for diagnostic in result.diagnostics]
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.pickers import encode_row
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement
@@ -437,7 +438,8 @@ class _Emitter:
             if name not in self.placement.queues:
                 continue
             q = self.placement.queues[name]
-            fields: dict[str, schema.Value] = {"prologue": q.prologue, "epilogue": False, "zero": False}
+            prologue = q.prologue and self._preloaded(net, q)
+            fields: dict[str, schema.Value] = {"prologue": prologue, "epilogue": False, "zero": False}
             if name in added:
                 fields = {"prologue": True, "epilogue": True, "zero": "$v_zero_grad"}
             if q.access == "ram":
@@ -450,10 +452,23 @@ class _Emitter:
                 fields |= {"rd_ptr_local": f"$lptr_q{i}", "rd_ptr_global": f"$gptr_q{i}"}
             else:
                 fields |= {"rd_ptr_local": "$c_zero", "rd_ptr_global": "$c_zero"}
-                if not q.prologue:
+                if not prologue:
                     fields["rd_ptr_autoinc"] = 0  # a constant is read again for every input
             settings[name] = schema.QueueSetting(fields)
         return settings or None
+
+    def _preloaded(self, net: schema.NetGraph, q: QueuePlacement) -> bool:
+        """Whether all readers in a graph keep a queue's contents in L1; others may stream the same queue."""
+        if q.kind not in ("parameter", "constant"):
+            return True
+        for op in net.ops:
+            for port, edge in enumerate(self.graph[op].inputs):
+                table, at = self.placement.models[op], self.placement.ops[op].row
+                if edge.source != q.source or table.profile is None:
+                    continue
+                if not preloads(table.profile, port, table.rows[at : at + 1])[0]:
+                    return False
+        return True
 
 
 def _splice_attributes(op: HwSplice, row: np.void) -> dict[str, Any]:

@@ -80,11 +80,14 @@ class CompileOptions:
     dram_placement_algorithm: str = "ROUND_ROBIN"
     chip_placement_policy: str = "MMIO_LAST"
     microbatch: int = 1
+    objective: str = "auto"                         # what Optimal minimises: see OBJECTIVES
     target_cycles: int | None = None                # None: the policy's own target
     epoch_switch_cycles: int = 20_000               # what Optimal charges for an epoch: for switching to it,
     epoch_fill_cycles: int | None = None            # and per op of its longest chain for filling it (None: simulated)
     schedule_swaps: int = 16                        # trials of Optimal's search over other schedules; 0: none
     time_budget: float | None = None                # seconds after which Optimal searches no more; None: by steps
+    optimise_steps: int = 0                         # steps of the search that goes on from a placement
+    optimise_seconds: float | None = None           # or as many as these seconds allow (then results depend on time)
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
     seed: int = 0
     training: TrainingOptions | None = None         # None: inference
@@ -105,13 +108,32 @@ class CompileOptions:
         """The format of activations and parameters when nothing more special is said."""
         return self.default_df_override or DataFormat.Float16_b
 
+    @property
+    def inputs_counted(self) -> int:
+        """Inputs among which the objective shares what a batch pays once: filling, preloading, switches of epochs."""
+        return 1 if self.objective == "latency" else self.microbatch
+
+    @property
+    def counts_fill(self) -> bool:
+        """Whether an epoch is charged for all that a batch of it takes in the simulator of epochs, filling included."""
+        latency = self.objective in ("auto", "latency")
+        return self.epoch_fill_cycles is None and (self.inputs_counted > 1 or latency)
+
+
+OBJECTIVES = ("auto", "latency", "throughput")
+"""auto: cycles of the batch (`microbatch` inputs) by the simulator of epochs; latency: cycles from end to end of one
+input alone, whatever the batch; throughput: as auto, but with a batch of one as if one input followed the other, so
+that nothing is ever filled."""
 
 _LEAST = {
     "microbatch": 1, "schedule_swaps": 0, "seed": 0, "epoch_switch_cycles": 0, "epoch_fill_cycles": 0,
-    "target_cycles": 0, "time_budget": 0,
+    "target_cycles": 0, "time_budget": 0, "optimise_steps": 0, "optimise_seconds": 0,
 }  # fmt: skip
-_WHOLE = ("microbatch", "schedule_swaps", "seed")
-_OPEN = ("epoch_fill_cycles", "target_cycles", "time_budget", "default_df_override", "default_accumulate_df")
+_WHOLE = ("microbatch", "schedule_swaps", "seed", "optimise_steps")
+_OPEN = (
+    "epoch_fill_cycles", "target_cycles", "time_budget", "optimise_seconds", "default_df_override",
+    "default_accumulate_df",
+)  # fmt: skip
 _TEXTS = ("balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy")
 _KINDS: dict[str, type[enum.Enum]] = {
     "default_df_override": DataFormat, "default_accumulate_df": DataFormat, "fp32_fallback": DataFormat,
@@ -139,6 +161,8 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
         yield "default_df_override", (f"{chosen.name} {why}; activations and weights are calculated with",
                                       "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
                                       "single tensors are quantised by pybuda.op.Quantize")
+    if options.objective not in OBJECTIVES:
+        yield "objective", (f"{options.objective!r} is no objective", f"known: {', '.join(OBJECTIVES)}")
     for name in _TEXTS:
         if not isinstance(getattr(options, name), str):
             yield name, (f"a name is no {getattr(options, name)!r}", "a text; the compile says which names there are")
@@ -153,6 +177,7 @@ BACK_END = (
     "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
     "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
     "schedule_swaps", "time_budget", "place_on_one_row", "epoch_switch_cycles", "epoch_fill_cycles",
+    "objective", "optimise_steps", "optimise_seconds",
 )  # fmt: skip
 """Options that neither passes nor lowering read."""
 

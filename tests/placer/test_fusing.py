@@ -22,7 +22,7 @@ from tbuda_lab.core.placer import Outcome, decide, place_and_mend
 from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import ResizeOp, Session
 
-OPTIONS = CompileOptions()
+OPTIONS = CompileOptions(objective="throughput")
 INPUTS = (torch.zeros(1, 4, 128, 64),)
 
 

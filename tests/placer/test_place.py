@@ -40,7 +40,7 @@ DEVICES = ["grayskull", "wormhole_b0", "blackhole", "n150"]
 
 
 def placed(graph: Graph, device: DeviceSpec, overrides: tuple[Override, ...] = (), **options: object) -> Placement:
-    o = CompileOptions(**options)  # type: ignore[arg-type]
+    o = CompileOptions(**{"objective": "throughput", **options})  # type: ignore[arg-type]
     return place(graph, op_models(graph, device, o, overrides), device, o, overrides)
 
 
@@ -231,7 +231,7 @@ def test_small_cases_reach_the_optimum(seed: int) -> None:
     """On a device of 2 x 4 cores, streaming off: all cuts and all shapes are tried."""
     graph = small_chain(seed)
     device = dataclasses.replace(load_device("wormhole_b0"), rows=2, cols=4)
-    options = CompileOptions(enable_t_streaming=False)
+    options = CompileOptions(enable_t_streaming=False, objective="throughput")
     models = op_models(graph, device, options)
     p = place(graph, models, device, options)
     check(graph, device, p)

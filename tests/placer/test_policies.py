@@ -36,7 +36,7 @@ from tests.placer.test_place import GRAPHS, check, placed
 
 
 def problem_of(graph: Graph, device: str = "wormhole_b0", **options: object) -> Problem:
-    o, spec = CompileOptions(**options), load_device(device)  # type: ignore[arg-type]
+    o, spec = CompileOptions(**{"objective": "throughput", **options}), load_device(device)  # type: ignore[arg-type]
     return Problem(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
 
 
@@ -283,7 +283,7 @@ def test_pins_and_breaks_hold_for_every_policy() -> None:
         Override("epoch_break", "l0.exp"),
     )
     for name in POLICIES:
-        options = CompileOptions(balancer_policy=name)
+        options = CompileOptions(balancer_policy=name, objective="throughput")
         p = place(graph, op_models(graph, spec, options, overrides), spec, options, overrides)
         check(graph, spec, p)
         assert p.ops["l0.up"].start == (4, 0) and p.ops["l0.up"].size == (2, 8)

@@ -39,6 +39,7 @@ def test_a_core_has_streams_for_what_is_preloaded(tms: tuple[TM, ...], operands:
     device = load_device("wormhole_b0")
     options = CompileOptions(microbatch=64)
     sizes = [Override("op_size", f"add{i}", (8, 4), "code") for i in range(operands)]
+    sizes += [Override("prologue", f"add{i}", {1: True}, "code") for i in range(operands)]
     placement = place(graph, op_models(graph, device, options, sizes), device, options, sizes)
     counted = prefetched(dumps(emit(graph, placement, device, 64).netlist))
     kept = [q for q in placement.queues.values() if q.kind == "parameter" and q.prologue]

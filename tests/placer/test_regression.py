@@ -40,7 +40,7 @@ def passed(model: str) -> Graph:
 
 def gap(model: str, device: str, microbatch: int) -> float:
     """Limiter cycles of all epochs over the best lower bound."""
-    spec, options = load_device(device), CompileOptions(microbatch=microbatch)
+    spec, options = load_device(device), CompileOptions(microbatch=microbatch, objective="throughput")
     graph = SKETCHES[model]() if model in SKETCHES else lower(passed(model), spec, options)
     report = place(graph, op_models(graph, spec, options), spec, options).report
     assert report is not None

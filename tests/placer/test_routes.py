@@ -37,7 +37,7 @@ class Attention(torch.nn.Module):
 def compiled(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: str, **options: object) -> CompileResult:
     torch.manual_seed(0)
     graph = from_torch(model.eval(), inputs, name="m")
-    return compile_graph(graph, device, CompileOptions(**options))  # type: ignore[arg-type]
+    return compile_graph(graph, device, CompileOptions(**{"objective": "throughput", **options}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

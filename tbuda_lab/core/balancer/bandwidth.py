@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.parameters import is_small, preloads, resident_tiles
+from tbuda_lab.core.balancer.parameters import is_small, preloads, preloads_encoding, resident_tiles
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.device import DeviceSpec
@@ -79,7 +79,7 @@ def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic
         if operand.feed == "parameter":
             # a preloaded parameter is fetched once, however often it is used
             small = is_small(profile, port, rows)
-            whole_prologue = rows["prologue"] & (operand.role != "elt")
+            whole_prologue = preloads(profile, port, rows) & (operand.role != "elt")
             once = np.where(small, resident_tiles(profile, port, rows), count // np.maximum(t, 1) * z)
             count = np.where(small | whole_prologue, once, count)
         sizes.append(count * tile)
@@ -97,6 +97,11 @@ def dram_divider(device: DeviceSpec, dram_cores: int) -> int:
     """By how much the bandwidth of one DRAM access is divided when so many cores use DRAM at once."""
     together = device.dram_channels * device.dram_subchannels / 1.5
     return max(2, math.ceil(dram_cores / together))
+
+
+def dram_rate(device: DeviceSpec) -> float:
+    """Bytes per cycle that DRAM gives to all cores together, where many use it."""
+    return device.dram_bytes_per_cycle * device.dram_channels * device.dram_subchannels / 1.5
 
 
 def cores_at_divider(device: DeviceSpec, divider: int) -> int:
@@ -145,8 +150,9 @@ def demands(
             cycles[1 + port] = size / noc
     if move.picker_bytes is not None:
         # preloaded like a parameter, or streamed where L1 has no room for it
-        cycles[-1] = np.where(rows["prologue"], move.picker_bytes / (base / 2), 0.0)
-        shared[-1] = np.where(rows["prologue"], 0, move.picker_bytes)
+        kept = preloads_encoding(rows)
+        cycles[-1] = np.where(kept, move.picker_bytes / (base / 2), 0.0)
+        shared[-1] = np.where(kept, 0, move.picker_bytes)
     if output == DRAM:
         shared[-2] = move.output_bytes
     elif output == HOST:

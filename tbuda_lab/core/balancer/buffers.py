@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tbuda_lab.core.balancer.parameters import is_small, resident_tiles
+from tbuda_lab.core.balancer.parameters import is_small, preloads, resident_tiles
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.formats import tile_bytes
@@ -43,7 +43,7 @@ def operand_bytes(
     if operand.feed != "parameter":
         return streamed * tile, np.zeros(len(rows), dtype=np.int64)
     # a small one is kept as it lies in its queue and fed through the ordinary input buffer
-    prologue, small = rows["prologue"], is_small(profile, port, rows)
+    prologue, small = preloads(profile, port, rows), is_small(profile, port, rows)
     resident = np.where(small, resident_tiles(profile, port, rows), np.where(prologue, whole, 0))
     return np.where(prologue & ~small, 0, streamed * tile), resident * tile
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors, expand, ublock_shapes
 from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
+from tbuda_lab.core.balancer.parameters import ENCODING, prologues
 from tbuda_lab.core.balancer.pickers import picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
@@ -40,6 +41,7 @@ class Choice:
     input_multiplier: tuple[tuple[int, int], ...] = ()
     output_multiplier: int | None = None
     dram_parameters: bool | None = None
+    prologue: tuple[tuple[int, bool], ...] = ()  # operand -> preloaded or streamed
 
 
 def parallel_tiles(profile: OpProfile) -> tuple[int, int]:
@@ -155,10 +157,15 @@ def enumerate_candidates(
 
     # -- inner steps, output buffers, prologue ---------------------------------------------------------------
     buffers = _buffer_factors(profile, choice)
-    prologues = _prologues(profile, options, choice)
+    grids = np.zeros(len(gr), dtype=CANDIDATE)
+    grids["grid_r"], grids["grid_c"] = gr, gc
+    masks, new = prologues(profile, grids, _streams(options, choice), dict(choice.prologue))
     n = len(owner)
-    shape = (n, len(steps), len(buffers), len(prologues))
+    shape = (n, len(steps), len(buffers), masks.shape[1])
     base, step, buf, pro = (a.reshape(-1) for a in np.indices(shape))
+    if not new.all():
+        distinct = new[owner[base], pro]
+        base, step, buf, pro = base[distinct], step[distinct], buf[distinct], pro[distinct]
     rows = np.zeros(len(base), dtype=CANDIDATE)
     o = owner[base]
     rows["grid_r"], rows["grid_c"] = gr[o], gc[o]
@@ -170,7 +177,7 @@ def enumerate_candidates(
     rows["u_kt"] = steps[step]
     rows["m_k"] = profile.inner // np.maximum(rows["u_kt"], 1) if profile.inner else 0
     rows["buf_size_mb"] = np.array(buffers)[buf]
-    rows["prologue"] = np.array(prologues)[pro]
+    rows["prologue"] = masks[o, pro]
     rows["cores"] = rows["grid_r"].astype(np.int64) * rows["grid_c"]
     if profile.feeds_host:
         # an untilized queue takes the tiles in rows; slices of columns, or slices before z, come in another order
@@ -203,16 +210,12 @@ def _buffer_factors(profile: OpProfile, choice: Choice) -> list[int]:
     return sorted({2, *(2 * n for n in profile.user_stacks if n > 1)})
 
 
-def _prologues(profile: OpProfile, options: CompileOptions, choice: Choice) -> list[bool]:
-    """Whether parameters may be preloaded: both are tried unless parameters must stay in DRAM or there are none."""
-    if not any(o.feed == "parameter" for o in profile.operands):
-        return [False]
+def _streams(options: CompileOptions, choice: Choice) -> bool:
+    """Whether parameters that are not small have to stay in DRAM."""
     in_dram = choice.dram_parameters
     if in_dram is None:
         in_dram = options.default_dram_parameters
-    if in_dram is None:
-        in_dram = options.microbatch == 1
-    return [False] if in_dram else [True, False]
+    return options.inputs_counted == 1 if in_dram is None else in_dram
 
 
 def _sparse_counts(profile: OpProfile, rows: np.ndarray) -> None:
@@ -270,7 +273,7 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
         l1_param += tiles
         room = device.l1_usable - rows["l1_output"] - rows["l1_intermed"] - l1_param - l1_input
         keep = resident <= room
-        rows["prologue"] = keep
+        rows["prologue"] |= np.where(keep, np.uint32(ENCODING), np.uint32(0))
         l1_param += np.where(keep, resident, 0)
         l1_input += np.where(keep, 0, streamed_encoding_bytes(resident, align))
     rows["l1_input"], rows["l1_param"] = l1_input, l1_param

@@ -1,14 +1,28 @@
-"""Which parameters a candidate keeps in L1 (prologue) and which it streams from DRAM for every input."""
+"""Which parameters a candidate keeps in L1 (prologue) and which it streams from DRAM for every input.
+
+That is decided operand by operand: the column `prologue` of a candidate table has a bit for each.
+"""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.device import DeviceSpec
 
 SMALL_TILES = 24
-"""A parameter that leaves at most this many tiles on a core (bias, scale, constant) is preloaded whatever the batch:
-it costs less L1 than it would cost DRAM accesses for every input."""
+"""A parameter that leaves at most this many tiles on a core (bias, scale, constant) is preloaded whatever the batch,
+unless an override says otherwise: it costs less L1 than it would cost DRAM accesses for every input."""
+
+ENCODING = 1 << 31
+"""The bit of `prologue` for the encoding of a sparse matmul's picker."""
+
+_ALL_WAYS = 3
+"""Parameters of one op of which every combination of preloaded and streamed becomes a candidate. With more of them
+there are candidates with all, with none, with all but one and with one alone."""
 
 
 def resident_tiles(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
@@ -28,17 +42,78 @@ def resident_tiles(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarra
     return tiles
 
 
-def is_small(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
-    """Rows for which a parameter is small enough to be always preloaded."""
-    if profile.operands[port].feed != "parameter" or profile.stream_parameters:
+def preloads(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
+    """Rows that preload an operand."""
+    if profile.operands[port].feed != "parameter":
         return np.zeros(len(rows), dtype=bool)
-    small: np.ndarray = resident_tiles(profile, port, rows) <= SMALL_TILES
+    kept: np.ndarray = rows["prologue"] >> port & 1 == 1
+    return kept
+
+
+def preloads_encoding(rows: np.ndarray) -> np.ndarray:
+    """Rows that preload the encoding of their picker."""
+    kept: np.ndarray = rows["prologue"] & ENCODING != 0
+    return kept
+
+
+def is_small(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
+    """Rows that preload an operand which is small enough to be kept as it lies in its queue, beside an ordinary input
+    buffer."""
+    small: np.ndarray = preloads(profile, port, rows) & (resident_tiles(profile, port, rows) <= SMALL_TILES)
     return small
 
 
-def preloads(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
-    """Rows that preload a parameter: all of them when the row says prologue, else the small ones."""
-    if profile.operands[port].feed != "parameter":
-        return np.zeros(len(rows), dtype=bool)
-    kept: np.ndarray = is_small(profile, port, rows) | rows["prologue"]
-    return kept
+def preloads_large(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
+    """Rows that preload a parameter which is not small."""
+    found = np.zeros(len(rows), dtype=bool)
+    for port in range(len(profile.operands)):
+        found |= preloads(profile, port, rows) & ~is_small(profile, port, rows)
+    return found
+
+
+def prologues(
+    profile: OpProfile, grids: np.ndarray, stream: bool, asked: Mapping[int, bool]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(grids, ways) masks of preloaded operands for every grid, and which of them stand there for the first time.
+
+    grids: records with `grid_r`, `grid_c`; stream: no parameter is preloaded but small ones; asked: by operand, whether
+    it has to be preloaded.
+    """
+    ports = [port for port, operand in enumerate(profile.operands) if operand.feed == "parameter"]
+    fixed = sum(1 << port for port in ports if asked.get(port, False))
+    free = [port for port in ports if port not in asked]
+    always = np.full(len(grids), fixed, dtype=np.int64)
+    for port in free:
+        if not profile.stream_parameters:
+            always |= np.where(resident_tiles(profile, port, grids) <= SMALL_TILES, 1 << port, 0)
+    masks = np.array([0] if stream else _ways(free), dtype=np.int64)
+    found = always[:, None] | masks
+    new = np.ones(found.shape, dtype=bool)
+    for way in range(1, len(masks)):
+        new[:, way] = (found[:, :way] != found[:, way : way + 1]).all(axis=1)
+    return found, new
+
+
+def _ways(ports: Sequence[int]) -> list[int]:
+    """Masks of the operands that may be preloaded, the most first."""
+    every = sum(1 << port for port in ports)
+    if len(ports) <= _ALL_WAYS:
+        ways = [sum(bits) for bits in itertools.product(*((1 << port, 0) for port in ports))]
+    else:
+        ways = [every, *(every & ~(1 << port) for port in ports), *(1 << port for port in ports), 0]
+    return ways
+
+
+def load_times(sizes: Sequence[float], cores: Sequence[int], device: DeviceSpec) -> np.ndarray:
+    """When each of several loads that begin together ends, in cycles: bytes that every one of its cores fetches, and
+    how many cores fetch. A core gets half of one DRAM access at best (place-and-route section 5, prologue), all cores
+    together what DRAM gives; those that still load share it evenly."""
+    size, count = np.asarray(sizes, dtype=np.float64), np.asarray(cores, dtype=np.float64)
+    order = np.argsort(size, kind="stable")
+    more = np.diff(size[order], prepend=0.0)
+    loading = np.cumsum(count[order][::-1])[::-1]
+    together = device.dram_bytes_per_cycle * device.dram_channels * device.dram_subchannels / 1.5
+    rate = np.minimum(device.dram_bytes_per_cycle / 2, together / np.maximum(loading, 1.0))
+    ends = np.empty(len(size))
+    ends[order] = np.cumsum(more / rate)
+    return ends

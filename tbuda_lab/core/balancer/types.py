@@ -52,7 +52,7 @@ CANDIDATE = np.dtype(
         ("m_k", "i4"),
         ("u_kt", "i4"),  # matmul-like and reduce; else 0
         ("buf_size_mb", "i2"),  # output buffer in macro blocks
-        ("prologue", "?"),  # all parameters preloaded into L1
+        ("prologue", "u4"),  # operands that wait in L1 from before the first input: bit p, `ENCODING` (parameters.py)
         ("l1_input", "i8"),
         ("l1_output", "i8"),
         ("l1_param", "i8"),
@@ -186,15 +186,18 @@ class Bounds:
 @dataclasses.dataclass(frozen=True)
 class Objective:
     """What `Optimal` minimises, in cycles per input summed over the epochs (docs/cost-model.md). limiter: of the
-    slowest op; waiting: what full buffers, or mending them, and filling cost on top; switch: of the epochs, shared by
-    the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest one's sum that
-    counts, without `kernel`: `slowest_chip`."""
+    slowest op; waiting: what full buffers, or mending them, preloading and filling cost on top; switch: of the epochs,
+    shared by the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest one's
+    sum that counts, without `kernel`: `slowest_chip`. inputs: of the batch that it is for; bound: what no way to cut
+    the schedule into epochs stays below (area, DRAM and switches; 0: not worked out)."""
 
     limiter: float
     waiting: float
     switch: float
     kernel: float
     slowest_chip: float
+    inputs: int = 1
+    bound: float = 0.0
 
     @property
     def time(self) -> float:
@@ -205,16 +208,23 @@ class Objective:
     def total(self) -> float:
         return self.time + self.kernel
 
+    @property
+    def gap(self) -> float:
+        """The time over its lower bound (>= 1)."""
+        return self.time / max(1.0, self.bound)
+
 
 @dataclasses.dataclass(frozen=True)
 class PlacementReport:
-    """objective: of a whole placement by `Optimal`; None for other policies, and after an edit."""
+    """objective: of a whole placement; None after an edit. curve: (steps, cycles per input) of the search that went on
+    from the first placement, where it was asked for: its start, every gain, its end."""
 
     policy: str
     epochs: tuple[EpochReport, ...]
     bounds: Bounds
     op_limiters: dict[str, tuple[int, int, str]]  # op -> (kernel cycles, limiter cycles, what limits it)
     objective: Objective | None = None
+    curve: tuple[tuple[int, float], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,7 +44,7 @@ from tbuda_lab.core.placer.interactive.sharing import share_netlist
 CHOOSING = (
     "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
     "enable_fork_join_buffering", "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
-    "enable_auto_transposing_placement",
+    "enable_auto_transposing_placement", "optimise_steps", "optimise_seconds",
 )  # fmt: skip
 """Options that choose among candidates: tables are the same whatever they say."""
 
@@ -256,6 +256,12 @@ class Pipeline:
             return placer
 
         return self._anchors.get_or(dataclasses.replace(request, overrides=request.base).key, make)
+
+    def take_over(self, known: Request, same: Request) -> None:
+        """What is known of a request without edits also holds for another one, which comes to the same placement."""
+        for kept in (self._placed, self._anchors):
+            if known.key in kept:
+                kept.store(same.key, kept[known.key])
 
     def _whole(
         self, front: Front, options: CompileOptions, overrides: tuple[Override, ...], clock: Clock

@@ -18,6 +18,7 @@ from tbuda_lab.core.bindings import (
     output_binding,
     weight_bindings,
 )
+from tbuda_lab.core.compiler.objective_check import objective_notes
 from tbuda_lab.core.compiler.request import Clock
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory, emit
@@ -79,6 +80,7 @@ def finish(
         emission = emit(lowered, placement, spec, options.microbatch, emitted)
     with clock.stage("check"):
         findings = (check or checked)(emission.netlist, spec)
+        findings = [*findings, *objective_notes(lowered, placement, spec, options, overrides)]
     contents = {**(host_parameters(lowered) if parameters is None else parameters), **emission.contents}
     outputs = [
         output_binding(_output_node(lowered, q.source), q.name, q.tms)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, limiter_name, limits, traffic
-from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.parameters import load_times, preloads, preloads_encoding
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class OpCost:
     """Cycles per input of one op. limiter: what the slowest of kernel, operands and output is ("kernel",
-    "input 1 dram", ...); preload: cycles to load parameters into L1 once per epoch, not part of `cycles`.
+    "input 1 dram", ...); preload: cycles from the start of an epoch until its parameters are in L1, not part of
+    `cycles`. All ops of an epoch load at once and share DRAM (`load_times`).
 
     where: over what each operand moves, "noc", "dram" or "host"; output: the same, "" if nobody reads it.
     """
@@ -46,6 +47,7 @@ def op_costs(result: Compiled) -> dict[str, OpCost]:
     costs: dict[str, OpCost] = {}
     for epoch in placement.epochs:
         columns = {}
+        loads: list[tuple[str, int, int]] = []  # op, bytes that each core fetches once, cores that fetch
         dram = host = 0
         for name in epoch.ops:
             table, at = placement.models[name], placement.ops[name].row
@@ -60,20 +62,27 @@ def op_costs(result: Compiled) -> dict[str, OpCost]:
             dram += int(move.output_cores[0]) if output == DRAM else 0
             host += int(move.output_cores[0]) if output == HOST else 0
             columns[name] = (profile, rows, move, loaded)
+            loads += [(name, int(b[0]), c) for b, c, o in zip(move.operand_bytes, cores, loaded, strict=True) if o]
+            if move.picker_bytes is not None and preloads_encoding(rows)[0]:
+                loads.append((name, int(move.picker_bytes[0]), int(rows["grid_r"][0])))
         load = Load(dram, host)
+        ready = dict.fromkeys(epoch.ops, 0)
+        ends = load_times([size for _, size, _ in loads], [count for _, _, count in loads], result.device)
+        for (name, _, _), end in zip(loads, ends.tolist(), strict=True):
+            ready[name] = max(ready[name], math.ceil(end))
         for name, (profile, rows, move, loaded) in columns.items():
             where, output = moves[name]
             column = limits(profile, rows, result.device, where, output, load, 1, move)[:, 0]
             once = np.zeros(len(column), dtype=bool)
             once[1 : 1 + len(where)] = loaded
-            once[-1] = move.picker_bytes is not None and bool(rows["prologue"][0])
+            once[-1] = move.picker_bytes is not None and bool(preloads_encoding(rows)[0])
             running = np.where(once, 0, column)
             slowest = int(running.argmax())
             costs[name] = OpCost(
                 int(column[0]),
                 math.ceil(running[slowest]),
                 limiter_name(slowest, where, output),
-                math.ceil(column[once].max(initial=0)),
+                ready[name],
                 where,
                 output,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Self
 
+from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.overrides.kind import (
     Compiled,
     Fault,
@@ -287,3 +288,47 @@ class DramParameters(Kind):
     @classmethod
     def obtained(cls, got: Compiled, asked: Any) -> Any:
         return not got.preloads(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prologue(Kind):
+    """Which parameters of an op wait in L1 from before the first input: (operand, preloaded or streamed) pairs."""
+
+    operands: tuple[tuple[int, bool], ...]
+    kind: ClassVar[str] = "prologue"
+    choice: ClassVar[str] = "prologue"
+
+    @classmethod
+    def parse(cls, value: Any) -> Self:
+        ports = read_ports(value, "True (preload) or False (stream)")
+        if not all(isinstance(on, bool) for on in ports.values()):
+            raise Malformed(f"{value!r} is not a map of operand index to True or False", "True preloads, False streams")
+        return cls(tuple(ports.items()))
+
+    @property
+    def value(self) -> dict[int, bool]:
+        return dict(self.operands)
+
+    def validate(self, limits: OpLimits) -> Fault | None:
+        strange = [port for port, _ in self.operands if port not in limits.parameters]
+        if not strange:
+            return None
+        return f"operand {strange[0]!r} is no parameter, so there is nothing to preload", self.legal(limits)
+
+    @classmethod
+    def legal(cls, limits: OpLimits) -> str:
+        known = ", ".join(f"operand {port}" for port in limits.parameters) or "none"
+        return f"parameters of this op: {known}; True preloads them, False streams them"
+
+    def chosen(self, before: Any) -> Any:
+        return tuple(sorted({**dict(before), **self.value}.items()))
+
+    def python(self, target: str | list[str]) -> str:
+        said = [f"{'preload' if on else 'stream'} operand {port}" for port, on in self.operands]
+        return python_comment(f"{', '.join(said)} of {target}")
+
+    from_json = staticmethod(ports_from_json)
+
+    @classmethod
+    def obtained(cls, got: Compiled, asked: Any) -> Any:
+        return {port: got.preloads(port) for port in asked}

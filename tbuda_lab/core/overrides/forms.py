@@ -15,6 +15,7 @@ from tbuda_lab.core.overrides.candidates import (
     InputBuffers,
     OpSize,
     OutputBuffer,
+    Prologue,
     StreamDirection,
     StreamShape,
 )
@@ -26,8 +27,8 @@ from tbuda_lab.core.overrides.record import FIRST, Each, Override, target_text
 KINDS: dict[str, type[Kind]] = {
     k.kind: k
     for k in (
-        OpSize, StreamDirection, StreamShape, InnerStep, InputBuffers, OutputBuffer, DramParameters, OpPlacement,
-        EpochBreak, ChipBreak, QueuePlacement, NopOnEdge, QueueOnEdge, ScheduleConstraint, OutputFormat, Fidelity,
+        OpSize, StreamDirection, StreamShape, InnerStep, InputBuffers, OutputBuffer, DramParameters, Prologue,
+        OpPlacement, EpochBreak, ChipBreak, QueuePlacement, NopOnEdge, QueueOnEdge, ScheduleConstraint, OutputFormat, Fidelity,
     )
 }  # fmt: skip
 """Every kind of override, by its name in records and files."""

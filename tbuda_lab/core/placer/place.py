@@ -26,8 +26,9 @@ from tbuda_lab.core.placer.policies.objective import objective
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.chip_stages import chips_of
 from tbuda_lab.core.placer.search.infeasible_repair import hops, rescue, rescue_notes
+from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
 from tbuda_lab.core.placer.search.merge_epochs import join
-from tbuda_lab.core.placer.stalls.stall_repair import mend
+from tbuda_lab.core.placer.stalls.stall_repair import Mended, mend
 from tbuda_lab.core.placer.validate import bad_pin, chip_breaks, unmatched_targets
 
 Progress = Callable[[float, str], None]
@@ -126,14 +127,42 @@ def place_and_mend(
         mended = mend(problem, segments, tuple(overrides), lambda fraction: check(0.9, "mending epochs"))
         problem, segments = mended.problem, list(mended.segments)
         edits, said = (*edits, *mended.edits), [*said, *mended.notes]
+    curve: Curve = ()
+    if options.optimise_steps or options.optimise_seconds:
+        pairs, listed = _kept_order(problem.order, overrides)
+        went = search_on(
+            problem, segments, options.optimise_steps, options.optimise_seconds, pairs, listed,
+            lambda fraction: check(0.9 + 0.02 * fraction, "searching on"), len(set(phases(problem.graph).values())) < 2,
+        )  # fmt: skip
+        curve = went.curve
+        trial = Mended(went.problem, went.segments)
+        if options.enable_fork_join_buffering:
+            trial = mend(went.problem, went.segments, tuple(overrides))
+        if _time(trial.problem, trial.segments) < _time(problem, segments):
+            problem, segments = trial.problem, list(trial.segments)
+            edits, said = (*edits, *trial.edits), [*said, *trial.notes]
     if edits:
         found = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
     parts = Parts()
-    value = objective(problem, segments) if name == "Optimal" else None
+    value = objective(problem, segments) if name == "Optimal" or options.enable_fork_join_buffering else None
     notes = [*found, *said]
     placement = assemble(problem, segments, name, overrides, notes, parts=parts, objective=value, check=check)
+    if curve and placement.report is not None:
+        placement = dataclasses.replace(placement, report=dataclasses.replace(placement.report, curve=curve))
     check(1.0, "placed")
     return Outcome(problem.graph, placement, edits, problem, parts)
+
+
+def _time(problem: Problem, segments: Sequence[Segment]) -> float:
+    value = objective(problem, segments)
+    return value.slowest_chip if len(problem.device.chips) > 1 else value.time
+
+
+def _kept_order(order: Sequence[str], overrides: Sequence[Override]) -> tuple[list[tuple[str, str]], set[str]]:
+    """(pairs of ops of which the first has to run before the second, ops that do not move), as the user asked: a break
+    before the first of several ops holds as long as they keep their order."""
+    listed = {n for o in overrides if o.kind in ("epoch_break", "chip_break") for n in o.matches(order)}
+    return constraint_pairs(order, overrides), listed
 
 
 class _Check:
@@ -171,9 +200,7 @@ def _choose(
     problem.overrides = tuple(overrides)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps and len(set(phase.values())) < 2:
-        pairs = constraint_pairs(order, overrides)
-        # a break before the first of several ops holds as long as they keep their order
-        listed = {n for o in overrides if o.kind in ("epoch_break", "chip_break") for n in o.matches(order)}
+        pairs, listed = _kept_order(order, overrides)
         better = improve(
             problem, segments, options.schedule_swaps, pairs, lambda f: check(0.85 + 0.05 * f, "swapping"), listed
         )

@@ -40,7 +40,8 @@ def epoch_cost(problem: Problem, segment: Segment) -> EpochCost:
     for op, row in rows.items():
         where, output = problem.places(op, segment.first, segment.last)
         table = problem.tables[op].rows[row : row + 1]
-        column = limits(problem.profiles[op], table, problem.device, where, output, load, problem.options.microbatch)
+        batch = problem.options.inputs_counted
+        column = limits(problem.profiles[op], table, problem.device, where, output, load, batch)
         cycles = column[:, 0]
         slowest = int(cycles.argmax())
         ops[problem.order[op]] = (int(cycles[0]), int(np.ceil(cycles[slowest])), limiter_name(slowest, where, output))

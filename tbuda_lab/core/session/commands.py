@@ -218,6 +218,38 @@ class SetUkt(Command):
 
 
 @dataclasses.dataclass(frozen=True)
+class Preload(Command):
+    """Keep a parameter of an op in L1 from before the first input of an epoch (a prologue), or stream it from DRAM for
+    every input. operand: which of the op's operands it is."""
+
+    op: str
+    operand: int
+    on: bool = True
+    name: ClassVar[str] = "prologue"
+
+    def __post_init__(self) -> None:
+        if not whole(self.operand, 0):
+            raise refuse(self.op, f"an operand is a number, not {self.operand!r}", "operands count from 0")
+        if not isinstance(self.on, bool):
+            raise refuse(self.op, f"an operand is preloaded or not, not {self.on!r}", "True or False")
+
+    @property
+    def label(self) -> str:
+        return f"{'preload' if self.on else 'stream'} operand {self.operand} of {self.op}"
+
+    def overrides(self) -> tuple[Override, ...]:
+        return (Override("prologue", self.op, {self.operand: self.on}, "edit"),)
+
+    def apply(self, state: State) -> State:
+        known = state.find("prologue", self.op)
+        value = {**(known.value if known is not None else {}), self.operand: self.on}
+        return state.put(Override("prologue", self.op, value, "edit"))
+
+    def python(self) -> str:
+        return override_python(self.overrides()[0])
+
+
+@dataclasses.dataclass(frozen=True)
 class QueueChannel(Command):
     """Put a queue into a DRAM channel, or on a chip."""
 
@@ -452,8 +484,8 @@ class SetOptions(Command):
 COMMANDS: dict[str, type[Command]] = {
     c.name: c
     for c in (
-        ResizeOp, PlaceOp, EpochBreak, ChipBreak, StreamOp, SetUkt, QueueChannel, InsertNop, InsertQueue, FormatOp,
-        ClearOp, Disable, SetOverride, Reorder, Constrain, Optimise, SetOptions,
+        ResizeOp, PlaceOp, EpochBreak, ChipBreak, StreamOp, SetUkt, Preload, QueueChannel, InsertNop, InsertQueue,
+        FormatOp, ClearOp, Disable, SetOverride, Reorder, Constrain, Optimise, SetOptions,
     )
 }  # fmt: skip
 """Edits that a journal may hold, by name."""

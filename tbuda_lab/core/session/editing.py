@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.compiler.request import Clock
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.overrides import Override, named_python, override_python
 from tbuda_lab.core.session import gestures
@@ -58,6 +61,42 @@ class Editing(Working):
     def configure(self, **changes: Any) -> None:
         """Change options by name (see `CompileOptions`); the next `compile` uses them."""
         self.apply(SetOptions(**changes))
+
+    def optimise(self, seconds: float | None = None, steps: int | None = None) -> tuple[tuple[int, float], ...]:
+        """Choose all epochs anew and search on from there: so many steps, or as many as the seconds allow. Returns the
+        curve: (steps done, cycles per input then), at the start, at every gain and at the end; it never rises.
+
+        It is one edit, of the option `optimise_steps`: the same number of steps finds the same placement again, on any
+        machine. Edits that come later keep the epochs found. `cancel` stops it and changes nothing.
+        Raises `InputError` where neither is given, and what compiling raises.
+        """
+        if (seconds is None) == (steps is None):
+            raise InputError("optimise takes seconds or steps, one of the two")
+        if steps is not None:
+            self.attempt(SetOptions(optimise_steps=steps, optimise_seconds=None), label=f"search on, {steps} steps")
+            return self._curve()
+        with self._work:
+            graph = self._guarded(self.trace)
+            state = self._history.state
+            timed = SetOptions(optimise_steps=0, optimise_seconds=seconds).apply(state)
+            with self._edit:
+                self._cancel = cancel = threading.Event()
+            clock = Clock(lambda stage, fraction: self._events.emit("stage", stage, fraction), cancel)
+            result = self._guarded(lambda: self._pipeline.compile(graph, timed, clock))
+            report = result.placement.report
+            done = report.curve[-1][0] if report is not None and report.curve else 0
+            if not done:
+                return report.curve if report is not None else ()
+            edit = SetOptions(optimise_steps=done, optimise_seconds=None)
+            counted = edit.apply(state)
+            self._pipeline.take_over(timed, counted)
+            self._results.store(counted.key, dataclasses.replace(result, options=counted.options))
+            self.attempt(edit, label=f"search on, {done} steps")
+            return self._curve()
+
+    def _curve(self) -> tuple[tuple[int, float], ...]:
+        report = self.result.placement.report if self.result is not None else None
+        return report.curve if report is not None else ()
 
     @contextlib.contextmanager
     def transaction(self, label: str) -> Iterator[None]:

@@ -16,6 +16,7 @@ from tbuda_lab.core.session.commands import (
     InsertQueue,
     Optimise,
     PlaceOp,
+    Preload,
     QueueChannel,
     ResizeOp,
     SetUkt,
@@ -33,6 +34,7 @@ GRAMMAR = (
     "chip unbreak at OP",
     "stream OP n|r|c|rz|cz [ROWSxCOLUMNS]",
     "u_kt of OP = N",
+    "preload|stream operand N of OP",
     "queue QUEUE to channel N [on chip N]",
     "[N] nop[s] between OP and OP",
     "queue between OP and OP",
@@ -67,6 +69,10 @@ _PATTERNS: tuple[tuple[str, Callable[[dict[str, str]], Command | str]], ...] = (
     (
         rf"stream {_OP} (?P<dir>n|r|c|rz|cz)(?: (?P<a>\d+) ?x ?(?P<b>\d+))?",
         lambda m: StreamOp(m["op"], m["dir"], (int(m["a"]), int(m["b"])) if m.get("a") else None),
+    ),
+    (
+        rf"(?P<a>preload|stream) operand (?P<b>\d+) of {_OP}",
+        lambda m: Preload(m["op"], int(m["b"]), m["a"] == "preload"),
     ),
     (rf"u_kt of {_OP} ?=? ?(?P<a>\d+)", lambda m: SetUkt(m["op"], int(m["a"]))),
     (

@@ -187,7 +187,7 @@ def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], fac
             legal,
             demands(
                 problem.profiles[op], table.rows[picked], problem.device, where, output, load.host_cores,
-                problem.options.microbatch,
+                problem.options.inputs_counted,
             ),
             problem.dram_cores(op, where, output)[picked],
         )  # fmt: skip

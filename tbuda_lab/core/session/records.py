@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tbuda_lab.core.balancer.parameters import preloads, preloads_large
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, nops_between
@@ -154,7 +155,13 @@ class _Compiled:
         return {"chip": queue.chip, "channel": channels[0] if len(channels) == 1 else tuple(channels)}
 
     def preloads(self, port: int | None) -> bool:
-        return bool(self.row["prologue"])
+        placement = self.result.placement
+        table, at = placement.models[self.name], placement.ops[self.name].row
+        rows = table.rows[at : at + 1]
+        if table.profile is None or (port is not None and port >= len(table.profile.operands)):
+            return False
+        found = preloads_large(table.profile, rows) if port is None else preloads(table.profile, port, rows)
+        return bool(found[0])
 
     def nops(self, readers: Sequence[str] | None) -> tuple[str, ...]:
         return nops_between(self.result.lowered, self.name, readers)

@@ -67,7 +67,7 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
         (before.per_input(before.kernel_cycles), after.per_input(after.kernel_cycles)),
         _displaced(before, after),
         (len(before.segments), len(after.segments)),
-        before.problem.options.epoch_switch_cycles / before.problem.options.microbatch,
+        before.problem.options.epoch_switch_cycles / before.problem.options.inputs_counted,
         *((pair[0], pair[1]) for pair in zip(*use, strict=True)),
     )
 

@@ -12,6 +12,7 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
+from tbuda_lab.core.balancer.parameters import preloads_encoding
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.epochsim.compiled import Compiled
 from tbuda_lab.core.errors import InputError
@@ -96,7 +97,7 @@ def _operands(result: Compiled, op: str, profile: OpProfile, rows: np.ndarray) -
     if isinstance(profile.op, HwSparseMatmul):
         tiles, encoding = picker_bytes(profile, rows, align)
         found.append(("parameter", -1, f"lc.sparse_tiles.{op}", tiles))
-        resident = bool(rows["prologue"][0])
+        resident = bool(preloads_encoding(rows)[0])
         size = encoding if resident else streamed_encoding_bytes(encoding, align)
         found.append(("parameter" if resident else "input", -1, f"lc.sparse_encoding.{op}", int(size[0])))
     return found

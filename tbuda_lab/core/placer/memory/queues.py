@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
-from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
@@ -244,9 +244,10 @@ class QueuePlanner:
         z, rt, ct = tile_shape(node.shape)
         grids = [self._reader_grid(r, p, matmul_columns=True) for r, p in readers] or [(1, 1)]
         grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
-        prologue = bool(readers) and all(self._preloads(r, p) for r, p in readers)
+        kept = [self._reader(r, p) for r, p in readers if self._preloads(r, p)]
+        prologue = bool(kept)  # readers of other epochs may stream it, see `emit`
         if prologue:
-            fewer = prefetch_grid([self._reader(r, p) for r, p in readers], (z, rt, ct), grid)
+            fewer = prefetch_grid(kept, (z, rt, ct), grid)
             grid, prologue = fewer or grid, fewer is not None
         ublock = (1, 1)
         if readers:
@@ -383,9 +384,10 @@ class QueuePlanner:
             )
         if isinstance(node.op, HwSparseMatmul):
             encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)
+            kept = bool(preloads_encoding(table.rows[spot.row : spot.row + 1])[0])
             for kind, count, df, prologue in (
                 ("sparse_tiles", encoding.num_sparse_tiles, SPARSE_TILE_DF, True),
-                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, bool(row["prologue"])),
+                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, kept),
             ):
                 self._add(
                     f"lc.{kind}.{node.name}",

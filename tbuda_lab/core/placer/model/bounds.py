@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, Load, cores_at_divider, dram_divider
+from tbuda_lab.core.balancer.bandwidth import DRAM, Load, cores_at_divider, dram_divider, dram_rate
 from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.types import Bounds
 from tbuda_lab.core.formats import tile_bytes
@@ -42,11 +42,10 @@ def bounds(problem: Problem, epochs: Sequence[EpochCost] = ()) -> Bounds:
             z, rt, ct = profile.out
             per_tile = 32 if problem.device.arch == "grayskull" else 16
             theoretical += z * profile.z_group * rt * ct * profile.inner * profile.fidelity.value * per_tile
-    total = problem.device.dram_bytes_per_cycle * problem.device.dram_channels * problem.device.dram_subchannels / 1.5
     return Bounds(
         area=int(area / problem.cores),
         theoretical_matmul=int(theoretical / problem.cores),
-        dram=int(_must_cross_dram(problem) / total),
+        dram=int(_must_cross_dram(problem) / dram_rate(problem.device)),
         critical_op=int(critical),
         no_packing=no_packing(problem),
         achieved_kernel=sum(e.kernel_cycles for e in epochs),

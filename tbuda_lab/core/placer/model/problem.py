@@ -12,7 +12,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, demands, dram_divider, traffic
 from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
 from tbuda_lab.core.balancer.orders import read_order, ublock_orders
-from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
@@ -120,6 +120,7 @@ class Problem:
         self._frontiers: dict[tuple[object, ...], Frontier] = {}
         self._by_cores: dict[tuple[object, ...], np.ndarray] = {}
         self._shapes: dict[str, np.ndarray] = {}
+        self._loads: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._dram_cores: dict[tuple[object, ...], np.ndarray] = {}
         self._host_bytes: dict[tuple[object, ...], np.ndarray] = {}
         self.answers: dict[tuple[object, ...], object] = {}  # what questions about candidates came to
@@ -224,7 +225,7 @@ class Problem:
         key = (table.signature, where, output, host)
         found = self._asked.get(key)
         if found is None:
-            batch = self.options.microbatch
+            batch = self.options.inputs_counted
             all_ = demands(
                 self.profiles[op], table.rows, self.device, where, output, host, batch, self.traffic(op)
             )
@@ -248,6 +249,22 @@ class Problem:
             )
         return found
 
+    def loads(self, op: int) -> tuple[np.ndarray, np.ndarray]:
+        """What every row of an op's table preloads: bytes of the core that fetches most, and bytes of all cores."""
+        table = self.tables[op]
+        found = self._loads.get(table.signature)
+        if found is None:
+            move = self.traffic(op)
+            most, total = (np.zeros(len(table.rows)) for _ in range(2))
+            for port, size in enumerate(move.operand_bytes):
+                mine = np.where(preloads(self.profiles[op], port, table.rows), size, 0)
+                most, total = np.maximum(most, mine), total + mine * move.operand_cores[port]
+            if move.picker_bytes is not None:
+                mine = np.where(preloads_encoding(table.rows), move.picker_bytes, 0)
+                most, total = np.maximum(most, mine), total + mine * table.rows["grid_r"]
+            found = self._loads[table.signature] = most, total
+        return found
+
     def dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         """Cores that use DRAM, for every row: readers of streamed operands and writers to queues."""
         key = (self.tables[op].signature, where, output)
@@ -266,7 +283,7 @@ class Problem:
         if output == DRAM:
             total += move.output_cores
         if move.picker_bytes is not None:
-            total += np.where(table.rows["prologue"], 0, table.rows["grid_r"].astype(np.int64))
+            total += np.where(preloads_encoding(table.rows), 0, table.rows["grid_r"].astype(np.int64))
         return total
 
     def host_cores(self, op: int, where: tuple[str, ...], output: str, row: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.parameters import preloads, preloads_large
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
 
@@ -65,8 +66,9 @@ class Candidates:
             legal, data = legal[keep], data[keep]
             same = _codes(data, *_SHAPE, "u_kt", "buf_size_mb")
             preloaded = np.zeros(int(same.max(initial=-1)) + 1, dtype=bool)
-            np.logical_or.at(preloaded, same, data["prologue"])
-            found = legal[data["prologue"] | ~preloaded[same]]
+            kept = preloads_large(self.problem.profiles[op], data)
+            np.logical_or.at(preloaded, same, kept)
+            found = legal[kept | ~preloaded[same]]
             self._rows[table.signature] = found
         return found
 
@@ -97,7 +99,7 @@ class Candidates:
             return np.ones(len(rows), dtype=bool)
         data = self.data(op, rows)
         weight = self.problem.graph[self.problem.order[op]].sources[1]
-        ok: np.ndarray = data["prologue"] & (data["cores"] >= self._volumes.get(weight, 1))
+        ok: np.ndarray = preloads(self.problem.profiles[op], 1, data) & (data["cores"] >= self._volumes.get(weight, 1))
         return ok
 
     def _prologue_volumes(self) -> dict[str, int]:
@@ -107,7 +109,7 @@ class Candidates:
             if not self.needs_prologue(op):
                 continue
             data = self.data(op, self.rows(op))
-            cores = data["cores"][data["prologue"]]
+            cores = data["cores"][preloads(self.problem.profiles[op], 1, data)]
             if len(cores):
                 weight = self.problem.graph[self.problem.order[op]].sources[1]
                 volumes[weight] = max(volumes.get(weight, 0), int(cores.min()))

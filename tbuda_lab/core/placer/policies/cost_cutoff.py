@@ -25,7 +25,7 @@ class Watch:
     def __init__(self, problem: Problem, check: Callable[[float], None], limit: float) -> None:
         self._problem, self._check, self._spent = problem, check, 0.0
         self._limit = limit * len(problem.device.chips)
-        self._rest = least_rest(problem, problem.options.epoch_switch_cycles / problem.options.microbatch)
+        self._rest = least_rest(problem, problem.options.epoch_switch_cycles / problem.options.inputs_counted)
 
     def __call__(self, fraction: float) -> None:
         self._check(fraction)

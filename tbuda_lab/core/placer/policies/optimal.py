@@ -27,6 +27,7 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
 from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, Why
+from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import quicken
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
 from tbuda_lab.core.placer.search.chip_stages import divide, longest_chains, rules
@@ -156,7 +157,7 @@ class Optimal:
         if waits.held is not None:
             charge += np.maximum(0.0, waits.held[levels, at] - slowest)
         if waits.whole is not None:
-            charge += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.microbatch
+            charge += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.inputs_counted
         cost = np.where(ok, slowest + charge + KERNEL_WEIGHT * longest, np.inf)
         level = int(cost.argmin())
         return Bound(float(cost[level]), level, int(at[level]), float(charge[level]))
@@ -278,7 +279,7 @@ class Optimal:
                 if options.epoch_fill_cycles and len(lasts):
                     chains = np.array(longest_chains(self.problem, first, int(lasts[-1])))
                     more += options.epoch_fill_cycles * chains[lasts - first - 1]
-                self._flat.append((lasts, np.array([b.cost for b in ends.values()]), more / options.microbatch))
+                self._flat.append((lasts, np.array([b.cost for b in ends.values()]), more / options.inputs_counted))
         return self._flat
 
     def _keep(self, first: int, last: int, segment: Segment | None) -> None:
@@ -382,6 +383,7 @@ class Optimal:
     def _ready(self, segment: Segment, outside: dict[int, int]) -> Segment:
         polished = self._lighter(polish(self.problem, segment, outside), outside)
         if self.waiting.counts_fill:
+            polished = settle_preloads(self.problem, polished, outside)
             polished = quicken(self.problem, polished, outside)
         return priced(self.problem, polished, outside)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.edges import EdgeReason
+from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
@@ -92,7 +93,7 @@ class Ribbon:
                 rows = self._where(op, rows, lambda data: data["grid_c"] == 1)
             if profile.kind == "matmul":
                 if self.known.needs_prologue(op):
-                    rows = self._where(op, rows, lambda data: data["prologue"])
+                    rows = self._where(op, rows, functools.partial(preloads, profile, 1))
                 if profile.inner >= 8:
                     rows = self._where(op, rows, lambda data: data["u_kt"] >= min(int(data["u_kt"].max()), 4))
             found.append(rows)

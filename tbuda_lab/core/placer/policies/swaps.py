@@ -57,10 +57,12 @@ def improve(
     """
     if steps < 1 or len(segments) < 2 or len(problem.device.chips) > 1:
         return Improved(problem, tuple(segments))
-    return _Search(problem, segments, steps, pairs, check, still).run()
+    return SwapSearch(problem, segments, steps, pairs, check, still).run()
 
 
-class _Search:
+class SwapSearch:
+    """The search of `improve`; `better` makes one move."""
+
     def __init__(
         self,
         problem: Problem,
@@ -79,6 +81,10 @@ class _Search:
         self.fixed = problem.breaks | problem.chip_breaks | set(paired) | set(paired.values()) | set(still)
         self.tried: set[object] = set()
 
+    def allow(self, steps: int) -> None:
+        """So many trials more may be made real."""
+        self.left, self.bounds = steps, _BOUNDS * steps
+
     @property
     def over(self) -> bool:
         return self.left <= 0 or self.bounds <= 0 or self.problem.late
@@ -89,7 +95,7 @@ class _Search:
         while pays and not self.over:
             pays = False
             for cut in self._cuts():
-                while not self.over and (names := self._better(cut)):
+                while not self.over and (names := self.better(cut)):
                     moved |= dict.fromkeys(names)
                     pays = True
         return Improved(self.problem, tuple(self.segments), tuple(moved), self.steps - self.left)
@@ -100,7 +106,7 @@ class _Search:
         return sorted(range(len(cost)), key=lambda i: (-cost[i], i))
 
     # -- moves -----------------------------------------------------------------------------------------------
-    def _better(self, cut: int) -> tuple[str, ...]:
+    def better(self, cut: int) -> tuple[str, ...]:
         """Makes the first move over a cut that pays; the names of what was moved, none if no move pays."""
         first, second = self.segments[cut : cut + 2]
         cost = weighed(first) + weighed(second)

@@ -33,7 +33,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
             where,
             output,
             load,
-            problem.options.microbatch,
+            problem.options.inputs_counted,
         )[:, 0]
         what = limiter_name(int(here.argmax()), where, output)
         none = "none of the candidates that its override leaves" if table.held else "no legal candidate"

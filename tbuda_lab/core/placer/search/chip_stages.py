@@ -248,9 +248,9 @@ def overhead(problem: Problem, first: int, last: int) -> float:
     """Cycles per input that an epoch of ops [first, last) takes beside its slowest op, whatever its candidates are."""
     options = problem.options
     if options.epoch_fill_cycles is None:
-        return options.epoch_switch_cycles / options.microbatch
+        return options.epoch_switch_cycles / options.inputs_counted
     chain = longest_chains(problem, first, last)[-1] if options.epoch_fill_cycles else 0
-    return (options.epoch_switch_cycles + options.epoch_fill_cycles * chain) / options.microbatch
+    return (options.epoch_switch_cycles + options.epoch_fill_cycles * chain) / options.inputs_counted
 
 
 def longest_chains(problem: Problem, first: int, last: int) -> list[int]:

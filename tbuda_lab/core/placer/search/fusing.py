@@ -125,10 +125,12 @@ def decide(
 
 
 def cycles(outcome: Outcome, options: CompileOptions) -> int:
-    """Limiter cycles of all epochs per input, and the batch's share of switching between them."""
+    """What the placement takes per input: by its objective, else limiter cycles and the batch's share of switches."""
     report = outcome.placement.report
     assert report is not None
-    switches = options.epoch_switch_cycles * len(report.epochs) / options.microbatch
+    if report.objective is not None and options.counts_fill:
+        return round(report.objective.time)
+    switches = options.epoch_switch_cycles * len(report.epochs) / options.inputs_counted
     return report.bounds.achieved_limiter + round(switches)
 
 

@@ -76,12 +76,12 @@ def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = (
 def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Flow:
     made = trial(problem, segment, overrides)
     built = build(made, _CONSTANTS, problem.walked)
-    inputs = min(_INPUTS, problem.options.microbatch)
+    inputs = min(_INPUTS, problem.options.inputs_counted)
     run = run_network(built.network, inputs, [range(len(built.parts))])
     done = run.end[: len(built.parts)].max(axis=0)
     half = (inputs - 1) // 2
     period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
-    cycles = float(done[-1]) + (problem.options.microbatch - inputs) * period
+    cycles = float(done[-1]) + (problem.options.inputs_counted - inputs) * period
     number = {name: at for at, name in enumerate(built.names)}  # those of the epoch, in its order
     stuck = set(built.tight)
     for deadlock in run.deadlocks:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import dram_divider
+from tbuda_lab.core.balancer.bandwidth import dram_divider, dram_rate
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
@@ -40,6 +40,7 @@ class OpAt:
     spare: tuple[np.ndarray, ...]
     read: tuple[np.ndarray, ...]
     written: np.ndarray
+    load: np.ndarray  # cycles in which all of DRAM brings what the op preloads
 
 
 class Waiting:
@@ -51,8 +52,8 @@ class Waiting:
         self.rates = np.array(rates, dtype=np.float32)[:, None]
         options = problem.options
         self.enabled = options.enable_fork_join_buffering  # else epochs are not charged for anything (see `priced`)
-        self.counts_fill = self.enabled and options.epoch_fill_cycles is None and options.microbatch > 1
-        self.flows = options.microbatch > 1  # a single input is never held up, though it may be stuck for ever
+        self.counts_fill = self.enabled and options.counts_fill
+        self.flows = options.inputs_counted > 1  # a single input is never held up, though it may be stuck for ever
         self.meetings = meetings(problem) if self.enabled else {}
         self._paces: dict[tuple[object, ...], Pace] = {}
         self._at: dict[int, tuple[Needs, OpAt]] = {}
@@ -84,9 +85,16 @@ class Waiting:
             tuple(map(pick, facts.spare)),
             tuple(map(pick, facts.read)),
             pick(facts.written),
+            pick(self._load(op)),
         )
         self._at[id(needs)] = needs, made  # the needs are kept, so that their id stays theirs
         return made
+
+    def _load(self, op: int) -> np.ndarray:
+        problem = self.problem
+        total = problem.loads(op)[1][problem.legal[problem.tables[op].signature]]
+        cycles: np.ndarray = total / dram_rate(problem.device)
+        return cycles
 
     def _pace(self, op: int) -> Pace:
         problem = self.problem
@@ -130,13 +138,15 @@ class Waiting:
 
 class Gathered:
     """The waits of a run of ops that grows by one op after the other. needs: of an op of the run. held: (levels,
-    targets) cycles per input that forks allow at best; whole: cycles of one input through the run."""
+    targets) cycles per input that forks allow at best; whole: cycles of one input through the run, from when its
+    parameters begin to come."""
 
     def __init__(self, waiting: Waiting, first: int, needs: Callable[[int], Needs]) -> None:
         self.waiting, self.first, self.needs = waiting, first, needs
         self.held: np.ndarray | None = None
         self.whole: np.ndarray | None = None
         self._depth: dict[int, np.ndarray] = {}
+        self._load: np.ndarray = np.zeros(1, dtype=np.float32)
 
     def add(self, op: int) -> None:
         """Takes in the next op."""
@@ -149,7 +159,9 @@ class Gathered:
 
     def _fill(self, op: int) -> None:
         here = self.waiting.at(op, self.needs(op))
-        depth = here.begun + np.float32(_READY)
+        self._load = self._load + here.load
+        ready = np.where(here.load > 0, np.maximum(self._load, np.float32(_READY)), np.float32(_READY))
+        depth = here.begun + ready
         for port, producer in enumerate(self.waiting.problem.facts[op].producers):
             before = self._depth.get(producer)
             if before is not None:

@@ -41,7 +41,7 @@ _STUCK = 4  # edges that are looked at where an epoch would hang
 _NOPS = 2
 _SHARED = (
     "edges", "edge_costs", "legal", "_traffic", "_asked", "_choices", "_limits", "_frontiers", "_by_cores", "_shapes",
-    "_dram_cores", "_host_bytes", "walked", "flows", "prices",
+    "_dram_cores", "_loads", "_host_bytes", "walked", "flows", "prices",
 )  # fmt: skip
 
 
@@ -127,10 +127,10 @@ def _charged(
     no pace then that a buffer could hold up."""
     if not np.isfinite(cycles):
         return dataclasses.replace(segment, charge=_HANGS)
-    takes: float = period if options.epoch_fill_cycles is not None else cycles / options.microbatch
-    if options.microbatch < 2:
+    takes: float = period if options.epoch_fill_cycles is not None else cycles / options.inputs_counted
+    if options.inputs_counted < 2 and not options.counts_fill:
         takes = limiter
-    more = (parts - 1) * options.epoch_switch_cycles / options.microbatch
+    more = (parts - 1) * options.epoch_switch_cycles / options.inputs_counted
     return dataclasses.replace(segment, charge=max(0.0, takes - segment.limiter_cycles) + more)
 
 
@@ -190,13 +190,13 @@ class _Mender:
         first = state.parts[0].first
         plan: tuple[_Action, ...] = ()
         now, cost = before, (before.deadlocks, self._time(state.parts, [before]))
-        single = state.problem.options.microbatch < 2
+        single = state.problem.options.inputs_counted < 2
         for _ in range(_ROUNDS + before.deadlocks):
             fast = single or now.period <= _SLACK * state.parts[0].limiter_cycles
             if len(state.parts) > 1 or (not now.hangs and fast):
                 break
             # what is left of the cycles when nothing holds the epoch up any more: a mend that comes near it will do
-            whole = state.problem.options.microbatch * (now.period - state.parts[0].limiter_cycles)
+            whole = state.problem.options.inputs_counted * (now.period - state.parts[0].limiter_cycles)
             floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
             fewer = max(0, cost[0] - 1)  # of several forks that hang, one at a time
             best: tuple[tuple[int, float], _Action, _State] | None = None
@@ -223,7 +223,7 @@ class _Mender:
         """Cycles of a batch over epochs with the switches between them, as if nothing hung; of a batch of one the
         slowest ops alone, as in the choice of epochs."""
         options = self.problem.options
-        single = options.microbatch < 2
+        single = options.inputs_counted < 2 and not options.counts_fill
         cycles = sum(s.limiter_cycles if single else f.roomy for s, f in zip(parts, flows, strict=True))
         return cycles + options.epoch_switch_cycles * (len(parts) - 1)
 

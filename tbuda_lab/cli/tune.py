@@ -1,0 +1,66 @@
+"""`tbuda tune`: search on from a placement, with a line that tells how it goes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from pathlib import Path
+
+from tbuda_lab.cli import tti
+from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments, write_results
+from tbuda_lab.cli.output import output_folder
+from tbuda_lab.cli.tables import epoch_table, summary
+from tbuda_lab.core.errors import InputError, ModelError
+
+_EVERY = 0.5  # seconds between two lines
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register tune."""
+    parser = subparsers.add_parser("tune", help="compile a model and search for a faster placement")
+    target_arguments(parser)
+    parser.add_argument("--seconds", type=float, default=None, metavar="S", help="search as long as this (default 30)")
+    parser.add_argument("--steps", type=int, default=None, metavar="N",
+                        help="search so many steps instead: the same result every time")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    parser.set_defaults(handler=run_tune)
+
+
+def run_tune(arguments: argparse.Namespace) -> int:
+    """Compile, search, and write the folder that `tbuda compile` would write with the steps that were done."""
+    if tti.is_image(arguments.target):
+        raise ModelError(f"{arguments.target} is compiled: tune FILE.py:FUNCTION")
+    if arguments.seconds is not None and arguments.steps is not None:
+        raise InputError("--seconds and --steps: give one of the two")
+    if (arguments.seconds is not None and arguments.seconds <= 0) or (
+        arguments.steps is not None and arguments.steps < 1
+    ):
+        raise InputError("a search takes more than 0 seconds, or 1 step and more")
+    request = read_request(arguments)
+    with output_folder(arguments.out) as folder:
+        session = compile_session(request)
+        told = [time.monotonic()]
+
+        def tell(stage: str, fraction: float) -> None:
+            if stage == "place" and time.monotonic() - told[0] >= _EVERY and sys.stderr.isatty():
+                told[0] = time.monotonic()
+                print(f"\r  searching, {fraction:.0%} of placing ", end="", file=sys.stderr, flush=True)
+
+        session.on("stage", tell)
+        seconds = 30.0 if arguments.seconds is None and arguments.steps is None else arguments.seconds
+        curve = session.optimise(seconds, arguments.steps)
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+        steps = session.options.optimise_steps
+        kept = tuple(word for word in request.set if not word.startswith("optimise_steps="))
+        if steps:
+            kept = (*kept, f"optimise_steps={steps}")
+        write_results(session, dataclasses.replace(request, set=kept), folder, arguments.out)
+    for done, cycles in curve:
+        print(f"{done:6d} steps {cycles:14,.0f} cycles per input")
+    print(epoch_table(session.compile()))
+    print(summary(session.compile()))
+    print(f"wrote {arguments.out}/: {', '.join(sorted(p.name for p in arguments.out.iterdir() if p.is_file()))}")
+    return 0

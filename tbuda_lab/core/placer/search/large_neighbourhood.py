@@ -1,0 +1,230 @@
+"""Search that goes on from a placement: a window of epochs is cut and shaped anew, and kept where that is cheaper.
+
+A step takes up to four neighbouring epochs. Either the cuts between them are drawn again (the dynamic programme of
+`Optimal` over the window, with its guesses disturbed, so that each step looks at other cuts), or one epoch is shaped
+for another load of DRAM or another target, or ops move over a cut. What a step makes is priced by the simulator of
+epochs as it will be mended. The steps depend on the placement and their number alone, never on time: a search that is
+cut off after n steps has found what one of n steps finds, and no step makes the placement worse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from tbuda_lab.core.placer.model.bounds import alike_from
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows
+from tbuda_lab.core.placer.policies.op_runs import Bound
+from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
+from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
+
+_WIDTHS = (1, 2, 2, 3, 3, 4)
+"""Epochs in a window, drawn from these."""
+_NOISE = (0.02, 0.05, 0.1, 0.2)
+"""By how much guesses are disturbed: the standard deviation of their logarithm."""
+_LESS = 1e-9
+
+Curve = tuple[tuple[int, float], ...]
+"""(steps done, cycles per input then), at the start, at every gain and at the end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """problem: with the order as changed. steps: how many were done; curve: what they came to."""
+
+    problem: Problem
+    segments: tuple[Segment, ...]
+    steps: int
+    curve: Curve
+
+
+def search_on(
+    problem: Problem,
+    segments: Sequence[Segment],
+    steps: int,
+    seconds: float | None = None,
+    pairs: Pairs = (),
+    still: Collection[str] = (),
+    check: Callable[[float], None] = lambda fraction: None,
+    moves: bool = True,
+) -> Found:
+    """The best of `steps` steps from a placement of priced epochs, or of as many as `seconds` allow (0 steps: no other
+    limit). pairs, still: as for swaps. check: called with the part of the steps, or of the time, that is over; it may
+    raise to cancel. moves: whether ops may move over a cut."""
+    return _Search(problem, segments, pairs, still, moves).run(steps, seconds, check)
+
+
+class _Search:
+    def __init__(
+        self,
+        problem: Problem,
+        segments: Sequence[Segment],
+        pairs: Pairs,
+        still: Collection[str],
+        moves: bool,
+    ) -> None:
+        self.problem, self.segments = problem, list(segments)
+        self.policy = Optimal(problem, lambda fraction: None)
+        self.value = self._value(self.segments)
+        self.curve: list[tuple[int, float]] = [(0, self.value)]
+        self._pairs, self._still = pairs, still
+        self._ends: dict[tuple[object, ...], dict[int, Bound]] = {}
+        self._shaped: dict[tuple[object, ...], Segment | None] = {}
+        self._moves: SwapSearch | None = None
+        self._moving = moves and len(problem.device.chips) == 1
+
+    def run(self, steps: int, seconds: float | None, check: Callable[[float], None]) -> Found:
+        begun = time.monotonic()
+        done = 0
+        while not steps or done < steps:
+            over = 0.0 if seconds is None else (time.monotonic() - begun) / max(seconds, 1e-9)
+            if over >= 1.0:
+                break
+            check(max(over, done / steps if steps else 0.0))
+            if self._step(done):
+                self.curve.append((done + 1, self.value))
+            done += 1
+        if self.curve[-1][0] != done:
+            self.curve.append((done, self.value))
+        return Found(self.problem, tuple(self.segments), done, tuple(self.curve))
+
+    def _value(self, segments: Sequence[Segment]) -> float:
+        if len(self.problem.device.chips) > 1:
+            return slowest_stage(self.problem, segments)
+        return float(sum(epoch_cost(self.problem, s) for s in segments))
+
+    def _step(self, number: int) -> bool:
+        """One step; whether it made the placement cheaper."""
+        drawn = random.Random(f"{self.problem.options.seed}/{number}")
+        kind = number % 4
+        if kind == 3 and len(self.segments) > 1 and self._moving:
+            return self._move(drawn)
+        return self._shape(drawn) if kind == 1 else self._cut(drawn)
+
+    def _drawn(self, drawn: random.Random, count: int) -> int:
+        """The first epoch of a window of `count`: the more it costs, the sooner."""
+        cost = [epoch_cost(self.problem, s) for s in self.segments]
+        weights = [sum(cost[i : i + count]) for i in range(len(cost) - count + 1)]
+        return drawn.choices(range(len(weights)), weights)[0]
+
+    # -- cuts drawn again ------------------------------------------------------------------------------------
+    def _cut(self, drawn: random.Random) -> bool:
+        count = min(drawn.choice(_WIDTHS), len(self.segments))
+        at = self._drawn(drawn, count)
+        window = self.segments[at : at + count]
+        first, last = window[0].first, window[-1].last
+        noise = drawn.choice(_NOISE)
+        path = self._path(first, last, drawn, noise)
+        now = {(s.first, s.last): s for s in window}
+        if not path or path == list(now):
+            return False
+        parts = []
+        for span in path:
+            made = now.get(span) or self._made(*span)
+            if made is None:
+                return False
+            parts.append(made)
+        return self._take(at, count, parts)
+
+    def _bounds(self, first: int, last: int) -> dict[int, Bound]:
+        """By its end, the bound of every run from `first` that ends by `last`."""
+        alike = alike_from(self.problem, first)
+        found = self._ends.get(alike)
+        if found is None:
+            found = self._ends[alike] = {end - first: b for end, b in self.policy._sweep(first).items()}
+        return {first + length: bound for length, bound in found.items() if first + length <= last}
+
+    def _path(self, first: int, last: int, drawn: random.Random, noise: float) -> list[tuple[int, int]]:
+        """The cheapest cuts of [first, last) by bounds, or by what is known of a run, each disturbed."""
+        cost, back = np.full(last - first + 1, np.inf), np.full(last - first + 1, -1)
+        cost[0] = 0.0
+        for at in range(first, last):
+            ends = self._bounds(at, last)
+            self.policy.bounds[at] = {**self.policy.bounds.get(at, {}), **ends}
+            if not np.isfinite(cost[at - first]):
+                continue
+            for end, bound in ends.items():
+                known = self._shaped.get((self.problem.structure(at, end),), bound)
+                if known is None:
+                    continue
+                price = known.cost if isinstance(known, Bound) else known.limiter_cycles + known.charge
+                price = (price + overhead(self.problem, at, end)) * drawn.lognormvariate(0.0, noise)
+                if cost[at - first] + price < cost[end - first]:
+                    cost[end - first], back[end - first] = cost[at - first] + price, at
+        path: list[tuple[int, int]] = []
+        end = last
+        while end > first:
+            if back[end - first] < 0:
+                return []
+            path.append((int(back[end - first]), end))
+            end = int(back[end - first])
+        return path[::-1]
+
+    def _made(self, first: int, last: int) -> Segment | None:
+        """A run as a finished epoch, once for all of equal structure."""
+        key = (self.problem.structure(first, last),)
+        if key not in self._shaped:
+            made = self.policy.realise(first, last)
+            self._shaped[key] = None if made is None else self.policy._ready(made, {})
+        found = self._shaped[key]
+        return None if found is None else dataclasses.replace(found, first=first, last=last)
+
+    # -- other shapes ----------------------------------------------------------------------------------------
+    def _shape(self, drawn: random.Random) -> bool:
+        """One epoch for another load of DRAM, another share of kernels, or another target."""
+        at = self._drawn(drawn, 1)
+        first, last = self.segments[at].first, self.segments[at].last
+        policy = self.policy
+        level = drawn.randrange(len(policy.levels))
+        near = int(np.searchsorted(policy.targets, self.segments[at].limiter_cycles))
+        target = min(max(0, near + drawn.randint(-12, 6)), len(policy.targets) - 1)
+        price = drawn.choice((0, 0, 4, 8))
+        key = (self.problem.structure(first, last), level, target, price)
+        if key not in self._shaped:
+            made = policy._attempt(first, last, level, target, {}, price).segment
+            self._shaped[key] = None if made is None else policy._ready(made, {})
+        found = self._shaped[key]
+        if found is None:
+            return False
+        return self._take(at, 1, [dataclasses.replace(found, first=first, last=last)])
+
+    # -- ops over a cut --------------------------------------------------------------------------------------
+    def _move(self, drawn: random.Random) -> bool:
+        """The next move of ops between two neighbouring epochs that pays."""
+        if self._moves is None:
+            self._moves = SwapSearch(self.problem, self.segments, 1, self._pairs, lambda fraction: None, self._still)
+        moves = self._moves
+        moves.problem, moves.segments, moves.policy = self.problem, list(self.segments), self.policy
+        moves.allow(1)
+        if not moves.better(self._drawn(drawn, 2)) or self._value(moves.segments) >= self.value - _LESS:
+            return False
+        self.problem, self.segments = moves.problem, list(moves.segments)
+        self.policy = self.policy.on(self.problem)
+        self.policy.bounds, self._ends = {}, {}
+        self.value = self._value(self.segments)
+        return True
+
+    # -- taking what is cheaper ------------------------------------------------------------------------------
+    def _take(self, at: int, count: int, parts: list[Segment]) -> bool:
+        """Puts `parts` in the place of epochs where that is cheaper, and all edges between epochs stay legal."""
+        trial = [*self.segments[:at], *parts, *self.segments[at + count :]]
+        value = self._value(trial)
+        if value >= self.value - _LESS:
+            return False
+        outside: dict[int, int] = {}
+        load = int(self.policy.caps[-1])
+        for index, segment in enumerate(trial):
+            rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+            if index >= at:
+                legal = choose_rows(self.problem, segment.first, segment.last, rows, load, float("inf"), outside)[0]
+                if legal != rows:
+                    return False
+            outside.update(rows)
+        self.segments, self.value = trial, value
+        return True

@@ -1,0 +1,159 @@
+"""The number that is minimised is the time that passes, and searching on never makes it larger."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import pytest
+import torch
+
+from tbuda_lab.core.balancer.parameters import is_small
+from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.epochsim import simulate
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session import Preload, Session
+
+
+class Model(torch.nn.Module):
+    """Two blocks with wide weights, and one weight that two matmuls read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(128, 512), torch.nn.Linear(512, 128)
+        self.more, self.less = torch.nn.Linear(128, 512), torch.nn.Linear(512, 128)
+        self.both = torch.nn.Parameter(torch.randn(128, 128) / 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(x @ self.both)
+        x = x + self.down(torch.nn.functional.gelu(self.up(x)))
+        x = x + self.less(torch.nn.functional.gelu(self.more(x)))
+        return x @ self.both
+
+
+@functools.cache
+def model() -> tuple[Model, tuple[torch.Tensor], Graph]:
+    torch.manual_seed(0)
+    module, inputs = Model().eval(), (torch.randn(1, 64, 128),)
+    return module, inputs, from_torch(module, inputs, name="m")
+
+
+def compiled(device: str, overrides: tuple[Override, ...] = (), **options: object) -> CompileResult:
+    return compile_graph(model()[2], device, CompileOptions(**options), overrides)  # type: ignore[arg-type]
+
+
+def time_of(result: CompileResult) -> float:
+    assert result.placement.report is not None and result.placement.report.objective is not None
+    return result.placement.report.objective.time
+
+
+@pytest.mark.parametrize("policy", ["Optimal", "Ribbon"])
+@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
+def test_the_objective_is_the_time_of_the_batch(device: str, batch: int, policy: str) -> None:
+    result = compiled(device, microbatch=batch, balancer_policy=policy)
+    assert time_of(result) * batch == pytest.approx(simulate(result, batch).cycles, rel=0.05)
+    assert not [d for d in result.diagnostics if d.rule == "objective"]
+
+
+def test_what_is_off_is_told_by_term() -> None:
+    result = compiled("wormhole_b0", epoch_switch_cycles=90_000)
+    (note,) = [d for d in result.diagnostics if d.rule == "objective"]
+    assert "most of that is in switches: 90,000 against 20,000" in note.message
+
+
+def test_latency_is_for_one_input_whatever_the_batch() -> None:
+    one = compiled("wormhole_b0", objective="latency", microbatch=64, default_dram_parameters=True)
+    alone = compiled("wormhole_b0", default_dram_parameters=True)
+    stream = compiled("wormhole_b0", objective="throughput", default_dram_parameters=True)
+    assert one.placement.ops == alone.placement.ops and time_of(one) == time_of(alone)
+    assert simulate(alone, 1).cycles <= simulate(stream, 1).cycles
+    limiter = [r.placement.report.bounds.achieved_limiter for r in (stream, alone)]  # type: ignore[union-attr]
+    assert limiter[0] <= limiter[1]
+
+
+@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
+@pytest.mark.parametrize("batch", [2, 64])
+def test_no_single_preload_changed_by_hand_is_much_better(device: str, batch: int) -> None:
+    free = compiled(device, microbatch=batch, enable_auto_fusing=False)
+    for name, spot in free.placement.ops.items():
+        profile = free.placement.models[name].profile
+        assert profile is not None
+        for port, operand in enumerate(profile.operands):
+            rows = free.placement.models[name].rows[spot.row : spot.row + 1]
+            if operand.feed == "parameter" and not is_small(profile, port, rows)[0]:
+                on = bool(int(free.placement.models[name].rows[spot.row]["prologue"]) >> port & 1)
+                other = Override("prologue", name, {port: not on})
+                changed = compiled(device, (other,), microbatch=batch, enable_auto_fusing=False)
+                assert time_of(free) <= 1.03 * time_of(changed), (name, port, on)
+
+
+def test_a_weight_is_preloaded_in_one_epoch_and_streamed_in_another() -> None:
+    module, inputs, graph = model()
+    names = [n.name for n in compiled("wormhole_b0", microbatch=4).lowered.ops]
+    readers = [n for n in names if "both" in str(compiled("wormhole_b0", microbatch=4).lowered[n].sources)]
+    assert len(readers) == 2
+    asked = (Override("prologue", readers[0], {1: True}), Override("prologue", readers[1], {1: False}),
+             Override("epoch_break", readers[1]))  # fmt: skip
+    result = compile_graph(graph, "wormhole_b0", CompileOptions(microbatch=4), asked)
+    both = next(s for s in result.lowered[readers[0]].sources if "both" in s)
+    said = [
+        setting.fields["prologue"]
+        for program in result.netlist.programs for step in program.instructions
+        for name, setting in (getattr(step, "settings", None) or {}).items() if name == both
+    ]  # fmt: skip
+    assert said == [True, False]
+    got = Runner(result).run([inputs] * 4)
+    for out in got:
+        assert torch.corrcoef(torch.stack([out[0].flatten(), module(*inputs).detach().flatten()]))[0, 1] > 0.99
+
+
+def test_searching_on_is_the_same_every_time_and_never_worse() -> None:
+    first, again = (compiled("grayskull", microbatch=4, optimise_steps=24) for _ in range(2))
+    assert first.placement.ops == again.placement.ops
+    assert first.placement.report is not None and again.placement.report is not None
+    curve = first.placement.report.curve
+    assert curve == again.placement.report.curve and curve[0][0] == 0 and curve[-1][0] == 24
+    assert all(b[1] <= a[1] for a, b in itertools.pairwise(curve))
+    plain = compiled("grayskull", microbatch=4)
+    assert time_of(first) <= time_of(plain) and curve[0][1] == pytest.approx(time_of(plain))
+    fewer = compiled("grayskull", microbatch=4, optimise_steps=7).placement.report
+    assert fewer is not None and fewer.curve[-1][1] >= curve[-1][1]
+    assert time_of(first) * 4 == pytest.approx(simulate(first, 4).cycles, rel=0.05)
+
+
+def test_a_session_searches_by_steps_or_seconds_as_one_edit() -> None:
+    _, inputs, graph = model()
+    session = Session(graph, inputs, "grayskull", CompileOptions(microbatch=4))
+    before = session.compile()
+    curve = session.optimise(seconds=0.5)
+    steps = session.options.optimise_steps
+    assert curve[-1][0] == steps > 0 and session.options.optimise_seconds is None
+    found = session.result
+    assert found is not None and time_of(found) <= time_of(before)
+    other = Session(graph, inputs, "grayskull", CompileOptions(microbatch=4))
+    assert other.optimise(steps=steps) == curve
+    assert other.compile().placement.ops == found.placement.ops
+    session.undo()
+    assert session.compile().placement.ops == before.placement.ops
+    for wrong in ({}, {"seconds": 1.0, "steps": 2}):
+        with pytest.raises(InputError):
+            session.optimise(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_session_toggles_a_preload_and_says_what_it_got() -> None:
+    _, inputs, graph = model()
+    session = Session(graph, inputs, "wormhole_b0", CompileOptions(microbatch=4))
+    result = session.compile()
+    name = next(n for n in result.placement.ops if n.startswith("up"))
+    on = bool(int(result.placement.candidate(name)["prologue"]) >> 1 & 1)
+    session.gesture(f"{'stream' if on else 'preload'} operand 1 of {name}")
+    changed = session.compile()
+    assert bool(int(changed.placement.candidate(name)["prologue"]) >> 1 & 1) is not on
+    session.apply(Preload(name, 2, False))
+    (asked,) = [o for o in session.overrides if o.kind == "prologue"]
+    assert asked.value == {1: not on, 2: False}
