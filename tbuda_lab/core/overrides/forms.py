@@ -28,7 +28,8 @@ KINDS: dict[str, type[Kind]] = {
     k.kind: k
     for k in (
         OpSize, StreamDirection, StreamShape, InnerStep, InputBuffers, OutputBuffer, DramParameters, Prologue,
-        OpPlacement, EpochBreak, ChipBreak, QueuePlacement, NopOnEdge, QueueOnEdge, ScheduleConstraint, OutputFormat, Fidelity,
+        OpPlacement, EpochBreak, ChipBreak, QueuePlacement, NopOnEdge, QueueOnEdge, ScheduleConstraint, OutputFormat,
+        Fidelity,
     )
 }  # fmt: skip
 """Every kind of override, by its name in records and files."""

@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Kind, Malformed, Override, override_python, refuse_malformed, target_text
-from tbuda_lab.core.overrides.candidates import InnerStep, OpSize, StreamDirection, StreamShape
+from tbuda_lab.core.overrides.candidates import InnerStep, OpSize, Prologue, StreamDirection, StreamShape
 from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
 from tbuda_lab.core.overrides.kind import is_whole, python_call
 from tbuda_lab.core.overrides.places import ChipBreak as ChipBreakKind
@@ -228,25 +228,19 @@ class Preload(Command):
     name: ClassVar[str] = "prologue"
 
     def __post_init__(self) -> None:
-        if not whole(self.operand, 0):
-            raise refuse(self.op, f"an operand is a number, not {self.operand!r}", "operands count from 0")
-        if not isinstance(self.on, bool):
-            raise refuse(self.op, f"an operand is preloaded or not, not {self.on!r}", "True or False")
+        self._check(self.op)
 
     @property
     def label(self) -> str:
         return f"{'preload' if self.on else 'stream'} operand {self.operand} of {self.op}"
 
-    def overrides(self) -> tuple[Override, ...]:
-        return (Override("prologue", self.op, {self.operand: self.on}, "edit"),)
+    def asks(self) -> tuple[tuple[str, Kind], ...]:
+        return ((self.op, Prologue.parse({self.operand: self.on})),)
 
     def apply(self, state: State) -> State:
-        known = state.find("prologue", self.op)
+        known = state.find(Prologue.kind, self.op)
         value = {**(known.value if known is not None else {}), self.operand: self.on}
-        return state.put(Override("prologue", self.op, value, "edit"))
-
-    def python(self) -> str:
-        return override_python(self.overrides()[0])
+        return state.put(Override(Prologue.kind, self.op, value, "edit"))
 
 
 @dataclasses.dataclass(frozen=True)
