@@ -237,7 +237,7 @@ class Preload(Command):
     def asks(self) -> tuple[tuple[str, Kind], ...]:
         return ((self.op, Prologue.parse({self.operand: self.on})),)
 
-    def apply(self, state: State) -> State:
+    def apply(self, state: Request) -> Request:
         known = state.find(Prologue.kind, self.op)
         value = {**(known.value if known is not None else {}), self.operand: self.on}
         return state.put(Override(Prologue.kind, self.op, value, "edit"))
