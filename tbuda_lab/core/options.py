@@ -50,6 +50,26 @@ class TrainingOptions:
 
 
 @dataclasses.dataclass(frozen=True)
+class PrecisionRule:
+    """Formats and fidelity of the ops that a selector means; see `lowering.precision`.
+
+    reason: who asked and why, one line. name: a pattern of whole names; op_type: a type in the model or of the
+    hardware. inputs: (operand, format, whether an op that feeds it changes too); weight_bits: (operand, mantissa bits
+    8, 4 or 2) of parameters.
+    """
+
+    reason: str
+    name: str | None = None
+    op_type: str | None = None
+    output_df: DataFormat | None = None
+    intermediate_df: DataFormat | None = None
+    accumulate_df: DataFormat | None = None
+    math_fidelity: MathFidelity | None = None
+    inputs: tuple[tuple[int, DataFormat, bool], ...] = ()
+    weight_bits: tuple[tuple[int, int], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class CompileOptions:
     """Options of one compile. Names follow PyBuda's `CompilerConfig` where it has the option."""
 
@@ -90,6 +110,7 @@ class CompileOptions:
     optimise_seconds: float | None = None           # or as many as these seconds allow (then results depend on time)
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
     seed: int = 0
+    precision: tuple[PrecisionRule, ...] = ()       # mixed precision, in order: the last wins
     training: TrainingOptions | None = None         # None: inference
 
     def __post_init__(self) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler.depths import StagedCompile, StageResult
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
@@ -13,6 +17,8 @@ from tbuda_lab.runtime.compare import compare_tensor_to_golden
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import TTDevice, as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
+from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.outcome import stops_early
 from tbuda_lab.runtime.results import CompileResults
 
 
@@ -22,10 +28,16 @@ def pybuda_compile(
     *inputs: Any,
     compiler_cfg: CompilerConfig | None = None,
     verify_cfg: Any = None,
-    **_: Any,
+    targets: Sequence[Any] = (),
+    losses: Any = None,
+    microbatch_size: int = 1,
+    microbatch_count: int = 1,
 ) -> CompileResults:
     """Compile the modules placed on a device for these inputs, run them, and judge the outputs if `verify_cfg` says so.
 
+    microbatch_size: inputs that one pass of the program takes; the sample is repeated to fill it. It decides whether
+    weights are preloaded (see `default_dram_parameters`). The depth below which nothing is compiled for a device gives
+    `stages` only.
     Without `compiler_cfg` the global configuration and its overrides apply. A compile depth below
     BACKEND_GOLDEN_VERIFY compiles only; `outputs` are then the reference's. Raises `AssertionError` on a mismatch.
     """
@@ -33,12 +45,20 @@ def pybuda_compile(
     before = config._get_global_compiler_config()
     config._set_global_compiler_config(compiler_cfg or before)
     try:
-        result = device.compile_for_inputs(sample)
-        depth = config._get_global_compiler_config().compile_depth
+        settings = config._get_global_compiler_config()
+        depth = settings.effective("compile_depth")
+        if targets or losses is not None or microbatch_count != 1:
+            raise not_supported("pybuda_compile with targets, losses or microbatch_count",
+                                "place_loss_module and run_training train; initialize_pipeline compiles for it")
+        if stops_early(settings):
+            return StagedResults(device.compile_to_depth(sample, depth), device, sample)
+        result = device.compile_for_inputs(sample, microbatch_size)
         golden = [Tensor.create_from_torch(t) for t in _reference(device, sample)]
         outputs = golden
         if depth >= CompileDepth.BACKEND_GOLDEN_VERIFY:
-            outputs = [Tensor.create_from_torch(t) for t in device.run_forward(sample)]
+            outputs = [Tensor.create_from_torch(t) for t in device.run_forward(repeated(device, sample))]
+            outputs = [Tensor.create_from_torch(t.value()[: g.shape[0]]) if g.shape else t
+                       for t, g in zip(outputs, golden, strict=True)]
     finally:
         config._set_global_compiler_config(before)
     if verify_cfg is not None and verify_cfg.enabled and outputs is not golden:
@@ -46,8 +66,51 @@ def pybuda_compile(
             if not compare_tensor_to_golden(f"{graph_name} output {k}", want, got, is_buda=True, verify_cfg=verify_cfg):
                 raise AssertionError(f"{graph_name} output {k}: data mismatch")
     found = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
+    found.depth = depth
     found.golden_intermediates = _intermediates(device, sample)
     return found
+
+
+def repeated(device: TTDevice, sample: Any) -> Any:
+    """The sample as often, along dim 0, as the microbatch that the device was compiled for needs."""
+    assert device.result is not None
+    graph, microbatch = device.result.graph, device.result.options.microbatch
+    feeds = frontend.feeds(graph, sample)
+    factor = microbatch // max(1, sum(1 for _ in elements(graph, feeds)))
+    if factor == 1:
+        return sample
+    return tuple(torch.cat([t] * factor) if graph[n].shape[:1] == (1,) else t for n, t in feeds.items())
+
+
+class StagedResults(CompileResults):
+    """A compile that `compile_depth` stopped before a netlist: `stages`, and the graphs that there are."""
+
+    def __init__(self, staged: StagedCompile, device: TTDevice, sample: Any) -> None:
+        self.staged = staged
+        self.name = device.modules[-1].get_name()
+        self.outputs = self.golden_outputs = [Tensor.create_from_torch(t) for t in _reference(device, sample)]
+        self.pass_specific_output_kwargs = {}
+        self.golden_intermediates = {}
+        self.perf_model_results = {}
+
+    @property
+    def stages(self) -> tuple[StageResult, ...]:
+        return self.staged.stages
+
+    @property
+    def initial_graph(self) -> Any:
+        return self.staged["generate_initial_graph"].graph
+
+    @property
+    def lowered_graph(self) -> Any:
+        """The lowered graph. Raises `PipelineError` where the compile ended before it."""
+        if self.staged.last.name != "buda_graph_pre_placer":
+            raise PipelineError(f"the compile ended at {self.staged.last.name}, before lowering: raise compile_depth")
+        return self.staged.last.graph
+
+    @property
+    def netlist_filename(self) -> str:
+        raise PipelineError(f"the compile ended at {self.staged.last.name}, before the netlist: raise compile_depth")
 
 
 def _intermediates(device: TTDevice, sample: Any) -> dict[str, Tensor]:

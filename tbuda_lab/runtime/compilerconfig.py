@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_format
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.lowering.precision import rules_of
+from tbuda_lab.core.options import CompileOptions, PrecisionRule
 from tbuda_lab.core.overrides import FIRST, Override, Target
 from tbuda_lab.runtime.enums import CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat
 from tbuda_lab.runtime.errors import PipelineError, not_supported
@@ -103,6 +106,7 @@ class CompilerConfig:
     default_math_fidelity: MathFidelity = MathFidelity.HiFi3
     performance_trace: PerfTraceLevel = PerfTraceLevel.NONE
     amp_level: int | None = None
+    amp_light: int = 0
     harvesting_mask: int = 0  # of all chips together; each chip's own in harvesting_masks, one for all where one
     harvesting_masks: tuple[int, ...] = ()
     enable_auto_transposing_placement: bool = False
@@ -125,6 +129,7 @@ class CompilerConfig:
     op_intermediates_to_save: list[str] = dataclasses.field(default_factory=list)
     tti_dump_format: TTIDumpFormat = TTIDumpFormat.DEFAULT
     dram_placement_algorithm: DRAMPlacementAlgorithm = DRAMPlacementAlgorithm.ROUND_ROBIN
+    precision: list[PrecisionRule] = dataclasses.field(default_factory=list)
     overrides: list[OverrideRecord] = dataclasses.field(default_factory=list)
 
     # -- methods of PyBuda's class ---------------------------------------------------------------------------
@@ -160,6 +165,19 @@ class CompilerConfig:
                 raise PipelineError(f"manual_fuse takes patterns of op names; {text!r}: {error}") from None
         self.op_names_manual_fuse.extend(many)
 
+    def enable_amp_light(self, level: int = 1) -> None:
+        """Cheaper weights of all matmuls: level 1: 8-bit blocks, HiFi2; 2: 4-bit, HiFi2; 3: 4-bit, LoFi."""
+        if level not in (0, 1, 2, 3):
+            raise PipelineError(f"enable_amp_light takes a level 0 to 3, not {level!r}")
+        self.amp_light = level
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _FIELDS:
+            near = difflib.get_close_matches(name, _FIELDS, 3)
+            said = f"; did you mean {', '.join(near)}?" if near else ""
+            warnings.warn(f"there is no compiler option {name!r}, nothing reads it{said}", UserWarning, stacklevel=2)
+        object.__setattr__(self, name, value)
+
     # -- to the compiler -------------------------------------------------------------------------------------
     def add(self, kind: str, target: OpNames, value: Any = True) -> None:
         """Append an override record."""
@@ -180,13 +198,22 @@ class CompilerConfig:
         """The options of a compile, environment switches applied."""
         known = {f.name for f in dataclasses.fields(CompileOptions)}
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in known}
-        values |= environment()
+        values |= {name: value for name, value in environment().items() if name in known}
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))
+        level, asked = self.effective("amp_level"), self.effective("default_df_override")
+        family = "" if asked is None else asked.family
+        values["precision"] = rules_of(self.precision, level, self.effective("amp_light"), family)
+        if level and asked is None:  # a level has a format of its own for what no rule names
+            values["default_df_override"] = DataFormat.Float16_b if level == 1 else DataFormat.Float16
         values["op_names_manual_fuse"] = tuple(self.op_names_manual_fuse)
         values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
         return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
+
+    def effective(self, name: str) -> Any:
+        """An option as the environment has it, else as it was set."""
+        return environment().get(name, getattr(self, name))
 
     def resolved(self, graph: Graph) -> tuple[Override, ...]:
         """All override records for one traced graph."""
@@ -195,6 +222,24 @@ class CompilerConfig:
             for producer, consumer, port in self.insert_queues
         )
         return (*(record.resolve(graph) for record in self.overrides), *queues)
+
+
+_FIELDS = frozenset(CompilerConfig.__annotations__)
+
+
+def _level(text: str) -> int:
+    if text not in ("0", "1", "2", "3"):
+        raise PipelineError(f"an AMP level is 0, 1, 2 or 3, not {text!r}")
+    return int(text)
+
+
+def _member(kind: type[Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if text.upper() not in kind.__members__:
+            raise PipelineError(f"{text!r} is no {kind.__name__}; there are {', '.join(kind.__members__)}")
+        return kind[text.upper()]
+
+    return read
 
 
 def _flag(text: str) -> bool:
@@ -214,8 +259,15 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
     "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),
     "PYBUDA_DISABLE_FORK_JOIN_BUF": ("enable_fork_join_buffering", lambda text: not _flag(text)),
+    "PYBUDA_DISABLE_CONSTANT_FOLDING": ("enable_consteval", lambda text: not _flag(text)),
+    "PYBUDA_PRESTRIDE_DISABLE": ("enable_conv_prestride", lambda text: not _flag(text)),
+    "PYBUDA_COMPILE_DEPTH": ("compile_depth", _member(CompileDepth)),
+    "PYBUDA_PERFORMANCE_TRACE": ("performance_trace", _member(PerfTraceLevel)),
+    "PYBUDA_AMP_LEVEL": ("amp_level", _level),
+    "PYBUDA_AMP_LIGHT": ("amp_light", _level),
+    "PYBUDA_OVERRIDE_DEVICE_YAML": ("backend_device_descriptor_path", str),
 }
-"""Environment switch -> (option, how its text is read). Read at every compile; unknown PYBUDA_* are ignored."""
+"""Environment switch -> (option, how its text is read). Read at every compile; of others `settings` warns."""
 
 
 def environment() -> dict[str, Any]:

@@ -10,26 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.runtime import query
+from tbuda_lab.core.options import PrecisionRule
+from tbuda_lab.runtime import query, settings
 from tbuda_lab.runtime.compilerconfig import CompilerConfig, OpNames
 from tbuda_lab.runtime.enums import DRAMPlacementAlgorithm, PerfTraceLevel
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.query import NodePredicateBuilder
-
-NO_EFFECT: dict[str, str] = {
-    "performance_trace": "the executor always counts cycles",
-    "backend_opt_level": "there is one executor",
-    "backend_runtime_args": "there is one executor",
-    "store_backend_db_to_yaml": "there is no backend database",
-    "amp_level": "formats are chosen by default_df_override",
-    "use_interactive_placer": "the placer works one way",
-    "enable_device_tilize": "inputs are tilized on the host",
-    "enable_forked_dram_inputs": "every reader has its own DRAM stream",
-    "enable_recompute": "training is not supported",
-    "enable_training": "training is not supported",
-}
-"""Options that are accepted and change nothing, and why; setting one says so once."""
-
+from tbuda_lab.runtime.settings import NO_EFFECT
 
 # -- the global configuration ------------------------------------------------------------------------------------
 _CONFIG = CompilerConfig()
@@ -45,6 +32,7 @@ def _set_global_compiler_config(config: CompilerConfig) -> None:
 
 
 def _clear_global_compiler_config() -> None:
+    settings.forget()
     _set_global_compiler_config(CompilerConfig())
 
 
@@ -111,14 +99,18 @@ def set_configuration_options(
             known = ", ".join(DRAMPlacementAlgorithm.__members__)
             raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {known}")
         given["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
+    if not 0 <= given.get("backend_opt_level", 4) <= 4:
+        raise PipelineError(f"backend_opt_level is 0 to 4, not {backend_opt_level!r}")
+    if amp_level is not None and amp_level not in (0, 1, 2):
+        raise PipelineError(f"amp_level is 0, 1 or 2, not {amp_level!r}")
     if "harvested_rows" in given:
         rows = given.pop("harvested_rows")
         by_chip = rows if any(isinstance(row, list | tuple) for row in rows) else [rows]
         config.harvesting_masks = tuple(sum(1 << r for r in set(chip)) for chip in by_chip) if any(by_chip) else ()
         config.harvesting_mask = functools.reduce(operator.or_, config.harvesting_masks, 0)
     for name, value in given.items():
-        if name in NO_EFFECT and value not in (False, getattr(CompilerConfig(), name, None)):
-            warnings.warn(f"{name} has no effect: {NO_EFFECT[name]}", UserWarning, stacklevel=2)
+        if name in NO_EFFECT and value != getattr(CompilerConfig(), name, None):
+            settings.tell(name, NO_EFFECT[name])
         field = RENAMED.get(name, name)
         if hasattr(config, field):
             setattr(config, field, value)
@@ -292,6 +284,14 @@ insert_fracture_group = _refused("insert_fracture_group", "split the op in the m
 override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")
 
 
+def _input_format(index: int, asked: Any) -> tuple[int, DataFormat, bool]:
+    """(operand, format, whether activations change too) of one entry of `input_df`: a format, or a pair."""
+    df, activations = asked if isinstance(asked, tuple | list) and len(asked) == 2 else (asked, False)
+    if not isinstance(df, DataFormat):
+        raise PipelineError(f"input_df is {{operand: (format, whether activations change)}}, not {asked!r}")
+    return int(index), df, bool(activations)
+
+
 def configure_mixed_precision(
     *,
     op_type: str | None = None,
@@ -305,25 +305,36 @@ def configure_mixed_precision(
     is_gradient_op: bool | None = None,
     input_parameter_indices_to_optimize: list[tuple[int, int]] | None = None,
 ) -> None:
-    """Format of the outputs, and fidelity, of ops: those whose name matches `name_regex` (the whole name) and that are
-    of `op_type`. Later calls win. An op that a pattern reaches and that cannot have the format keeps its own.
+    """Formats and fidelity of ops: those whose name matches `name_regex` (the whole name) and that are of `op_type`.
+    Later calls win. An op that a pattern reaches and that cannot have the format keeps its own; what each call changed
+    is in `CompileResults.precision_report`.
 
+    input_df: {operand: (format, whether an op that feeds it changes too)}. input_parameter_indices_to_optimize:
+    (operand, mantissa bits) of parameters.
     Raises `PipelineError` without a selector, `NotSupported` for a part of it that there is not.
     """
     if op_type is None and name_regex is None and epoch_type is None and is_gradient_op is None:
         raise PipelineError("configure_mixed_precision selects ops: give op_type, name_regex, or both")
-    for name, given in (
-        ("intermediate_df", intermediate_df),
-        ("input_df", input_df),
-        ("input_parameter_indices_to_optimize", input_parameter_indices_to_optimize),
-    ):
-        if given is not None:
-            raise not_supported(f"configure_mixed_precision({name}=...)", "set output_df of the op that feeds it")
-    if accumulate_df is not None:
-        instead = "set_configuration_options(accumulate_df=...) for all ops"
-        raise not_supported("configure_mixed_precision(accumulate_df=...)", instead)
     if is_gradient_op or epoch_type not in (None, "Forward", "forward"):
-        raise not_supported("configure_mixed_precision for training", "leave is_gradient_op and epoch_type out")
+        raise not_supported("configure_mixed_precision for gradient ops or other epochs",
+                            "the backward ops of an op take its formats; select it by op_type or name_regex")
+    inputs = tuple(_input_format(index, asked) for index, asked in (input_df or {}).items())
+    bits = tuple((int(index), int(count)) for index, count in input_parameter_indices_to_optimize or ())
+    if any(count not in (8, 4, 2) for _, count in bits):
+        raise PipelineError(f"input_parameter_indices_to_optimize has mantissas of 8, 4 or 2 bits, not {bits}")
+    for df in (output_df, intermediate_df, accumulate_df, *(df for _, df, _ in inputs)):
+        if df is not None and not df.is_float:
+            raise not_supported(f"configure_mixed_precision with {df.name}",
+                                "integers are calculated by pybuda.op.Quantize and Dequantize; choose a float format")
+    if inputs or bits or intermediate_df is not None or accumulate_df is not None:
+        if name_regex is not None:
+            query.name_regex(name_regex)
+        said = ", ".join(f"{k}={v}" for k, v in (("op_type", op_type), ("name_regex", name_regex)) if v is not None)
+        _get_global_compiler_config().precision.append(PrecisionRule(
+            f"configure_mixed_precision({said})", name_regex, op_type, output_df, intermediate_df, accumulate_df,
+            math_fidelity, inputs, bits,
+        ))  # fmt: skip
+        return
     config = _get_global_compiler_config()
     target: str | NodePredicateBuilder = query.name_regex(".*" if name_regex is None else name_regex)
     if op_type is not None:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.compiler.depths import StagedCompile
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
@@ -25,11 +26,13 @@ from tbuda_lab.core.lowering.dataformats import device_format
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compilerconfig import environment
+from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.enums import BackendDevice, BackendType, DeviceMode
+from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported, training_is_not_supported
 from tbuda_lab.runtime.kept import Kept
+from tbuda_lab.runtime.outcome import compile_to_depth, stops_early, write_files
+from tbuda_lab.runtime.settings import tell_environment, tell_options
 from tbuda_lab.runtime.specs import device_spec
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
 
@@ -310,6 +313,9 @@ class TTDevice(Device):
         self.devtype = devtype or BackendType.Golden
         self.device_mode = device_mode or DeviceMode.CompileAndRun
         self.fp32_fallback = fp32_fallback
+        if any(not isinstance(chip, int) for chip in chip_ids or ()):
+            raise PipelineError(f"device {name!r}: chip_ids are numbers, not {list(chip_ids or ())!r}; where chips "
+                                "stand is said by the cluster descriptor (backend_cluster_descriptor_path)")
         self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
         self._compiled_state: tuple[Any, ...] = ()
         self._compiled_shapes: tuple[Any, ...] = ()
@@ -341,12 +347,15 @@ class TTDevice(Device):
             raise PipelineError(f"no module has been placed on device {self.name!r}; call place_module first")
         return frontend.from_pybuda(self.modules, sample)
 
-    def compile_for_inputs(self, sample: Inputs) -> CompileResult:
-        """Compile for inputs like `sample`, unless that has been done and nothing has changed since."""
-        state, shapes = self._state(), _shapes(sample)
+    def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> CompileResult:
+        """Compile for inputs like `sample`, unless that has been done and nothing has changed since. microbatch_size:
+        how many of them one pass of the program takes."""
+        state, shapes = self._state(), (microbatch_size, *_shapes(sample))
         if self._result is not None and (state, shapes) == (self._compiled_state, self._compiled_shapes):
             return self._result
         settings = config._get_global_compiler_config()
+        tell_options(settings)
+        tell_environment(ENVIRONMENT)
         if settings.enable_training:
             self.trainer = self.training()
             self.trainer.prepare(sample, None, True, 1)
@@ -354,17 +363,26 @@ class TTDevice(Device):
             self._compiled_state, self._compiled_shapes = state, shapes
             return self._result
         graph = self.trace(sample)
-        microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample)))
+        microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample))) * microbatch_size
         self._runner = None
         options = settings.options(microbatch, self.fp32_fallback)
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
         self._result = compile_graph(graph, self.spec, options, settings.resolved(graph))
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
-        self._batch = microbatch_of(sample)
+        self._batch = microbatch_of(sample) * microbatch_size
+        write_files(self._result, self.modules[-1].get_name(), settings)
         for said in self._result.diagnostics:
             if said.rule == "override-unmatched":
                 warnings.warn(f"{said.where}: {said.message}; {said.fix}", UserWarning, stacklevel=2)
         return self._result
+
+    def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
+        """The stages of a compile for inputs like `sample`, up to `depth`; the device keeps nothing of it."""
+        settings = config._get_global_compiler_config()
+        graph = self.trace(sample)
+        options = settings.options(sum(1 for _ in elements(graph, frontend.feeds(graph, sample))), self.fp32_fallback)
+        options = dataclasses.replace(options, default_df_override=self._format(graph, options))
+        return compile_to_depth(graph, self.spec, options, settings.resolved(graph), depth)
 
     def _format(self, graph: Graph, options: CompileOptions) -> DataFormat:
         """The format that was asked for, else that of the model: of its first float input, else of its first weight.
@@ -398,9 +416,18 @@ class TTDevice(Device):
             )
 
     def prepare(self, sample: Inputs) -> Outputs:
+        settings = config._get_global_compiler_config()
+        if stops_early(settings):
+            graph = self.compile_to_depth(sample, settings.effective("compile_depth"))["generate_initial_graph"].graph
+            assert graph is not None
+            return blank_outputs(graph, sum(1 for _ in elements(graph, frontend.feeds(graph, sample))))
         return blank_outputs(self.compile_for_inputs(sample).graph, self._microbatch)
 
     def run_forward(self, inputs: Inputs) -> Outputs:
+        depth = config._get_global_compiler_config().effective("compile_depth")
+        if depth < CompileDepth.BACKEND_GOLDEN_VERIFY:
+            raise PipelineError(f"compile_depth is {depth.name}: the compile ends there and nothing runs; "
+                                "pybuda_compile gives its stages")
         if self._result is None or self._state() != self._compiled_state:
             self.compile_for_inputs(inputs)
         self._check_batch(inputs)

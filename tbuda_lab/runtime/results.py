@@ -9,12 +9,15 @@ from typing import Any
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.compiler.depths import StageResult, all_stages
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.precision import precision_report
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.enums import BackendDevice, BackendType
+from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth
+from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.specs import device_spec
 
 
@@ -58,6 +61,7 @@ class CompileResults:
     ) -> None:
         self.result = result
         self.name = name
+        self.depth: int = config._get_global_compiler_config().effective("compile_depth")
         self.outputs = outputs or []
         self.golden_outputs = golden or []
         self.pass_specific_output_kwargs = {
@@ -72,6 +76,17 @@ class CompileResults:
         self.perf_model_results: dict[str, Any] = {}
 
     @property
+    def stages(self) -> tuple[StageResult, ...]:
+        """The stages of the compile by name up to `compile_depth`, each with its graph and report; see
+        `core.compiler.depths`."""
+        return all_stages(self.result)[: self.depth + 1]
+
+    @property
+    def precision_report(self) -> tuple[tuple[str, str], ...]:
+        """(op, what a rule of mixed precision changed there and why)."""
+        return precision_report(self.result.lowered)
+
+    @property
     def initial_graph(self) -> Graph:
         return self.result.graph
 
@@ -83,6 +98,9 @@ class CompileResults:
     def netlist_filename(self) -> str:
         """Path of the netlist; it is written on the first read, into `backend_output_dir` or ./tbuda_build, and what
         its ops cost beside it (NAME.cycles.csv)."""
+        if self.depth < CompileDepth.GENERATE_NETLIST:
+            raise PipelineError(f"the compile ended at {CompileDepth(self.depth).name}, before the netlist: raise "
+                                "compile_depth")
         path = netlist_folder() / f"{self.name}_netlist.yaml"
         netlist.dump(self.result.netlist, path)
         write_cycles_csv(self.result, cycles_path(path))
@@ -164,6 +182,7 @@ def get_device_config(
 ) -> DeviceConfig:
     """Facts of a device of this architecture, the configured one and its harvested rows considered."""
     spec = device_spec(
-        arch, chip_ids, cluster=backend_cluster_descriptor_path or "", runtime_params=backend_runtime_params_path or ""
+        arch, chip_ids, cluster=backend_cluster_descriptor_path or "", runtime_params=backend_runtime_params_path or "",
+        store=store_backend_db_to_yaml,
     )
     return DeviceConfig(spec, backend_type)

@@ -11,15 +11,18 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import yaml_map
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice
+from tbuda_lab.runtime.outcome import write_runtime_params
 
 _MASK = re.compile(r"system-device(\d+)-harvesting_mask")
 
 
 def device_spec(
-    arch: BackendDevice, chip_ids: Sequence[int] | None, *, cluster: str = "", runtime_params: str = ""
+    arch: BackendDevice, chip_ids: Sequence[int] | None, *, cluster: str = "", runtime_params: str = "",
+    store: bool = False,
 ) -> DeviceSpec:
     """The device of an arch (or of the device that the configuration names) with these chips.
 
+    store: write what is known of the device to the file of runtime parameters, where it is not there yet.
     cluster: a cluster descriptor; runtime_params: YAML with `system-device<N>-harvesting_mask`; both also by
     `set_configuration_options`. Rows harvested by `harvested_rows` come first, then those of runtime_params, then the
     board's. Raises `InputError` and `UnknownDevice` as `load_device` does.
@@ -30,9 +33,20 @@ def device_spec(
     path = cluster or settings.backend_cluster_descriptor_path or None
     spec = load_device(name, chips=chips, cluster=path)
     masks = settings.harvesting_masks
-    if not masks and (params := runtime_params or settings.backend_runtime_params_path):
+    params = runtime_params or settings.backend_runtime_params_path
+    if params and (store or settings.store_backend_db_to_yaml) and not Path(params).exists():
+        found = _with_rows_off(name, chips, path, spec, masks)
+        write_runtime_params(found, Path(params))
+        return found
+    if not masks and params:
         known = masks_of(Path(params))
         masks = tuple(known.get(chip, spec.harvesting_mask(i)) for i, chip in enumerate(spec.chips))
+    return _with_rows_off(name, chips, path, spec, masks)
+
+
+def _with_rows_off(
+    name: str, chips: list[int] | None, path: str | None, spec: DeviceSpec, masks: Sequence[int]
+) -> DeviceSpec:
     if not masks:
         return spec
     if len(masks) == 1:
@@ -40,7 +54,7 @@ def device_spec(
     if len(masks) != len(spec.chips):
         raise InputError(f"rows are given for {len(masks)} chips, the device has {len(spec.chips)}: give one list for "
                          "all, or one for each")
-    return load_device(name, harvested_by_chip=masks, chips=chips, cluster=path)
+    return load_device(name, harvested_by_chip=tuple(masks), chips=chips, cluster=path)
 
 
 def masks_of(path: Path) -> dict[int, int]:

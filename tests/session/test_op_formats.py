@@ -9,7 +9,6 @@ import tbuda_lab as pybuda
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.frontend.pybuda.unsupported import NotSupported
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
@@ -109,8 +108,6 @@ def test_mixed_precision_by_type_spares_ops_that_cannot(bert: Session) -> None:
         config.configure_mixed_precision(op_type="matmul", output_df=DataFormat.Bfp8_b, math_fidelity=MathFidelity.LoFi)
         with pytest.raises(PipelineError):
             config.configure_mixed_precision(output_df=DataFormat.Bfp8_b)
-        with pytest.raises(NotSupported, match="input_df"):
-            config.configure_mixed_precision(name_regex=".*", input_df={0: (DataFormat.Bfp8_b, True)})
         overrides = config._get_global_compiler_config().resolved(bert.trace())
     finally:
         config._clear_global_compiler_config()

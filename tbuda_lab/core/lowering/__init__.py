@@ -15,6 +15,7 @@ from tbuda_lab.core.lowering.fuse import addressed, fuse, inner_names
 from tbuda_lab.core.lowering.grow import grow
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
+from tbuda_lab.core.lowering.precision import apply_rules
 from tbuda_lab.core.lowering.separate import separate
 from tbuda_lab.core.lowering.split import split_parts
 from tbuda_lab.core.lowering.values import collapse
@@ -85,6 +86,8 @@ def lower(
     if options.enable_row_padding:
         grow(ctx.out, device)
     assign(ctx.out, device, options)
+    if options.precision:
+        apply_rules(ctx.out, graph, device, options)
     if options.enable_auto_fusing:
         fuse(ctx.out, options, keep, ends)
     return ctx.out

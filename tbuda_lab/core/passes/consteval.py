@@ -34,6 +34,10 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     trained = [leaf for leaf in leaves if leaf.attrs.get(TRAINABLE) or ROLE in leaf.attrs]
     if r.options.training is not None and trained and not _only_relabels(r, node, trained[0]):
         return None
+    own = "original_op_name" not in node.attrs  # an op of the model, not one that a pass made of it
+    if own and not r.options.enable_consteval and all(leaf.value.dtype.kind == "f" for leaf in leaves
+                                                      if leaf.value is not None):
+        return None
     with torch.no_grad():
         result = node.op.evaluate(*(to_tensor(leaf.value) for leaf in leaves if leaf.value is not None))
     value = result.numpy()

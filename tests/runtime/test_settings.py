@@ -1,0 +1,163 @@
+"""Every option of the compiler configuration is read somewhere, or setting it says by name that it has no effect."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import tbuda_lab
+import tbuda_lab as pybuda
+from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.pybuda import op
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compile import pybuda_compile
+from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, CompilerConfig
+from tbuda_lab.runtime.device import TTDevice
+from tbuda_lab.runtime.enums import CompileDepth, PerfTraceLevel
+from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.runtime.modules import PyBudaModule
+from tbuda_lab.runtime.settings import NO_EFFECT
+
+ROOT = Path(tbuda_lab.__file__).parent
+X = torch.rand(1, 32, 64)
+
+
+class Small(PyBudaModule):
+    def __init__(self) -> None:
+        super().__init__("small")
+        self.w = Parameter(torch.ones(64, 32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return op.Gelu("act", op.Matmul("mm", x, op.Exp("fold", self.w)))
+
+
+def names_read() -> set[str]:
+    """Attributes and strings (`effective("amp_level")`, override forms) that code reads, definitions left out."""
+    found: set[str] = set()
+    for path in ROOT.rglob("*.py"):
+        if path.name in ("options.py", "settings.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "effective":
+                found.update(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+    return found
+
+
+def test_every_option_is_read_or_listed_as_without_effect() -> None:
+    read = names_read()
+    options = {f.name for f in dataclasses.fields(CompilerConfig)}
+    assert not set(NO_EFFECT) - options, "listed, but there is no such option"
+    assert not {name for name in options - set(NO_EFFECT) if name not in read}
+    known = {f.name for f in dataclasses.fields(CompileOptions)}
+    assert not {name for name in known if name not in read and name not in NO_EFFECT}
+    assert {option for option, _ in ENVIRONMENT.values()} <= options | known
+
+
+OTHER: dict[str, Any] = {"graph_solver_self_cut_type": "Off", "match_subgraph_patterns": 2, "backend_runtime_args": "x"}
+
+
+@pytest.mark.parametrize("name", sorted(NO_EFFECT))
+def test_setting_an_option_without_effect_is_said_by_name(name: str) -> None:
+    settings = config._get_global_compiler_config()
+    value = getattr(settings, name)
+    changed: Any = OTHER.get(name)
+    if changed is None:
+        changed = not value if isinstance(value, bool) else 3 if isinstance(value, int | float) else ["a"]
+    setattr(settings, name, changed)
+    device = TTDevice("t", module=Small())
+    with pytest.warns(UserWarning, match=f"{name} has no effect: "):
+        device.compile_for_inputs((X,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TTDevice("u", module=Small()).compile_for_inputs((X,))  # once
+
+
+def test_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(UserWarning, match="no compiler option 'amp_levl'.*amp_level"):
+        config._get_global_compiler_config().amp_levl = 1  # type: ignore[attr-defined]
+    monkeypatch.setenv("PYBUDA_RIBBON2", "1")
+    with pytest.warns(UserWarning, match="PYBUDA_RIBBON2 has no effect"):
+        TTDevice("t", module=Small()).compile_for_inputs((X,))
+    for wrong in ({"backend_opt_level": 9}, {"amp_level": 3}):
+        with pytest.raises(PipelineError, match=next(iter(wrong))):
+            pybuda.set_configuration_options(**wrong)  # type: ignore[arg-type]
+    monkeypatch.setenv("PYBUDA_COMPILE_DEPTH", "halfway")
+    with pytest.raises(PipelineError, match="halfway"):
+        TTDevice("u", module=Small()).compile_for_inputs((X,))
+
+
+def test_consteval_off_leaves_the_models_ops_on_the_device() -> None:
+    folded = TTDevice("t", module=Small()).compile_for_inputs((X,))
+    config._get_global_compiler_config().enable_consteval = False
+    kept = TTDevice("u", module=Small()).compile_for_inputs((X,))
+    assert "fold" not in folded.placement.ops and "fold" in kept.placement.ops
+
+
+@pytest.mark.parametrize("depth", list(CompileDepth))
+def test_compile_depth_stops_after_the_stage_of_that_name(depth: CompileDepth) -> None:
+    results = pybuda_compile(TTDevice("t", module=Small()), "g", X, compiler_cfg=CompilerConfig(compile_depth=depth))
+    names = [stage.name for stage in results.stages]
+    assert names[min(depth, CompileDepth.BACKEND_GOLDEN_VERIFY)] == CompileDepth(min(depth, 13)).name.lower()
+    if depth < CompileDepth.GENERATE_NETLIST:
+        assert len(names) == depth + 1
+        with pytest.raises(PipelineError, match="raise compile_depth"):
+            _ = results.netlist_filename
+    by_name = {stage.name: stage for stage in results.stages}
+    if depth >= CompileDepth.CONSTEVAL_GRAPH:
+        before, after = by_name["generate_initial_graph"].graph, by_name["consteval_graph"].graph
+        assert before is not None and after is not None and "fold" in before.nodes
+        assert by_name["post_initial_graph_pass"].report
+    if depth >= CompileDepth.BUDA_GRAPH_PRE_PLACER:
+        assert all(node.op.type.startswith("hw.") for node in results.lowered_graph.ops if node.op is not None)
+    torch.testing.assert_close(results.golden_outputs[0].value(),
+                               torch.nn.functional.gelu(X @ torch.full((64, 32), 2.718281828)), rtol=1e-4, atol=1e-4)
+
+
+def test_nothing_runs_below_the_depth_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYBUDA_COMPILE_DEPTH", "balancer_pass")
+    device = TTDevice("t", module=Small())
+    with pytest.raises(PipelineError, match="compile_depth is BALANCER_PASS"):
+        device.run_forward((X,))
+
+
+def test_files_of_a_compile(tmp_path: Path) -> None:
+    pybuda.set_configuration_options(backend_output_dir=str(tmp_path), performance_trace=PerfTraceLevel.VERBOSE)
+    TTDevice("t", module=Small()).compile_for_inputs((X,))
+    assert {p.name for p in tmp_path.iterdir()} == {"small_netlist.yaml", "small_netlist.cycles.csv",
+                                                    "small_perf.trace.json"}
+    assert json.loads((tmp_path / "small_perf.trace.json").read_text())["traceEvents"]
+
+
+def test_runtime_parameters_are_written_where_there_are_none_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    pybuda.set_configuration_options(harvested_rows=[1], backend_runtime_params_path=str(path),
+                                     store_backend_db_to_yaml=True)
+    rows = TTDevice("t", arch=pybuda.BackendDevice.Wormhole_B0).get_device_config().grid_size.r
+    assert yaml.safe_load(path.read_text())["system-device0-harvesting_mask"] == 2
+    pybuda.pybuda_reset()
+    pybuda.set_configuration_options(backend_runtime_params_path=str(path))
+    assert TTDevice("t", arch=pybuda.BackendDevice.Wormhole_B0).get_device_config().grid_size.r == rows == 9
+
+
+def test_microbatch_size_of_a_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    prologue = {}
+    for size in (1, 64):
+        pybuda.pybuda_reset()
+        device = TTDevice("t", module=Small())
+        results = pybuda_compile(device, "g", X, microbatch_size=size)
+        assert results.outputs[0].shape == (1, 32, 32) and results.result.options.microbatch == size
+        text = Path(results.netlist_filename).read_text()
+        prologue[size] = text.count("prologue: true")
+    assert prologue[64] >= prologue[1] == 1
