@@ -23,7 +23,7 @@ from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.dataformats import device_format
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
@@ -379,9 +379,11 @@ class TTDevice(Device):
     def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
         """The stages of a compile for inputs like `sample`, up to `depth`; the device keeps nothing of it."""
         settings = config._get_global_compiler_config()
-        graph = self.trace(sample)
+        graph = frontend.from_pybuda(self.modules, sample, training=settings.enable_training)
         options = settings.options(sum(1 for _ in elements(graph, frontend.feeds(graph, sample))), self.fp32_fallback)
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
+        if settings.enable_training:
+            options = dataclasses.replace(options, training=TrainingOptions(recompute=settings.enable_recompute))
         return compile_to_depth(graph, self.spec, options, settings.resolved(graph), depth)
 
     def _format(self, graph: Graph, options: CompileOptions) -> DataFormat:

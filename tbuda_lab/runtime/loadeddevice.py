@@ -135,7 +135,7 @@ class LoadedDevice(TTDevice):
     def trace(self, sample: Inputs) -> Graph:
         return self.loaded.graph.clone()
 
-    def compile_for_inputs(self, sample: Inputs) -> Any:
+    def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> Any:
         raise not_supported("compiling a device that was loaded from an image", "Session.open(path) does; compile() "
                             "then gives graphs and placement")
 

@@ -85,13 +85,13 @@ def test_setting_an_option_without_effect_is_said_by_name(name: str) -> None:
 
 def test_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(UserWarning, match="no compiler option 'amp_levl'.*amp_level"):
-        config._get_global_compiler_config().amp_levl = 1  # type: ignore[attr-defined]
+        config._get_global_compiler_config().amp_levl = 1
     monkeypatch.setenv("PYBUDA_RIBBON2", "1")
     with pytest.warns(UserWarning, match="PYBUDA_RIBBON2 has no effect"):
         TTDevice("t", module=Small()).compile_for_inputs((X,))
     for wrong in ({"backend_opt_level": 9}, {"amp_level": 3}):
         with pytest.raises(PipelineError, match=next(iter(wrong))):
-            pybuda.set_configuration_options(**wrong)  # type: ignore[arg-type]
+            pybuda.set_configuration_options(**wrong)
     monkeypatch.setenv("PYBUDA_COMPILE_DEPTH", "halfway")
     with pytest.raises(PipelineError, match="halfway"):
         TTDevice("u", module=Small()).compile_for_inputs((X,))
@@ -122,6 +122,14 @@ def test_compile_depth_stops_after_the_stage_of_that_name(depth: CompileDepth) -
         assert all(node.op.type.startswith("hw.") for node in results.lowered_graph.ops if node.op is not None)
     torch.testing.assert_close(results.golden_outputs[0].value(),
                                torch.nn.functional.gelu(X @ torch.full((64, 32), 2.718281828)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_compile_for_training_has_its_autograd_stage() -> None:
+    settings = CompilerConfig(compile_depth=CompileDepth.BUDA_GRAPH_PRE_PLACER, enable_training=True)
+    results = pybuda_compile(TTDevice("t", module=Small()), "g", X, compiler_cfg=settings)
+    by_name = {stage.name: stage.graph for stage in results.stages}
+    before, after = by_name["optimized_graph"], by_name["autograd"]
+    assert before is not None and after is not None and len(after.ops) > len(before.ops)
 
 
 def test_nothing_runs_below_the_depth_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
