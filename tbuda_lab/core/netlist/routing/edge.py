@@ -130,7 +130,7 @@ def _judge_lists(edge: Edge, seen: View, after: tuple[int, int, int]) -> EdgeVer
     fan_out = int(link.sum(axis=1).max(initial=0))
     several = steps[0] * steps[1] > 1
     cut = tilelists.scattered(pipes, source, granule, cores, several)
-    verdict = EdgeVerdict(RouteRule.OK, fan_out, granule, cut, tuple(bool(x) for x in link.any(axis=1)))
+    verdict = EdgeVerdict(RouteRule.OK, fan_out, granule, cut, tuple(bool(x) for x in np.atleast_1d(link.any(axis=1))))
     if not source.queue and (pipes.block * int(source.single)) % granule:
         return dataclasses.replace(verdict, rule=RouteRule.SCATTER_GRANULARITY)
     rule = tilelists.unfed_rule(pipes, (int(seen.grid[0]), int(seen.grid[1])), steps, chain.by_rows)
