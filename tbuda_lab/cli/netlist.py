@@ -13,9 +13,9 @@ from tbuda_lab.core.netlist.routing.cases import judge_lines
 
 _PROFILES = """\
 profiles:
-  backend   what the backend refuses, in its parser or when a program runs, is an error (the default)
-  strict    also what it ought to refuse: shapes that do not fit, cores and channels that do not exist, queues that
-            overlap in memory, buffers beyond L1, loops without end
+  backend   what no machine can run is an error (the default): what parser, router and golden model refuse, shapes
+            that do not fit, cores and channels that do not exist, queues that overlap in memory, buffers beyond L1
+  strict    also what they let pass: loops without end, inputs that nothing reads, addresses that are not aligned
 What only `strict` refuses is a warning in `backend`.
 """
 

@@ -1,8 +1,9 @@
 """Where values are rounded, in the two modes of the executor.
 
 golden: arithmetic in float32. The host's conversion rounds what is pushed and popped; besides, inputs in a 4- or
-2-bit block format are rounded to it again, Float32 inputs lose the bits beyond Tf32 on wormhole, and outputs in an
-integer or 4- or 2-bit block format are rounded to it. An op's output counts as of the format of its first input.
+2-bit block format are cut to it again after their TMs, Float32 inputs lose the bits beyond Tf32 on wormhole, outputs in
+a 4- or 2-bit block format are cut to it (bits are dropped, where the host's conversion rounds to nearest), and outputs
+in an integer format are rounded. An op's output counts as of the format of its first input.
 
 device: an approximation of the machine, whose own rules are not published. Tensors are rounded wherever they are
 packed: to `out_df`, and to `intermed_df` where a matmul spills between its `m_k` passes; to `acc_df` first where that
@@ -18,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tbuda_lab.core.formats import DataFormat, quantise, round_to, tf32
+from tbuda_lab.core.formats import DataFormat, cut_blocks, round_to, tf32
 from tbuda_lab.core.netlist.schema import NetOp
 from tbuda_lab.sim.arrays import Array
 from tbuda_lab.sim.io import clip_integer, round_half_away
@@ -69,8 +70,6 @@ class Numerics:
         if not self.device:
             if not self.reread:
                 return None
-            if tag in _SMALL_BLOCKS:
-                return lambda x: _as_format(x, tag)
             return _tf32 if tag is DataFormat.Float32 and self.arch in _TF32_ARCHS else None
         steps: list[Convert] = []
         in_df = op.inputs[index].df
@@ -115,6 +114,12 @@ class Numerics:
         parts = written if isinstance(written, int) and written > 0 else 1
         return lambda x: _beside(x, rest, 3 if index == 0 else 2, parts)
 
+    def moved(self, op: NetOp, index: int, tag: DataFormat) -> Convert | None:
+        """What an input goes through after its TMs; `tag` as for `unpack`."""
+        if self.device:
+            return self.extended(op, index)
+        return (lambda x: cut_blocks(x, tag)) if self.reread and tag in _SMALL_BLOCKS else None
+
     def pack(self, op: NetOp, *, moves_only: bool, source_df: DataFormat | None) -> Convert | None:
         """What an output goes through last. moves_only: the op changes no value, so that its first input's format
         `source_df` still holds them."""
@@ -122,7 +127,7 @@ class Numerics:
         if out.is_integer:
             return lambda x: to_integer(x, out)
         if not self.device:
-            return (lambda x: _as_format(x, out)) if out in _SMALL_BLOCKS else None
+            return (lambda x: cut_blocks(x, out)) if out in _SMALL_BLOCKS else None
         formats = [out]
         if op.acc_df is not None and not op.acc_df.is_integer and not op.acc_df.is_raw and not covers(op.acc_df, out):
             formats.insert(0, op.acc_df)
@@ -190,11 +195,6 @@ def _rounder(df: DataFormat, rng: np.random.Generator | None, in_place: bool = F
 
 def _rounded(x: Array, df: DataFormat, rng: np.random.Generator | None = None, in_place: bool = False) -> Array:
     result: Array = round_to(x, df, rng=rng, out=x if in_place and x.dtype == np.float32 else None)
-    return result
-
-
-def _as_format(x: Array, df: DataFormat) -> Array:
-    result: Array = quantise(x, df)
     return result
 
 

@@ -212,7 +212,7 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
             prepare = as_number if df.is_integer else prepare
         move = tms.compile_input(op.name, i, port, tile, tiles[i])
         ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move,
-                          numerics.extended(op, i)))
+                          numerics.moved(op, i, tags[port.source])))
         source_dfs.append(df)
     history = History() if op.gradient_op else None
     context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))

@@ -160,9 +160,11 @@ class ProgramRun:
         name = instruction.out.strip()
         if not name.startswith("$"):
             raise self._error("variable", f"varinst writes {name!r}, which is no variable", "variables begin with $")
+        opcode = instruction.opcode.lower()
+        if opcode == "set" and not any(name in scope for scope in (self.locals, self.statics, self.params)):
+            self.locals[name] = 0  # set declares what is not declared yet
         old = self.value(name)
         args = [self.value(a) for a in instruction.args]
-        opcode = instruction.opcode.lower()
         wanted = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}.get(opcode)
         if wanted is None:
             raise self._error("P1", f"unknown varinst opcode {instruction.opcode!r}", "set, add, mul, inc or incwrap")

@@ -64,8 +64,8 @@ def integer(x: float, df: DataFormat) -> float:
     return float_of(bits_of(float(whole)))
 
 
-def block_codes(values: list[float], df: DataFormat) -> tuple[int, list[int]]:
-    """(shared exponent, sign and magnitude of each value)."""
+def block_codes(values: list[float], df: DataFormat, cut: bool = False) -> tuple[int, list[int]]:
+    """(shared exponent, sign and magnitude of each value). cut: bits are dropped, nothing is rounded up."""
     bits, is_a = BFP_BITS[df], df.family == "a"
     parts = [fields(v) for v in values]
     shared = max(e for _, e, _ in parts)
@@ -82,7 +82,7 @@ def block_codes(values: list[float], df: DataFormat) -> tuple[int, list[int]]:
             own, significand = 31, 0xFFFFFF
         significand >>= shared - own
         drop = 24 - bits
-        magnitude = min((significand + (1 << (drop - 1))) >> drop, (1 << bits) - 1)
+        magnitude = min((significand + (0 if cut else 1 << (drop - 1))) >> drop, (1 << bits) - 1)
         codes.append(magnitude | (sign << bits) if magnitude else 0)
     return shared, codes
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbuda_lab.core.errors import InputError, NetlistError
-from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_fidelity, parse_format, quantise, tf32
+from tbuda_lab.core.formats import DataFormat, MathFidelity, cut_blocks, parse_fidelity, parse_format, quantise, tf32
 from tbuda_lab.core.formats.chunks import CHUNK
 from tests.formats import reference
 
@@ -52,6 +52,18 @@ def test_large_arrays_agree_with_scalar_encoder(df: DataFormat) -> None:
     x = x.astype(np.float32)
     x[5, 3], x[6, 20], x[7], x[8, :16] = np.inf, np.nan, 0, 2.0**-140
     assert same(quantise(x, df).ravel(), reference.convert([float(v) for v in x.ravel()], df))
+
+
+@pytest.mark.parametrize("df", [df for df in CONVERTED if df.is_bfp], ids=str)
+@settings(max_examples=100, deadline=None)
+@given(values=blocks_of_16)
+def test_blocks_that_are_cut_agree_with_the_scalar_encoder(df: DataFormat, values: list[float]) -> None:
+    x = np.array(values, np.float32)
+    wanted: list[float] = []
+    for start in range(0, len(x), 16):
+        block = [float(v) for v in x[start:start + 16]]
+        wanted += reference.block_values(*reference.block_codes(block, df, cut=True), df)
+    assert same(cut_blocks(x, df), wanted)
 
 
 @pytest.mark.parametrize("df", CONVERTED, ids=str)

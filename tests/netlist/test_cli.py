@@ -45,11 +45,15 @@ def test_check_writes_one_line_per_error(good: Path, capsys: pytest.CaptureFixtu
 
 def test_profiles_and_archs(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = edited(good, "0x10000000", "0x10002000")
-    for profile in ([], ["--profile", "backend"]):  # the default
-        assert main(["netlist", "check", str(path), *profile]) == 0
-    assert "warning: queues/" in capsys.readouterr().out
+    for profile in ([], ["--profile", "backend"], ["--profile", "strict"]):  # the first is the default
+        assert main(["netlist", "check", str(path), *profile]) == 1
+        assert "overlaps" in capsys.readouterr().err
+    path = edited(good, "- endloop", "- deallocate_queue: [x]")
+    for profile in ([], ["--profile", "backend"]):
+        main(["netlist", "check", str(path), *profile])
+        assert "warning: programs/" in capsys.readouterr().out
     assert main(["netlist", "check", str(path), "--profile", "strict"]) == 1
-    assert "overlaps" in capsys.readouterr().err
+    assert "loop without endloop" in capsys.readouterr().err
     assert main(["netlist", "check", str(good), "--arch", "n300"]) == 0
     assert main(["netlist", "check", str(good), "--arch", "tpu"]) == 1
     assert "tpu" in capsys.readouterr().err

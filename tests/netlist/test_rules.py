@@ -15,11 +15,12 @@ from tests.netlist.rules import (  # each registers its cases
     cases_ops,
     cases_programs,
     cases_queues,
+    cases_routing,
     cases_shapes,
 )
 from tests.netlist.rules.common import CASES, Case
 
-assert all((cases_formats, cases_fused, cases_ops, cases_programs, cases_queues, cases_shapes))
+assert all((cases_formats, cases_fused, cases_ops, cases_programs, cases_queues, cases_routing, cases_shapes))
 
 
 @pytest.mark.parametrize("c", CASES, ids=[f"{c.rule}-{k}" for k, c in enumerate(CASES)])

@@ -95,6 +95,7 @@ def test_vector_modes(mode: str, tmp_path: Path) -> None:
 
 def test_queue_with_tms_on_its_way_in(tmp_path: Path) -> None:
     n = single("nop", {"x": (2, 2, 2)}, (2, 2, 2))
+    n.graphs["g"].ops["o"].buf_size_mb = 4  # both slices, so that their columns can be put side by side
     out = n.queues["o.out"]
     out.blocking = b.blocking((1, 2, 4))
     out.input_tms = [b.tm("hstack", 2)]

@@ -221,7 +221,7 @@ def sparse_matmul(op, ins):
     t, rt, ct = op.blocking.tiles(op.grid_size)
     m, ur = op.blocking.mblock[0], op.blocking.ublock[0]
     pointer_bits, index_bits = a["sparse_tile_ptr_bits"], a.get("sparse_ublock_idx_bits", a["sparse_tile_ptr_bits"])
-    depth_bits = math.ceil(math.log2(a["u_kt"])) if a["u_kt"] > 1 else 0
+    depth_bits = max(1, math.ceil(math.log2(a["u_kt"])))  # hardware reads one bit where there is one row, too
     out = np.zeros((t, rt * 32, ct * 32))
     repeat = gc // f  # the broadcast TM repeats all groups for the columns of a group
     for g in range(gr):

@@ -127,7 +127,7 @@ def models(kind: str, tiles: tuple[int, int, int], rows: int, cols: int) -> OpMo
     for i, (r, c) in enumerate(shapes):
         row = table[i]
         row["grid_r"], row["grid_c"], row["cores"], row["t"] = r, c, r * c, z
-        row["reason"] = Reason.LEGAL if rt % r == 0 and ct % c == 0 else Reason.ILLEGAL_STACK_FOR_GRID
+        row["reason"] = Reason.LEGAL if rt % r == 0 and ct % c == 0 else Reason.OUTPUT_BUFFER
         row["ublock_r"], row["ublock_c"] = (2 if rt // r % 2 == 0 else 1), (2 if ct // c % 2 == 0 else 1)
         row["mblock_m"] = max(1, rt // r // int(row["ublock_r"]))
         row["mblock_n"] = max(1, ct // c // int(row["ublock_c"]))

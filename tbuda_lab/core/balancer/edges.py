@@ -12,6 +12,7 @@ from tbuda_lab.core.balancer.buffer_reads import Walks
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import CANDIDATE
+from tbuda_lab.core.netlist.routing.rules import RouteRule
 
 MAX_FAN_OUT_STREAMS = 16
 MAX_DRAM_IN_QUEUES = 39
@@ -36,6 +37,20 @@ class EdgeReason(Enum):
     PHASES = f"a stream would need more than {MAX_PHASES} phases"
     DRAM_QUEUES = f"a core would read more than {MAX_DRAM_IN_QUEUES} DRAM buffers"
     USERS = f"an op has more than {MAX_USERS} readers"
+    STACK_TM_ORDER = RouteRule.STACK_TM_ORDER.text
+    STACK_SLICE = RouteRule.STACK_SLICE.text
+    STACK_SLICE_OUTER = RouteRule.STACK_SLICE_OUTER.text
+    STACK_BUF = RouteRule.STACK_BUF.text
+    STACK_BUF_OUTER = RouteRule.STACK_BUF_OUTER.text
+    STACK_PAD = RouteRule.STACK_PAD.text
+    STACK_GRID = RouteRule.STACK_GRID.text
+    STACK_MBLOCK = RouteRule.STACK_MBLOCK.text
+    STACK_UBLOCK = RouteRule.STACK_UBLOCK.text
+    STACK_IN_UBLOCK = RouteRule.STACK_IN_UBLOCK.text
+    STACK_SCAN = RouteRule.STACK_SCAN.text
+    STACK_SCAN_ROW = RouteRule.STACK_SCAN_ROW.text
+    STACK_SCAN_COL = RouteRule.STACK_SCAN_COL.text
+    UNFED_CORE = RouteRule.UNFED_CORE.text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +62,11 @@ class EdgeCost:
     fan_in: int = 0
     producer_phases: int = 0
     consumer_phases: int = 0
+
+
+def refusal(rule: RouteRule) -> EdgeReason:
+    """The reason for a rule of stacks that the router has."""
+    return EdgeReason[rule.name] if rule else EdgeReason.LEGAL
 
 
 def _primary(row: np.void) -> str:

@@ -17,6 +17,7 @@ from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streame
 from tbuda_lab.core.balancer.parameters import ENCODING, prologues
 from tbuda_lab.core.balancer.pickers import picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.routes import output_buffer_rules
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
 from tbuda_lab.core.cost import cycles as cost_cycles
 from tbuda_lab.core.device import DeviceSpec
@@ -184,6 +185,8 @@ def enumerate_candidates(
         rows["reason"][(rows["stream_c"] > 1) | (rows["stream"] == "rz")] = Reason.USER_ACCESS_PREVENTS_STREAMING
     if profile.feeds_ram:
         rows["reason"][(rows["stream_r"] > 1) | (rows["stream_c"] > 1)] = Reason.USER_ACCESS_PREVENTS_STREAMING
+    legal = rows["reason"] == Reason.LEGAL
+    rows["reason"][legal & output_buffer_rules(rows, options.microbatch)] = Reason.OUTPUT_BUFFER
     _sparse_counts(profile, rows)
     _l1(profile, device, choice, rows)
     _cycles(profile, device, rows)
@@ -233,7 +236,7 @@ def _sparse_counts(profile: OpProfile, rows: np.ndarray) -> None:
         rows[field] = np.maximum(1, -(-total // grid_r))
     # a core keeps the tiles of all its slices, the statistics count those of one
     all_tiles = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))
-    low = _bits(rows["ublock_r"].astype(np.int64)) + _bits(rows["u_kt"].astype(np.int64))
+    low = _bits(rows["ublock_r"].astype(np.int64)) + np.maximum(1, _bits(rows["u_kt"].astype(np.int64)))
     good = stats.fits & ((rows["stream_r"] == 1) | (max(1, (all_tiles - 1).bit_length()) + low <= 16))
     rows["reason"][~good] = Reason.ILLEGAL_SPARSE_MATMUL
 

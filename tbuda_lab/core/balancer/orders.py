@@ -23,16 +23,16 @@ def _through(tms: tuple[TM, ...], wanted: str) -> str:
 def ublock_orders(graph: Graph) -> dict[str, str]:
     """ "r" or "c" for every op and queue node of a lowered graph.
 
-    A matmul reads its first operand by columns and the others by rows and always writes rows; a reduce over r reads
-    columns; a splice works along its axis; what is written to the host (untilized) is in rows. Others take what their
-    readers need, and rows when the readers disagree.
+    A matmul reads its first operand by columns and the others by rows and always writes rows, as a reduce does, which
+    reads columns if it goes over r; a splice works along its axis; what is written to the host (untilized) is in rows.
+    Others take what their readers need, and rows when the readers disagree.
     """
     users = graph.users()
     orders: dict[str, str] = {}
     for node in reversed(graph.topological()):
         op = node.op
-        if is_matmul_like(op):
-            orders[node.name] = "r"
+        if is_matmul_like(op) or isinstance(op, HwReduce):
+            orders[node.name] = "r"  # the router takes no other
             continue
         if isinstance(op, HwSplice):
             orders[node.name] = "c" if op.axis == "r" else "r"
@@ -55,7 +55,7 @@ def ublock_orders(graph: Graph) -> dict[str, str]:
 
 
 def read_order(graph: Graph, orders: dict[str, str], name: str) -> str:
-    """The order in which an op reads its eltwise operands: its own."""
+    """The order in which an op reads its eltwise operands: its own; that of a reduce is its dimension's."""
     op = graph[name].op
     if isinstance(op, HwReduce) and op.dim in "rc":
         return "c" if op.dim == "r" else "r"

@@ -6,7 +6,7 @@ from tbuda_lab.core.balancer.types import Reason
 
 MEANING: dict[Reason, str] = {
     Reason.LEGAL: "legal",
-    Reason.ILLEGAL_STACK_FOR_GRID: "an operand is stacked or sliced n ways and n and the grid do not divide either way",
+    Reason.OUTPUT_BUFFER: "the macro blocks of the output buffer are odd, or do not divide t (nor the other way round)",
     Reason.USER_ACCESS_PREVENTS_STREAMING: "a reader takes the tiles in an order that t-streaming cannot give",
     Reason.OPERAND_ACCESS_PREVENTS_STREAMING: "an operand cannot be sliced the way this t-streaming asks for",
     Reason.OPERAND_AND_USER_ACCESS_PREVENTS_STREAMING: "both an operand and a reader forbid this t-streaming",
@@ -22,7 +22,7 @@ MEANING: dict[Reason, str] = {
 }
 
 REMEDY: dict[Reason, str] = {
-    Reason.ILLEGAL_STACK_FOR_GRID: "choose a grid whose rows (columns) divide the stack factor or are divided by it",
+    Reason.OUTPUT_BUFFER: "set an output buffer of 1, or of twice a divisor or multiple of t",
     Reason.USER_ACCESS_PREVENTS_STREAMING: "put the reader into another epoch, or insert a nop",
     Reason.OPERAND_ACCESS_PREVENTS_STREAMING: "stream along the other dimension, or not at all",
     Reason.OPERAND_AND_USER_ACCESS_PREVENTS_STREAMING: "break the epoch before this op, or insert nops",

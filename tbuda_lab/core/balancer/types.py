@@ -22,7 +22,7 @@ class Reason(IntEnum):
     """Why a candidate is refused (0: it is legal). The texts stand in `reasons.py`."""
 
     LEGAL = 0
-    ILLEGAL_STACK_FOR_GRID = 1
+    OUTPUT_BUFFER = 1
     USER_ACCESS_PREVENTS_STREAMING = 2
     OPERAND_ACCESS_PREVENTS_STREAMING = 3
     OPERAND_AND_USER_ACCESS_PREVENTS_STREAMING = 4

@@ -69,8 +69,8 @@ def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
                  rng: np.random.Generator | None = None) -> None:
     """Rounds a flat array of whole blocks to a block format; `out` may be `x`.
 
-    mode "host": ties away from zero; "even": ties to even; "stochastic": up with the probability of the remainder,
-    drawn from `rng`.
+    mode "host": ties away from zero; "even": ties to even; "cut": towards zero; "stochastic": up with the probability
+    of the remainder, drawn from `rng`.
     """
     bits, family_a = df.mantissa_bits, df.family == "a"
     inverse, unit = _TABLES[bits, family_a]
@@ -91,6 +91,8 @@ def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
             np.bitwise_or(half, _NEAR_HALF, out=half)
             value += factor
             np.trunc(value, out=value)
+        elif mode == "cut":
+            np.trunc(value, out=value)
         elif mode == "even":
             np.rint(value, out=value)
         else:
@@ -102,7 +104,7 @@ def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
         value *= factor
         np.add(value, np.float32(0), out=target)  # a zero magnitude has no sign
         if kept is not None:
-            target.reshape(-1, BLOCK)[special] = decode(*encode(kept, df), df)
+            target.reshape(-1, BLOCK)[special] = decode(*encode(kept, df, cut=mode == "cut"), df)
 
 
 def _special_blocks(x: F32, exponent: npt.NDArray[np.intp], family_a: bool) -> npt.NDArray[np.intp]:
@@ -118,8 +120,9 @@ def _special_blocks(x: F32, exponent: npt.NDArray[np.intp], family_a: bool) -> n
     return found[nonzero]
 
 
-def encode(blocks: F32, df: DataFormat) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Integer form of the rule: blocks (..., 16) -> (codes (..., 16) with the sign above the magnitude, E (...))."""
+def encode(blocks: F32, df: DataFormat, *, cut: bool = False) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Integer form of the rule: blocks (..., 16) -> (codes (..., 16) with the sign above the magnitude, E (...)). cut:
+    without the half unit."""
     bits = df.mantissa_bits
     raw = np.ascontiguousarray(blocks, dtype=np.float32).view(np.uint32)
     exponent = ((raw >> 23) & 0xFF).astype(np.int32)
@@ -131,7 +134,7 @@ def encode(blocks: F32, df: DataFormat) -> tuple[npt.NDArray[np.uint8], npt.NDAr
         significand = np.where((exponent > 31) & (significand != 0), 0xFFFFFF, significand)
     distance = np.clip(shared[..., None] - exponent, 0, 31)
     drop = 24 - bits
-    magnitude = ((significand >> distance) + (1 << (drop - 1))) >> drop
+    magnitude = ((significand >> distance) + (0 if cut else 1 << (drop - 1))) >> drop
     magnitude = np.minimum(magnitude, (1 << bits) - 1)
     sign = np.where(magnitude != 0, raw >> 31, 0).astype(np.int32)
     return (magnitude | (sign << bits)).astype(np.uint8), shared.astype(np.uint8)

@@ -58,6 +58,16 @@ def quantise(x: npt.ArrayLike, df: DataFormat, *, out: F32 | None = None) -> npt
     return finish(flat_out, result)
 
 
+def cut_blocks(x: npt.ArrayLike, df: DataFormat, *, out: F32 | None = None) -> F32:
+    """`x` in a block format, the bits beyond its own cut off: what the golden model's packer and unpacker do, where the
+    host rounds. Shape, `out` and errors as `quantise`."""
+    array = np.asarray(x, dtype=np.float32)
+    check_blocks(array, df)
+    flat, flat_out, result = flat_pair(array, out)
+    round_blocks(flat, flat_out, df, mode="cut")
+    return finish(flat_out, result)
+
+
 def tf32(x: npt.ArrayLike, *, out: F32 | None = None) -> F32:
     """Float32 truncated to the 10 fraction bits that the unpacker keeps; any shape, `out` may be `x`."""
     flat, flat_out, result = flat_pair(x, out)

@@ -63,7 +63,7 @@ ATTRIBUTES: dict[str, Attribute] = {
     "single_tile": Attribute("ints"),
     "relu_en": Attribute("bool"), "relu_threshold": Attribute("float"), "relu_mode": Attribute("text"),
     "vector": Attribute("text", SFPU),
-    "approximate_mode": Attribute("bool", SFPU | {"fused_op"}),
+    "approximate_mode": Attribute("bool", SFPU | UNARY | {"fused_op"}),
     "sfpu_execution_thread": Attribute("text", SFPU | {"matmul"}),
     "stoch_rnd_mode": Attribute("text"), "srnd_fpu_en": Attribute("bool"),
     "dim": Attribute("text", frozenset(("reduce",))), "type": Attribute("text", frozenset(("reduce",))),

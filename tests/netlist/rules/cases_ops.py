@@ -30,7 +30,7 @@ case("G3.link", b.two_chips, lambda n: setattr(n.graphs["g1"], "target_device", 
 case("G3.cycle", b.chain, lambda n: setattr(the_op(n).inputs[0], "source", "b"), "graphs/g/a/inputs")
 case("O4.type", b.unary, on_op(type="sinh"), "graphs/g/op0/type")
 case("O1", b.unary, on_op(attributes={"m_j": 1}), "graphs/g/op0/attributes/m_j")
-case("O1", lambda: b.unary("nop"), on_op(attributes={"approximate_mode": True}), "op0/attributes/approximate_mode")
+case("O1", b.matmul, on_op(attributes={"approximate_mode": True}), "mm/attributes/approximate_mode")
 case(
     "O1",
     lambda: b.unary("nop"),

@@ -75,6 +75,7 @@ case("P14", b.unary, lambda n: n.programs[0].instructions.pop(), "programs/run/2
 case("P15", b.unary, setting(rd_ptr_local="$other"), "queue_settings/x/rd_ptr_local")
 case("P15", b.unary, lambda n: n.programs[0].instructions.__setitem__(2, Loop("$n")), "programs/run/2")
 case("P15", b.unary, before_loop(Var(False, {"$lptr": 1})), "programs/run/2")
+case("P15", b.unary, before_loop(VarInst("$new", "inc", [1])), "programs/run/2")
 case(
     "P15",
     b.unary,

@@ -11,6 +11,7 @@ from tbuda_lab.core.netlist.check import (
     placement,
     programs,
     queues,
+    routing,
     shapes,
     special,
     tiles,
@@ -24,6 +25,6 @@ from tbuda_lab.core.netlist.check.run import check
 
 __all__ = [
     "ARCHS", "PROFILES", "RULES", "Facts", "OpMemory", "Rule", "attributes", "check", "describe", "devices", "facts_of",
-    "formats", "fused", "fused_buffers", "graphs", "integers", "ordered", "placement", "programs", "queues", "shapes",
-    "special", "tiles", "tms", "workload",
+    "formats", "fused", "fused_buffers", "graphs", "integers", "ordered", "placement", "programs", "queues", "routing",
+    "shapes", "special", "tiles", "tms", "workload",
 ]

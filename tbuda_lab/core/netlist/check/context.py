@@ -34,6 +34,10 @@ class Context(Tables):
         of = self._prologues.get(self.graph_of[op.name].name, _NONE)
         return frozenset([i.source for i in op.inputs if i.source in of]) if of else _NONE
 
+    def input_count(self, op: NetOp) -> int:
+        """How many inputs the graph of an op works on at a time."""
+        return self.graph_of[op.name].input_count
+
     @cached_property
     def linked(self) -> list[tuple[str, ...]]:
         """`epochs.linked_graphs` of the netlist."""

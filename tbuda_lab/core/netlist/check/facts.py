@@ -10,7 +10,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.schema import Netlist
 
 ARCHS = ("grayskull", "wormhole", "wormhole_b0", "blackhole")
-_PIPEGEN_BYTES = 256 * 1024  # of L1, kept by compilers for routing tables; buffers may grow into it by hand
+_PIPEGEN_BYTES = 256 * 1024 + 64  # of L1, kept by compilers for routing tables; buffers may grow into it by hand
 _A0_DST = 4                  # wormhole A0 took ublocks four times as large
 
 

@@ -66,10 +66,10 @@ class _Addresses:
 
 
 class _Queues:
-    """A netlist of which only the queues that an op reads can be seen."""
+    """A netlist of which only the queues that an op reads can be seen, and the fused op that it runs."""
 
-    def __init__(self, queues: _Only) -> None:
-        self.queues = queues
+    def __init__(self, queues: _Only, fused_ops: _Only) -> None:
+        self.queues, self.fused_ops = queues, fused_ops
 
     def __getattr__(self, name: str) -> NoReturn:
         raise _Beyond(name)
@@ -79,27 +79,35 @@ class Near(Context):
     """A context that knows the device, and of the netlist the sources of one op. queues: as they are shown; preloaded:
     those with a prologue that the op reads."""
 
-    def __init__(self, c: Context, op: NetOp, queues: Mapping[str, Queue], preloaded: frozenset[str]) -> None:
+    def __init__(self, c: Context, op: NetOp, queues: Mapping[str, Queue], preloaded: frozenset[str],
+                 count: int) -> None:
         names = frozenset(i.source for i in op.inputs)
         self.facts = c.facts
-        self.n = cast(Netlist, _Queues(_Only(names, queues)))
+        fused = frozenset((str(op.attributes.get("fused_op_id")),))
+        self.n = cast(Netlist, _Queues(_Only(names, queues), _Only(fused, c.n.fused_ops)))
         self.__dict__["ops"] = _Only(names, c.ops)
-        self._about, self._preloaded = op, preloaded
+        self._about, self._preloaded, self._count = op, preloaded, count
 
     def preloads(self, op: NetOp) -> frozenset[str]:
         if op is not self._about:
             raise _Beyond(op.name)
         return self._preloaded
 
+    def input_count(self, op: NetOp) -> int:
+        if op is not self._about:
+            raise _Beyond(op.name)
+        return self._count
+
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What the rules found in an op, by number of the rule; `beyond`: those that have to run again. sources, preloaded:
-    what else was looked at."""
+    """What the rules found in an op, by number of the rule; `beyond`: those that have to run again. sources (with the
+    fused op that it runs), preloaded, count (inputs of its graph): what else was looked at."""
 
     op: NetOp
     sources: tuple[Any, ...]
     preloaded: frozenset[str]
+    count: int
     issues: tuple[tuple[int, tuple[Issue, ...]], ...]
     beyond: tuple[int, ...]
 
@@ -122,13 +130,16 @@ class OpMemory:
         found = {}
         out: list[Known] = []
         for op in ops:
-            sources = tuple([queues.get(i.source) or producers.get(i.source) for i in op.inputs])
+            sources: tuple[Any, ...] = tuple([queues.get(i.source) or producers.get(i.source) for i in op.inputs])
             # a name that is a queue and an op: the rules may look at both, so both must be the same
             sources += tuple([producers[i.source] for i in op.inputs if i.source in queues and i.source in producers])
-            preloaded = c.preloads(op)
+            if op.type == "fused_op":
+                sources += (c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))),)
+            seen = c.preloads(op), c.input_count(op)
             known = self._known.get(op.name)
-            if known is None or known.op is not op or known.preloaded != preloaded or not _same(known.sources, sources):
-                known = _look(c, rules, op, sources, queues, preloaded)
+            if known is None or known.op is not op or (known.preloaded, known.count) != seen \
+                    or not _same(known.sources, sources):
+                known = _look(c, rules, op, sources, queues, *seen)
             found[op.name] = known
             out.append(known)
         self._known = found
@@ -163,8 +174,9 @@ def _look(
     sources: tuple[Any, ...],
     queues: Mapping[str, Queue],
     preloaded: frozenset[str],
+    count: int,
 ) -> Known:
-    near = Near(c, op, queues, preloaded)
+    near = Near(c, op, queues, preloaded, count)
     issues: list[tuple[int, tuple[Issue, ...]]] = []
     beyond: list[int] = []
     for number, rule in enumerate(rules):
@@ -175,4 +187,4 @@ def _look(
             continue
         if said:
             issues.append((number, said))
-    return Known(op, sources, preloaded, tuple(issues), tuple(beyond))
+    return Known(op, sources, preloaded, count, tuple(issues), tuple(beyond))

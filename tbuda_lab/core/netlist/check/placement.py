@@ -12,7 +12,7 @@ from tbuda_lab.core.netlist.schema import Allocate, Deallocate, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import L1Use, l1_use, queue_buffer_bytes
 
 
-@rule("R4", "op", "placement", "strict")
+@rule("R4", "op", "placement")
 def on_grid(c: Context, op: NetOp) -> Issues:
     """Every core of an op is a worker core of the device."""
     box = rectangle(op)
@@ -25,7 +25,7 @@ def on_grid(c: Context, op: NetOp) -> Issues:
             f"{c.facts.arch}, {c.facts.device.rows}x{c.facts.device.cols}", "move the op or make its grid smaller"
 
 
-@rule("R3.channel", "queue", "placement", "strict")
+@rule("R3.channel", "queue", "placement")
 def channel(c: Context, q: Queue) -> Issues:
     """DRAM channels exist."""
     if q.loc != "dram":
@@ -36,7 +36,7 @@ def channel(c: Context, q: Queue) -> Issues:
                 f"channels are 0 to {c.facts.device.dram_channels - 1}"
 
 
-@rule("R3.capacity", "queue", "placement", "strict")
+@rule("R3.capacity", "queue", "placement")
 def capacity(c: Context, q: Queue) -> Issues:
     """Buffers end inside their DRAM channel."""
     if q.loc != "dram":
@@ -176,7 +176,7 @@ def _same_bytes(a: Queue, b: Queue) -> bool:
     return a.name == b.alias or b.name == a.alias or bool(a.alias and a.alias == b.alias)
 
 
-@rule("R5", "netlist", "placement", "strict")
+@rule("R5", "netlist", "placement")
 def dram_overlap(c: Context) -> Issues:
     """No two queues share bytes of DRAM or host memory at the same time, but for the views of one ram."""
     spans = _spans(c)
@@ -226,7 +226,7 @@ def _parts(use: L1Use) -> str:
     return ", ".join(f"{name} {size}" for name, size in parts.items() if size)
 
 
-@rule("R6", "op", "placement", "strict")
+@rule("R6", "op", "placement")
 def l1_fits(c: Context, op: NetOp) -> Issues:
     """The buffers of an op fit the L1 of a core."""
     if op.type == "ethernet_datacopy":

@@ -202,7 +202,7 @@ def loops_closed(c: Context, p: Program) -> Issues:
 
 @rule("P15", "program", "programs")
 def variables(c: Context, p: Program) -> Issues:
-    """Variables are declared before they are used, and only once."""
+    """Variables are declared before they are used, and only once; `varinst` with set declares too."""
     declared: dict[str, str] = {}
     loop_counts: list[Value | None] = []
     counts = _known_counts(p)
@@ -223,6 +223,8 @@ def variables(c: Context, p: Program) -> Issues:
                     if value is not None:
                         yield from _used(value, declared, str(k), f"the value of {name!r}")
             case VarInst(out, opcode, args):
+                if opcode == "set" and isinstance(out, str) and out.startswith("$"):
+                    declared.setdefault(out, "var")  # set declares what is not declared yet
                 yield from _used(out, declared, str(k), "varinst", variable=True)
                 for value in args:
                     yield from _used(value, declared, str(k), f"varinst {opcode}")

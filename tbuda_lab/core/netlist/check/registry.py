@@ -12,9 +12,9 @@ the whole netlist gives full paths."""
 Issues = Iterator[Issue]
 
 PROFILES = ("backend", "strict")
-STAGES = ("parse", "verify", "fused", "programs", "workload", "golden", "shapes", "placement")
+STAGES = ("parse", "verify", "fused", "programs", "workload", "golden", "shapes", "placement", "route")
 FILES = ("devices", "queues", "graphs", "attributes", "tms", "tiles", "formats", "integers", "special", "fused",
-         "fused_buffers", "programs", "workload", "shapes", "placement")
+         "fused_buffers", "programs", "workload", "shapes", "placement", "routing")
 SCOPES = ("netlist", "queue", "graph", "op", "fused_op", "program", "setting")
 
 

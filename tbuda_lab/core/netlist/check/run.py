@@ -25,9 +25,10 @@ def check(
 ) -> list[Finding]:
     """All findings, errors of reading first, then rule by rule as the backend works.
 
-    `profile` decides what is an error: "backend" what the backend refuses, in its parser or when a program is run;
-    "strict" also what it ought to refuse (shapes that do not fit, cores and channels that do not exist, queues that
-    overlap, buffers beyond L1, loops without end). What only "strict" refuses is a warning in "backend".
+    `profile` decides what is an error: "backend" what no machine can run: what parser, router and golden model refuse,
+    shapes that do not fit, cores and channels that do not exist, queues that overlap, buffers beyond L1; "strict" also
+    what they let pass and ought to refuse (loops without end, inputs that nothing reads, addresses that are not
+    aligned). What only "strict" refuses is a warning in "backend".
 
     `arch` (an arch, a board or a device descriptor file) chooses among the archs of the netlist. Without it the first
     one decides, but wormhole_b0 where the list has it beside its early stepping `wormhole`; what only the others

@@ -43,7 +43,7 @@ def operands(c: Context, op: NetOp) -> list[Shape | None]:
     return out
 
 
-@rule("S1", "op", "shapes", "strict")
+@rule("S1", "op", "shapes")
 def tms_apply(c: Context, op: NetOp) -> Issues:
     """Every TM can be applied to the shape that reaches it."""
     for n, i in enumerate(op.inputs):
@@ -57,7 +57,7 @@ def tms_apply(c: Context, op: NetOp) -> Issues:
                 f"{error} (input {i.source!r} is {text(source)})", error.fix
 
 
-@rule("S2", "op", "shapes", "strict")
+@rule("S2", "op", "shapes")
 def operands_fit(c: Context, op: NetOp) -> Issues:
     """Operands, after their TMs, have the sizes that the op's own blocking asks for."""
     wanted = _wanted(op) if _sized(op) else []
@@ -121,7 +121,7 @@ def longer_right_operand(c: Context, op: NetOp) -> Issues:
             "slice it, or make them equal"
 
 
-@rule("S4", "queue", "shapes", "strict")
+@rule("S4", "queue", "shapes")
 def queue_holds_output(c: Context, q: Queue) -> Issues:
     """A queue holds exactly what the op that feeds it makes, after its own input TMs."""
     op = c.ops.get(q.input)
@@ -138,7 +138,7 @@ def queue_holds_output(c: Context, q: Queue) -> Issues:
             "make grid_size x mblock x ublock and t agree"
 
 
-@rule("S5", "op", "shapes", "strict")
+@rule("S5", "op", "shapes")
 def reduced_to_one(c: Context, op: NetOp) -> Issues:
     """A reduce over rows makes one row of tiles, one over columns one column."""
     if op.type == "reduce" and _sized(op):

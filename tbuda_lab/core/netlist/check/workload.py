@@ -58,8 +58,9 @@ def _merged(c: Context) -> list[tuple[str, ...]]:
 
 @rule("P12", "program", "workload")
 def epochs_whole(c: Context, p: Program) -> Issues:
-    """Graphs linked op to op are executed together: all of them before anything else, none twice."""
-    yield from _whole(p, _links(c), "linked")
+    """Graphs linked op to op are executed together, none twice; between them only graphs that run at the same time."""
+    beside = {} if c.facts.grayskull else {g: frozenset(group) for group in c.merged for g in group}
+    yield from _whole(p, _links(c), beside, "linked")
 
 
 @rule("P12.merged", "program", "workload", "strict")
@@ -67,30 +68,33 @@ def merged_whole(c: Context, p: Program) -> Issues:
     """Graphs that one program runs side by side (neighbours on different chips) run together in every program."""
     groups = {g: group for group in _merged(c) for g in group}
     if any(isinstance(item, Execute) and item.graph in groups for item in p.instructions):
-        yield from _whole(p, groups, "merged")
+        yield from _whole(p, groups, {}, "merged")
 
 
-def _whole(p: Program, links: dict[str, tuple[str, ...]], how: str) -> Issues:
-    pending: list[str] = []
+def _whole(p: Program, links: dict[str, tuple[str, ...]], beside: dict[str, frozenset[str]], how: str) -> Issues:
+    """links: the group of a graph; beside: graphs on other chips that may be executed before its group is complete."""
+    pending: dict[tuple[str, ...], list[str]] = {}
     for k, item in enumerate(p.instructions):
         if not isinstance(item, Execute):
             continue
         group = links.get(item.graph, (item.graph,))
-        if pending and pending[0] not in group:
-            missing = [g for g in links[pending[0]] if g not in pending]
-            yield str(k), f"graph {item.graph!r} is executed before {', '.join(map(repr, missing))}, which run " \
-                f"together with {pending[0]!r}", f"execute {how} graphs one after the other"
-            pending = []
-        elif item.graph in pending:
+        for other, run in list(pending.items()):
+            if other != group and item.graph not in beside.get(run[0], ()):
+                missing = [g for g in other if g not in run]
+                yield str(k), f"graph {item.graph!r} is executed before {', '.join(map(repr, missing))}, which run " \
+                    f"together with {run[0]!r}", f"execute {how} graphs one after the other"
+                del pending[other]
+        run = pending.setdefault(group, [])
+        if item.graph in run:
             yield str(k), f"graph {item.graph!r} is executed again before the graphs {how} with it", \
                 f"execute {how} graphs once each"
             continue
-        pending.append(item.graph)
-        if len(pending) == len(group):
-            pending = []
-    if pending:
-        missing = [g for g in links[pending[0]] if g not in pending]
-        yield "", f"{', '.join(map(repr, missing))} never run, but are {how} with {pending[0]!r}", "execute them too"
+        run.append(item.graph)
+        if len(run) == len(group):
+            del pending[group]
+    for group, run in pending.items():
+        missing = [g for g in group if g not in run]
+        yield "", f"{', '.join(map(repr, missing))} never run, but are {how} with {run[0]!r}", "execute them too"
 
 
 @rule("G5.group", "netlist", "workload")

@@ -14,6 +14,7 @@ from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
 
 MOST_DRAM_OUTPUTS = 8
+MOST_DRAM_INPUTS = 8
 EXTRA_STREAMS = 24
 MOST_TILES = 1 << 22
 """Lists of edges with more tiles are not written down; the rules that need none are looked at all the same."""
@@ -36,12 +37,14 @@ class Edge:
 
 @dataclasses.dataclass(frozen=True)
 class EdgeVerdict:
-    """The first rule that an edge breaks, and what it takes: streams out of the fullest producer core, and what the
-    edge asks of the producer's output buffer (`granule` and `cut`, see `tilelists`). read: which producer cores it
-    reads; empty where no lists were looked at, for an earlier refusal or because they are too long (`huge`)."""
+    """The first rule that an edge breaks, and what it takes: streams out of the fullest producer core (`fan_out`),
+    producer cores that the widest pipe reads (`fan_in`), and what the edge asks of the producer's output buffer
+    (`granule` and `cut`, see `tilelists`). read: which producer cores it reads; empty where no lists were looked at,
+    for an earlier refusal or because they are too long (`huge`)."""
 
     rule: RouteRule
     fan_out: int = 0
+    fan_in: int = 0
     granule: int = 0
     cut: bool = False
     read: tuple[bool, ...] = ()
@@ -130,7 +133,9 @@ def _judge_lists(edge: Edge, seen: View, after: tuple[int, int, int]) -> EdgeVer
     fan_out = int(link.sum(axis=1).max(initial=0))
     several = steps[0] * steps[1] > 1
     cut = tilelists.scattered(pipes, source, granule, cores, several)
-    verdict = EdgeVerdict(RouteRule.OK, fan_out, granule, cut, tuple(bool(x) for x in np.atleast_1d(link.any(axis=1))))
+    fan_in = int(link.sum(axis=0).max(initial=0))
+    read = tuple(bool(x) for x in np.atleast_1d(link.any(axis=1)))
+    verdict = EdgeVerdict(RouteRule.OK, fan_out, fan_in, granule, cut, read)
     if not source.queue and (pipes.block * int(source.single)) % granule:
         return dataclasses.replace(verdict, rule=RouteRule.SCATTER_GRANULARITY)
     rule = tilelists.unfed_rule(pipes, (int(seen.grid[0]), int(seen.grid[1])), steps, chain.by_rows)
@@ -166,3 +171,11 @@ def shared_rule(
         return RouteRule.FAN_OUT
     written = sum(v.fan_out for r, v in readers if r.type == "queue")
     return RouteRule.FAN_OUT_DRAM if written > MOST_DRAM_OUTPUTS else RouteRule.OK
+
+
+def streams_of(gathers: Sequence[int], arch: str) -> int:
+    """Extra streams of a core for the pipes that end on it, each given by the producer cores that it reads: up to three
+    for each of the first gathers of a core, one for each of the others; none for a pipe from a single core."""
+    several = sorted((n for n in gathers if n > 1), reverse=True)
+    full = 3 if arch == "grayskull" else 4
+    return sum(min(3, n) for n in several[:full]) + len(several[full:])

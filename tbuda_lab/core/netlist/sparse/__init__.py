@@ -11,7 +11,8 @@ rows of the activation) in ascending order; a strip never crosses a page:
 * a header: the ublock's row in its low `sparse_ublock_idx_bits` bits, above them the number of tiles, 0 standing for
   the largest number plus one;
 * a word per tile: above, in `sparse_tile_ptr_bits` bits, which sparse tile; below, the tile row in the ublock and
-  the tile row in the strip, the latter in ceil(log2 u_kt) bits.
+  the tile row in the strip, the latter in ceil(log2 u_kt) bits,
+  one if u_kt is 1.
 A slice without any tile has one empty strip.
 """
 

@@ -94,8 +94,8 @@ def decode_stream(encodings: U32, *, t: int, mblock_m: int, ublock_r: int, u_kt:
     _require(tile_at < limit[ublock_at[of]], tile_stream, where, "a ublock that runs past the encodings")
     word = words[tile_at]
     low = word & ((1 << (16 - pointer_bits)) - 1)
-    inner_bits = bits_for(u_kt)
-    in_r, in_d, pointer = low >> inner_bits, low & ((1 << inner_bits) - 1), word >> (16 - pointer_bits)
+    inner = max(1, (u_kt - 1).bit_length())  # one bit even for a single row
+    in_r, in_d, pointer = low >> inner, low & ((1 << inner) - 1), word >> (16 - pointer_bits)
     _require((in_r < ublock_r) & (in_d < u_kt), tile_stream, where, f"a tile outside its {ublock_r} x {u_kt} ublock")
     _require(pointer < num_sparse_tiles, tile_stream, where, f"a pointer beyond the {num_sparse_tiles} sparse tiles")
     strip = owner[of]

@@ -18,6 +18,7 @@ from tbuda_lab.core.netlist.sparse.layout import (
     U32,
     as_entries,
     bits_for,
+    inner_bits,
     mask_hashes,
     masks_to_tiles,
     starts,
@@ -98,7 +99,7 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
     pointer, distinct, num_sparse_tiles = _deduplicate(masks, tile_stream, streams)
     pointer_bits = max(pointer_bits, bits_for(num_sparse_tiles))
     index_bits = max(index_bits, bits_for(mblock_m))
-    low_bits = bits_for(ublock_r) + bits_for(u_kt)
+    low_bits = bits_for(ublock_r) + inner_bits(u_kt)
     if pointer_bits + low_bits > 16:
         raise _too_wide(f"{num_sparse_tiles} distinct sparse tiles need {pointer_bits} bits beside {low_bits} for a "
                         f"place among {ublock_r} x {u_kt} tiles, together more than 16",
@@ -145,7 +146,7 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
         out[at] = (ublock_key[ublock_first] % mblock_m) | ((ublock_tiles % most) << index_bits)
         in_ublock = np.arange(tile_key.size) - np.repeat(ublock_first, ublock_tiles)
         out[np.repeat(at, ublock_tiles) + 1 + in_ublock] = (
-            pointer << (16 - pointer_bits) | in_r << bits_for(u_kt) | in_d)
+            pointer << (16 - pointer_bits) | in_r << inner_bits(u_kt) | in_d)
 
     def per_row(stream_of: I64) -> I64:
         return np.bincount(stream_of // fracture, minlength=grid_r).astype(np.int64)

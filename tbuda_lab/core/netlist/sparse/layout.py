@@ -28,6 +28,11 @@ def bits_for(count: int) -> int:
     return max(count - 1, 0).bit_length()
 
 
+def inner_bits(u_kt: int) -> int:
+    """Bits of the tile row in a strip: one even where there is only one row, as the kernel reads it."""
+    return max(1, bits_for(u_kt))
+
+
 def as_entries(coo: npt.ArrayLike) -> I64:
     """The picker as (n, 3) int64; raises `InputError` for another shape or a negative coordinate."""
     entries = np.asarray(coo, dtype=np.int64)

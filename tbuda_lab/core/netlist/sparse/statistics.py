@@ -115,7 +115,7 @@ class PickerProfile:
         """The widths that `encode_picker` needs, with as many ublocks in a strip as it can have."""
         mblock_m = max(rows // max(ublock_r, 1), 1)
         pointer_bits, index_bits = max(1, (distinct - 1).bit_length()), max(1, (mblock_m - 1).bit_length())
-        low_bits = (ublock_r - 1).bit_length() + (u_kt - 1).bit_length()
+        low_bits = (ublock_r - 1).bit_length() + max(1, (u_kt - 1).bit_length())
         words = STRIP_WORDS + strip_tiles + min(strip_tiles, mblock_m)
         return (pointer_bits + low_bits <= 16 and index_bits < 16 and ublock_tiles <= 1 << (16 - index_bits)
                 and words <= PAGE_WORDS)

@@ -11,7 +11,9 @@ from tbuda_lab.core.balancer.edges import (
     MAX_USERS,
     EdgeCost,
     EdgeReason,
+    refusal,
 )
+from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.placer.model.problem import Problem
 
 Repair = tuple[dict[int, int], "tuple[int, int, EdgeReason] | None"]
@@ -44,7 +46,10 @@ class EdgeBook:
         key = (first.signature, p_row, order, second.signature, port, c_row, read_order, queue)
         found = problem.edge_costs.get(key)
         if found is None:
-            found = problem.edges.cost(
+            rule = RouteRule.OK if queue else problem.routes.table(first, second, port, problem.orders[b]).rule(
+                p_row, c_row
+            )
+            found = EdgeCost(refusal(rule)) if rule else problem.edges.cost(
                 problem.profiles[producer],
                 first.rows[p_row],
                 order,

@@ -14,6 +14,7 @@ from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
 from tbuda_lab.core.balancer.orders import read_order, ublock_orders
 from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
 from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.routes import Routes
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.tile_order_cache import Walked
@@ -103,6 +104,7 @@ class Problem:
         self.orders = ublock_orders(graph)
         self.read_orders = {name: read_order(graph, self.orders, name) for name in order}
         self.edges = EdgeCache()
+        self.routes = Routes(options.microbatch)
         self.edge_costs: dict[tuple[object, ...], EdgeCost] = {}  # by signatures and rows, in front of `edges`
         self.number = {name: i for i, name in enumerate(self.order)}
         self.facts = self._facts()

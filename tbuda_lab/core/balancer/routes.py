@@ -1,0 +1,191 @@
+"""The router's rules of stacks and slices for every pair of candidates of an edge, as array expressions.
+
+Of a producer only its streaming and its output buffer count, of a reader only its streaming and how it reads the
+operand. A table works out one block of verdicts for each pair of streamings that is asked for: all buffers of the
+producer against all layouts of the reader at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.graph import TM
+from tbuda_lab.core.lowering.hwops import HwReduce, HwSplice
+from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step, shape_after, view
+from tbuda_lab.core.netlist.routing.rules import RouteRule
+from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
+
+Ids = npt.NDArray[np.int64]
+_STREAM = ("stream", "stream_r", "stream_c")
+_LAYOUT = (*_STREAM, "grid_r", "grid_c", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "m_k", "u_kt")
+
+
+def net_steps(tms: tuple[TM, ...]) -> tuple[Step, ...]:
+    """TMs of a graph in the router's terms."""
+    return tuple(
+        (str(tm.args[0]), int(tm.args[1])) if tm.name == "broadcast" else (tm.name, *tm.args) for tm in tms
+    )
+
+
+def net_port(profile: OpProfile, port: int) -> int:
+    """The number of an operand in the netlist, where a sparse matmul has its tiles first."""
+    return port + 1 if profile.kind == "sparse_matmul" else port
+
+
+def reader(profile: OpProfile, port: int, rows: np.ndarray, order: str) -> Reader:
+    """How candidates of an op read an operand; rows (n,) CANDIDATE, order: of the op's ublocks."""
+    field = {name: rows[name].astype(np.int64) for name in _LAYOUT[3:]}
+    op, role = profile.op, profile.operands[port].role
+    kind, dim, by = "eltwise", "", "t"
+    if role == "bias":
+        pass
+    elif profile.kind in ("matmul", "sparse_matmul", "depthwise"):
+        kind = profile.kind
+    elif isinstance(op, HwReduce):
+        kind, dim = "reduce", op.dim
+    elif isinstance(op, HwSplice):
+        kind, by = "splice", "t" if op.axis == "z" else "ublock"
+    return Reader(
+        kind,
+        net_port(profile, port),
+        (field["grid_r"], field["grid_c"]),
+        rows["t"].astype(np.int64),
+        (field["mblock_m"], field["mblock_n"]),
+        (field["ublock_r"], field["ublock_c"]),
+        order,
+        op.netlist_type,
+        m_k=np.maximum(field["m_k"], 1),
+        u_kt=np.maximum(field["u_kt"], 1),
+        z=profile.z_group,
+        dim=dim,
+        splice_by=by,
+    )
+
+
+def output_buffer_rules(rows: np.ndarray, input_count: int) -> np.ndarray:
+    """Which candidates have an output buffer that the router refuses whoever reads it: bool (n,)."""
+    size, t = rows["buf_size_mb"].astype(np.int64), rows["t"].astype(np.int64)
+    single = np.where(size == 1, 1, np.maximum(size // 2, 1))
+    slots = np.minimum(single, input_count * t)
+    good = (size == 1) | ((size >= 2) & (size % 2 == 0))
+    for held in (single, slots):
+        good &= (held % t == 0) | (t % held == 0)
+    refused: np.ndarray = ~good
+    return refused
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """The distinct streamings of a table's rows and, by row, which it has; the same of what else counts."""
+
+    streams: Ids  # (n,) number of the row's streaming
+    first: Ids  # (streams,) a row of each
+    facts: Ids  # (n,) number of the row's other facts, among all of the table
+    fact_rows: Ids  # (facts,) a row of each
+
+
+def _distinct(rows: np.ndarray, names: tuple[str, ...]) -> tuple[Ids, Ids]:
+    columns = [np.unique(rows[name], return_inverse=True)[1].reshape(-1) for name in names]
+    _, first, number = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+    return number.reshape(-1), first
+
+
+class RouteTable:
+    """Verdicts on an edge by row of the producer and row of the reader. order: of the reader's ublocks."""
+
+    def __init__(
+        self,
+        producer: OpModels,
+        p_kinds: _Rows,
+        consumer: OpModels,
+        c_kinds: _Rows,
+        port: int,
+        order: str,
+        input_count: int,
+    ) -> None:
+        assert producer.profile is not None and consumer.profile is not None
+        self._ends = producer.profile, producer.rows, consumer.profile, consumer.rows
+        self._port, self._order, self._count = port, order, input_count
+        self._p, self._c = p_kinds, c_kinds
+        self._blocks: dict[tuple[int, int], np.ndarray | None] = {}
+
+    def rule(self, p_row: int, c_row: int) -> RouteRule:
+        """The rule that a pair of rows breaks."""
+        block = self._block(int(self._p.streams[p_row]), int(self._c.streams[c_row]))
+        if block is None:
+            return RouteRule.OK
+        return RouteRule(int(block[self._p.facts[p_row], self._c.facts[c_row]]))
+
+    def rules(self, p_rows: Ids, c_rows: Ids) -> Ids:
+        """The rule of each pair (n,) of rows; arrays that broadcast."""
+        p_rows, c_rows = np.broadcast_arrays(p_rows, c_rows)
+        found = np.zeros(p_rows.shape, np.int64)
+        pair = self._p.streams[p_rows] * len(self._c.first) + self._c.streams[c_rows]
+        for number in np.unique(pair).tolist():
+            block = self._block(*divmod(number, len(self._c.first)))
+            if block is not None:
+                mine = pair == number
+                found[mine] = block[self._p.facts[p_rows[mine]], self._c.facts[c_rows[mine]]]
+        return found
+
+    def _block(self, p_stream: int, c_stream: int) -> np.ndarray | None:
+        """(buffers of the producer, layouts of the reader) rules; None where no stack is in the way."""
+        key = p_stream, c_stream
+        if key not in self._blocks:
+            self._blocks[key] = self._judge(p_stream, c_stream)
+        return self._blocks[key]
+
+    def _judge(self, p_stream: int, c_stream: int) -> np.ndarray | None:
+        producer, p_rows, consumer, c_rows = self._ends
+        made, read = p_rows[self._p.first[p_stream]], c_rows[self._c.first[c_stream]]
+        steps = net_steps(edge_tms(producer, made, consumer, self._port, read))
+        chain = chain_of(steps)
+        if not chain.stacked:
+            return None
+        after = shape_after(stored_shape(producer, made), steps)
+        t = int(made["t"])
+        sizes = p_rows["buf_size_mb"][self._p.fact_rows].astype(np.int64)
+        slots = Source((1, 1), t, (1, 1), (1, 1), "r", sizes).slots(self._count)
+        in_phases = phased(chain, t, slots)
+        if not in_phases.any():
+            return None
+        mine = np.flatnonzero(self._c.streams[self._c.fact_rows] == c_stream)
+        rows = c_rows[self._c.fact_rows[mine]]
+        seen = view(reader(consumer, self._port, rows, self._order), after)
+        verdict = phases(chain, slots[:, None], after[1:], (0, 0), seen)
+        rule = np.where(verdict.rule == 0, np.where(verdict.uneven, int(RouteRule.UNFED_CORE), 0), verdict.rule)
+        block = np.zeros((len(sizes), len(self._c.fact_rows)), np.uint8)
+        block[:, mine] = np.where(in_phases[:, None], rule, 0)
+        return block
+
+
+class Routes:
+    """The tables of all edges, made when they are first asked for; equal ops share them. input_count: inputs that a
+    graph works on at a time."""
+
+    def __init__(self, input_count: int) -> None:
+        self._count = input_count
+        self._tables: dict[tuple[str, str, int, str], RouteTable] = {}
+        self._made: dict[str, _Rows] = {}
+        self._read: dict[str, _Rows] = {}
+
+    def table(self, producer: OpModels, consumer: OpModels, port: int, order: str) -> RouteTable:
+        """The table of an edge; order: of the reader's ublocks."""
+        key = producer.signature, consumer.signature, port, order
+        found = self._tables.get(key)
+        if found is None:
+            made, read = self._made.get(key[0]), self._read.get(key[1])
+            if made is None:
+                rows = producer.rows
+                made = self._made[key[0]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
+            if read is None:
+                rows = consumer.rows
+                read = self._read[key[1]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, _LAYOUT))
+            found = self._tables[key] = RouteTable(producer, made, consumer, read, port, order, self._count)
+        return found

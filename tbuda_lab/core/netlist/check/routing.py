@@ -1,0 +1,149 @@
+"""Rules N: what the router and the pipe generator refuse (core/netlist/routing has the rules themselves)."""
+
+from __future__ import annotations
+
+from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.registry import Issues, rule
+from tbuda_lab.core.netlist.routing import Edge, EdgeVerdict, Reader, RouteRule
+from tbuda_lab.core.netlist.routing.edge import MOST_DRAM_INPUTS, streams_of
+from tbuda_lab.core.netlist.routing.edge import shared_rule as shared
+from tbuda_lab.core.netlist.routing.fromnetlist import edge_of_input, edge_to_queue, source_of, verdict_of
+from tbuda_lab.core.netlist.routing.oprules import BY_ROWS, buffer_rule
+from tbuda_lab.core.netlist.schema import NetOp, Queue
+from tbuda_lab.core.netlist.tables import FULL_TILE
+
+_ANY = 1 << 30
+_OF_OPS = frozenset((RouteRule.SHAPE, RouteRule.ORDER, RouteRule.BUF_ODD, RouteRule.BUF_T, RouteRule.UNFED_CORE))
+"""Refusals that rules on the op, or on shapes, report already: of an edge they are said again only where those are
+silent."""
+
+
+def _sound(made: NetOp | Queue) -> bool:
+    """Whether the fields that a layout is made of are written and positive."""
+    b = made.blocking
+    return min(*made.grid_size, b.t, *b.mblock, *b.ublock) > 0 and (made.tile_dim or FULL_TILE) == FULL_TILE
+
+
+def _buffered(op: NetOp) -> bool:
+    return op.buf_size_mb is not None and op.buf_size_mb >= 0
+
+
+def input_edge(c: Context, op: NetOp, port: int) -> Edge | None:
+    """The edge of an input of an op; None where its fields are not sound or nothing is known of such a reader."""
+    i = op.inputs[port]
+    made = c.n.queues.get(i.source) or c.ops.get(i.source)
+    if made is None or not (_sound(made) and _sound(op) and _buffered(op)):
+        return None
+    if isinstance(made, NetOp) and not _buffered(made):
+        return None
+    fused = c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
+    try:
+        return edge_of_input(made, op, port, fused, max(1, c.input_count(op)), c.facts.arch, _ANY)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None  # a TM or a pad that other rules refuse
+
+
+def _verdict(edge: Edge) -> EdgeVerdict:
+    try:
+        return verdict_of(edge)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return EdgeVerdict(RouteRule.SHAPE)
+
+
+@rule("N1", "op", "route")
+def by_rows(c: Context, op: NetOp) -> Issues:
+    """Reduce and depthwise ops have ublock_order r, as matmuls have."""
+    if op.type in BY_ROWS and op.type != "matmul" and op.blocking.order == "c":
+        yield "ublock_order", f"ublock_order c on a {op.type}", RouteRule.ORDER.fix
+
+
+@rule("N2", "op", "route")
+def output_buffer(c: Context, op: NetOp) -> Issues:
+    """buf_size_mb is 1 or even; half of it and t divide one another."""
+    if not (_sound(op) and _buffered(op)):
+        return
+    found = buffer_rule(source_of(op), max(1, c.input_count(op)))
+    if found:
+        yield "buf_size_mb", f"{found.text}: buf_size_mb {op.buf_size_mb}, t {op.blocking.t}", found.fix
+
+
+@rule("N3", "op", "route")
+def edges(c: Context, op: NetOp) -> Issues:
+    """Each input can be routed: producer, TMs and op agree in order, stacks, slices, buffers and cores."""
+    for port, i in enumerate(op.inputs):
+        edge = input_edge(c, op, port)
+        found = _verdict(edge).rule if edge is not None else RouteRule.OK
+        if found and found not in _OF_OPS | {RouteRule.DST}:
+            place = f"input_{port}_tms" if i.tms else "inputs"
+            yield place, f"input {port} ({i.source!r}): {found.text} ({found.label})", found.fix
+        elif found is RouteRule.UNFED_CORE and edge is not None and int(edge.source.buf_size_mb):
+            yield "inputs", f"input {port} ({i.source!r}): {found.text} ({found.label})", found.fix
+
+
+@rule("N4", "queue", "route")
+def into_queue(c: Context, q: Queue) -> Issues:
+    """A queue that an op fills can be routed: each of its buffers from one core."""
+    op = c.ops.get(q.input)
+    if op is None or op.untilize_output or not (_sound(op) and _buffered(op) and _sound(q)):
+        return
+    found = _verdict(edge_to_queue(op, q, max(1, c.input_count(op)), c.facts.arch, _ANY)).rule
+    if found and found not in _OF_OPS:
+        yield "grid_size", f"op {op.name!r} fills it: {found.text} ({found.label})", found.fix
+
+
+@rule("N5", "netlist", "route")
+def shared_outputs(c: Context) -> Issues:
+    """All readers of an op together leave no core unread, no piece of its buffer too large and streams enough."""
+    for graph, op in c.n.ops():
+        if not (_sound(op) and _buffered(op)):
+            continue
+        readers: list[tuple[Reader, EdgeVerdict]] = []
+        whole = True  # whether all readers are known
+        for r in c.readers.get(op.name, ()):
+            edge = input_edge(c, r.op, r.index)
+            verdict = _verdict(edge) if edge is not None else None
+            if edge is None or verdict is None or verdict.rule or verdict.huge:
+                whole = False
+            else:
+                readers.append((edge.reader, verdict))
+        for q in c.written.get(op.name, ()):
+            if op.untilize_output or not _sound(q):
+                whole = False
+                continue
+            edge = edge_to_queue(op, q, max(1, c.input_count(op)), c.facts.arch, _ANY)
+            verdict = _verdict(edge)
+            if verdict.rule or verdict.huge:
+                whole = False
+            else:
+                readers.append((edge.reader, verdict))
+        if not readers:
+            continue
+        found = shared(source_of(op), readers, max(1, graph.input_count), _streams_in(c, op))
+        if found and (whole or found in (RouteRule.FAN_OUT, RouteRule.FAN_OUT_DRAM)):
+            yield ("graphs", graph.name, op.name), f"{found.text} ({found.label})", found.fix
+
+
+def _streams_in(c: Context, op: NetOp) -> int:
+    """Extra streams that the inputs of an op take on the fullest of its cores, at least: reads from DRAM and gathers.
+    Which core of a row or column carries a multicast is not known; on one core it is that one."""
+    dram, gathers = 0, []
+    spread = op.type in ("matmul", "depthwise") and op.grid_size != (1, 1)
+    for port, i in enumerate(op.inputs):
+        if spread and port < 2:
+            continue
+        if i.source in c.n.queues:
+            dram += 1
+            continue
+        edge = input_edge(c, op, port)
+        if edge is not None:
+            gathers.append(_verdict(edge).fan_in)
+    return dram + streams_of(gathers, c.facts.arch)
+
+
+@rule("N6", "op", "route")
+def dram_inputs(c: Context, op: NetOp) -> Issues:
+    """An op reads at most 8 inputs from DRAM."""
+    count = sum(i.source in c.n.queues for i in op.inputs)
+    if count > MOST_DRAM_INPUTS:
+        yield "inputs", f"{count} of {len(op.inputs)} inputs are queues: {RouteRule.FAN_IN_DRAM.text}", \
+            RouteRule.FAN_IN_DRAM.fix

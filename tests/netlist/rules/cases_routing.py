@@ -1,0 +1,61 @@
+"""Cases: what the router refuses."""
+
+from __future__ import annotations
+
+from tbuda_lab.core.netlist.schema import Buffer, Netlist
+from tests.netlist import builders as b
+from tests.netlist.builders import fused, op, sub, tm
+from tests.netlist.rules.common import case, on_blocking, on_op, q, the_op, with_tms
+
+
+def stacked(size: int) -> Netlist:
+    """Four slices side by side on three columns of cores, with an output buffer of `size` mblocks."""
+    return b.build([op("a", "nop", ["x"], (4, 2, 3), buf_size_mb=size),
+                    op("c", "nop", ["a"], (1, 2, 12), grid=(1, 3), loc=(0, 1), tms={0: [tm("hstack", 4)]})],
+                   {"x": (4, 2, 3)})
+
+
+def many_inputs(dram: int) -> Netlist:
+    """The sum of nine operands, `dram` of them queues and the others the output of one op."""
+    names = [f"x{k}" for k in range(dram)] + ["a"] * (9 - dram)
+    steps = [sub("s0", "add", ["input0", "input1"], "dest", mblock=(2, 2))]
+    steps += [sub(f"s{k}", "add", ["dest", f"input{k + 1}"], "dest" if k < 7 else "output", mblock=(2, 2))
+              for k in range(1, 8)]
+    ops = [op("a", "nop", ["x0"])] if dram < 9 else []
+    ops.append(op("f", "fused_op", names, loc=(0, 1), attributes={"fused_op_id": "0"}))
+    return b.build(ops, {f"x{k}": (1, 2, 2) for k in range(max(dram, 1))}, fused_ops=[fused("0", 9, [steps])])
+
+
+def many_inputs_from_dram(n: Netlist) -> None:
+    n.__dict__.update(many_inputs(9).__dict__)
+
+
+def many_readers(n: Netlist) -> None:
+    """25 cores read what one core writes."""
+    reader = n.graphs["g"].ops["c"]
+    reader.grid_size, reader.blocking.mblock = (5, 5), (1, 1)
+    out = n.queues["c.out"]
+    out.grid_size, out.blocking.mblock = (5, 5), (1, 1)
+    out.buffers[:] = [Buffer(k % 6, 0x30000000 + k * 0x10000) for k in range(25)]
+
+
+def wide() -> Netlist:
+    return b.build([op("a", "nop", ["x"], (1, 5, 5)), op("c", "nop", ["a"], (1, 5, 5), grid=(5, 1), loc=(0, 1))],
+                   {"x": (1, 5, 5)})
+
+
+def one_buffer(n: Netlist) -> None:
+    out = q(n, "o.out")
+    out.grid_size, out.blocking.mblock = (1, 1), (2, 2)
+    del out.buffers[1:]
+
+
+case("N1", b.reduce, on_blocking(the_op, order="c"), "graphs/g/red/ublock_order")
+case("N1", b.depthwise, on_blocking(the_op, order="c"), "graphs/g/dw/ublock_order")
+case("N2", b.unary, on_op(buf_size_mb=3), "graphs/g/op0/buf_size_mb")
+case("N2", lambda: stacked(8), on_op(buf_size_mb=6), "graphs/g/a/buf_size_mb")
+case("N3", lambda: stacked(8), on_op(buf_size_mb=2), "graphs/g/c/input_0_tms")
+case("N3", b.reduce, with_tms(0, tm("transpose")), "graphs/g/red/input_0_tms")
+case("N4", lambda: b.build([op("o", "nop", ["x"], grid=(2, 1))], {"x": (1, 2, 2)}), one_buffer, "o.out/grid_size")
+case("N5", wide, many_readers, "graphs/g/a")
+case("N6", lambda: many_inputs(8), many_inputs_from_dram, "graphs/g/f/inputs")
