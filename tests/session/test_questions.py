@@ -85,7 +85,7 @@ def test_the_table_agrees_with_the_placement_as_it_is(shared):
             assert table.shapes[r - 1, c - 1]["balance"] == pytest.approx(report.epochs[spot.epoch].balance, rel=1e-3)
 
 
-def test_edge_verdicts_are_those_of_the_streaming_rules(shared):
+def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
     """With neighbours that stream at random, held against the placer's own book of edges."""
     placed = shared.placed()
     problem, rng = placed.problem, np.random.default_rng(5)
@@ -121,7 +121,7 @@ def test_edge_verdicts_are_those_of_the_streaming_rules(shared):
 
 STREAM_RULES = (
     "STREAM_CONSUMER", "STREAM_DIRECTION", "STREAM_BROADCAST", "STREAM_TRANSPOSE", "STREAM_MATMUL_SIDE",
-    "STREAM_CONV_HANG",
+    "STREAM_CONV_HANG", *(r.name for r in EdgeReason if r.name.startswith("STACK_")), "UNFED_CORE",
 )  # fmt: skip
 
 

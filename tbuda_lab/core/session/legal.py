@@ -10,11 +10,12 @@ from enum import IntEnum
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Demands, Load, demands, dram_divider, limiter_name
-from tbuda_lab.core.balancer.edges import EdgeReason, stream_verdict
+from tbuda_lab.core.balancer.edges import EdgeReason, refusal, stream_verdict
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
 from tbuda_lab.core.placer.model.problem import Problem
 
@@ -27,7 +28,7 @@ LEGAL = np.dtype(
         ("epoch_kernel_cycles", "f4"),  # slowest kernel of the epoch if this op alone changed
         ("epoch_cycles", "f4"),  # limiter of the epoch if this op alone changed
         ("epoch_op", "u1"),  # whose those are: an index into `LegalTable.ops`
-        ("edge", "u1"),  # 0: streams go together with the neighbours as they are, else a key of `LegalTable.edges`
+        ("edge", "u1"),  # 0: goes together with the neighbours as they are, else a key of `LegalTable.edges`
         ("balance", "f4"),  # useful core cycles of the epoch over all its core cycles
         ("l1_bytes", "u4"),
         ("cores", "u2"),
@@ -61,8 +62,8 @@ class LegalTable:
     `grid`, `start`, `transposed`: how the op stands now.
 
     Kernel cycles are what the grid and the op table show; limiter cycles are never fewer, because operands and the
-    output may take longer than the kernel. `edges`: why t-streams of a shape do not go together with those of a
-    neighbour as it stands; the placer then gives the neighbour another candidate, or a new epoch."""
+    output may take longer than the kernel. `edges`: why t-streams or stacks of a shape do not go together with
+    a neighbour as it stands; the placer then gives the neighbour another candidate, or a new epoch."""
 
     op: str
     epoch: int
@@ -235,8 +236,8 @@ def _epoch(
 def _edges(
     problem: Problem, op: int, rows: Mapping[int, int], span: tuple[int, int], shapes: np.ndarray
 ) -> dict[int, str]:
-    """Fills in `edge`: the t-streaming rules against the neighbours as they stand (buffers, streams and phases need a
-    walk over tiles, which `whatif` does)."""
+    """Fills in `edge`: the router's rules of stacks and those of t-streaming against the neighbours as they stand
+    (buffers, streams and phases need a walk over tiles, which `whatif` does)."""
     flat = shapes.reshape(-1)
     fact, table, profile = problem.facts[op], problem.tables[op].rows, problem.profiles[op]
     near = [(p, op, port) for port, p in enumerate(fact.producers) if fact.by_noc(port, *span)]
@@ -247,10 +248,23 @@ def _edges(
         row = table[0] if neighbour == op else problem.tables[neighbour].rows[rows[neighbour]]
         others.append((producer, reader, port, row, bool(row["stream"])))
     legal = np.flatnonzero(flat["row"] >= 0)
+    found: dict[str, int] = {}
+    for producer, reader, port in near:
+        own = flat["row"][legal].astype(np.int64)
+        other = np.full(own.shape, rows.get(reader if producer == op else producer, 0), np.int64)
+        routes = problem.routes.table(
+            problem.tables[producer], problem.tables[reader], port, problem.orders[problem.order[reader]]
+        )
+        rules = routes.rules(own, other) if producer == op else routes.rules(other, own)
+        for number in np.unique(rules[rules > 0]).tolist():
+            text = f"{problem.order[producer]} -> {problem.order[reader]}: {refusal(RouteRule(number)).value}"
+            refused = legal[(rules == number) & (flat["edge"][legal] == 0)]
+            if len(refused):
+                flat["edge"][refused] = found.setdefault(text, len(found) + 1)
+    legal = legal[flat["edge"][legal] == 0]
     streams = table["stream"][flat["row"][legal]] != ""
     if not any(other[-1] for other in others):
         legal = legal[streams]
-    found: dict[str, int] = {}
     for at in legal.tolist():
         mine = table[int(flat["row"][at])]
         streamed = bool(mine["stream"])
