@@ -59,7 +59,7 @@ class Trainer:
         microbatch = self.result.options.microbatch
         if not flat or len(flat) % microbatch:
             raise InputError(f"{counted(len(flat), 'input')} given, the model runs {microbatch} at a time")
-        if self._keeps and len(flat) > self.room:
+        if self.keeps and len(flat) > self.room:
             raise InputError(
                 f"{counted(len(flat), 'input')} given, there is room for {self.room} that wait for their backward pass",
                 [Diagnostic("error", "forward", "batches", "the queues between the passes are full",
@@ -75,12 +75,13 @@ class Trainer:
             self.executor.run("run_fwd_0", {"p_loop_count": 1}, cancel=cancel)
             rows += zip(*[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs],
                         strict=True)  # fmt: skip
-        if self._keeps:
+        if self.keeps:
             self.waiting.append(len(flat))
         return [_joined(column) for column in zip(*rows, strict=True)]
 
     @property
-    def _keeps(self) -> bool:
+    def keeps(self) -> bool:
+        """Whether forward keeps values for a backward pass."""
         return "run_bwd_0" in self.programs
 
     def backward(
@@ -110,8 +111,10 @@ class Trainer:
                     value = given[source.gradient_of]
                     one = value[at : at + 1] if count > 1 and value.shape[:1] == (count,) else value
                     self.executor.push(source.queue, source.encode({source.sources[0]: one}))
-            zero = int(zero_grad and start == 0)
-            self.executor.run("run_bwd_0", {"p_loop_count": 1, "p_zero_grad": zero}, cancel=cancel)
+            params = {"p_loop_count": 1}
+            if any(w.gradient for w in self.result.weights):
+                params["p_zero_grad"] = int(zero_grad and start == 0)
+            self.executor.run("run_bwd_0", params, cancel=cancel)
             rows += zip(*[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs],
                         strict=True)  # fmt: skip
         names = [b.name.removeprefix("output_grad_") for b in outputs]

@@ -220,15 +220,20 @@ class TTTraining(DeviceTraining):
         trainer = self._ready()
         assert self.device._result is not None
         microbatch = self.device._result.options.microbatch
-        if not trainer._keeps or trainer.room >= count * microbatch or trainer.waiting or self._sample is None:
-            return
-        weights, states = trainer.parameters(), trainer.states()
-        self.prepare(*self._sample, count)
-        self._ready().set_parameters(weights)
-        self._ready().set_states(states)
+        if trainer.keeps and trainer.room < count * microbatch and not trainer.waiting and self._sample is not None:
+            self._again(*self._sample, count)
+
+    def _again(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> None:
+        """Compile once more; weights and the optimizer's state go over."""
+        before = self._ready()
+        self.prepare(sample, targets, sends_back, batches)
+        self._ready().set_parameters(before.parameters())
+        self._ready().set_states(before.states())
 
     def _feed(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> dict[str, torch.Tensor]:
         assert self.model is not None
+        if self._sample is not None and microbatch_of(inputs) != self.device._batch and not self._ready().waiting:
+            self._again(inputs, targets, self._sample[2], self.options.batches)
         self.device._check_batch(inputs)
         feed = dict(frontend.feeds(self.model, inputs))
         if self.targets:
@@ -260,7 +265,7 @@ class TTTraining(DeviceTraining):
     def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
         trainer, result = self._ready(), self.device._result
         assert result is not None and self.model is not None
-        if not trainer._keeps:  # nothing is trained here and nobody asked for gradients
+        if not trainer.keeps:  # nothing is trained here and nobody asked for gradients
             return tuple(None for _ in self.model.inputs)
         given = {} if gradients is None else {
             node.name: g for node, g in zip(result.graph.outputs, gradients, strict=True) if g is not None

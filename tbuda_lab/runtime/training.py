@@ -184,8 +184,11 @@ class LAMB(Optimizer):
         clip_value: tuple[float, float] = (0.0, 10.0),
         parameters: Any = None,
         device_params: bool = False,
+        eps: float | None = None,
     ) -> None:
+        """eps: another name of epsilon."""
         super().__init__(learning_rate, parameters, device_params)
+        epsilon = epsilon if eps is None else eps
         self.beta1 = self._number("beta1", beta1, 0.0, 1.0)
         self.beta2 = self._number("beta2", beta2, 0.0, 1.0)
         self.epsilon = self._number("epsilon", epsilon)

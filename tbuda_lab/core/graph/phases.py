@@ -23,6 +23,9 @@ TRAINABLE = "requires_grad"
 LOSS = "loss"
 """Attribute of an OUTPUT: it is the loss, whose gradient by itself is 1."""
 
+RECOMPUTE = "recompute"
+"""Attribute of an op that calculates anew, for the backward part, what a forward op has calculated."""
+
 ROLE = "role"
 """Of a PARAMETER that ops write: "weight", "state" of an optimizer, or "accumulator" of a gradient; of an INPUT:
 "gradient" by an output, which comes from the next device."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Shape
+from tbuda_lab.core.graph.phases import RECOMPUTE
 from tbuda_lab.core.ops.builder import DEFAULTS, Builder
 from tbuda_lab.core.options import CompileOptions
 
@@ -60,6 +61,8 @@ class Rewriter:
             "original_op_name": node.attrs.get("original_op_name", node.name),
             "original_op_type": node.attrs.get("original_op_type", kind),
         }
+        if RECOMPUTE in node.attrs:
+            attrs[RECOMPUTE] = True
         return Builder(self.new, node.origin, node.name, attrs, self.options, self.old)
 
     def keep(self, node: Node, op: Op | None, operands: tuple[str, ...], name: str | None = None) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Op
+from tbuda_lab.core.graph.phases import RECOMPUTE
 from tbuda_lab.core.ops import Add, BroadcastTo, Buffer, Matmul, Multiply, Nop, Reshape, Subtract
 from tbuda_lab.core.ops.binary import Binary
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
@@ -51,12 +52,12 @@ class ShareEqual(Pass):
     doc = "Compute equal expressions once"
 
     def apply(self, graph: Graph) -> Report:
-        seen: dict[tuple[Op | None, tuple[str, ...]], str] = {}
+        seen: dict[tuple[Op | None, tuple[str, ...], bool], str] = {}
 
         def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
             if isinstance(node.op, Buffer):
                 return None
-            first = seen.setdefault((node.op, operands), node.name)
+            first = seen.setdefault((node.op, operands, RECOMPUTE in node.attrs), node.name)
             return None if first == node.name else first
 
         return Report(self.name, Rewriter(graph, self.options).run(visit))

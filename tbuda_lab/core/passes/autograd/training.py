@@ -8,7 +8,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, PHASE, ROLE, TRAINABLE, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, PHASE, RECOMPUTE, ROLE, TRAINABLE, WRITES
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.passes.autograd.engine import differentiate, make_differentiable
 from tbuda_lab.core.passes.autograd.optimizers import write_update
@@ -43,6 +43,7 @@ class Autograd(Pass):
         if plan is None:
             return Report(self.name, 0)
         before = len(graph)
+        forward = {node.name for node in graph.ops}
         weights = [n.name for n in graph.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)]
         wanted = [*weights, *_inputs(graph, plan)]
         gradients = differentiate(graph, _seeds(graph, wanted), wanted, self.options)
@@ -56,6 +57,8 @@ class Autograd(Pass):
             if name in gradients:
                 edges, attrs = (Edge(gradients[name]),), {PHASE: "backward", "dtype": "float32"}
                 graph.add(Node(f"output_grad_{name}", NodeKind.OUTPUT, graph[name].shape, inputs=edges, attrs=attrs))
+        if plan.recompute:
+            _recompute(graph, forward)
         if plan.optimizer is not None:
             for name, accumulator in accumulators.items():
                 if plan.updated is not None and _own_name(graph[name]) not in plan.updated:
@@ -64,6 +67,35 @@ class Autograd(Pass):
         idle = [name for name in wanted if name not in gradients]
         notes = (f"nothing flows back to {', '.join(idle)}",) if idle else ()
         return Report(self.name, len(graph) - before, notes)
+
+
+def _recompute(graph: Graph, forward: set[str]) -> None:
+    """Backward ops read clones of forward ops (`<op>_recompute`) that calculate them anew from inputs and weights."""
+    copies: dict[str, str] = {}
+
+    def copy_of(name: str) -> str:
+        stack = [name]
+        while stack:
+            at = stack[-1]
+            waiting = [s for s in graph[at].sources if s in forward and s not in copies]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            if at in copies:
+                continue
+            node = graph[at]
+            edges = tuple(Edge(copies.get(s, s)) for s in node.sources)
+            made = graph.unique(f"{at}_recompute")
+            graph.add(dataclasses.replace(node, name=made, inputs=edges, attrs={**node.attrs, RECOMPUTE: True}))
+            copies[at] = made
+        return copies[name]
+
+    for node in list(graph):
+        late = node.name not in forward and (node.kind is NodeKind.OP or node.attrs.get(PHASE) == "backward")
+        if late and any(s in forward for s in node.sources):
+            node.inputs = tuple(Edge(copy_of(s) if s in forward else s) for s in node.sources)
+    graph.resort()
 
 
 def _own_name(node: Node) -> str:
