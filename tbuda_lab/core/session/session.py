@@ -11,13 +11,13 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import exports, images
 from tbuda_lab.core.session.journal import Journal, read_journal, replay
-from tbuda_lab.core.session.running import Running
+from tbuda_lab.core.session.training import Trains
 from tbuda_lab.core.session.working import EVENTS, GRAPH_STAGES, as_sample
 
 __all__ = ["EVENTS", "GRAPH_STAGES", "Session", "as_sample"]
 
 
-class Session(Running):
+class Session(Trains):
     """Traces, compiles, runs, verifies and edits one model on one simulated device.
 
     model: a torch module (or a PyBuda module, an ONNX model or its file, which need no sample inputs where they
@@ -31,7 +31,7 @@ class Session(Running):
     Events (`on`): "stage"(name, fraction), "compiled"(result), "run"(done, total), "ran"(outputs),
     "problem"(diagnostic), "edited"(label) after every change of options or overrides, undo and redo included,
     "stale"(bool), "live"(LiveStep) at most four times a second while it runs, "checked"(OpChecks), "verified"
-    (list of Comparison). Listeners run in the thread that works.
+    (list of Comparison), "trained"(TrainingStep) after every step of `train`. Listeners run in the thread that works.
     """
 
     @classmethod

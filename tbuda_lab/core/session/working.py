@@ -32,7 +32,7 @@ from tbuda_lab.core.session.quiet import quiet
 from tbuda_lab.core.verification import Comparison, compare
 
 GRAPH_STAGES = ("traced", "passed", "lowered")
-EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified")
+EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified", "trained")
 REACHED = ("empty", "traced", "passed", "lowered", "balanced", "placed", "netlisted", "ran")
 """How far a session has come; passes and lowering are done together."""
 

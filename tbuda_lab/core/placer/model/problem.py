@@ -144,7 +144,7 @@ class Problem:
         is shared, so what was computed for one serves the other."""
         made = copy.copy(self)
         made.models = models
-        made.pins, made.breaks = dict(pins), breaks
+        made.pins, made.breaks = dict(pins), breaks | first_of_each(self.order, self.phase)
         made.tables = [models[name] for name in self.order]
         made.profiles = [_profile(t) for t in made.tables]
         for table in made.tables:
@@ -161,8 +161,8 @@ class Problem:
             graph, models, self.device, self.options, order, self.pins, self.breaks, self.chip_breaks
         )
         self.legal.update(made.legal)
-        own = {"graph", "models", "order", "pins", "breaks", "chip_breaks", "orders", "read_orders", "number", "facts"}
-        own |= {"tables", "profiles", "refusals", "_kinds"}
+        own = {"graph", "models", "order", "pins", "breaks", "chip_breaks", "phase", "number", "facts"}
+        own |= {"tables", "profiles", "refusals", "_kinds", "orders", "read_orders"}
         made.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
         return made
 

@@ -1,0 +1,188 @@
+"""Training in a session: the same compile, placement and views, and runs that change the weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda, with_loss
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import LOSS, TRAINABLE
+from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.evaluate import to_tensor
+from tbuda_lab.core.options import CompileOptions, TrainingOptions
+from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
+from tbuda_lab.core.session.running import Running
+from tbuda_lab.core.session.working import as_sample
+from tbuda_lab.core.trainer import Trainer
+from tbuda_lab.core.verification import Comparison, compare
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingStep:
+    """One step of a session's training: its number from 1, the loss of its batch, the learning rate it used."""
+
+    step: int
+    loss: float
+    learning_rate: float
+
+
+class Trains(Running):
+    """What a session does for training. See `Session`."""
+
+    _trainer: Trainer | None = None
+    _rate = 0.0
+    _steps = 0
+
+    @classmethod
+    def for_training(
+        cls,
+        model: Any,
+        sample_inputs: Any,
+        loss: Any,
+        sample_targets: Any,
+        optimizer: str = "sgd",
+        learning_rate: float = 0.01,
+        *,
+        options: CompileOptions | None = None,
+        settings: Mapping[str, Any] | None = None,
+        recompute: bool = False,
+        **session: Any,
+    ) -> Any:
+        """A session on a model with a loss behind it, compiled for training.
+
+        model, loss: torch modules or PyBuda modules; the loss takes the model's outputs and then the targets. Batches
+        of `train` are of the size of the samples (dim 0). optimizer, settings: see `passes.autograd.optimizers`.
+        session: what `Session` takes beside. Raises `ModelError`, `InputError` as tracing does.
+        """
+        inputs, targets = as_sample(sample_inputs), tuple(as_sample(sample_targets))
+        traced = from_pybuda(_module("model", model), inputs, training=True)
+        graph, names = with_loss(traced, _module("loss", loss), targets)
+        batch = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
+        chosen = optimizer_options(optimizer, learning_rate=float(learning_rate), **dict(settings or {}))
+        plan = TrainingOptions(chosen, recompute=recompute)
+        whole = dataclasses.replace(options or CompileOptions(), training=plan, microbatch=batch)
+        sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
+        made = cls(graph, sample, options=whole, **session)
+        made._rate = float(learning_rate)
+        return made
+
+    @property
+    def trainer(self) -> Trainer:
+        """The current compile with its weights on the device; another compile takes weights and state over.
+
+        Raises `InputError` for a session that was not made by `for_training`.
+        """
+        if self.options.training is None:
+            raise InputError("this session is for inference; Session.for_training makes one that trains")
+        result = self.result if self.result is not None and not self.stale else self.compile()
+        before = self._trainer
+        if before is None or before.result is not result:
+            self._trainer = Trainer(result)
+            if before is not None:
+                self._trainer.set_parameters(before.parameters())
+                self._trainer.set_states(before.states())
+        assert self._trainer is not None
+        return self._trainer
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step."""
+        return self._rate
+
+    def set_learning_rate(self, value: float) -> None:
+        """The rate from the next step on; 0.0 is one. May be called while the session trains."""
+        if not value >= 0:
+            raise InputError(f"a learning rate is a number from 0, not {value!r}")
+        self._rate = float(value)
+
+    def train(self, batches: Iterable[tuple[Any, Any]]) -> list[TrainingStep]:
+        """One step for each batch: forward, backward, optimizer. Emits "trained"(TrainingStep) after each.
+
+        batches: (inputs, targets) as `for_training` was given. `control` pauses between steps, and `control.step_input`
+        goes one on; `cancel` ends it with `Cancelled` between ops. Raises `InputError` for a batch that does not fit.
+        """
+        done: list[TrainingStep] = []
+        with self._work:
+            trainer = self.trainer
+            cancel = self._cancel
+            used: float | None = None
+            try:
+                for inputs, targets in batches:
+                    if self.control.gate(cancel.is_set):
+                        raise Cancelled("training was cancelled between steps")
+                    if used != self._rate:
+                        used = self._rate
+                        trainer.set_learning_rate(used)
+                    outputs = trainer.forward(self._feed(trainer, inputs, targets), cancel)
+                    trainer.backward(cancel=cancel)
+                    trainer.optimize()
+                    self._steps += 1
+                    told = TrainingStep(self._steps, float(torch.cat([o.reshape(-1) for o in outputs]).mean()), used)
+                    done.append(told)
+                    self._events.emit("trained", told)
+                    self.control.ended("input")
+            finally:
+                self.control.reset()
+        return done
+
+    def check_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
+        """The gradient of every weight for one batch, from the netlist, against torch autograd in float64."""
+        with self._work:
+            trainer = self.trainer
+            feed = self._feed(trainer, inputs, targets)
+            trainer.forward(feed)
+            trainer.backward()
+            found = trainer.gradients()
+            result = self.result
+        assert isinstance(result, CompileResult)
+        wanted = _autograd(result.graph, feed, trainer.parameters())
+        return [compare(name, wanted[name].numpy(), found[name].numpy()) for name in found if name in wanted]
+
+    def _feed(self, trainer: Trainer, inputs: Any, targets: Any) -> dict[str, torch.Tensor]:
+        """A batch by the names of the graph's inputs, the model's first and then the targets."""
+        graph = trainer.result.graph
+        names = [n.name for n in graph.inputs if not n.attrs.get("target")]
+        wanted = [n.name for n in graph.inputs if n.attrs.get("target")]
+        given, goal = as_sample(inputs), tuple(as_sample(targets))
+        values = given if isinstance(given, dict) else dict(zip(names, given, strict=False))
+        if set(values) != set(names) or len(goal) != len(wanted):
+            raise InputError(f"a batch is inputs for {', '.join(names)} and {len(wanted)} targets")
+        return {**values, **dict(zip(wanted, goal, strict=True))}
+
+
+def _module(name: str, model: Any) -> Module:
+    return PyTorchModule(name, model) if isinstance(model, torch.nn.Module) else model
+
+
+def _autograd(graph: Graph, feed: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]
+              ) -> dict[str, torch.Tensor]:  # fmt: skip
+    """Gradients of the sum of the losses of all elements by the weights, with torch's own autograd."""
+    leaves = {
+        node.name: weights.get(node.name, torch.zeros(())).double().requires_grad_()
+        for node in graph.of_kind(NodeKind.PARAMETER) if node.attrs.get(TRAINABLE) and node.name in weights
+    }  # fmt: skip
+    total = torch.zeros((), dtype=torch.float64)
+    for element in elements(graph, dict(feed)):
+        values: dict[str, torch.Tensor] = {}
+        for node in graph.topological():
+            if node.name in leaves:
+                values[node.name] = leaves[node.name]
+            elif node.kind is NodeKind.INPUT:
+                value = element[node.name]
+                values[node.name] = value.double() if value.is_floating_point() else value
+            elif node.value is not None:
+                values[node.name] = to_tensor(node.value, torch.float64)
+            elif isinstance(node.op, NdOp):
+                values[node.name] = node.op.evaluate(*(values[s] for s in node.sources))
+            elif node.attrs.get(LOSS):
+                total = total + values[node.sources[0]].sum()
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}

@@ -1,0 +1,112 @@
+"""Training in a session: steps, events, learning rate, pause, edits while it trains, gradients against torch."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import pytest
+import torch
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.training import TrainingStep
+
+BATCH = 2
+
+
+def made(**more: object) -> tuple[Session, torch.nn.Module]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.Tanh(), torch.nn.Linear(24, 8))
+    sample = torch.randn(BATCH, 16, 40), torch.randn(BATCH, 16, 8)
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session.for_training(model, sample[0], torch.nn.MSELoss(), sample[1], learning_rate=0.5, options=options,
+                                   **more)  # fmt: skip
+    return session, model
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(5)
+    return [(torch.randn(BATCH, 16, 40, generator=generator), torch.randn(BATCH, 16, 8, generator=generator))
+            for _ in range(count)]  # fmt: skip
+
+
+def test_steps_losses_and_learning_rates_are_those_of_torch() -> None:
+    session, model = made()
+    twin = copy.deepcopy(model)
+    told: list[TrainingStep] = []
+    session.on("trained", told.append)
+    data = batches(4)
+    session.train(data[:2])
+    session.set_learning_rate(0.125)
+    session.train(data[2:])
+    for k, (x, y) in enumerate(data):
+        rate = 0.5 if k < 2 else 0.125
+        losses = ((twin(x) - y) ** 2).mean((1, 2))
+        twin.zero_grad()
+        losses.sum().backward()
+        with torch.no_grad():
+            for p in twin.parameters():
+                p -= rate * p.grad
+        assert (told[k].step, told[k].learning_rate) == (k + 1, rate)
+        assert told[k].loss == pytest.approx(float(losses.mean().detach()), rel=1e-3)
+    for name, p in twin.named_parameters():
+        torch.testing.assert_close(session.trainer.parameters()[name], p.detach(), rtol=1e-3, atol=1e-4)
+
+
+def test_gradients_against_torch_and_epochs_by_direction() -> None:
+    session, model = made(device="grayskull")
+    found = session.check_gradients(*batches(1)[0])
+    assert {c.name for c in found} == {n for n, _ in model.named_parameters()}
+    assert all(c.pcc is not None and c.pcc > 0.9999 for c in found)
+    assert session.result is not None
+    assert [e.direction for e in session.result.placement.epochs] == ["fwd", "bwd", "opt"]
+
+
+def test_an_edit_of_the_placement_keeps_what_was_trained() -> None:
+    session, _ = made()
+    session.train(batches(1))
+    before = session.trainer.parameters()
+    op = session.result.placement.epochs[1].ops[-1]
+    session.apply(Override("op_size", op, (1, 1)))
+    after = session.trainer.parameters()
+    assert session.result.placement.ops[op].size == (1, 1)
+    for name, value in before.items():
+        assert torch.equal(after[name], value)
+    session.train(batches(1))
+
+
+def test_pause_and_step_one_training_step() -> None:
+    session, _ = made()
+    session.compile()
+    told: list[TrainingStep] = []
+    arrived = threading.Event()
+
+    def listen(step: TrainingStep) -> None:
+        told.append(step)
+        arrived.set()
+
+    session.on("trained", listen)
+    session.control.pause()
+    worker = threading.Thread(target=session.train, args=(batches(2),))
+    worker.start()
+    session.control.step_input()
+    assert arrived.wait(30)
+    assert len(told) == 1
+    session.control.resume()
+    worker.join(30)
+    assert [t.step for t in told] == [1, 2]
+
+
+def test_what_cannot_train_is_told() -> None:
+    session, _ = made()
+    with pytest.raises(InputError, match="learning rate"):
+        session.set_learning_rate(-1.0)
+    with pytest.raises(InputError, match="a batch is inputs for"):
+        session.train([(torch.zeros(BATCH, 16, 40), ())])
+    plain = Session(torch.nn.Linear(40, 8), torch.zeros(1, 16, 40))
+    with pytest.raises(InputError, match="for_training"):
+        plain.train([])
