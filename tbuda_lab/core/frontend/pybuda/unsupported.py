@@ -14,4 +14,5 @@ def not_supported(what: str, instead: str = "") -> NotSupported:
 
 
 def training_is_not_supported(what: str) -> NotSupported:
-    return not_supported(what, "inference is: training, optimizers and gradients have no implementation here")
+    """For the parts of training that are missing."""
+    return not_supported(what, "initialize_pipeline(training=True) and run_training train modules on devices")
