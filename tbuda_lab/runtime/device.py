@@ -6,7 +6,7 @@ import dataclasses
 import os
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.compiler.depths import StagedCompile
-from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor, to_torch
@@ -186,14 +186,23 @@ class Device:
 
     def update_device_parameters(self, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Give weights new values by name; the device takes them up with the next input."""
-        values = {name: value for part in parameters for name, value in part.items()}
-        for name, value in values.items():
-            owners = [m for m in self.modules if any(p.get_name() == name for p in m.get_parameters())]
-            if not owners:
+        given: list[tuple[Any, str, Any]] = []
+        for name, value in new_values(self.name, parameters).items():
+            owner, shape = next(((m, p.shape) for m in self.modules for p in m.get_parameters()
+                                 if p.get_name() == name), (None, ()))
+            if owner is None:
                 raise PipelineError(f"device {self.name!r} has no parameter {name!r}")
-            owners[0].set_parameter(name, value)  # type: ignore[attr-defined]
+            tensor = to_torch(value)
+            if tuple(tensor.shape) != tuple(shape):
+                raise PipelineError(f"parameter {name!r} has shape {tuple(shape)}; got a value of "
+                                    f"{tuple(tensor.shape)}")
+            if tensor.is_complex():
+                raise PipelineError(f"parameter {name!r} is real; got a value of {tensor.dtype}")
+            given.append((owner, name, tensor))
+        for owner, name, tensor in given:  # all of them, or none
+            owner.set_parameter(name, tensor)
         if self.trainer is not None:
-            self.trainer.set_parameters({name: to_torch(value) for name, value in values.items()})
+            self.trainer.set_parameters({name: tensor for _, name, tensor in given})
 
     def sync(self) -> None:
         """Nothing runs in the background, so nothing is waited for."""
@@ -202,6 +211,15 @@ class Device:
         """Drop inputs and targets that still wait."""
         self.inputs.clear()
         self.targets.clear()
+
+
+def new_values(device: str, parameters: Any) -> dict[str, Any]:
+    """Weights by name out of a list of dicts. Raises `PipelineError` for anything else."""
+    given = list(parameters) if isinstance(parameters, Iterable) and not isinstance(parameters, Mapping) else parameters
+    parts = [given] if isinstance(given, Mapping) else given
+    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+        raise PipelineError(f"device {device!r}: parameters are a list of dicts, name -> tensor")
+    return {str(name): value for part in parts for name, value in part.items()}
 
 
 def as_inputs(tensors: Sequence[Any]) -> Inputs:
@@ -278,6 +296,17 @@ class CPUDevice(Device):
         return tuple(value.values()) if isinstance(value, dict) else value
 
 
+def _check_chips(name: str, num_chips: Any, chip_ids: Any) -> None:
+    """Raises `PipelineError` for chips that no device has."""
+    if num_chips is not None and (type(num_chips) is not int or not 0 <= num_chips <= MOST_CHIPS):
+        raise PipelineError(f"device {name!r}: num_chips is a number from 1 to {MOST_CHIPS}, not {num_chips!r}")
+    if chip_ids is None:
+        return
+    listed = list(chip_ids) if isinstance(chip_ids, Iterable) and not isinstance(chip_ids, str) else None
+    if listed is None or any(type(c) is not int or c < 0 for c in listed) or len(set(listed)) != len(listed):
+        raise PipelineError(f"device {name!r}: chip_ids are different numbers from 0, not {chip_ids!r}")
+
+
 class TTDevice(Device):
     """One or more chips of one architecture, simulated.
 
@@ -307,6 +336,10 @@ class TTDevice(Device):
             raise PipelineError(f"device {name!r}: scheduler is a LearningRateScheduler, not {scheduler!r}")
         self.optimizer, self.scheduler = optimizer, scheduler
         chip_ids = chip_ids or None  # an empty list, as an image may name it, is the default
+        _check_chips(name, num_chips, chip_ids)
+        if arch is not None and not isinstance(arch, BackendDevice):
+            known = ", ".join(f"BackendDevice.{a.name}" for a in BackendDevice if a is not BackendDevice.Invalid)
+            raise PipelineError(f"device {name!r}: arch is one of {known}, not {arch!r}")
         if num_chips and chip_ids is not None and num_chips != len(chip_ids):
             raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
         self.arch = arch or _default_arch()

@@ -19,7 +19,7 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.tti import Loaded, ModuleFacts
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs, blank_outputs
+from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs, blank_outputs, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.graphstate import CompiledGraphState
@@ -104,7 +104,7 @@ class LoadedDevice(TTDevice):
         self._set[node] = value.detach().to(torch.float32).numpy().copy()
 
     def update_device_parameters(self, parameters: Sequence[Any]) -> None:
-        for name, value in ((n, v) for part in parameters for n, v in part.items()):
+        for name, value in new_values(self.name, parameters).items():
             for module in self.modules:
                 assert isinstance(module, LoadedModule)
                 if name in module.facts.parameters:

@@ -211,7 +211,10 @@ def update_device_parameters(
     if device is not None or len(devices) == 1:
         devices[0].update_device_parameters(parameters)
         return
-    for one, values in zip(devices, parameters, strict=True):
+    parts = list(parameters)
+    if len(parts) != len(devices):
+        raise PipelineError(f"there are {len(devices)} devices: give a dict for each, not {len(parts)}")
+    for one, values in zip(devices, parts, strict=True):
         one.update_device_parameters([values])
 
 

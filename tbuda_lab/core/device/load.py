@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,9 @@ def load_device(
 
 
 def _named(device: str | Path) -> DeviceSpec:
+    if not isinstance(device, str | Path):
+        raise UnknownDevice(f"a device is a name or the path of a descriptor, not {device!r}; names are "
+                            f"{', '.join(ARCHS + BOARDS)}")
     name = str(device)
     lower = name.lower()
     if lower in ARCHS:
@@ -121,12 +124,14 @@ def _rows(given: Sequence[int] | int) -> tuple[int, ...]:
         if not 0 <= given < 1 << 64:
             raise InputError(f"a mask of rows has 64 bits at most, and {given:#x} has other ones")
         return descriptor.rows_of_mask(given)
-    if isinstance(given, str | bytes) or not all(isinstance(row, int) for row in given):
+    if not isinstance(given, Iterable) or not all(isinstance(row, int) for row in given):
         raise InputError(f"harvested rows are numbers of physical rows, not {given!r}")
     return tuple(given)
 
 
 def _with_chips(spec: DeviceSpec, chips: int | Sequence[int]) -> DeviceSpec:
+    if not isinstance(chips, int | Sequence | range | frozenset | set):
+        raise InputError(f"chips are a number of chips or their numbers, not {chips!r}")
     count = chips if isinstance(chips, int) else len(chips)
     if not 0 < count <= MOST_CHIPS:
         raise InputError(f"chips are one or more different numbers, {MOST_CHIPS} at most, not {count}")

@@ -52,11 +52,32 @@ class BoundInputs:
 
 
 def as_tensor(value: Any) -> Any:
-    """A torch tensor from an array or from anything with `to_pytorch` (PyBuda's Tensor); other values unchanged."""
+    """A torch tensor from an array or from anything with `to_pytorch` (PyBuda's Tensor); other values unchanged.
+
+    Raises `InputError` for arrays and tensors that are not plain numbers one by one in host memory.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError("a masked array is no input, for the mask would be lost; fill it with .filled(value)")
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value)
+        try:
+            return torch.from_numpy(np.asarray(value, value.dtype.newbyteorder("="), order="C"))
+        except (TypeError, ValueError) as error:
+            fix = "convert it with .astype(numpy.float32)"
+            raise InputError(f"an array of {value.dtype} is no input; {fix}") from error
+    if isinstance(value, torch.Tensor):
+        return _dense(value)
     convert = getattr(value, "to_pytorch", None)
-    return convert() if callable(convert) else value
+    return _dense(convert()) if callable(convert) else value
+
+
+def _dense(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_nested:
+        raise InputError("a nested tensor is no input; pad it with torch.nested.to_padded_tensor")
+    if value.layout is not torch.strided:
+        raise InputError(f"a tensor of layout {value.layout} is no input; convert it with .to_dense()")
+    return value
 
 
 def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, Any] | None = None) -> BoundInputs:
@@ -148,6 +169,8 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
         found = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
     for node in nodes:
         check_input(node, found[node.name])
+        if found[node.name].is_meta:
+            raise InputError(f"input {node.name!r} is on the meta device and has no values; make it on the CPU")
     _check_microbatch(nodes, found)
     return {node.name: found[node.name] for node in nodes}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -310,6 +310,8 @@ class Working:
                 self._runner = Runner(result, mode)
             runner, cancel = self._runner, self._cancel
             self._runner = None  # one that is stopped midway has queues half full
+            if inputs is not None and not isinstance(inputs, Iterable):
+                raise InputError(f"run takes a list of samples, not {type(inputs).__name__}")
             given = [self.sample_inputs] if inputs is None else list(inputs)
             samples = self._guarded(lambda: filled(result, given)) if inputs is None else given
             watch: OpWatch | None = None

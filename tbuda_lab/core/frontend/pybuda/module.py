@@ -83,8 +83,13 @@ class PyTorchModule(Module):
             raise PyBudaModelError(
                 f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {', '.join(known)}"
             )
+        value = to_torch(data)
+        if value.shape != known[name].shape:
+            raise PyBudaModelError(
+                f"parameter {name!r} has shape {tuple(known[name].shape)}; got a value of {tuple(value.shape)}"
+            )
         with torch.no_grad():
-            known[name].copy_(to_torch(data))
+            known[name].copy_(value)
 
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
         """Weights, and buffers, which require no gradient; names as in the state dict."""
