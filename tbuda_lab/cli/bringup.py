@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 RECORD = "compile.json"
 NETLIST = "netlist.yaml"
+RESULTS = (
+    RECORD, NETLIST, "netlist.cycles.csv", "parameters.npz",
+    *(f"graph.{stage}.txt" for stage in ("traced", "passed", "lowered")),
+)  # fmt: skip
+"""All files that `tbuda compile` may write."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -269,7 +274,7 @@ def run_compile(arguments: argparse.Namespace) -> int:
         raise ModelError(f"{arguments.target} is compiled: `tbuda run` runs it, `tbuda export` and `tbuda report` take "
                          "it as their model")
     request = read_request(arguments)
-    with output_folder(arguments.out) as folder:
+    with output_folder(arguments.out, RESULTS) as folder:
         session = compile_session(request)
         write_results(session, request, folder, arguments.out, parameters=arguments.parameters)
     print(epoch_table(session.compile()))

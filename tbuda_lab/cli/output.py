@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,13 +20,14 @@ def _refusal(path: Path, error: OSError) -> OutputError:
 
 
 @contextmanager
-def output_folder(path: Path) -> Iterator[Path]:
-    """A fresh temporary folder beside `path`; its files move to `path` when the block ends without an error.
+def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
+    """A fresh temporary folder beside `path`, which takes its place as a whole when the block ends without an error.
 
-    Entered before the work starts, so that an unwritable place is refused at once. Files of `path` that the block does
-    not write stay. Raises `OutputError`.
+    Entered before the work starts, so that an unwritable place is refused at once. What else lies in `path` stays, but
+    for `results`: files of those names are of an earlier run, and two runs never mix. A folder that cannot be moved
+    (one that a shell stands in, or a mount) gets the files one by one. Raises `OutputError`, also for a full disk.
     """
-    path = Path(os.path.abspath(path))
+    path = Path(os.path.realpath(path))
     made: list[Path] = []
     try:
         if path.exists() and not path.is_dir():
@@ -41,23 +44,77 @@ def output_folder(path: Path) -> Iterator[Path]:
         _remove_empty(made)
         raise _refusal(path, error) from None
     try:
-        yield temporary
         try:
-            if not path.exists():
-                temporary.chmod(0o777 & ~_umask())
-                temporary.rename(path)
-            else:
-                for file in sorted(temporary.rglob("*")):
-                    if file.is_file():
-                        target = path / file.relative_to(temporary)
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        os.replace(file, target)
+            yield temporary
+        except OSError as error:
+            if error.errno in _DISK or (error.filename and temporary in Path(str(error.filename)).parents):
+                raise _refusal(path, error) from error
+            raise  # of some file that the block has to do with
+        try:
+            temporary.chmod(0o777 & ~_umask())
+            _swap(temporary, path, results)
         except OSError as error:
             raise _refusal(path, error) from None
         made.clear()
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         _remove_empty(made)
+
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+def _swap(new: Path, path: Path, results: Collection[str]) -> None:
+    """Put a folder in the place of another; what only the old one has goes along, but for `results`."""
+    here = Path.cwd()
+    if path == here or path in here.parents or path.is_mount():
+        for name in results:
+            if not (new / name).exists() and (path / name).is_file():
+                (path / name).unlink()
+        _into(new, path)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        for number in itertools.count():
+            old = aside / str(number)
+            if path.exists():
+                path.rename(old)
+            try:
+                new.rename(path)
+            except OSError as error:
+                if error.errno in _TAKEN:  # another run was faster; the last one stays
+                    continue
+                if old.exists():
+                    old.rename(path)
+                raise
+            break
+        for old in sorted(aside.iterdir()):
+            for name in results:
+                if (old / name).is_file():
+                    (old / name).unlink()
+            _along(old, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _along(old: Path, new: Path) -> None:
+    """Move what `new` has not from `old` to it."""
+    for entry in old.iterdir():
+        target = new / entry.name
+        if not target.exists() and not target.is_symlink():
+            entry.rename(target)
+        elif entry.is_dir() and target.is_dir() and not entry.is_symlink():
+            _along(entry, target)
+
+
+def _into(new: Path, path: Path) -> None:
+    """Move the files of `new` over those of `path`."""
+    for file in sorted(new.rglob("*")):
+        if file.is_file():
+            target = path / file.relative_to(new)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, target)
 
 
 def _umask() -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,76 @@ def test_existing_folder_keeps_what_is_not_ours(tmp_path: Path) -> None:
         (folder / "x.txt").write_text("new")
     assert everything(tmp_path) == ["out", "out/mine.txt", "out/x.txt"]
     assert (out / "x.txt").read_text() == "new"
+
+
+def test_two_runs_into_one_folder_never_mix(tmp_path: Path) -> None:
+    """What an earlier run wrote and this one does not is gone, and of two at once the last one stays as a whole."""
+    out = tmp_path / "out"
+    results = ("netlist.yaml", "parameters.npz")
+    with output_folder(out, results) as folder:
+        for name in results:
+            (folder / name).write_text("first")
+    (out / "mine.txt").write_text("mine")
+    (out / "sub").mkdir()
+    (out / "sub/mine.txt").write_text("mine")
+    with output_folder(out, results) as one, output_folder(out, results) as two:
+        (one / "netlist.yaml").write_text("one")
+        (two / "netlist.yaml").write_text("two")
+        (two / "parameters.npz").write_text("two")
+        (two / "sub").mkdir()
+    assert everything(tmp_path) == ["out", "out/mine.txt", "out/netlist.yaml", "out/sub", "out/sub/mine.txt"]
+    assert (out / "netlist.yaml").read_text() == "one" and (out / "mine.txt").read_text() == "mine"
+
+
+def test_a_run_that_was_faster_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, rename, times = tmp_path / "out", Path.rename, []
+
+    def slow(self: Path, target: Path) -> Path:
+        if target == out and not times:  # another run puts its folder here in the meantime
+            times.append(1)
+            out.mkdir()
+            (out / "theirs.txt").write_text("theirs")
+        return rename(self, target)
+
+    out.mkdir()
+    monkeypatch.setattr(Path, "rename", slow)
+    with output_folder(out, ("theirs.txt", "ours.txt")) as folder:
+        (folder / "ours.txt").write_text("ours")
+    assert everything(tmp_path) == ["out", "out/ours.txt"]
+
+
+def test_the_folder_that_a_shell_stands_in_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old.txt").write_text("old")
+    inode = out.stat().st_ino
+    monkeypatch.chdir(out)
+    with output_folder(Path("."), ("old.txt", "new.txt")) as folder:
+        (folder / "new.txt").write_text("new")
+    assert everything(tmp_path) == ["out", "out/new.txt"] and out.stat().st_ino == inode
+
+
+def test_a_full_disk_is_a_typed_error_and_leaves_nothing(tmp_path: Path) -> None:
+    """The disk is full after 4 KiB: a limit of the process, which the kernel enforces."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OutputError, match=r"cannot write .*out: File too large"), \
+                output_folder(tmp_path / "out") as folder:
+            (folder / "x.txt").write_text("x" * 10_000)
+        with pytest.raises(OutputError, match="cannot write"), atomic_text(tmp_path / "x.txt") as stream:
+            stream.write("x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert everything(tmp_path) == []
+
+
+def test_errors_of_what_the_block_reads_stay_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), output_folder(tmp_path / "out"):
+        (tmp_path / "another").read_text()
+    assert everything(tmp_path) == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

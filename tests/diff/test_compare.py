@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import re
 
+import mistune
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,3 +131,20 @@ def test_markdown_is_cut_where_it_gets_long() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `op")]
     assert [r.split("`")[1] for r in rows] == ["op39", "op38", "op37", "op36", "op35"]
     assert "| and 35 more |" in text and "**40 ops differ**: 40 retimed" in text
+
+
+@pytest.mark.parametrize("name", [
+    "a](javascript:x)[b", "![x](y.png)", "<script>alert(1)</script>", "*a* _b_ `c` ~~d~~", "a | b", "a\r\n# b",
+    "&lt;b&gt;", "x\u2028# y", "[a]: http://b", "1\\. x",
+])  # fmt: skip
+def test_names_of_files_are_no_markup(name: str) -> None:
+    """The oracle is a renderer of Markdown: it shows the name and makes nothing of it."""
+    text = compare_sides(side(name, {name: op()}), side("b", {name: op(start=(1, 1))})).to_markdown()
+    page = mistune.create_markdown(plugins=["table", "strikethrough", "url"])(text)
+    assert isinstance(page, str)
+    tags = set(re.findall(r"<(/?\w+)", page))
+    assert not tags & {"a", "img", "script", "em", "del", "h1"}
+    head = re.search(r"<h3>(.*?)</h3>", page, re.DOTALL)
+    assert head is not None
+    shown = "".join(c if c.isprintable() else " " for c in name)
+    assert html.unescape(head[1]) == f"{shown} → b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from tbuda_lab.core.errors import counted
 
 if TYPE_CHECKING:
     from tbuda_lab.core.diff.compare import Diff, OpChange
+
+
+_MARKUP = re.compile(r"[\\\\`*_{}\[\]()#+!|~<>&@:]")
 
 
 def to_markdown(diff: Diff, limit: int = 25) -> str:
@@ -41,7 +45,7 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         lines += [*_more(len(diff.queues) - limit), ""]
     if not diff.changes and not diff.queues:
         lines += ["Nothing differs.", ""]
-    lines += [line for note in diff.notes for line in (f"> {note}", "")]
+    lines += [line for note in diff.notes for line in (f"> {_plain(note)}", "")]
     return "\n".join(lines)
 
 
@@ -102,8 +106,11 @@ def _more(count: int) -> Iterable[str]:
 
 def _code(name: str) -> str:
     """A name from a file in a cell of a table: no bar or backtick of it may end the cell."""
-    return "`" + name.replace("`", "'").replace("|", "\\|").replace("\n", " ") + "`"
+    name = "".join(c if c.isprintable() else " " for c in name)
+    return "`" + name.replace("`", "'").replace("|", "\\|") + "`"
 
 
 def _plain(text: str) -> str:
-    return text.replace("\n", " ")
+    """A name of a file or model as Markdown shows it, with none of its signs meant as markup."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return _MARKUP.sub(lambda sign: "\\" + sign[0], line)

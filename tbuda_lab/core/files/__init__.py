@@ -2,12 +2,12 @@
 
 from tbuda_lab.core.files.arrays import parse_npy, read_npz
 from tbuda_lab.core.files.atomic import atomic_file, atomic_text, check_writable
-from tbuda_lab.core.files.bounded import bounded_bytes, bounded_text, json_map, parse_json
+from tbuda_lab.core.files.bounded import bounded_bytes, bounded_text, json_map, parse_json, path_inside
 from tbuda_lab.core.files.budget import Budget, shape_text, size_text, unpacked_most
 from tbuda_lab.core.files.yamltext import Fault, Limits, compose_yaml, parse_yaml, yaml_fault, yaml_map
 
 __all__ = [
     "Budget", "Fault", "Limits", "atomic_file", "atomic_text", "bounded_bytes", "bounded_text", "check_writable",
-    "compose_yaml", "json_map", "parse_json", "parse_npy", "parse_yaml", "read_npz", "shape_text", "size_text",
-    "unpacked_most", "yaml_fault", "yaml_map",
+    "compose_yaml", "json_map", "parse_json", "parse_npy", "parse_yaml", "path_inside", "read_npz", "shape_text",
+    "size_text", "unpacked_most", "yaml_fault", "yaml_map",
 ]  # fmt: skip

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
+
+
+def path_inside(folder: Path, given: Any) -> Path:
+    """The path below `folder` that a page or a file names, relative to the current folder where `folder` is. Raises
+    `InputError` for one that leaves it: absolute, by `..`, or by a symbolic link."""
+    if not isinstance(given, str) or not given.strip() or "\0" in given:
+        raise InputError("a file has a name")
+    pure = PurePosixPath(given.replace("\\", "/"))
+    path = folder.joinpath(*pure.parts)
+    if pure.is_absolute() or ".." in pure.parts or not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{given!r} leaves the folder: give a path below {folder.resolve()}")
+    return path
 
 
 def bounded_bytes(path: Path, most: int, otherwise: str) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.files import atomic_file
+from tbuda_lab.core.files import atomic_file, path_inside
 from tbuda_lab.core.session import exports as session_exports
 from tbuda_lab.widgets.handlers import view_exports as view_exports
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, refusal
@@ -102,7 +102,7 @@ def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         whole = _collect(view, content)
         if whole is None:
             return
-        path = Path(str(content.get("path")))
+        path = path_inside(Path(), content.get("path"))
         if _there(path, content):
             said: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} is there already."}
         else:

@@ -82,9 +82,12 @@ def test_exports_are_planned_written_and_not_written_over(hub: Hub, tmp_path: Pa
     assert not said(say(hub, type="export", **nowhere), "exported")["ok"]
 
 
-def test_a_picture_of_the_page_is_put_together_and_checked(hub: Hub, tmp_path: Path) -> None:
+def test_a_picture_of_the_page_is_put_together_and_checked(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3
-    path = tmp_path / "a.png"
+    monkeypatch.chdir(tmp_path)
+    path = Path("a.png")
     page = Page("none")
     hub.attach(page)
 
@@ -100,12 +103,22 @@ def test_a_picture_of_the_page_is_put_together_and_checked(hub: Hub, tmp_path: P
     assert page.messages[-1][0]["ok"] and path.read_bytes() == data
     send(data, path)
     assert page.messages[-1][0]["exists"]
-    send(b"GIF89a" + data, tmp_path / "b.png")
+    send(b"GIF89a" + data, Path("b.png"))
     assert not page.messages[-1][0]["ok"] and not (tmp_path / "b.png").exists()
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "out").symlink_to(tmp_path)
+    (folder / "link.png").symlink_to(tmp_path / "c.png")
+    monkeypatch.chdir(folder)
+    for outside in (tmp_path / "c.png", Path("../c.png"), Path("out/c.png"), Path("link.png")):
+        send(data, outside)
+        assert not page.messages[-1][0]["ok"] and "leaves the folder" in page.messages[-1][0]["text"]
+    monkeypatch.chdir(tmp_path)
+    assert not (tmp_path / "c.png").exists()
     for part, text in (([0, 0], "AA=="), ([5, 2], "AA=="), ("x", "AA=="), ([0, 1], "%%")):
         HANDLERS["export_picture"](hub, page, {"type": "export_picture", "path": str(path), "part": part, "data": text})
         assert not page.messages[-1][0]["ok"]
-    assert list(tmp_path.iterdir()) == [path]
+    assert {p.name for p in tmp_path.iterdir()} == {"a.png", "work"}
 
 
 def test_every_kind_of_suggestion_can_be_asked_for_by_a_message(hub: Hub) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import Request
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import path_inside
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session.history import History
@@ -22,13 +22,7 @@ from tbuda_lab.widgets.views.netlist_file import FileHub, netlist_hub
 
 def document_path(data: Mapping[str, Any]) -> Path:
     """The file a page means, below the kernel's folder. Raises `InputError` for a path that leaves it."""
-    given = data.get("path")
-    if not isinstance(given, str) or not given or "\0" in given:
-        raise InputError("a document has a path")
-    pure = PurePosixPath(given)
-    if pure.is_absolute() or ".." in pure.parts:
-        raise InputError(f"{given!r} leaves the folder")
-    return Path(*pure.parts)
+    return path_inside(Path(), data.get("path"))
 
 
 def open_netlist(comm: Comm, data: Mapping[str, Any]) -> None:
