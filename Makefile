@@ -27,7 +27,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench docs notebooks wheel clean distclean
+.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench docs fuzz notebooks wheel clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -110,6 +110,9 @@ bench: env  ## print the tables of bench/README.md
 docs: env  ## the site of guide, recipes, reference and design, in build/site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	echo "build/site/index.html"
+
+fuzz: env  ## attack every reader of files for long (FUZZ_ARGS="image --share 0.1" for less)
+	@$(BIN)/python -W ignore -m tests.fuzz $(FUZZ_ARGS)
 
 notebooks: front-end  ## run the notebooks and store their outputs
 	@$(BIN)/python notebooks/render.py

@@ -86,3 +86,13 @@ def test_a_compiled_folder_keeps_its_options(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "compile.json").write_text('{"request": {"target": "m.py:f"}}')
     assert main(["run", str(tmp_path), "--device", "n150"]) == 1
     assert "--device would change that" in capsys.readouterr().err
+
+
+def test_python_may_leave_docs_and_asserts_away() -> None:
+    """Under PYTHONOPTIMIZE=2 there are no docstrings, of which rules had their titles, and no asserts."""
+    code = (
+        "import tbuda_lab.widgets; from tbuda_lab.cli import main; from tbuda_lab.core.netlist.check import RULES; "
+        "assert False; print(len(RULES)); main(['--help'])"
+    )
+    run = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert int(run.stdout.split()[0]) > 50, run.stderr
