@@ -27,8 +27,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.diff.files import file_sides
 from tbuda_lab.core.netlist.check import ARCHS
 from tbuda_lab.core.netlist.image import image_facts, read_image
-from tbuda_lab.core.session.imports import read_overrides
-from tbuda_lab.core.session.journal import read_journal
+from tbuda_lab.core.session.journal import read_journal, read_overrides
 from tbuda_lab.core.tti import load_image
 from tbuda_lab.runtime.specs import masks_of
 from tbuda_lab.sim.files import run_file

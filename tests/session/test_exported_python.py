@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.overrides import OVERRIDE_KINDS, Each, Override, named_python, override_python
+from tbuda_lab.core.overrides import OVERRIDE_KINDS, Each, Override, from_json, named_python, override_python
 from tbuda_lab.core.session.commands import (
     ClearOp,
     Command,
@@ -28,7 +28,6 @@ from tbuda_lab.core.session.commands import (
     Restore,
     SetOverride,
 )
-from tbuda_lab.core.session.journal import override_of
 
 SLY = "1)\nimport os; os.system('touch PWNED')  #"
 TEXT = st.one_of(st.text(st.characters(), max_size=12), st.sampled_from([SLY, "'''", "\\", "\u2028", "\r", "a\x00b"]))
@@ -95,7 +94,7 @@ def texts_of(value: Any) -> set[str]:
 @settings(max_examples=500, deadline=None, derandomize=True)
 def test_any_record_of_a_file_exports_as_calls_with_its_own_literals(record: dict[str, Any]) -> None:
     try:
-        override = override_of(record)
+        override = from_json(record)
         command = SetOverride(override)
     except TbudaError:
         return
