@@ -37,10 +37,10 @@ def compare_tensor_to_golden(
     mismatch is logged with both measures. `verify_cfg.golden_compare_callback` must agree with the first measure.
     """
     want, got = to_torch(golden).detach(), to_torch(calculated).detach()
-    rtol = _setting(rtol, verify_cfg, "rtol", want.dtype, 0.0)
-    pcc = _setting(pcc, verify_cfg, "pcc", want.dtype, 0.99)
-    relative = _setting(relative_atol, verify_cfg, "relative_atol", want.dtype, 0.1)
-    want, got = _trimmed(want), _trimmed(got)
+    rtol = setting(rtol, verify_cfg, "rtol", want.dtype, 0.0)
+    pcc = setting(pcc, verify_cfg, "pcc", want.dtype, 0.99)
+    relative = setting(relative_atol, verify_cfg, "relative_atol", want.dtype, 0.1)
+    want, got = trimmed(want), trimmed(got)
     if is_buda and got.shape != want.shape and got.dim() == want.dim():
         got = got[tuple(slice(0, n) for n in want.shape)]
     if got.shape != want.shape:
@@ -49,7 +49,7 @@ def compare_tensor_to_golden(
     if want.dtype == torch.bool:
         return bool(torch.equal(want, got.bool()))
     want, got = want.float(), got.float()
-    tolerance = _setting(
+    tolerance = setting(
         atol, verify_cfg, "atol", want.dtype, relative * float(want.abs().max()) if want.numel() else 0.0
     )
     close = bool(torch.allclose(want, got, rtol=rtol, atol=tolerance, equal_nan=True))
@@ -66,13 +66,15 @@ def compare_tensor_to_golden(
     return passed
 
 
-def _trimmed(tensor: torch.Tensor) -> torch.Tensor:
+def trimmed(tensor: torch.Tensor) -> torch.Tensor:
+    """Without leading dims of size 1."""
     while tensor.dim() > 1 and tensor.shape[0] == 1:
         tensor = tensor[0]
     return tensor
 
 
-def _setting(given: float | None, verify_cfg: Any, name: str, dtype: torch.dtype, default: float) -> float:
+def setting(given: float | None, verify_cfg: Any, name: str, dtype: torch.dtype, default: float) -> float:
+    """What was given, else the field of `verify_cfg` (a number, or one per dtype), else the default."""
     if given is not None:
         return given
     value = getattr(verify_cfg, name, None)

@@ -13,11 +13,11 @@ from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compare import compare_tensor_to_golden
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import TTDevice, as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.judging import judge, require
 from tbuda_lab.runtime.outcome import stops_early
 from tbuda_lab.runtime.results import CompileResults
 
@@ -62,9 +62,8 @@ def pybuda_compile(
     finally:
         config._set_global_compiler_config(before)
     if verify_cfg is not None and verify_cfg.enabled and outputs is not golden:
-        for k, (want, got) in enumerate(zip(golden, outputs, strict=True)):
-            if not compare_tensor_to_golden(f"{graph_name} output {k}", want, got, is_buda=True, verify_cfg=verify_cfg):
-                raise AssertionError(f"{graph_name} output {k}: data mismatch")
+        require([judge(f"{graph_name} output {k}", want, got, verify_cfg)
+                 for k, (want, got) in enumerate(zip(golden, outputs, strict=True))])
     found = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
     found.depth = depth
     found.golden_intermediates = _intermediates(device, sample)

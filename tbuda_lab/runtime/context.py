@@ -28,6 +28,8 @@ class Context:
     pending: int | None = 0
     intermediates: queue.Queue[Any] = dataclasses.field(default_factory=queue.Queue)
     between: list[queue.Queue[Any]] = dataclasses.field(default_factory=list)
+    verify: Any = None  # the VerifyConfig that every input is judged by, or None
+    number: int = 0  # inputs that have been judged
     training: bool = False  # the pipeline is set up for training
     loss_queue: queue.Queue[Any] | None = None
     checkpoint_queue: queue.Queue[Any] | None = None
@@ -50,6 +52,7 @@ def reset() -> None:
     CONTEXT.intermediates = queue.Queue()
     CONTEXT.between = []
     CONTEXT.pending = 0
+    CONTEXT.verify, CONTEXT.number = None, 0
     CONTEXT.training = False
     CONTEXT.loss_queue = CONTEXT.checkpoint_queue = None
     CONTEXT.back = []

@@ -395,6 +395,9 @@ class TTDevice(Device):
             assert self._result is not None
             self._compiled_state, self._compiled_shapes = state, shapes
             return self._result
+        for module in self.modules:
+            if isinstance(module, PyTorchModule):
+                module.module.eval()  # as the device runs it
         graph = self.trace(sample)
         microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample))) * microbatch_size
         self._runner = None

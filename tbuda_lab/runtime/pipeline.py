@@ -10,12 +10,16 @@ import queue
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
 from tbuda_lab.runtime import context, trainingloop
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Device, Inputs, TTDevice, as_inputs
-from tbuda_lab.runtime.enums import BackendType
+from tbuda_lab.runtime.enums import BackendType, PerfTraceLevel
 from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.judging import judge_outputs
+from tbuda_lab.runtime.outcome import write_trace
+from tbuda_lab.runtime.results import netlist_folder
 
 Queue = queue.Queue
 
@@ -37,7 +41,8 @@ def run_inference(
     module: placed on a device of its own ("tt0") unless it is placed already. inputs: one tensor, tuple or dict for
     each input; otherwise those pushed to the first device are used. input_count: how many to run; 0 means all that
     will ever be pushed. `num_inputs` and `sequential` are the older names of `input_count` and `_sequential`;
-    sequential runs only what has been pushed.
+    sequential runs only what has been pushed. _perf_trace: each TTDevice's simulated trace is written beside its
+    netlist. _verify_cfg: every input's outputs are judged against the modules (see `judging`); `AssertionError`.
     Raises `PipelineError` when there is nothing to run on, and the errors of compiling and running.
     """
     count = input_count if num_inputs is None else num_inputs
@@ -50,6 +55,7 @@ def run_inference(
             raise PipelineError(f"input_count is {count}, but {len(inputs)} inputs are given")
         count = len(inputs)
     out = _output_queue(output_queue)
+    CONTEXT.verify = _verify_cfg if _verify_cfg is not None and _verify_cfg.enabled else None
     if not only_present:
         CONTEXT.pending = None if count == 0 else 0
     if inputs:
@@ -62,9 +68,17 @@ def run_inference(
     run = present if count == 0 else min(count, present)
     for _ in range(run):
         _forward_one(out)
+    if _perf_trace:
+        _write_traces()
     if not only_present and count:
         CONTEXT.pending = count - run
     return out
+
+
+def _write_traces() -> None:
+    for device in CONTEXT.devices:
+        if isinstance(device, TTDevice) and isinstance(device.result, CompileResult):
+            write_trace(device.result, netlist_folder(), device.modules[-1].get_name(), PerfTraceLevel.VERBOSE)
 
 
 def initialize_pipeline(
@@ -98,6 +112,13 @@ def initialize_pipeline(
         raise PipelineError("checkpoint_queue and d2d_bwd_queues belong to training=True")
     _check_pipeline()
     CONTEXT.training = False
+    CONTEXT.verify = _verify_cfg if _verify_cfg is not None and _verify_cfg.enabled else None
+    if microbatch_count != 1 or (sample_targets is not None and len(sample_targets)):
+        raise PipelineError("microbatch_count and sample_targets belong to training=True")
+    if _device_mode is not None:
+        for device in CONTEXT.devices:
+            if isinstance(device, TTDevice):
+                device.device_mode = _device_mode
     value: Inputs = CONTEXT.devices[0].sample(sample_inputs)
     for device in CONTEXT.devices:
         value = device.prepare(value)
@@ -139,6 +160,10 @@ def _forward_one(out: Queue[Any]) -> None:
             if number < len(CONTEXT.between):
                 CONTEXT.between[number].put([Tensor.create_from_torch(v) for v in outputs])
             outputs = device.run_forward(outputs)
+        if CONTEXT.verify is not None:
+            modules = [module for device in CONTEXT.devices for module in device.modules]
+            judge_outputs(modules, inputs, outputs, CONTEXT.number, CONTEXT.verify)
+            CONTEXT.number += 1
     except Exception:
         CONTEXT.failed = True
         CONTEXT.pending = 0

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, to_torch
+from tbuda_lab.core.runner import Runner
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compare import compare_tensor_to_golden
 from tbuda_lab.runtime.device import CPUDevice, Device, TTDevice
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode, TestKind
 from tbuda_lab.runtime.errors import PipelineError, not_supported, training_is_not_supported
+from tbuda_lab.runtime.judging import judge_ops, judge_outputs, judge_passes, tell_fields
 
 
 @dataclasses.dataclass
 class VerifyConfig:
-    """How a run is judged; fields and defaults as PyBuda's. What concerns training or a backend has no effect."""
+    """How a run is judged; fields and defaults as PyBuda's. `judging.NO_EFFECT`: those that change nothing here.
+
+    pcc and relative_atol (or rtol, atol: a number or one per dtype): both must hold. golden_ignore_df_precision: False
+    gives the machine's rounding. verify_each_buda_pass: the graph after every pass is compared, and with
+    `intermediates` every op; verify_all asks for all of it. epoch_breaks: ops that open an epoch.
+    dump_tensors_path: a folder for golden and calculated outputs.
+    """
 
     graph_name: str = "graph"
     enabled: bool = True
@@ -71,6 +79,12 @@ class VerifyConfig:
     def __post_init__(self) -> None:
         if self.pcc is None:
             self.pcc = 0.99
+        if "PYBUDA_VERIFY_RESULTS_OFF_BY_DEFAULT" in os.environ:
+            self.enabled = False
+        if os.environ.get("PYBUDA_FORCE_VERIFY_ALL") == "1":
+            self.verify_all = True
+        if "TT_BACKEND_GOLDEN_QUANTIZE" in os.environ:
+            self.golden_ignore_df_precision = False
         if self.arch is BackendDevice.Grayskull and self.fp32_fallback is DataFormat.Float32:
             raise PipelineError("Grayskull cannot accumulate in Float32; choose another fp32_fallback or arch")
 
@@ -130,10 +144,17 @@ def verify_module_pipeline(
 
     if verify_cfg.test_kind.is_training() or loss_module is not None:
         raise training_is_not_supported("verify_module with a training test_kind or a loss module")
+    tell_fields(verify_cfg)
     for module in modules:
         _fill(module, params_centered_on_zero, scale_params)
     CONTEXT.devices.clear()
     devices = _devices(modules, device_types, verify_cfg)
+    if verify_cfg.epoch_breaks:
+        config.set_epoch_break(list(verify_cfg.epoch_breaks))
+    if not verify_cfg.golden_ignore_df_precision:
+        for device in devices:
+            if isinstance(device, TTDevice):
+                device.numerics = "device"
     generator = torch.Generator().manual_seed(0)
     total = len(inputs) if inputs is not None else verify_cfg.total_number_of_inputs()
     samples = [
@@ -152,9 +173,22 @@ def verify_module_pipeline(
         value = sample
         for device in devices:
             value = device.run_forward(value)
-        if verify_cfg.enabled:
-            _judge(modules, sample, value, number, verify_cfg)
+        if verify_cfg.enabled and (verify_cfg.verify_last or verify_cfg.verify_all):
+            judge_outputs(modules, sample, value, number, verify_cfg)
+    if verify_cfg.enabled and (verify_cfg.verify_all or verify_cfg.verify_each_buda_pass):
+        _judge_inside(devices, samples[0], verify_cfg)
     return devices
+
+
+def _judge_inside(devices: Sequence[Device], sample: Any, cfg: VerifyConfig) -> None:
+    """Every pass, and with `intermediates` every op, of each TTDevice."""
+    value = sample
+    for device in devices:
+        if isinstance(device, TTDevice) and isinstance(device.result, CompileResult):
+            judge_passes(device.result.graph, device.result.options, value, cfg)
+            if cfg.intermediates or cfg.verify_all:
+                judge_ops(Runner(device.result, device.numerics), value, cfg)
+        value = device.run_forward(value)
 
 
 def _by_image(devices: Sequence[Device], sample: Any, path: str) -> list[Device]:
@@ -171,18 +205,6 @@ def _by_image(devices: Sequence[Device], sample: Any, path: str) -> list[Device]
             found.append(device)
         value = device.prepare(value)
     return found
-
-
-def _judge(modules: Sequence[Module], sample: Any, got: Sequence[torch.Tensor], number: int, cfg: VerifyConfig) -> None:
-    want: Any = sample
-    for module in modules:
-        want = tuple(frontend.reference(module, want))
-    if len(want) != len(got):
-        raise AssertionError(f"input {number}: {len(got)} outputs, {len(want)} expected")
-    for k, (w, g) in enumerate(zip(want, got, strict=True)):
-        name = f"input {number} output {k}"
-        if not compare_tensor_to_golden(name, w, g, is_buda=True, verify_cfg=cfg):
-            raise AssertionError(f"{name}: data mismatch (see the log of tbuda_lab.pybuda.verify for both measures)")
 
 
 def _only_compiles(cfg: VerifyConfig) -> bool:

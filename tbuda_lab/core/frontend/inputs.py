@@ -94,6 +94,8 @@ def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, A
     else:
         args, named = (sample_inputs,), dict(kwargs or {})
     args, named = pytree.tree_map(as_tensor, (args, named))
+    if len(args) > 1 and not named and _takes_one(forward):
+        args = (list(args),)  # a forward of one list of tensors, given the tensors
     try:
         signature = inspect.signature(forward)
         bound = signature.bind(*args, **named)
@@ -113,6 +115,16 @@ def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, A
     if not leaves:
         raise InputError("the sample inputs hold no tensor; a model is traced on one tensor per input")
     return BoundInputs(bound.args, bound.kwargs, tuple(leaves))
+
+
+def _takes_one(forward: Callable[..., Any]) -> bool:
+    """Whether a function has one parameter, which is positional."""
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    return len(parameters) == 1 and parameters[0].kind in (inspect.Parameter.POSITIONAL_ONLY,
+                                                           inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _signature_text(forward: Callable[..., Any]) -> str:
