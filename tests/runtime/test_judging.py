@@ -39,7 +39,8 @@ def test_both_measures_must_hold() -> None:
     cfg = VerifyConfig()
     assert judge("same", golden, golden + 0.01, cfg).reason == ""
     offset = judge("offset", golden, golden + 1.0, cfg)
-    assert offset.pcc == pytest.approx(1.0) and offset.reason == "the error is too large" and offset.relative == pytest.approx(0.5)
+    assert (offset.pcc, offset.relative) == (pytest.approx(1.0), pytest.approx(0.5))
+    assert offset.reason == "the error is too large"
     noise = golden + 0.15 * torch.tensor([1.0, -1.0] * 50)
     both = judge("noise", golden, noise, VerifyConfig(relative_atol=0.01))
     assert "correlation below 0.99 and the error is too large" in str(both) and both.allowed == pytest.approx(0.01)
@@ -51,7 +52,8 @@ def test_both_measures_must_hold() -> None:
 
 
 def test_a_config_that_no_result_can_meet_fails() -> None:
-    for impossible in ({"pcc": 1.1}, {"relative_atol": 1e-9}):
+    impossibles: tuple[dict[str, Any], ...] = ({"pcc": 1.1}, {"relative_atol": 1e-9})
+    for impossible in impossibles:
         with pytest.raises(AssertionError, match="correlation"):
             verify_module(Roots(), SHAPES, VerifyConfig(**impossible))
         pybuda.pybuda_reset()
@@ -112,7 +114,8 @@ def test_fields_that_change_something(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(NO_EFFECT))
 def test_fields_without_effect_say_so(name: str) -> None:
     plain = getattr(VerifyConfig(), name)
-    cfg = dataclasses.replace(VerifyConfig(enabled=False), **{name: not plain})
+    changed: dict[str, Any] = {name: not plain}
+    cfg = dataclasses.replace(VerifyConfig(enabled=False), **changed)
     with pytest.warns(UserWarning, match=f"VerifyConfig.{name} has no effect"):
         verify_module(Roots(), SHAPES, cfg)
 
