@@ -45,9 +45,32 @@ def _foreign(name: str, framework: str, instead: str) -> type[Module]:
 
 
 _EXPORT = "bring the model to PyTorch and wrap it in PyTorchModule"
-TFModule = _foreign("TFModule", "TensorFlow", _EXPORT)
-TFGraphDefModule = _foreign("TFGraphDefModule", "TensorFlow", _EXPORT)
-TFLiteModule = _foreign("TFLiteModule", "TensorFlow Lite", _EXPORT)
+
+
+class TFModule(_Runs, pybuda.TFModule):
+    """A Keras model for a device, converted by tf2onnx."""
+
+    def __init__(self, name: str, module: Any) -> None:
+        super().__init__(name, module)
+        CONTEXT.modules.append(self)
+
+
+class TFGraphDefModule(_Runs, pybuda.TFGraphDefModule):
+    """A frozen TensorFlow graph for a device, converted by tf2onnx."""
+
+    def __init__(self, name: str, module: Any = None, path: str | None = None, output_names: Any = None) -> None:
+        super().__init__(name, module, path, output_names)
+        CONTEXT.modules.append(self)
+
+
+class TFLiteModule(_Runs, pybuda.TFLiteModule):
+    """A TFLite model for a device: the path of a file, or its bytes."""
+
+    def __init__(self, name: str, module: bytes | None = None, tflite_path: str | None = None) -> None:
+        super().__init__(name, module, tflite_path)
+        CONTEXT.modules.append(self)
+
+
 
 
 class OnnxModule(_Runs, pybuda.OnnxModule):

@@ -80,7 +80,7 @@ class CompiledGraph:
             session, template = self._sessions[key]
             if not tensors:
                 return template
-            results = iter(session.run(tuple(tensors))[0])
+            results = iter(session.run([tuple(tensors)])[0])
             dtypes = [str(n.attrs.get("dtype", "float32")) for n in session.trace().outputs]
             filled = [next(results).to(getattr(torch, dtype)) for dtype in dtypes]
             parts = iter(filled)

@@ -53,6 +53,17 @@ def test_graphs_at_breaks_and_shapes_that_are_kept() -> None:
     assert all(session.compile().placement.ops for session in made)
 
 
+def test_graphs_of_several_inputs() -> None:
+    class Sums(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(x) @ y
+
+    x, y = torch.randn(2, 4, 8), torch.randn(2, 8, 3)
+    with torch.no_grad():
+        got = torch.compile(Sums(), backend=tbuda, options=OPTIONS)(x, y)
+    torch.testing.assert_close(got, torch.tanh(x) @ y, rtol=1e-4, atol=1e-4)
+
+
 def test_new_weights_are_seen() -> None:
     model = nn.Linear(8, 8).eval()
     compiled = torch.compile(model, backend=compile_torch, options=OPTIONS)

@@ -1,8 +1,8 @@
-"""`pybuda.transformers.pipeline`: Hugging Face pipelines on a device. Not supported."""
+"""`pybuda.transformers.pipeline`: text generation by Hugging Face models on a device."""
 
 from tbuda_lab.pybuda.op.common import refused
+from tbuda_lab.runtime.generation import pipeline
 
-pipeline = refused("transformers.pipeline", "wrap the model in PyTorchModule and call run_inference")
-NLPPipelineWrapper = refused("transformers.NLPPipelineWrapper", "wrap the model in PyTorchModule")
+NLPPipelineWrapper = refused("transformers.NLPPipelineWrapper", "use transformers.pipeline")
 
 __all__ = ["NLPPipelineWrapper", "pipeline"]

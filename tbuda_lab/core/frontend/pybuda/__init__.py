@@ -1,9 +1,17 @@
 """The PyBuda API's tensors and modules, and how they become a graph."""
 
-from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule, JaxModule, OnnxModule, opened, tensors
+from tbuda_lab.core.frontend.pybuda.foreign import (
+    ForeignModule,
+    JaxModule,
+    OnnxModule,
+    TFLiteModule,
+    opened,
+    tensors,
+)
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda, with_loss
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
+from tbuda_lab.core.frontend.pybuda.tensorflow import TFGraphDefModule, TFModule
 from tbuda_lab.core.frontend.pybuda.tracer import apply
 
 __all__ = [
@@ -15,6 +23,9 @@ __all__ = [
     "PyBudaModule",
     "PyTorchModule",
     "SomeTensor",
+    "TFGraphDefModule",
+    "TFLiteModule",
+    "TFModule",
     "Tensor",
     "TensorShape",
     "apply",

@@ -18,6 +18,8 @@ from tbuda_lab.core.frontend.jax_model.importer import as_array
 from tbuda_lab.core.frontend.onnx import from_onnx, read
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModelError
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter
+from tbuda_lab.core.frontend.tflite_model import from_tflite
+from tbuda_lab.core.frontend.tflite_model.importer import read_model
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
 
@@ -136,7 +138,48 @@ class JaxModule(ForeignModule):
         return [torch.from_numpy(np.array(leaf)) for leaf in jax.tree_util.tree_leaves(returned)]
 
 
-SUFFIXES: dict[str, type[ForeignModule]] = {".onnx": OnnxModule}
+class TFLiteModule(ForeignModule):
+    """A TFLite model: the path of a file, or its bytes. Quantised inputs and outputs are the floats they stand for."""
+
+    framework = "TFLite"
+
+    def __init__(
+        self, name: str, module: bytes | None = None, tflite_path: str | os.PathLike[str] | None = None
+    ) -> None:
+        super().__init__(name)
+        source = module if module is not None else tflite_path
+        if source is None:
+            raise PyBudaModelError(f"TFLiteModule {name!r} takes the path of a model, or its bytes")
+        self.module = read_model(source)
+
+    def trace(self, sample_inputs: Any, name: str) -> Graph:
+        return from_tflite(self.module, sample_inputs, name=name)
+
+    def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The LiteRT interpreter's answer where it is installed."""
+        try:
+            from ai_edge_litert.interpreter import Interpreter
+        except ImportError:
+            return super().answer(inputs)
+        interpreter = Interpreter(model_content=self.module, num_threads=1)
+        interpreter.allocate_tensors()
+        for entry, tensor in zip(interpreter.get_input_details(), inputs, strict=True):
+            scale, zero = entry["quantization"]
+            array = tensor.detach().cpu().numpy()
+            if scale:
+                limits = np.iinfo(entry["dtype"])
+                array = np.clip(np.round(array / scale) + zero, limits.min, limits.max)
+            interpreter.set_tensor(entry["index"], array.astype(entry["dtype"]))
+        interpreter.invoke()
+        answers = []
+        for entry in interpreter.get_output_details():
+            array = interpreter.get_tensor(entry["index"])
+            scale, zero = entry["quantization"]
+            answers.append(torch.from_numpy(np.array((array.astype(np.float32) - zero) * scale if scale else array)))
+        return answers
+
+
+SUFFIXES: dict[str, type[ForeignModule]] = {".onnx": OnnxModule, ".tflite": TFLiteModule}
 """Files that are models, by the end of their names."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -227,6 +228,9 @@ class _Importer:
         assert isinstance(target, torch._ops.OpOverload)
         if target._schema.name in ONE_KIND:
             self._check_kinds(target, leaves)
+        meta = node.meta["val"]
+        if isinstance(meta, torch.Tensor) and math.prod(known_shape(meta) or (1,)) == 0:  # nothing computes it
+            return Folded(torch.empty(known_shape(meta) or (0,), dtype=meta.dtype), node.name)
         call = Call(target, by_name(target, args, kwargs), node.meta["val"], self.emit)
         try:
             result = mapping(call)

@@ -1,0 +1,431 @@
+"""What each TFLite operator means, in calls of aten. Images lie (N, H, W, C)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
+from tbuda_lab.core.graph import NodeKind, Shape
+
+NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
+
+
+@dataclasses.dataclass
+class Operator:
+    """One operator: operands, options read by the schema, shapes of its results."""
+
+    calls: Calls
+    schema: Any
+    kind: str
+    proto: Any
+    operands: list[Tensor | None]
+    shapes: list[list[int]]
+
+    @property
+    def aten(self) -> Aten:
+        return self.calls.aten
+
+    def x(self, position: int = 0) -> Tensor:
+        value = self.operands[position] if position < len(self.operands) else None
+        if value is None:
+            raise CannotMap(f"operand {position} is missing")
+        return value
+
+    def opt(self, position: int) -> Tensor | None:
+        return self.operands[position] if position < len(self.operands) else None
+
+    def shape(self, position: int = 0) -> Shape:
+        return self.calls.shape(self.x(position))
+
+    def known(self, position: int, what: str) -> torch.Tensor:
+        value = self.x(position)
+        if isinstance(value, Folded):
+            return value.tensor
+        stored = self.calls.graph[value.name]
+        if stored.kind is not NodeKind.PARAMETER or stored.value is None:
+            raise CannotMap(f"its {what} depend on an input of the model; they must be known")
+        return torch.from_numpy(stored.value)
+
+    def ints(self, position: int, what: str) -> list[int]:
+        return [int(n) for n in self.known(position, what).reshape(-1).tolist()]
+
+    def options(self, kind: str) -> Any:
+        """The builtin options as an object of the schema."""
+        table = self.proto.BuiltinOptions()
+        made = getattr(self.schema, kind)()
+        if table is None:
+            raise CannotMap(f"it has no {kind}")
+        made.Init(table.Bytes, table.Pos)
+        return made
+
+    def has_options(self) -> bool:
+        return self.proto.BuiltinOptions() is not None
+
+    def activated(self, y: Tensor, number: int) -> Tensor:
+        """The activation that is fused into an operator."""
+        if number == 0:
+            return y
+        if number == 1:
+            return self.aten.relu(y)  # type: ignore[no-any-return]
+        if number in (2, 3):
+            return self.aten.clamp(y, -1.0 if number == 2 else 0.0, 1.0 if number == 2 else 6.0)  # type: ignore[no-any-return]
+        if number == 4:
+            return self.aten.tanh(y)  # type: ignore[no-any-return]
+        raise CannotMap(f"the fused activation {number}")
+
+
+TABLE: dict[str, Callable[[Operator], Any]] = {}
+UNARY = {
+    "ABS": "abs", "CEIL": "ceil", "COS": "cos", "EXP": "exp", "FLOOR": "floor", "HARD_SWISH": "hardswish", "LOG": "log",
+    "LOGICAL_NOT": "logical_not", "LOGISTIC": "sigmoid", "NEG": "neg", "RELU": "relu", "ROUND": "round",
+    "RSQRT": "rsqrt", "SIGN": "sign", "SIN": "sin", "SQRT": "sqrt", "SQUARE": "square", "TANH": "tanh",
+}  # fmt: skip
+BINARY = {
+    "EQUAL": "eq", "FLOOR_MOD": "remainder", "GREATER": "gt", "GREATER_EQUAL": "ge", "LESS": "lt", "LESS_EQUAL": "le",
+    "LOGICAL_AND": "logical_and", "LOGICAL_OR": "logical_or", "MAXIMUM": "maximum", "MINIMUM": "minimum",
+    "NOT_EQUAL": "ne", "POW": "pow",
+}  # fmt: skip
+WITH_ACTIVATION = {"ADD": ("add", "AddOptions"), "SUB": ("sub", "SubOptions"), "MUL": ("mul", "MulOptions"),
+                   "DIV": ("div", "DivOptions")}  # fmt: skip
+
+
+def translates(*names: str) -> Callable[[Callable[[Operator], Any]], Callable[[Operator], Any]]:
+    def register(function: Callable[[Operator], Any]) -> Callable[[Operator], Any]:
+        for name in names:
+            TABLE[name] = function
+        return function
+
+    return register
+
+
+def _one(kind: str, name: str) -> None:
+    TABLE[kind] = lambda o: getattr(o.aten, name)(o.x())
+
+
+def _two(kind: str, name: str) -> None:
+    TABLE[kind] = lambda o: getattr(o.aten, name)(o.x(0), o.x(1))
+
+
+for _kind, _name in UNARY.items():
+    _one(_kind, _name)
+for _kind, _name in BINARY.items():
+    _two(_kind, _name)
+
+
+@translates(*WITH_ACTIVATION)
+def arithmetic(o: Operator) -> Any:
+    name, options = WITH_ACTIVATION[o.kind]
+    y = getattr(o.aten, name)(o.x(0), o.x(1))
+    return o.activated(y, o.options(options).FusedActivationFunction() if o.has_options() else 0)
+
+
+@translates("QUANTIZE", "DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+def same_numbers(o: Operator) -> Any:
+    """Quantised tensors are floats already, and the file says every shape."""
+    return o.x() if list(o.shape()) == o.shapes[0] else o.aten.reshape(o.x(), o.shapes[0])
+
+
+@translates("CAST")
+def cast(o: Operator) -> Any:
+    kinds = {0: torch.float32, 2: torch.int32, 4: torch.int64, 6: torch.bool}
+    wanted = kinds.get(o.options("CastOptions").OutDataType())
+    if wanted is None:
+        raise CannotMap("a cast to this type")
+    return o.aten._to_copy(o.x(), dtype=wanted)
+
+
+@translates("ADD_N")
+def add_n(o: Operator) -> Any:
+    y = o.x(0)
+    for k in range(1, len(o.operands)):
+        y = o.aten.add(y, o.x(k))
+    return y
+
+
+@translates("SQUARED_DIFFERENCE")
+def squared_difference(o: Operator) -> Any:
+    return o.aten.square(o.aten.sub(o.x(0), o.x(1)))
+
+
+@translates("RELU6", "RELU_N1_TO_1")
+def relu6(o: Operator) -> Any:
+    return o.activated(o.x(), 3 if o.kind == "RELU6" else 2)
+
+
+@translates("LEAKY_RELU")
+def leaky_relu(o: Operator) -> Any:
+    return o.aten.leaky_relu(o.x(), float(o.options("LeakyReluOptions").Alpha()))
+
+
+@translates("ELU")
+def elu(o: Operator) -> Any:
+    return o.aten.elu(o.x())
+
+
+@translates("GELU")
+def gelu(o: Operator) -> Any:
+    return o.aten.gelu(o.x(), approximate="tanh" if o.options("GeluOptions").Approximate() else "none")
+
+
+@translates("PRELU")
+def prelu(o: Operator) -> Any:
+    below = o.aten.neg(o.aten.relu(o.aten.neg(o.x())))
+    return o.aten.add(o.aten.relu(o.x()), o.aten.mul(o.x(1), below))
+
+
+@translates("SOFTMAX", "LOG_SOFTMAX")
+def softmax(o: Operator) -> Any:
+    if o.kind == "LOG_SOFTMAX":
+        return o.aten.log_softmax(o.x(), -1)
+    beta = float(o.options("SoftmaxOptions").Beta())
+    return o.aten.softmax(o.x() if beta == 1.0 else o.aten.mul(o.x(), beta), -1)
+
+
+@translates("SELECT", "SELECT_V2")
+def select(o: Operator) -> Any:
+    return o.aten.where(o.x(0), o.x(1), o.x(2))
+
+
+# -- images ----------------------------------------------------------------------------------------------------
+def same_padding(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """TensorFlow's SAME: what is odd goes after."""
+    total = max(0, (-(-size // stride) - 1) * stride + dilation * (kernel - 1) + 1 - size)
+    return total // 2, total - total // 2
+
+
+def as_image(o: Operator, position: int = 0) -> Tensor:
+    return o.aten.permute(o.x(position), NCHW)  # type: ignore[no-any-return]
+
+
+def padded(
+    o: Operator, x: Tensor, kernel: list[int], stride: list[int], dilation: list[int], padding: int, value: float
+) -> tuple[Tensor, list[int]]:
+    """(x, the symmetric padding left to do) of an image (N, C, H, W); padding 0 is SAME, 1 VALID."""
+    if padding == 1:
+        return x, [0, 0]
+    sizes = o.calls.shape(x)[2:]
+    spans = [same_padding(n, k, s, d) for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)]
+    if all(before == after for before, after in spans):
+        return x, [before for before, _ in spans]
+    return o.aten.constant_pad_nd(x, [*spans[1], *spans[0]], value), [0, 0]
+
+
+@translates("CONV_2D", "DEPTHWISE_CONV_2D")
+def conv(o: Operator) -> Any:
+    deep = o.kind == "DEPTHWISE_CONV_2D"
+    p = o.options("DepthwiseConv2DOptions" if deep else "Conv2DOptions")
+    # stored (out, h, w, in), or (1, h, w, in * multiplier)
+    w = o.aten.permute(o.x(1), [3, 0, 1, 2] if deep else NCHW)
+    kernel = list(o.calls.shape(w)[2:])
+    stride, dilation = [p.StrideH(), p.StrideW()], [p.DilationHFactor(), p.DilationWFactor()]
+    x, both = padded(o, as_image(o), kernel, stride, dilation, p.Padding(), 0.0)
+    channels = o.shape()[3]
+    groups = channels if deep else channels // o.calls.shape(w)[1]
+    y = o.aten.convolution(x, w, o.opt(2), stride, both, dilation, False, [0, 0], groups)
+    return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
+
+
+@translates("TRANSPOSE_CONV")
+def transpose_conv(o: Operator) -> Any:
+    p = o.options("TransposeConvOptions")
+    w = o.aten.permute(o.x(1), [3, 0, 1, 2])  # stored (out, h, w, in)
+    x = as_image(o, 2)
+    kernel, stride = list(o.calls.shape(w)[2:]), [p.StrideH(), p.StrideW()]
+    y = o.aten.convolution(x, w, o.opt(3), stride, [0, 0], [1, 1], True, [0, 0], 1)
+    for d in range(2):
+        wanted = o.shapes[0][1 + d]
+        before = same_padding(wanted, kernel[d], stride[d])[0] if p.Padding() == 0 else 0
+        if before + wanted > o.calls.shape(y)[2 + d]:
+            raise CannotMap("a transposed convolution whose output is larger than its windows reach")
+        y = o.aten.slice(y, 2 + d, before, before + wanted)
+    return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
+
+
+@translates("MAX_POOL_2D", "AVERAGE_POOL_2D")
+def pool(o: Operator) -> Any:
+    p = o.options("Pool2DOptions")
+    kernel, stride = [p.FilterHeight(), p.FilterWidth()], [p.StrideH(), p.StrideW()]
+    x = as_image(o)
+    if o.kind == "MAX_POOL_2D":
+        x, both = padded(o, x, kernel, stride, [1, 1], p.Padding(), float(torch.finfo(torch.float32).min))
+        y = o.aten.max_pool2d(x, kernel, stride, both)
+    else:
+        filled, both = padded(o, x, kernel, stride, [1, 1], p.Padding(), 0.0)
+        y = o.aten.avg_pool2d(filled, kernel, stride, both, False, both == [0, 0])
+        if filled is not x:  # uneven padding was counted: scale by how much of each window is image
+            ones = torch.ones(1, 1, *o.calls.shape(x)[2:])
+            grown, _ = padded(o, o.calls.known(ones), kernel, stride, [1, 1], p.Padding(), 0.0)
+            y = o.aten.div(y, o.aten.avg_pool2d(grown, kernel, stride))
+    return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
+
+
+@translates("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+def resize(o: Operator) -> Any:
+    linear = o.kind == "RESIZE_BILINEAR"
+    p = o.options("ResizeBilinearOptions" if linear else "ResizeNearestNeighborOptions")
+    size, corners, half = o.ints(1, "sizes"), bool(p.AlignCorners()), bool(p.HalfPixelCenters())
+    if linear and (corners or half):
+        y = o.aten.upsample_bilinear2d(as_image(o), size, corners)
+    elif not linear and not corners and not half:
+        y = o.aten.upsample_nearest2d(as_image(o), size)
+    else:
+        raise CannotMap(f"resizing with align_corners {corners} and half_pixel_centers {half}")
+    return o.aten.permute(y, NHWC)
+
+
+@translates("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+def depth_to_space(o: Operator) -> Any:
+    n, h, w, c = o.shape()
+    if o.kind == "DEPTH_TO_SPACE":
+        b = int(o.options("DepthToSpaceOptions").BlockSize())
+        split = o.aten.permute(o.aten.reshape(o.x(), [n, h, w, b, b, c // (b * b)]), [0, 1, 3, 2, 4, 5])
+    else:
+        b = int(o.options("SpaceToDepthOptions").BlockSize())
+        split = o.aten.permute(o.aten.reshape(o.x(), [n, h // b, b, w // b, b, c]), [0, 1, 3, 2, 4, 5])
+    return o.aten.reshape(split, o.shapes[0])
+
+
+# -- products, reductions, moves ---------------------------------------------------------------------------------
+@translates("FULLY_CONNECTED")
+def fully_connected(o: Operator) -> Any:
+    p = o.options("FullyConnectedOptions")
+    x = o.x()
+    width = o.shape(1)[1]
+    if o.shape()[-1] != width:
+        x = o.aten.reshape(x, [-1, width])
+    y = o.aten.linear(x, o.x(1), o.opt(2))
+    y = y if list(o.calls.shape(y)) == o.shapes[0] else o.aten.reshape(y, o.shapes[0])
+    return o.activated(y, p.FusedActivationFunction())
+
+
+@translates("BATCH_MATMUL")
+def batch_matmul(o: Operator) -> Any:
+    p = o.options("BatchMatMulOptions")
+    a = o.aten.transpose(o.x(0), -2, -1) if p.AdjX() else o.x(0)
+    b = o.aten.transpose(o.x(1), -2, -1) if p.AdjY() else o.x(1)
+    return o.aten.matmul(a, b)
+
+
+@translates("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN")
+def reduce(o: Operator) -> Any:
+    name = {"MEAN": "mean", "SUM": "sum", "REDUCE_MAX": "amax", "REDUCE_MIN": "amin"}[o.kind]
+    return getattr(o.aten, name)(o.x(), o.ints(1, "axes"), bool(o.options("ReducerOptions").KeepDims()))
+
+
+@translates("ARG_MAX", "ARG_MIN")
+def arg_max(o: Operator) -> Any:
+    x = o.x() if o.kind == "ARG_MAX" else o.aten.neg(o.x())
+    return o.aten.argmax(x, o.ints(1, "axis")[0])
+
+
+@translates("CUMSUM")
+def cumsum(o: Operator) -> Any:
+    return o.aten.cumsum(o.x(), o.ints(1, "axis")[0])
+
+
+@translates("CONCATENATION")
+def concatenation(o: Operator) -> Any:
+    p = o.options("ConcatenationOptions")
+    return o.activated(o.aten.cat([o.x(k) for k in range(len(o.operands))], p.Axis()), p.FusedActivationFunction())
+
+
+@translates("PACK")
+def pack(o: Operator) -> Any:
+    return o.aten.stack([o.x(k) for k in range(len(o.operands))], o.options("PackOptions").Axis())
+
+
+@translates("UNPACK")
+def unpack(o: Operator) -> Any:
+    return list(o.aten.unbind(o.x(), o.options("UnpackOptions").Axis()))
+
+
+@translates("SPLIT", "SPLIT_V")
+def split(o: Operator) -> Any:
+    if o.kind == "SPLIT":
+        axis = o.ints(0, "axis")[0]
+        return list(o.aten.split_with_sizes(o.x(1), [s[axis] for s in o.shapes], axis))
+    return list(o.aten.split_with_sizes(o.x(0), o.ints(1, "sizes"), o.ints(2, "axis")[0]))
+
+
+@translates("TRANSPOSE")
+def transpose(o: Operator) -> Any:
+    return o.aten.permute(o.x(), o.ints(1, "order"))
+
+
+@translates("PAD", "PADV2", "MIRROR_PAD")
+def pad(o: Operator) -> Any:
+    pairs = o.known(1, "paddings").reshape(-1, 2).tolist()
+    if o.kind == "MIRROR_PAD":
+        edge = 1 if o.options("MirrorPadOptions").Mode() == 1 else 0  # 0 reflects without the edge, 1 with it
+        x = o.x()
+        for d, (before, after) in enumerate(pairs):
+            size = o.calls.shape(x)[d]
+            if before or after:
+                ahead = [before - 1 - k if edge else before - k for k in range(before)]
+                behind = [size - 1 - k if edge else size - 2 - k for k in range(after)]
+                at = torch.tensor([*ahead, *range(size), *behind])
+                x = o.aten.index_select(x, d, o.calls.known(at))
+        return x
+    value = float(o.known(2, "value").reshape(-1)[0]) if o.kind == "PADV2" else 0.0
+    return o.aten.constant_pad_nd(o.x(), [int(p) for pair in reversed(pairs) for p in pair], value)
+
+
+@translates("SLICE")
+def slice_(o: Operator) -> Any:
+    x = o.x()
+    for d, (start, size) in enumerate(zip(o.ints(1, "starts"), o.shapes[0], strict=True)):
+        x = o.aten.slice(x, d, start, start + size)
+    return x
+
+
+@translates("STRIDED_SLICE")
+def strided_slice(o: Operator) -> Any:
+    p = o.options("StridedSliceOptions")
+    if p.EllipsisMask() or p.NewAxisMask():
+        raise CannotMap("a strided slice with an ellipsis or new axes")
+    x = o.x()
+    starts, stops, steps = o.ints(1, "starts"), o.ints(2, "ends"), o.ints(3, "steps")
+    for d, (start, stop, step) in enumerate(zip(starts, stops, steps, strict=True)):
+        size = o.shape()[d]
+        if p.ShrinkAxisMask() >> d & 1:
+            start = start + size if start < 0 else start
+            x = o.aten.slice(x, d, start, start + 1)
+            continue
+        first = None if p.BeginMask() >> d & 1 else start
+        last = None if p.EndMask() >> d & 1 else stop
+        at = range(*slice(first, last, step).indices(size))
+        if list(at) != list(range(size)):
+            x = o.aten.index_select(x, d, o.calls.known(torch.tensor(list(at), dtype=torch.int64)))
+    return x if list(o.calls.shape(x)) == o.shapes[0] else o.aten.reshape(x, o.shapes[0])
+
+
+@translates("GATHER", "EMBEDDING_LOOKUP")
+def gather(o: Operator) -> Any:
+    table, at = (o.x(1), o.x(0)) if o.kind == "EMBEDDING_LOOKUP" else (o.x(0), o.x(1))
+    axis = 0 if o.kind == "EMBEDDING_LOOKUP" else o.options("GatherOptions").Axis()
+    shape = list(o.calls.shape(table))
+    axis %= len(shape)
+    if isinstance(at, Value) and axis == 0 and len(shape) == 2:
+        return o.aten.embedding(table, at)
+    rows = o.aten.index_select(table, axis, o.aten.reshape(at, [-1]))
+    return o.aten.reshape(rows, [*shape[:axis], *o.calls.shape(at), *shape[axis + 1 :]])
+
+
+@translates("TILE")
+def tile(o: Operator) -> Any:
+    return o.aten.repeat(o.x(), o.ints(1, "multiples"))
+
+
+@translates("BROADCAST_TO")
+def broadcast_to(o: Operator) -> Any:
+    return o.aten.expand(o.x(), o.ints(1, "shape"))
+
+
+@translates("SHAPE")
+def shape(o: Operator) -> Any:
+    return o.calls.known(torch.tensor(o.shape(), dtype=torch.int32))
