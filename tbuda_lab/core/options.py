@@ -110,6 +110,7 @@ class CompileOptions:
     optimise_seconds: float | None = None           # or as many as these seconds allow (then results depend on time)
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)
     seed: int = 0
+    fracture_groups: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()  # (name, dims, parts along each)
     precision: tuple[PrecisionRule, ...] = ()       # mixed precision, in order: the last wins
     training: TrainingOptions | None = None         # None: inference
 

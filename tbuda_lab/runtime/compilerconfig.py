@@ -207,6 +207,7 @@ class CompilerConfig:
         values["precision"] = rules_of(self.precision, level, self.effective("amp_light"), family)
         if level and asked is None:  # a level has a format of its own for what no rule names
             values["default_df_override"] = DataFormat.Float16_b if level == 1 else DataFormat.Float16
+        values["fracture_groups"] = tuple(self.fracture_groups)
         values["op_names_manual_fuse"] = tuple(self.op_names_manual_fuse)
         values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
         return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})

@@ -280,7 +280,27 @@ def _refused(name: str, instead: str) -> Callable[..., None]:
     return refuse
 
 
-insert_fracture_group = _refused("insert_fracture_group", "split the op in the model")
+def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
+    """Cut ops into parts that are ops of their own. nodes: (name, dim or dims, number of parts along each), where the
+    name is of an op, or of a parameter and means the matmul that it is the weight of; a bare name belongs to the group
+    and is left whole. Dims count from the end. Raises `PipelineError`, and `NotSupported` for `chip_ids`."""
+    if chip_ids:
+        raise not_supported("insert_fracture_group(chip_ids=...)",
+                            "place the parts, fractured_<k>_<op>, by override_op_placement(chip_id=)")
+    found = []
+    for node in nodes:
+        if isinstance(node, str):
+            continue
+        if not isinstance(node, tuple | list) or len(node) != 3 or not isinstance(node[0], str):
+            raise PipelineError(f"insert_fracture_group takes names and (name, dims, parts), not {node!r}")
+        name, dims, parts = node[0], *(tuple([v] if isinstance(v, int) else v) for v in node[1:])
+        if len(dims) != len(parts) or not all(isinstance(d, int) and d < 0 for d in dims) or min(parts) < 1:
+            raise PipelineError(f"insert_fracture_group of {name!r}: dims count from the end (-1, -2, ...) and each "
+                                f"has a number of parts, not {dims} and {parts}")
+        found.append((name, dims, parts))
+    _get_global_compiler_config().fracture_groups.extend(found)
+
+
 override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")
 
 

@@ -46,7 +46,6 @@ NO_EFFECT: dict[str, str] = {
     "enable_single_buffer_fallback": "an op that fits with single buffers only is placed with them without it",
     "backend_opt_level": "there is one executor",
     "backend_runtime_args": "there is one executor",
-    "fracture_groups": "insert_fracture_group is refused; split the op in the model",
     "paddings": "rows and columns are filled up to tiles as each op needs it",
 }  # fmt: skip
 """Options that are accepted and change nothing, and why."""

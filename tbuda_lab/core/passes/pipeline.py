@@ -16,6 +16,7 @@ from tbuda_lab.core.passes.consteval import ConstEval
 from tbuda_lab.core.passes.decompose import Decompose
 from tbuda_lab.core.passes.flat_rows import FlatRows
 from tbuda_lab.core.passes.fold_scale import FoldScale, FuseBias
+from tbuda_lab.core.passes.fracture import Fracture
 from tbuda_lab.core.passes.fuse_gelu import FuseGelu
 from tbuda_lab.core.passes.host_moves import HostMoves
 from tbuda_lab.core.passes.naming import NameParameters
@@ -29,6 +30,7 @@ from tbuda_lab.core.passes.tms import SimplifyMoves
 from tbuda_lab.core.passes.widen_heads import WidenHeads
 
 PIPELINE: tuple[Pass, ...] = (
+    Fracture(),
     ConstEval(),
     TameConstants(),
     FuseGelu(),
@@ -71,6 +73,7 @@ WITH_RULES = (
 those of the canonical forms are not."""
 
 TRAINING_PIPELINE: tuple[Pass, ...] = (
+    Fracture(),
     ConstEval(),
     TameConstants(),
     FuseGelu(),
