@@ -220,7 +220,8 @@ class Executor:
         """Runs the graphs of an epoch for all their inputs."""
         plan = self.plan(graphs)
         self._refill()
-        run = self._one_by_one if plan.sequential else self._side_by_side
+        through = self._passed_on(plan)
+        run = self._one_by_one if plan.sequential and through is None else self._side_by_side
         seen: dict[str, list[Array]] = {}
         run(plan, seen, cancel)
         self.kept.update({name: np.concatenate(parts) for name, parts in seen.items()})
@@ -237,13 +238,18 @@ class Executor:
     def _side_by_side(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """All inputs, several at a time. First the pointers move as they would input by input."""
         count = plan.input_count
+        through = self._passed_on(plan) or {}
         reads: list[list[int]] = [[] for _ in plan.reads]
         writes: list[list[int]] = [[] for _ in plan.writes]
         for _ in range(count):
-            for slots, (io, _) in zip(reads, plan.reads, strict=True):
-                slots.append(io.read_slot())
+            for slots, (io, number) in zip(reads, plan.reads, strict=True):
+                if number not in through:
+                    slots.append(io.read_slot())
             for slots, write in zip(writes, plan.writes, strict=True):
                 slots.append(write.io.push_slot())
+            for slots, (io, number) in zip(reads, plan.reads, strict=True):
+                if number in through:
+                    slots.append(io.read_slot())
             self._pop_global(plan)
         results: list[list[Array]] = [[] for _ in plan.writes]
         still = [len(set(slots)) == 1 for slots in reads]
@@ -252,16 +258,39 @@ class Executor:
             values: list[Array | None] = [None] * plan.values
             stamps: list[object] = [None] * plan.values
             for slots, same, (io, number) in zip(reads, still, plan.reads, strict=True):
+                if number in through:
+                    continue
                 values[number] = io.gather(slots[start:stop])
                 if same and (isinstance(io, RamIo) or io.prologue or not io.rd_autoinc):
                     stamps[number] = (io.stamp, slots[0])
             for step in plan.steps:
+                for port in step.ports:
+                    if port.value in through and values[port.value] is None:
+                        values[port.value] = np.stack(self._entries(through[port.value], values, stop - start))
                 self._run_step(step, values, stamps, stop - start, seen, cancel)
             for found, write in zip(results, plan.writes, strict=True):
                 found.extend(self._entries(write, values, stop - start))
         for found, slots, write in zip(results, writes, plan.writes, strict=True):
             for slot, entry in zip(slots, found, strict=True):
                 write.io.store(slot, entry)
+
+    @staticmethod
+    def _passed_on(plan: EpochPlan) -> dict[int, Write] | None:
+        """By value that is read, the writes of fifos through which ops of an epoch hand each input on to others of it;
+        None where more than that passes from one input to the next, so that they go one by one. Such a fifo is empty
+        before, and what is read of it is what was pushed for the same input."""
+        if plan.gradient:
+            return None
+        written = {write.io.stamp[0]: write for write in plan.writes}
+        found = {number: (io, written[io.stamp[0]]) for io, number in plan.reads if io.stamp[0] in written}
+        for io, write in found.values():
+            if not isinstance(io, QueueIo) or io is not write.io or io.sink is not None:
+                return None
+            if io.prologue or io.epilogue or io.rd_autoinc != 1:
+                return None
+            if io.occupancy or io.rd_local % (2 * io.entries) != io.wr:
+                return None
+        return {number: write for number, (_, write) in found.items()}
 
     def _one_by_one(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """Input by input: for state that passes from one to the next."""
