@@ -55,7 +55,7 @@ def summary(result: CompileResult) -> str:
         f"{counted(len(result.placement.ops), 'op')} on {device.name} ({device.arch}, {device.rows}x{device.cols} "
         f"cores{chips}) in {counted(epochs, 'epoch')}",
         *took,
-        f"kernels alone: {cycles:,} cycles per input",
+        f"kernels alone: {cycles:,} cycles per input, {device.clock_hz / max(1, cycles):,.1f} inputs/s",
     ]
     lines += [str(diagnostic) for diagnostic in result.diagnostics]
     return "\n".join(lines)

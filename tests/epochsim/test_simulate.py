@@ -49,7 +49,7 @@ def unary_chain(length: int) -> Graph:
 def test_a_chain_of_equal_ops_on_a_device() -> None:
     """Ublock by ublock: the last of k equal ops with s steps is done after k + s - 1 of them, plus the way out."""
     overrides = (Override("op_size", tuple(f"e{i}" for i in range(6)), (1, 1)),)
-    result = placed(unary_chain(6), overrides=overrides)
+    result = placed(unary_chain(6), overrides=overrides, options=CompileOptions(objective="throughput"))
     costs = op_costs(result)  # type: ignore[arg-type]
     cycles = costs["e1"].cycles
     assert all(costs[f"e{i}"].cycles == cycles for i in range(6))
@@ -71,7 +71,7 @@ def test_costs_are_those_the_placer_reports(result: SimpleNamespace) -> None:
             cost = costs[name]
             assert cost.kernel == kernel
             once = math.ceil(cost.preload / other.options.microbatch)
-            assert abs(max(cost.cycles, once) - limiter) <= 1
+            assert cost.cycles - 1 <= limiter <= max(cost.cycles, once) + 1  # loads share DRAM in time
             assert cost.limiter == what or once >= cost.cycles
 
 
