@@ -46,7 +46,8 @@ FITTING: dict[str, st.SearchStrategy[Any]] = {
     "queue_channel": st.fixed_dictionaries({"chip": st.integers(0, 3)}, optional={"channel": st.integers(0, 7)}),
     "insert_nop": st.one_of(st.just(True), st.fixed_dictionaries({"dest": TEXT}, optional={"nop_count": NUMBER})),
     "insert_queue": st.fixed_dictionaries({"dest": st.lists(TEXT, min_size=1, max_size=2)}),
-    "schedule_constraint": st.just(True), "prologue": st.booleans(), "data_format": st.sampled_from([f.name for f in DataFormat]),
+    "schedule_constraint": st.just(True), "prologue": st.booleans(),
+    "data_format": st.sampled_from([f.name for f in DataFormat]),
     "math_fidelity": st.sampled_from([f.name for f in MathFidelity]),
 }  # fmt: skip
 

@@ -13,7 +13,15 @@ from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import Kind, Malformed, Override, override_python, refuse_malformed, target_text
+from tbuda_lab.core.overrides import (
+    OVERRIDE_KINDS,
+    Kind,
+    Malformed,
+    Override,
+    override_python,
+    refuse_malformed,
+    target_text,
+)
 from tbuda_lab.core.overrides.candidates import InnerStep, OpSize, Prologue, StreamDirection, StreamShape
 from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
 from tbuda_lab.core.overrides.kind import is_whole, python_call
@@ -328,6 +336,12 @@ class ClearOp(Command):
     op: str
     kinds: tuple[str, ...] = ()
     name: ClassVar[str] = "clear"
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.kinds, tuple) and all(isinstance(k, str) and k in OVERRIDE_KINDS for k in self.kinds)
+        if not known:
+            fix = f"kinds are among {', '.join(OVERRIDE_KINDS)}"
+            raise refuse(self.op, f"a list of kinds of override, not {self.kinds!r}", fix)
 
     @property
     def label(self) -> str:

@@ -23,8 +23,8 @@ from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
 from tbuda_lab.core.options import CompileOptions, options_from_json, options_to_json, plain_value
-from tbuda_lab.core.overrides import OVERRIDE_KINDS, Override, Resolve, from_json, to_json
-from tbuda_lab.core.session.commands import COMMANDS, ClearOp, Command, SetOptions, SetOverride
+from tbuda_lab.core.overrides import Override, Resolve, from_json, to_json
+from tbuda_lab.core.session.commands import COMMANDS, Command, SetOptions, SetOverride
 from tbuda_lab.core.session.history import Entry, History, Step
 
 FORMAT = "tbuda-session 1"
@@ -207,8 +207,6 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
             raise InputError(f"{name} is a name, not {values[name]!r}")
     if "on" in values and not isinstance(values["on"], bool):
         raise InputError("on is true or false")
-    if kind is ClearOp and any(k not in OVERRIDE_KINDS for k in values.get("kinds", ())):
-        raise InputError(f"kinds are among {', '.join(OVERRIDE_KINDS)}")
     return kind(**values)
 
 
