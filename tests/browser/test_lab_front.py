@@ -108,3 +108,28 @@ def test_a_shipped_notebook_shows_pictures_though_it_is_not_trusted(page: Any, l
         }""")
         page.screenshot(path=shots / f"shipped_{theme}.png")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
+
+
+def test_a_stored_view_is_its_last_picture_when_the_kernel_is_gone(page: Any, lab: Any, shots: Path) -> None:
+    command(page, "docmanager:open", path="one.ipynb")
+    panel = page.locator(".jp-NotebookPanel:visible")
+    renewed = ("Number(document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) [data-tb-renewed]')"
+               "?.dataset.tbRenewed ?? 0)")
+    before = page.evaluate(renewed)
+    in_kernel(page, "a.attempt(ResizeOp(op := next(iter(a.result.placement.ops)), a.legal(op).legal[-1])); print(1)",
+              "one.ipynb")
+    page.wait_for_function(f"n => {renewed} > n", arg=before)
+    command(page, "docmanager:save")
+    stored = json.loads((lab.folder / "one.ipynb").read_text())
+    html = "".join(stored["cells"][1]["outputs"][0]["data"]["text/html"])
+    assert html.startswith("<div class='tb-twin'>") and "data:image/svg+xml" in html
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel()")
+    expect(panel.locator("[data-tb-lost]")).to_contain_text("Kernel restarted: run the cell again")
+    assert panel.locator("[data-tb-root=grid]").first.evaluate("e => e.inert")
+    page.screenshot(path=shots / "restarted_light.png")
+    (lab.folder / "later.ipynb").write_text(json.dumps(stored))  # opened with a kernel that knows nothing of its views
+    command(page, "docmanager:open", path="later.ipynb")
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('[data-tb-stored] img')]
+          .some(i => i.offsetParent && i.naturalWidth > 100)""")
+    page.screenshot(path=shots / "stored_light.png")

@@ -107,8 +107,10 @@ def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
 @pytest.mark.parametrize(
     ("limiter", "said"),
     [
-        ("kernel", "kernel"), ("input 1 dram", "input 1 from DRAM"), ("input 0 noc", "input 0 over NoC"),
-        ("output host", "output to the host"), ("picker dram", "picker from DRAM"), ("output noc", "output over NoC"),
+        ("kernel", "kernel"), ("input 1 dram", "DRAM reads (input 1)"),
+        ("input 0 noc", "NoC reads (input 0)"),
+        ("output host", "host link writes (output)"), ("picker dram", "DRAM reads (picker)"),
+        ("output noc", "NoC writes (output)"),
     ],
 )  # fmt: skip
 def test_what_limits_an_op_is_said_in_words(limiter: str, said: str) -> None:

@@ -63,7 +63,7 @@ def test_what_is_stored(path: Path) -> None:
         assert cell.execution_count == number
         assert "execution" not in cell.metadata
         assert not [o for o in cell.outputs if o.output_type == "error" or o.get("name") == "stderr"]
-        pictures += sum("<svg" in o.get("data", {}).get("text/html", "") for o in cell.outputs)
+        pictures += sum("<img" in o.get("data", {}).get("text/html", "") for o in cell.outputs)
     assert pictures > 0, "no static twin is stored"
     assert tool().AT_WORK not in text, "a view is stored without its picture: show its twin at the end"
 

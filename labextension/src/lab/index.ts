@@ -16,6 +16,7 @@ import { Sessions, type Place } from './sessions.js';
 import { Settings } from './settings.js';
 import { Sidebar } from './sidebar.js';
 import { StatusItem } from './status.js';
+import { Stored } from './stored.js';
 import { ViewTab } from './tab.js';
 
 // A part of this extension that the server sends when a view needs it.
@@ -55,6 +56,7 @@ const workbench: JupyterFrontEndPlugin<Shared> = {
     }
     const sessions = new Sessions(app);
     const current = new Current(app, sessions);
+    new Stored(app, sessions);
     const tabs = new WidgetTracker<ViewTab>({ namespace: 'tbuda-tabs' });
     const show = (tab: ViewTab) => {
       const there = tabs.find(other => other.id === tab.id);

@@ -46,7 +46,7 @@ export class ProblemsView {
     const frame = this.store.frames.get('problems');
     const gone = this.lost.names;
     const count = (frame ? frame.column('severity').length : 0) + (gone.length ? 1 : 0);
-    this.counted(count);
+    this.counted(frame?.text('severity').filter(s => s !== 'note').length ?? 0); // notes are listed, and no problems
     this.bar.hidden = !count;
     if (!count) {
       this.list.replaceChildren(h('div', { class: 'tb-empty' }, 'Nothing to report.'));

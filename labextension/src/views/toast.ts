@@ -4,6 +4,8 @@ import type { Store } from './store.js';
 
 const STAYS = { good: 5000, bad: 12000 }; // ms
 
+const SLOWER = /\(\+[\d.]+ %\)$/; // as the kernel says that an edit made the batch slower
+
 export class Toast {
   readonly element: HTMLElement;
   private readonly live = h('div', { class: 'tb-live', role: 'status', 'aria-live': 'polite', 'data-tb-live': '' });
@@ -31,9 +33,11 @@ export class Toast {
     this.speak(text);
     this.toast.hidden = false;
     this.toast.dataset['tbAnswer'] = ok ? 'done' : 'refused';
+    const slower = ok && SLOWER.test(text);
     this.toast.classList.toggle('tb-refused', !ok);
+    this.toast.classList.toggle('tb-slower', slower);
     this.toast.replaceChildren(
-      h('span', { class: 'tb-glyph', 'aria-hidden': 'true' }, ok ? '✓' : '✕'), h('span', {}, text),
+      h('span', { class: 'tb-glyph', 'aria-hidden': 'true' }, slower ? '▲' : ok ? '✓' : '✕'), h('span', {}, text),
       h('button', { type: 'button', class: 'tb-close', 'aria-label': 'dismiss', 'data-tb-action': 'dismiss',
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays where the work is
         onclick: () => this.hide() }, '×'));

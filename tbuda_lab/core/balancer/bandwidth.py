@@ -21,15 +21,16 @@ from tbuda_lab.core.lowering.hwops import HwSparseMatmul
 
 NOC, DRAM, HOST = "noc", "dram", "host"
 
-_WAYS = {DRAM: "DRAM", HOST: "the host"}
+_WAYS = {DRAM: "DRAM", HOST: "host link", NOC: "NoC"}
 
 
 def spoken(limiter: str) -> str:
-    """What limits an op, in words: "input 1 from DRAM" for "input 1 dram", "output over NoC" for "output noc"."""
+    """What limits an op, in words: "DRAM reads (input 1)" for "input 1 dram", "NoC writes (output)" for
+    "output noc"."""
     subject, _, way = limiter.rpartition(" ")
     if not subject or way not in (NOC, DRAM, HOST):
         return limiter
-    return f"{subject} over NoC" if way == NOC else f"{subject} {'to' if subject == 'output' else 'from'} {_WAYS[way]}"
+    return f"{_WAYS[way]} {'writes' if subject == 'output' else 'reads'} ({subject})"
 
 
 @dataclasses.dataclass(frozen=True)

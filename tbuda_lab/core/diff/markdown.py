@@ -25,7 +25,7 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         "",
         "| | before | after | change |",
         "|---|---:|---:|---:|",
-        _row("cycles per input, with data", diff.limiter_cycles),
+        _row("cycles per input incl. data movement", diff.limiter_cycles),
         _row("kernels alone", diff.kernel_cycles),
         _row("epochs", diff.epochs),
         "",

@@ -59,7 +59,7 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
     free = device_cores - report.cores
     blocks = limiter == report.limiter_cycles
     too = "" if op == report.limiter_op else f", and so does {report.limiter_op}"
-    held = "" if what == "kernel" else f", held by its {spoken(what)}; the kernel alone takes {kernel:,}"
+    held = "" if what == "kernel" else f", limited by {spoken(what)}; the kernel alone takes {kernel:,}"
     sentences = [
         f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch} and takes "
         f"{limiter:,} cycles per input{held}."

@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -62,6 +63,7 @@ class Hub:
     def _prepare(self, board: StatusBoard) -> None:
         self.id = str(next(_NUMBERS))  # of this process: how a page names a session
         self.comparisons: list[Comparison] = []
+        self._verified_results: deque[tuple[Any, list[Comparison]]] = deque(maxlen=8)
         self.error: Exception | None = None
         self.board = board
         self.desk, self.run_desk = None, None
@@ -201,6 +203,7 @@ class Hub:
 
     def _verified(self, comparisons: list[Comparison]) -> None:
         self.comparisons = list(comparisons)
+        self._verified_results.append((self.session.result, self.comparisons))
         if self._verifying:
             self.board.step("verify", 1.0)
         else:  # a call in a cell
@@ -221,7 +224,8 @@ class Hub:
             self._tell(force=True)
 
     def _compiled(self, result: Any) -> None:
-        self.comparisons = []
+        verified = (known for of, known in self._verified_results if of is result)  # undo comes back to it
+        self.comparisons = next(verified, [])
         if self.board.failed and not self.busy:  # undone, perhaps, without a stage
             self.board.begin("run")
             self._done_already()
@@ -231,13 +235,18 @@ class Hub:
             self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
             *self.session.frames.of(result),
             problems_frame(self.session.problems),
-            summary_frame(self.session.device, self.session.name),
+            summary_frame(self.session.device, self.session.name, self.comparisons),
         ])
 
     # -- views -----------------------------------------------------------------------------------------------
     def views_of(self, kind: str) -> list[Listener]:
         """The views of a kind that are there."""
         return [view for view in list(self._views) if getattr(view, "kind", "") == kind]
+
+    @property
+    def views(self) -> list[Listener]:
+        """All views that are there."""
+        return list(self._views)
 
     def attach(self, view: Listener) -> None:
         self._views.add(view)

@@ -12,6 +12,7 @@ from tbuda_lab.widgets.pictures.graph import graph_svg, short
 from tbuda_lab.widgets.pictures.grid import epoch_svg
 from tbuda_lab.widgets.pictures.table import table_html
 
+TWIN = "<div class='tb-twin'>"  # by this JupyterLab's side knows our pictures
 LIMIT = 190_000  # characters of a fragment: a notebook must stay small
 AROUND = 20  # lines of a long text before the one that is marked
 
@@ -56,7 +57,7 @@ def stored_html(html: str) -> str:
     made = _PICTURE.sub(_image, html)
     while len(made) >= LIMIT and (folded := list(_MORE.finditer(made))):
         made = made[: folded[-1].start()] + made[folded[-1].end() :]
-    return made
+    return f"{TWIN}{made}</div>"
 
 
 def _image(found: re.Match[str]) -> str:

@@ -25,7 +25,7 @@ def table_html(frames: Mapping[str, Frame], group: bool = False, per_core: bool 
     if group:
         order = order[c["epoch"][order].argsort(kind="stable")]
     shown = order[:rows].tolist()
-    limits = ["with data", "limited by"] if "limiter" in c else []  # a file says nothing of them
+    limits = ["kernel or transfer", "limited by"] if "limiter" in c else []  # a file says nothing of them
     heads = ["op", "type", "epoch", "cycles", *limits, "grid", "core" if per_core else "at"]
     totals = {t["epoch"]: t for t in epoch_totals(frame)} if group else {}
     body, last = [], -1

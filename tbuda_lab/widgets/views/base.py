@@ -120,6 +120,10 @@ class View(anywidget.AnyWidget):
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         raise NotImplementedError
 
+    def stored_html(self) -> str:
+        """What a notebook keeps beside the live view: the picture of now."""
+        return fragments.stored_html(self._twin(self.hub.frames))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hub.session.name!r} on {self.hub.session.device.name})"
 
@@ -128,7 +132,7 @@ class View(anywidget.AnyWidget):
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         if data is not None:
             data["text/plain"] = repr(self)
-            html = fragments.stored_html(self._twin(self.hub.frames))
+            html = self.stored_html()
             if len(html) < fragments.LIMIT:
                 data["text/html"] = html
         return bundle

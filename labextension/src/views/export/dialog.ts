@@ -80,7 +80,7 @@ export class ExportDialog {
     const png = kind.name === 'image';
     this.form.replaceChildren(
       h('p', {}, kind.meaning),
-      h('label', {}, h('span', {}, 'File, where the kernel is'), h('input', {
+      h('label', {}, h('span', {}, 'Output file (on the kernel’s host)'), h('input', {
         type: 'text', class: 'tb-search', 'data-tb-action': 'export-path', spellcheck: 'false', value: this.pathOf(kind),
         oninput: (event: Event) => {
           this.paths.set(kind.name, (event.target as HTMLInputElement).value);

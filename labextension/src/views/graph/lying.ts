@@ -14,7 +14,7 @@ export class Lying {
   /** changed: scenes are to lie anew. dressed: is told the direction, for whoever looks from outside. */
   constructor(store: Store, private readonly changed: () => void, private readonly dressed: (direction: Direction) => void) {
     this.turner = button('graph-direction', '⇄', '', () => this.turn());
-    this.worder = button('graph-tms', 'TM', 'Write what edges do to their tensors', () => this.put(this.words, !this.words.value()));
+    this.worder = button('graph-tms', 'TM', 'Show TMs on edges', () => this.put(this.words, !this.words.value()));
     this.direction = told<Direction>(store, 'direction', 'TB', () => this.renew());
     this.words = told(store, 'show_tms', false, () => this.renew());
   }

@@ -11,7 +11,7 @@ const STAGES: Stage[] = [
   ['passed', 'Passes', 'after the passes on nD ops'],
   ['lowered', 'Lowered', 'hardware ops, as placed']
 ];
-const EACH: Stage = ['pass', 'Each', 'the graph after any pass, with what the pass changed', ' pass'];
+const EACH: Stage = ['pass', 'Per pass', 'Show the graph after a pass, with what the pass changed', ' pass'];
 const FILE: Stage[] = [['netlist', 'Ops and queues', 'the netlist of a file']];
 
 /** A graph that is none of the compile's stages. */

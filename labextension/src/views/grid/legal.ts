@@ -180,11 +180,11 @@ export class Legal {
   }
 }
 
-const WAYS: Record<string, string> = { dram: 'DRAM', host: 'host', noc: 'NoC' };
+const WAYS: Record<string, string> = { dram: 'DRAM', host: 'host link', noc: 'NoC' };
 
-/** "input 1 dram", as tables of the compiler say, for a person: "input 1 from DRAM"; "output noc": "output over NoC". */
+/** "input 1 dram", as tables of the compiler say, for a person: "DRAM reads (input 1)"; "output noc": "NoC writes (output)". */
 export function slowText(what: string): string {
   const [, subject, way] = /^(.*) (dram|host|noc)$/.exec(what) ?? [];
   if (!subject || !way) return what;
-  return `${subject} ${way === 'noc' ? 'over' : subject.startsWith('output') ? 'to' : 'from'} ${WAYS[way]!}`;
+  return `${WAYS[way]!} ${subject.startsWith('output') ? 'writes' : 'reads'} (${subject})`;
 }

@@ -56,7 +56,7 @@ export function resized({ ops, geometry, legal }: Scene, { op, from, handle, alt
   const own = { do: 'resize', op: name, size: legal.turn(snapped) };
   const start = [lands.row, lands.col];
   const note = [
-    good ? '' : `${legal.name(size)} is not legal; Alt tells why`, crowded ? 'others make room' : '',
+    good ? '' : `${legal.name(size)} is not legal; Alt tells why`, crowded ? 'neighbours will move' : '',
     moves && !same ? `starts at row ${start[0]}, column ${start[1]}, and is pinned there` : ''
   ].filter(Boolean).join('; ');
   return {
@@ -116,7 +116,7 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
   };
 
   function made(under: number[]): { at: Cores; note: string; edit: Record<string, unknown> } | null {
-    if (displacement === 'push') return { at: wanted, note: 'others make room', edit: move(op, [row, col], lies) };
+    if (displacement === 'push') return { at: wanted, note: 'neighbours will move', edit: move(op, [row, col], lies) };
     const names = under.map(i => ops.name[i]!).join(', ');
     if (displacement === 'evict') {
       const next = ops.epochOf(op) + 1;
@@ -168,7 +168,7 @@ export function dropped({ ops }: Scene, { op, from }: Dragged, kind: 'epoch' | '
       note: `${ops.name[by]!} ${verb} it in epoch ${ops.epochOf(by)}; legal for it alone: ${legal.length ? `epoch ${legal.join(', ')}` : 'no other epoch'}`
     };
   }
-  const note = Math.abs(number - now) > 1 ? 'it goes alone; others there make room' : 'what lies between it and the epoch goes along';
+  const note = Math.abs(number - now) > 1 ? 'only this op goes; its neighbours there will move' : 'what lies between it and the epoch goes along';
   return { ...base, good: true, lands: from, verdict: 'LEGAL', title: `to epoch ${number}`, note, edit };
 }
 

@@ -362,23 +362,23 @@ export class GridView {
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
       h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
       ...(this.noc.value() === 'none' ? [] : linkLegend(this.links.refused)),
-      store.edits || this.hasLinks() ? this.choice('links', 'noc', this.noc, ['none', '0', '1', 'both'],
-        'what the links of the NoCs would carry if all went over one of them, or each transfer over the one with the shorter way; an estimate') : '',
+      store.edits || this.hasLinks() ? this.choice('NoC links', 'noc', this.noc, ['none', '0', '1', 'both'],
+        'Show the load of NoC links: all traffic on one NoC, or each transfer on the NoC with the shorter route (estimate)') : '',
       this.noc.value() !== 'none' || this.pipes.value() !== 'none' ? this.least() : '',
-      this.choice('pipes', 'show_pipes', this.pipes, ['none', 'selected', 'all'], 'edges between ops of the epoch'),
-      store.edits ? this.choice('in the way', 'displacement', this.displacement, ['free', 'push', 'swap', 'evict'],
-        'what becomes of ops where another is dropped: it takes the nearest free place, others make room, one changes places with it, they go to the next epoch') : '');
+      this.choice('Edges', 'show_pipes', this.pipes, ['none', 'selected', 'all'], 'Show edges between ops of the epoch'),
+      store.edits ? this.choice('On collision', 'displacement', this.displacement, ['free', 'push', 'swap', 'evict'],
+        'What happens where an op is dropped on others', { free: 'find free space', push: 'move neighbours', swap: 'swap places', evict: 'move them to the next epoch' }) : '');
     this.mark();
   }
 
   /** A trait of the view as a choice. */
-  private choice<T extends string>(label: string, action: string, trait: Told<T>, values: T[], title: string): HTMLElement {
+  private choice<T extends string>(label: string, action: string, trait: Told<T>, values: T[], title: string, words: Partial<Record<T, string>> = {}): HTMLElement {
     return h('label', { class: 'tb-key', title }, label, h('select', {
       'data-tb-action': action, onchange: (event: Event) => {
         trait.tell((event.target as HTMLSelectElement).value as T);
         this.render();
       }
-    }, ...values.map(value => h('option', { value, selected: value === trait.value() }, value))));
+    }, ...values.map(value => h('option', { value, selected: value === trait.value() }, words[value] ?? value))));
   }
 
   /** A page without a kernel has some at hand. */

@@ -17,12 +17,12 @@ export function dress(view: TraceView): void {
   }, text);
   view.bar.replaceChildren(h('h3', {}, 'Timeline'),
     store.host.live ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Inputs' }, ...batches.map(b =>
-      choice(`trace-batch-${b}`, `${b} in`, `simulate ${b} input${b > 1 ? 's' : ''}`, b === batch, () => view.choose(b, view.whole)))) : '',
+      choice(`trace-batch-${b}`, `${b} input${b > 1 ? 's' : ''}`, `Simulate a batch of ${b}`, b === batch, () => view.choose(b, view.whole)))) : '',
     store.host.live && batch > 1 ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Order' },
       choice('trace-whole', 'Pipelined', 'each epoch takes all inputs before the next epoch follows', view.whole, () => view.choose(batch, true)),
       choice('trace-rounds', 'As emitted', 'the program goes round its epochs once for every microbatch', !view.whole, () => view.choose(batch, false))) : '',
     view.facts, h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
-      button('trace-feeders', 'Near', 'Only the selection and what feeds and drains it (D)', () => view.feeders(), view.shown.only !== null),
+      button('trace-feeders', 'Feeders and readers only', 'Show only the selection, its feeders and its readers (D)', () => view.feeders(), view.shown.only !== null),
       button('trace-unit', view.unit === 'cycles' ? 'cycles' : 'µs',
         `Show ${view.unit === 'cycles' ? `time at the device's clock, ${short(view.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
           view.unit = view.unit === 'cycles' ? 'time' : 'cycles';

@@ -220,7 +220,7 @@ class _Importer:
         self.emit.scope = self.emit.origin.module
         mapping = lookup(target)
         if mapping is None:
-            return self._refuse(node, "it has no mapping")
+            return self._refuse(node, "Unsupported op")
         if any(isinstance(v, _Poison) for v in leaves):
             if mapping is host_call:
                 self.deferred.append(self._finding(node, "only the host has it"))

@@ -89,6 +89,16 @@ def _checkpoint(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
     answer(True, f"checkpoint {name}")
 
 
+@command("picture")
+def _picture(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
+    """What a notebook keeps of a view, which is named by the id of its widget: made anew when work has ended."""
+    found = next((v for v in hub.views if getattr(v, "model_id", None) == content.get("view")), None)
+    stored = getattr(found, "stored_html", None)
+    if stored is None:
+        raise InputError("no such view")
+    answer(True, "", html=stored())
+
+
 @command("why")
 def _why(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
     names = content.get("op") or (hub.selection["names"] or [""])[0]
