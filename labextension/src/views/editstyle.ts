@@ -45,6 +45,7 @@ export const editStyle = `
 .tb-toast { pointer-events: auto; display: flex; align-items: flex-start; gap: 9px; max-width: 620px; background: var(--tb-raised); border: 1px solid var(--tb-strong); border-radius: 8px; box-shadow: var(--tb-shadow); padding: 8px 11px; }
 .tb-toast .tb-glyph { color: var(--tb-good); }
 .tb-toast.tb-refused .tb-glyph { color: var(--tb-bad); }
+.tb-toast.tb-slower .tb-glyph { color: var(--tb-warn, var(--tb-bad)); }
 .tb-toast span { overflow-wrap: anywhere; }
 .tb-root .tb-close { font-size: 16px; line-height: 1.1; padding: 0 3px; color: var(--tb-muted); }
 .tb-live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
