@@ -246,15 +246,17 @@ class TTTraining(DeviceTraining):
         return feed
 
     def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
-        return tuple(self._ready().forward(self._feed(inputs, targets)))
+        feed = self._feed(inputs, targets)  # which may compile once more
+        return tuple(self._ready().forward(feed))
 
     def evaluate(self, inputs: Inputs) -> Outputs:
         """A backward pass with gradients of zero follows, which adds nothing to the sums: without one the queues
         between forward and backward would fill. Raises `PipelineError` for a device with a loss."""
         if self.targets:
             raise PipelineError(f"device {self.device.name!r} ends in a loss; remove_loss_module() before inference")
+        feed = self._feed(inputs, None)
         trainer = self._ready()
-        outputs = tuple(trainer.forward(self._feed(inputs, None)))
+        outputs = tuple(trainer.forward(feed))
         if trainer.waiting:
             assert self.device._result is not None
             zeros = {n.name: torch.zeros(o.shape) for n, o in zip(self.device._result.graph.outputs, outputs,

@@ -172,3 +172,19 @@ def test_more_inputs_than_there_is_room_for_and_what_is_not_set_up() -> None:
     (6 * (plain(w1, w2, *sample) - sample[0]).abs().sum()).backward()
     have = pybuda.get_parameter_gradients(tt)[0]["s0.w2"].value()
     torch.testing.assert_close(have, w2.grad, rtol=1e-3, atol=1e-2)
+
+
+def test_inputs_of_another_batch_than_the_sample() -> None:
+    module = Two("s0")
+    tt = device(module=module, optimizer=pybuda.optimizers.SGD(learning_rate=RATE, device_params=True))
+    tt.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
+    a, b, target = (torch.randn(6, 32, 32) for _ in range(3))
+    pybuda.initialize_pipeline(training=True, sample_inputs=(a[:1], b[:1]), sample_targets=(target[:1],))
+    tt.push_to_inputs(a, b)
+    tt.push_to_target_inputs(target)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    w1, w2 = (torch.nn.Parameter(p.value().clone()) for p in (module.w1, module.w2))
+    (plain(w1, w2, a, b) - target).abs().sum().backward()
+    have = pybuda.get_parameter_gradients(tt)[0]["s0.w1"].value()
+    torch.testing.assert_close(have, w1.grad, rtol=1e-3, atol=2e-2)
