@@ -33,7 +33,7 @@ def edges(session: Session) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize("seed", range(2))
 def test_an_inserted_nop_or_queue_remakes_its_epochs_alone(seed: int) -> None:
     session, rng = opened(), np.random.default_rng(seed)
-    runs = session._pipeline.runs
+    runs = session._state.pipeline.runs
     plain = session.compile().placement
     touched: set[int] = set()
     for turn in range(4):

@@ -25,7 +25,7 @@ from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.netlist.schema import Blocking, NetGraph, Netlist, NetOp, OpInput
 from tbuda_lab.core.session.frames import Frames
-from tbuda_lab.core.session.working import EVENTS
+from tbuda_lab.core.session.state import EVENTS
 from tbuda_lab.core.verification import Comparison
 
 HIDDEN, SEQUENCE, HEADS = 768, 128, 12

@@ -20,16 +20,17 @@ from tbuda_lab.core.session.commands import (
     SetUkt,
     StreamOp,
 )
+from tbuda_lab.core.session.compiles import GRAPH_STAGES, REACHED
 from tbuda_lab.core.session.diff import Diff, OpChange, diff_results
 from tbuda_lab.core.session.exports import EXPORTS, Export, Kind, Setting
 from tbuda_lab.core.session.gestures import GRAMMAR
 from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
 from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.session import Session
+from tbuda_lab.core.session.state import EVENTS
 from tbuda_lab.core.session.suggest import Suggestion
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.core.session.why import Reasons
-from tbuda_lab.core.session.working import EVENTS, GRAPH_STAGES, REACHED
 
 __all__ = [
     "COMMANDS",

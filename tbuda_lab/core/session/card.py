@@ -10,7 +10,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session.records import OverrideRecord
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.questions import Questions
+    from tbuda_lab.core.session.session import Session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class OpCard:
         return f"<table><caption>{escape(self.op)}</caption>{rows}</table>" + (f"<ul>{calls}</ul>" if calls else "")
 
 
-def card_of(session: Questions, op: str) -> OpCard:
+def card_of(session: Session, op: str) -> OpCard:
     """The card of an op of the current result; compiles what is not compiled. Raises `InputError` with near names."""
     import difflib
 

@@ -109,10 +109,10 @@ def _now(session: Session, op: str) -> tuple[Placed, np.void]:
 
 def _table(session: Session, op: str, kinds: tuple[str, ...], *extra: Override) -> OpModels:
     """The op's candidates without overrides of these kinds, and with others."""
-    state = session._history.state
+    state = session._state.history.state
     rest = tuple(o for o in state.overrides if not (o.kind in kinds and o.matches([op])))
-    found: OpModels = session._pipeline.free_table(session._front(state), state.options, (*rest, *extra), op)
-    return found
+    front = session.compiles.front(state)
+    return session._state.pipeline.free_table(front, state.options, (*rest, *extra), op)
 
 
 def _at(table: OpModels, grid: tuple[int, int]) -> np.ndarray:

@@ -119,7 +119,7 @@ def bound_costs(result: CompileResult) -> list[tuple[str, int]]:
 
 def cost_history(session: Session) -> list[StepCost]:
     """The cost of every state from the first to the current one. States that could not be placed are left out."""
-    states = [("start", session._history.first)] + [(step.label, step.after) for step in session.history]
+    states = [("start", session._state.history.first)] + [(step.label, step.after) for step in session.history]
     rows = []
     for label, state in states:
         try:

@@ -12,7 +12,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
 from tbuda_lab.core.frames.opsframe import OpFacts, op_facts, op_names
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.session.pace import time_of
+from tbuda_lab.core.session.batch_times import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Placement
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tbuda_lab.core.device import DeviceSpec
     from tbuda_lab.core.placer.interactive.placed import Placed
     from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.session.working import Working
 
 _RESULTS = 8
 _GRAPHS = 8
@@ -94,7 +93,7 @@ class ResultFrames:
 class Frames:
     """What views show of a session, as columns: `session.frames.get("ops")`."""
 
-    def __init__(self, session: Working) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._kept = ResultFrames(lambda result: cast("Session", session).time(result))
 

@@ -14,9 +14,9 @@ import numpy as np
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
 from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.session.batch_times import paces_of
 from tbuda_lab.core.session.choices import inner_steps, streams_of
 from tbuda_lab.core.session.commands import ClearOp, Command, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
-from tbuda_lab.core.session.pace import paces_of
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch, state_after
 
 if TYPE_CHECKING:

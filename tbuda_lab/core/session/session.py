@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
-from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.session import exports, images
-from tbuda_lab.core.session.journal import Journal, read_journal, replay
-from tbuda_lab.core.session.training import Trains
-from tbuda_lab.core.session.working import EVENTS, GRAPH_STAGES, as_sample
+from tbuda_lab.core import frontend
+from tbuda_lab.core.analysis.memory import DramMap, L1Map
+from tbuda_lab.core.analysis.noc import LinkMap
+from tbuda_lab.core.compiler import STAGES, CompileResult, Request
+from tbuda_lab.core.compiler.pipeline import Pipeline
+from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.epochsim import BatchTime, EpochTrace
+from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
+from tbuda_lab.core.frontend.pybuda import from_pybuda, with_loss
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions, TrainingOptions
+from tbuda_lab.core.overrides import Override, refuse_malformed
+from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
+from tbuda_lab.core.passes.steps import PassTrace
+from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.runcontrol import RunControl
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session import exports, images, registry
+from tbuda_lab.core.session.card import OpCard, card_of
+from tbuda_lab.core.session.commands import Command
+from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
+from tbuda_lab.core.session.diff import Diff
+from tbuda_lab.core.session.edits import Edits
+from tbuda_lab.core.session.frames import Frames
+from tbuda_lab.core.session.history import History, Step
+from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
+from tbuda_lab.core.session.legal import LegalTable
+from tbuda_lab.core.session.opchecks import OpChecks
+from tbuda_lab.core.session.queries import Queries
+from tbuda_lab.core.session.records import OverrideRecord
+from tbuda_lab.core.session.runs import Runs
+from tbuda_lab.core.session.state import EVENTS, SessionState
+from tbuda_lab.core.session.suggest import Suggestion, Told
+from tbuda_lab.core.session.training import Training, TrainingStep, pybuda_module
+from tbuda_lab.core.session.whatif import WhatIf
+from tbuda_lab.core.session.why import Reasons
+from tbuda_lab.core.trainer import Trainer
+from tbuda_lab.core.verification import PCC_WANTED, Comparison
 
 __all__ = ["EVENTS", "GRAPH_STAGES", "Session", "as_sample"]
 
 
-class Session(Trains):
+class Session:
     """Traces, compiles, runs, verifies and edits one model on one simulated device.
 
     model: a torch module (or a PyBuda module, an ONNX model or its file, which need no sample inputs where they
@@ -32,7 +68,49 @@ class Session(Trains):
     "problem"(diagnostic), "edited"(label) after every change of options or overrides, undo and redo included,
     "stale"(bool), "live"(LiveStep) at most four times a second while it runs, "checked"(OpChecks), "verified"
     (list of Comparison), "trained"(TrainingStep) after every step of `train`. Listeners run in the thread that works.
+
+    `compiles`, `edits`, `queries`, `runs` and `training` do the work; the calls here lead to them.
     """
+
+    def __init__(
+        self,
+        model: Any,
+        sample_inputs: Any = None,
+        device: str | DeviceSpec = "wormhole_b0",
+        options: CompileOptions | None = None,
+        overrides: Sequence[Override] = (),
+        name: str = "model",
+        *,
+        keep_epochs: bool = True,
+        journal: str | Path | None = None,
+    ) -> None:
+        self.model = model = frontend.opened(model, name)
+        if sample_inputs is None and hasattr(model, "sample_inputs"):
+            sample_inputs = model.sample_inputs()
+        self.sample_inputs = as_sample(sample_inputs)
+        self.device = device if isinstance(device, DeviceSpec) else load_device(device)
+        self.name = name
+        self.source: tuple[str, ...] = ()  # words of a command line that open the same session, if there is one
+        self.rev = 0
+        self.result: CompileResult | None = None
+        self.stale = True
+        self.timings: dict[str, float] = {}
+        self.problems: list[Diagnostic] = []
+        self.error: TbudaError | None = None
+        first = tuple(overrides)
+        refuse_malformed(first)
+        self.control = RunControl()
+        self.frames = Frames(self)
+        self._state = state = SessionState(
+            History(Request(options or CompileOptions(), first, first)), Pipeline(self.device, keep_epochs)
+        )
+        state.journal = None if journal is None else Journal(Path(journal), self._header())
+        if journal is not None and Path(journal).exists():  # a cell that is run again goes on where it was
+            replay(state.history, read_journal(Path(journal)).actions)
+        self.compiles, self.edits = Compiles(self, state), Edits(self, state)
+        self.queries, self.runs = Queries(self, state), Runs(self, state)
+        self.training = Training(self, state)
+        registry.note(self)
 
     @classmethod
     def open(cls, path: str | Path, model: Any = None, sample_inputs: Any = (), **settings: Any) -> Session:
@@ -62,9 +140,375 @@ class Session(Trains):
         head = file.header
         device = settings.pop("device", None) or load_device(head.device, harvested_rows=head.harvested_rows)
         session = cls(model, sample_inputs, device, head.options, head.overrides, head.name, **settings)
-        replay(session._history, file.actions)
-        session._journal = Journal(Path(path), session._header())
+        replay(session._state.history, file.actions)
+        session._state.journal = Journal(Path(path), session._header())
         return session
+
+    def _header(self) -> Header:
+        first = self._state.history.first
+        rows = tuple(sorted(self.device.harvested_rows))
+        return Header(self.name, self.device.name, rows, first.options, first.overrides)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages in the order in which "stage" events report them."""
+        return ("trace", *STAGES, "run")
+
+    @property
+    def work(self) -> dict[str, int]:
+        """How often each kind of work was done so far: "passes", "lower", "table" (candidates of one op), "place" (the
+        whole model), "edit" and "regraph" (a placement carried over to edits, to an edited graph), "epoch" (epochs that
+        those made anew)."""
+        return dict(self._state.pipeline.runs)
+
+    @property
+    def options(self) -> CompileOptions:
+        """The options of the next compile."""
+        return self._state.history.state.options
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        """The overrides of the next compile, in the order they were made."""
+        return self._state.history.state.overrides
+
+    def on(self, event: str, listener: Callable[..., None]) -> Callable[[], None]:
+        """Add a listener; returns a function that removes it."""
+        return self._state.events.on(event, listener)
+
+    def cancel(self) -> None:
+        """Stop a running compile or run at the next safe point; it raises `Cancelled`, the last result stays."""
+        self._state.cancel.set()
+
+    # -- compiling ---------------------------------------------------------------------------------------------
+    def trace(self) -> Graph:
+        """The nD graph of the model; traced once."""
+        return self.compiles.trace()
+
+    @overload
+    def compile(self) -> CompileResult: ...
+    @overload
+    def compile(self, upto: str) -> CompileResult | None: ...
+    def compile(self, upto: str = "netlisted") -> CompileResult | None:
+        """Compile with the current options and overrides, unless done already. Raises the stages' typed errors.
+
+        Only what depends on what changed is done again. An edit made meanwhile by another thread stops it with
+        `Cancelled`. upto: one of `REACHED` to stop there ("placed": every op has its place, queues have no addresses
+        yet); the result is then None unless there is a current one.
+        """
+        return self.compiles.compile(upto)
+
+    @property
+    def stage(self) -> str:
+        """How far the current options and overrides have come: one of `REACHED`."""
+        return self.compiles.stage
+
+    def preview(self, state: Request, cancel: threading.Event | None = None) -> CompileResult:
+        """The result of a state that is not made (see `temporal.state_after`); the current one stays what it is.
+
+        It is kept like any other, so that making those edits afterwards is a lookup. Raises what compiling raises, and
+        `Cancelled` once `cancel` is set.
+        """
+        return self.compiles.preview(state, cancel)
+
+    def compile_async(self) -> threading.Thread:
+        """Compile in a thread and return it at once. A running one is cancelled; `result` stays until it is done.
+
+        What it raises ends in `error` and `problems`, and is told by "problem" events.
+        """
+        return self.compiles.compile_async()
+
+    def wait(self, timeout: float | None = None) -> CompileResult:
+        """Until the background compile is over; raises what it raised, or `TimeoutError` after `timeout` seconds."""
+        return self.compiles.wait(timeout)
+
+    def graph(self, stage: str = "lowered") -> Graph:
+        """The graph after a stage: "traced", "passed" or "lowered"."""
+        return self.compiles.graph(stage)
+
+    # -- editing -----------------------------------------------------------------------------------------------
+    def apply(self, *edits: Command | Override, label: str = "", source: str = "code") -> None:
+        """Make edits, all of them one undo step; the next `compile` honours them. A running compile is cancelled.
+
+        An `Override` is taken as it is. Patterns and predicates are resolved to names when they are journaled.
+        """
+        self.edits.apply(*edits, label=label, source=source)
+
+    def attempt(self, *edits: Command | Override, label: str = "", source: str = "code") -> CompileResult:
+        """Make edits and compile. If that fails they are as if they had never been made: neither undo nor redo know
+        them, and what could be done again still can. Raises what compiling raises; a newer edit makes it `Cancelled`.
+        """
+        return self.edits.attempt(*edits, label=label, source=source)
+
+    def configure(self, **changes: Any) -> None:
+        """Change options by name (see `CompileOptions`); the next `compile` uses them."""
+        self.edits.configure(**changes)
+
+    def optimise(self, seconds: float | None = None, steps: int | None = None) -> tuple[tuple[int, float], ...]:
+        """Choose all epochs anew and search on from there: so many steps, or as many as the seconds allow. Returns the
+        curve: (steps done, cycles per input then), at the start, at every gain and at the end; it never rises.
+
+        It is one edit, of the option `optimise_steps`: the same number of steps finds the same placement again, on any
+        machine. Edits that come later keep the epochs found. `cancel` stops it and changes nothing.
+        Raises `InputError` where neither is given, and what compiling raises.
+        """
+        return self.edits.optimise(seconds, steps)
+
+    def transaction(self, label: str) -> contextlib.AbstractContextManager[None]:
+        """All edits inside are one undo step; an exception takes them back."""
+        return self.edits.transaction(label)
+
+    def load_overrides(self, path: str | Path) -> tuple[Override, ...]:
+        """Add the overrides of a JSON file (see `export_overrides`) as one undo step; returns them.
+
+        One for the same thing as before takes its place. Raises `InputError` for a file that holds none.
+        """
+        return self.edits.load_overrides(path)
+
+    def gesture(self, text: str) -> None:
+        """Do what a sentence says: "resize matmul_14 to 4x4". Raises `InputError` listing the grammar."""
+        self.edits.gesture(text)
+
+    def undo(self) -> str:
+        """Take the last step back; returns its label ("" when there is none). Its old result is looked up."""
+        return self.edits.undo()
+
+    def redo(self) -> str:
+        """Do again what was taken back last; returns its label ("" when there is nothing)."""
+        return self.edits.redo()
+
+    def looked_up(self, what: str) -> CompileResult | None:
+        """The result that `undo` or `redo` (what: "undo" or "redo") would come to; None where there is no such step, or
+        nobody knows its result any more. Nothing is changed."""
+        return self.edits.looked_up(what)
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """The steps done so far, oldest first."""
+        return self.edits.history
+
+    @property
+    def future(self) -> tuple[Step, ...]:
+        """The steps that `redo` would do, next first."""
+        return self.edits.future
+
+    @property
+    def journal_path(self) -> Path | None:
+        """The file that every edit is written to, if there is one."""
+        return self.edits.journal_path
+
+    @property
+    def unedited(self) -> bool:
+        """Options and overrides are those the session was opened with."""
+        return self.edits.unedited
+
+    def names_of(self, override: Override) -> tuple[str, ...]:
+        """The names an override addresses in this model, in the model's order."""
+        return self.edits.names_of(override)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the edits as a `*.buda.json` file, and go on writing every edit to it."""
+        return self.edits.save(path)
+
+    def to_python(self) -> str:
+        """The current overrides as calls of PyBuda's `config` module, one per line.
+
+        A pattern or predicate gives one call for each name that it matches in the last result.
+        """
+        return self.edits.to_python()
+
+    def checkpoint(self, name: str) -> None:
+        """Remember the current options and overrides under a name."""
+        self.edits.checkpoint(name)
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Names of the checkpoints, in the order they were made."""
+        return self.edits.checkpoints
+
+    # -- asking ------------------------------------------------------------------------------------------------
+    @property
+    def records(self) -> tuple[OverrideRecord, ...]:
+        """For every override: what it asked, for how many ops, and what they got; after a failed compile, why not."""
+        return self.queries.records
+
+    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> Placed:
+        """The placement of a state without queues; may place what is not placed yet. `Cancelled` once `cancel` is set.
+        """
+        return self.queries.placed(state, cancel)
+
+    def time(self, result: CompileResult | None = None) -> BatchTime:
+        """How long a batch takes that the model is compiled for, simulated: the time that every view shows. Compiles
+        what is not compiled yet. result: another one of this session, by default the current one."""
+        return self.queries.time(result)
+
+    def legal(self, op: str) -> LegalTable:
+        """Every shape an op could have: verdict, cycles, memory, and where it could stand. Raises `InputError`."""
+        return self.queries.legal(op)
+
+    def whatif(
+        self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None
+    ) -> WhatIf:
+        """What edits would do, without doing them. Raises what compiling them would raise.
+
+        queues: place them too and say what they take of DRAM; without them it answers sooner. cancel: once it is set,
+        `Cancelled` is raised at the next epoch.
+        """
+        return self.queries.whatif(*edits, queues=queues, cancel=cancel)
+
+    def suggest(
+        self,
+        n: int = 10,
+        progress: Told | None = None,
+        cancel: threading.Event | None = None,
+        seconds: float | None = None,
+    ) -> list[Suggestion]:
+        """The best single edits there are, by cycles saved over all epochs, each one checked by `whatif`.
+
+        progress: is told the best so far and the fraction of the search that is done. cancel: once it is set,
+        `Cancelled` is raised. seconds: after that time the best so far are returned; without it the same placement
+        gives the same.
+        """
+        return self.queries.suggest(n, progress, cancel, seconds)
+
+    def why(self, op: str) -> Reasons:
+        """Why an op stands as it does. Raises `InputError` for a name that is not placed."""
+        return self.queries.why(op)
+
+    def passes(self) -> PassTrace:
+        """Every pass with the graph after it and what it changed; runs them again when the options are new."""
+        return self.queries.passes()
+
+    def l1(self, op: str) -> L1Map:
+        """The buffers of an op in the L1 of its cores. Raises `InputError` for a name that is not placed."""
+        return self.queries.l1(op)
+
+    def dram(self) -> DramMap:
+        """Where every queue lies in DRAM or host memory, when it is needed, and what is asked of the channels."""
+        return self.queries.dram()
+
+    def links(self, epoch: int, chip: int | None = None, noc: str = "both") -> LinkMap:
+        """What the links of the NoCs carry in an epoch, estimated: netlists assign no NoC.
+
+        chip: that chip in the epoch's time, where several run together; noc: "0" or "1" for everything over that one,
+        "both" for each transfer over the one with the shorter way. Raises `InputError`.
+        """
+        return self.queries.links(epoch, chip, noc)
+
+    def diff(self, a: str, b: str = "now") -> Diff:
+        """What differs between two checkpoints; compiles what is not compiled yet.
+
+        "now" is the current state, "previous" the one before the last step, "start" the one the session was opened
+        with; a checkpoint of that name comes first.
+        """
+        return self.queries.diff(a, b)
+
+    # -- running -----------------------------------------------------------------------------------------------
+    def timeline(self, batch: int = 1, per_run: int | None = None) -> EpochTrace:
+        """The current placement in time for `batch` inputs: see `epochsim.simulate`. The last few are kept.
+
+        per_run: inputs that each epoch takes before the next one follows; by default all of them. May be called while
+        the session runs. Raises `ValueError` for a batch below 1, and what `compile` raises before there is a result.
+        """
+        return self.runs.timeline(batch, per_run)
+
+    def verify_ops(
+        self, inputs: Any = None, mode: str = "golden", wanted: float = PCC_WANTED, *, runner: Runner | None = None
+    ) -> OpChecks:
+        """Run one sample and compare every op's tensor with torch in float32: see `opchecks.check_ops`.
+
+        runner: a runner of the current result, to look at what it holds. Raises what the run raises.
+        """
+        return self.runs.verify_ops(inputs, mode, wanted, runner=runner)
+
+    def run(
+        self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None
+    ) -> list[list[torch.Tensor]]:
+        """Run samples on the simulated device (default: the sample inputs, repeated until they fill a microbatch);
+        outputs per sample, in order.
+
+        `control` pauses and steps it, from another thread; "live" events tell how it goes. break_below: compare every
+        op with torch as it comes, for the first sample, and pause behind the first one that correlates less; a
+        "checked" event then tells what was compared (and another one at the end), `control.resume()` goes on.
+        """
+        return self.runs.run(inputs, mode, break_below=break_below)
+
+    def verify(
+        self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None
+    ) -> list[Comparison]:
+        """Run one sample on the device (repeated until it fills a microbatch) and in torch (float32, eager) and compare
+        every output. break_below: see `run`.
+        """
+        return self.runs.verify(inputs, mode, break_below=break_below)
+
+    # -- training ----------------------------------------------------------------------------------------------
+    @classmethod
+    def for_training(
+        cls,
+        model: Any,
+        sample_inputs: Any,
+        loss: Any,
+        sample_targets: Any,
+        optimizer: str = "sgd",
+        learning_rate: float = 0.01,
+        *,
+        options: CompileOptions | None = None,
+        settings: Mapping[str, Any] | None = None,
+        recompute: bool = False,
+        **session: Any,
+    ) -> Session:
+        """A session on a model with a loss behind it, compiled for training.
+
+        model, loss: torch modules or PyBuda modules; the loss takes the model's outputs and then the targets. Batches
+        of `train` are of the size of the samples (dim 0). optimizer, settings: see `passes.autograd.optimizers`.
+        session: what `Session` takes beside. Raises `ModelError`, `InputError` as tracing does.
+        """
+        inputs, targets = as_sample(sample_inputs), tuple(as_sample(sample_targets))
+        traced = from_pybuda(pybuda_module("model", model), inputs, training=True)
+        graph, names = with_loss(traced, pybuda_module("loss", loss), targets)
+        batch = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
+        chosen = optimizer_options(optimizer, learning_rate=float(learning_rate), **dict(settings or {}))
+        plan = TrainingOptions(chosen, recompute=recompute)
+        whole = dataclasses.replace(options or CompileOptions(), training=plan, microbatch=batch)
+        sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
+        made = cls(graph, sample, options=whole, **session)
+        made.set_learning_rate(learning_rate)
+        return made
+
+    @property
+    def trainer(self) -> Trainer:
+        """The current compile with its weights on the device; another compile takes weights and state over.
+
+        Raises `InputError` for a session that was not made by `for_training`.
+        """
+        return self.training.trainer
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step."""
+        return self.training.learning_rate
+
+    def set_learning_rate(self, value: float) -> None:
+        """The rate from the next step on; 0.0 is one. May be called while the session trains."""
+        self.training.set_learning_rate(value)
+
+    def train(self, batches: Iterable[tuple[Any, Any]]) -> list[TrainingStep]:
+        """One step for each batch: forward, backward, optimizer. Emits "trained"(TrainingStep) after each.
+
+        batches: (inputs, targets) as `for_training` was given. `control` pauses between steps, and `control.step_input`
+        goes one on; `cancel` ends it with `Cancelled` between ops. Raises `InputError` for a batch that does not fit.
+        """
+        return self.training.train(batches)
+
+    def check_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
+        """The gradient of every weight for one batch, from the netlist, against torch autograd in float64."""
+        return self.training.check_gradients(inputs, targets)
+
+    def __getitem__(self, op: str) -> OpCard:
+        """`session["matmul_14"]`: what there is to say of an op. Raises `InputError` with near names."""
+        return card_of(self, op)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [] if self.result is None else list(self.result.placement.ops)
 
     # -- exports -----------------------------------------------------------------------------------------------
     def export(self, what: str, path: str | Path | None = None, **settings: Any) -> exports.Export:

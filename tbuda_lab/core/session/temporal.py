@@ -201,7 +201,7 @@ def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comm
 
 def state_after(session: Session, *edits: Command) -> Request:
     """The current state with edits made to it, for `Session.placed`; nothing is done."""
-    state: Request = session._history.state
+    state: Request = session._state.history.state
     for edit in edits:
         state = edit.apply(state)
     return state

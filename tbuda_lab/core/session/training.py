@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda, with_loss
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, TRAINABLE
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import to_tensor
-from tbuda_lab.core.options import CompileOptions, TrainingOptions
-from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
-from tbuda_lab.core.session.running import Running
-from tbuda_lab.core.session.working import as_sample
+from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.verification import Comparison, compare
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.state import SessionState
+
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,45 +35,14 @@ class TrainingStep:
     learning_rate: float
 
 
-class Trains(Running):
+class Training:
     """What a session does for training. See `Session`."""
 
-    _trainer: Trainer | None = None
-    _rate = 0.0
-    _steps = 0
-
-    @classmethod
-    def for_training(
-        cls,
-        model: Any,
-        sample_inputs: Any,
-        loss: Any,
-        sample_targets: Any,
-        optimizer: str = "sgd",
-        learning_rate: float = 0.01,
-        *,
-        options: CompileOptions | None = None,
-        settings: Mapping[str, Any] | None = None,
-        recompute: bool = False,
-        **session: Any,
-    ) -> Any:
-        """A session on a model with a loss behind it, compiled for training.
-
-        model, loss: torch modules or PyBuda modules; the loss takes the model's outputs and then the targets. Batches
-        of `train` are of the size of the samples (dim 0). optimizer, settings: see `passes.autograd.optimizers`.
-        session: what `Session` takes beside. Raises `ModelError`, `InputError` as tracing does.
-        """
-        inputs, targets = as_sample(sample_inputs), tuple(as_sample(sample_targets))
-        traced = from_pybuda(_module("model", model), inputs, training=True)
-        graph, names = with_loss(traced, _module("loss", loss), targets)
-        batch = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
-        chosen = optimizer_options(optimizer, learning_rate=float(learning_rate), **dict(settings or {}))
-        plan = TrainingOptions(chosen, recompute=recompute)
-        whole = dataclasses.replace(options or CompileOptions(), training=plan, microbatch=batch)
-        sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
-        made = cls(graph, sample, options=whole, **session)
-        made._rate = float(learning_rate)
-        return made
+    def __init__(self, session: Session, state: SessionState) -> None:
+        self._session, self._state = session, state
+        self._trainer: Trainer | None = None
+        self._rate = 0.0
+        self._steps = 0
 
     @property
     def trainer(self) -> Trainer:
@@ -80,9 +50,9 @@ class Trains(Running):
 
         Raises `InputError` for a session that was not made by `for_training`.
         """
-        if self.options.training is None:
+        if self._session.options.training is None:
             raise InputError("this session is for inference; Session.for_training makes one that trains")
-        result = self.result if self.result is not None and not self.stale else self.compile()
+        result = self._session.result if self._session.result is not None and not self._session.stale else self._session.compile()
         before = self._trainer
         if before is None or before.result is not result:
             self._trainer = Trainer(result)
@@ -110,13 +80,13 @@ class Trains(Running):
         goes one on; `cancel` ends it with `Cancelled` between ops. Raises `InputError` for a batch that does not fit.
         """
         done: list[TrainingStep] = []
-        with self._work:
+        with self._state.work_lock:
             trainer = self.trainer
-            cancel = self._cancel
+            cancel = self._state.cancel
             used: float | None = None
             try:
                 for inputs, targets in batches:
-                    if self.control.gate(cancel.is_set):
+                    if self._session.control.gate(cancel.is_set):
                         raise Cancelled("training was cancelled between steps")
                     if used != self._rate:
                         used = self._rate
@@ -127,21 +97,21 @@ class Trains(Running):
                     self._steps += 1
                     told = TrainingStep(self._steps, float(torch.cat([o.reshape(-1) for o in outputs]).mean()), used)
                     done.append(told)
-                    self._events.emit("trained", told)
-                    self.control.ended("input")
+                    self._state.events.emit("trained", told)
+                    self._session.control.ended("input")
             finally:
-                self.control.reset()
+                self._session.control.reset()
         return done
 
     def check_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
         """The gradient of every weight for one batch, from the netlist, against torch autograd in float64."""
-        with self._work:
+        with self._state.work_lock:
             trainer = self.trainer
             feed = self._feed(trainer, inputs, targets)
             trainer.forward(feed)
             trainer.backward()
             found = trainer.gradients()
-            result = self.result
+            result = self._session.result
         assert isinstance(result, CompileResult)
         wanted = _autograd(result.graph, feed, trainer.parameters())
         return [compare(name, wanted[name].numpy(), found[name].numpy()) for name in found if name in wanted]
@@ -158,7 +128,8 @@ class Trains(Running):
         return {**values, **dict(zip(wanted, goal, strict=True))}
 
 
-def _module(name: str, model: Any) -> Module:
+def pybuda_module(name: str, model: Any) -> Module:
+    """A torch module as a PyBuda module; any other is one."""
     return PyTorchModule(name, model) if isinstance(model, torch.nn.Module) else model
 
 

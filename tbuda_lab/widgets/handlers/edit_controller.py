@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.placer.interactive import Placed
+from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.session import Command
-from tbuda_lab.core.session.pace import time_of
+from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.widgets.handlers.edit_messages import commands_of, label_of, needless

@@ -275,7 +275,7 @@ def message_of(command: Command) -> dict[str, Any]:
 
 def needless(commands: tuple[Command, ...], session: Session) -> bool:
     """Whether edits would be an undo step that changes nothing."""
-    state = session._history.state
+    state = session._state.history.state
     after = state
     for command in commands:
         after = command.apply(after)

@@ -11,8 +11,7 @@ from typing import Any
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import model_time
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.living import on_made
-from tbuda_lab.core.session.working import Working
+from tbuda_lab.core.session.registry import on_made
 from tbuda_lab.widgets.handlers.lab.commands import COMMANDS
 from tbuda_lab.widgets.handlers.lab.target import Comm
 from tbuda_lab.widgets.handlers.lab.view import hub_by_id, unseen
@@ -74,11 +73,11 @@ class SessionsFeed:
         self._watches[hub.id] = _Watch(self, hub)
         self.changed()
 
-    def _started(self, session: Working) -> None:
+    def _started(self, session: Session) -> None:
         self._follow(session)
         self.changed()
 
-    def _follow(self, session: Working) -> None:
+    def _follow(self, session: Session) -> None:
         """What a session without a view does is heard as long as this feed is there."""
         feed = weakref.ref(self)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.living import living
+from tbuda_lab.core.session.registry import living
 from tbuda_lab.widgets.handlers.lab.target import Comm
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of, hubs
 from tbuda_lab.widgets.protocol.messages import HANDLERS

@@ -17,7 +17,7 @@ def picked_by(session: Session, op: str) -> str:
     placed = session.placed()
     if op not in placed.problem.number:
         raise InputError(f"{op!r} is not an op of the placed graph")
-    state = session._history.state
+    state = session._state.history.state
     now = placed.ops()[op]
     held = [o for o in session.overrides if o.matches([op])]
     fixed = {o.kind: o for o in held}

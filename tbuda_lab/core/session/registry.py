@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.working import Working as Session
+    from tbuda_lab.core.session.session import Session
 
 _NUMBERS = itertools.count(1)
 _LIVING: weakref.WeakValueDictionary[int, Session] = weakref.WeakValueDictionary()

@@ -1,0 +1,190 @@
+"""The compiles of a session: stage by stage, in the background, of states that are only looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler import Clock, CompileResult, Request
+from tbuda_lab.core.compiler.pipeline import Front
+from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.session.gc_pause import quiet
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.state import SessionState
+
+GRAPH_STAGES = ("traced", "passed", "lowered")
+REACHED = ("empty", "traced", "passed", "lowered", "balanced", "placed", "netlisted", "ran")
+"""How far a session has come; passes and lowering are done together."""
+
+T = TypeVar("T")
+
+
+def as_sample(inputs: Any) -> Any:
+    """One sample as forward takes it: a tuple of positional inputs, or a mapping by argument name."""
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+
+
+class Compiles:
+    """What a session compiles. See `Session`."""
+
+    def __init__(self, session: Session, state: SessionState) -> None:
+        self._session, self._state = session, state
+
+    def trace(self) -> Graph:
+        """See `Session.trace`."""
+        with self._state.work_lock:
+            if self._state.traced is None:
+                self._state.events.emit("stage", "trace", 0.0)
+                start = time.perf_counter()
+                session = self._session
+                self._state.traced = frontend.from_any(session.model, session.sample_inputs, name=session.name)
+                self._session.timings["trace"] = time.perf_counter() - start
+                self._state.events.emit("stage", "trace", 1.0)
+            return self._state.traced
+
+    @overload
+    def compile(self) -> CompileResult: ...
+
+    @overload
+    def compile(self, upto: str) -> CompileResult | None: ...
+
+    def compile(self, upto: str = "netlisted") -> CompileResult | None:
+        """See `Session.compile`."""
+        if upto not in REACHED[1:7]:
+            raise InputError(f"nothing is {upto!r}; there are {', '.join(REACHED[1:7])}")
+        with self._state.work_lock:
+            if upto != "netlisted":
+                return self._part(upto)
+            with self._state.edit_lock:
+                if self._session.result is not None and not self._session.stale:
+                    return self._session.result
+                state = self._state.history.state
+                self._state.cancel = cancel = threading.Event()
+            return self.compile_request(state, cancel)
+
+    def _part(self, upto: str) -> CompileResult | None:
+        state = self._state.history.state
+        clock = Clock(lambda stage, fraction: self._state.events.emit("stage", stage, fraction), None)
+        graph = self.guarded(self.trace)
+        if upto in ("passed", "lowered", "balanced"):
+            front = self.guarded(lambda: self.front(state))
+            if upto == "balanced":
+                self.guarded(lambda: self._state.pipeline.models(front, state.options, state.overrides))
+        elif upto == "placed":
+            self.guarded(lambda: self._state.pipeline.placed(graph, state, clock))
+        return None if self._session.stale else self._session.result
+
+    @property
+    def stage(self) -> str:
+        """See `Session.stage`."""
+        with self._state.edit_lock:
+            if self._session.result is not None and not self._session.stale:
+                return "ran" if self._state.ran is self._session.result else "netlisted"
+            if self._state.traced is None:
+                return "empty"
+            return self._state.pipeline.reached(self._state.history.state) or "traced"
+
+    def compile_request(self, state: Request, cancel: threading.Event) -> CompileResult:
+        with self._state.work_lock:
+            graph = self.guarded(self.trace)
+            clock = Clock(lambda stage, fraction: self._state.events.emit("stage", stage, fraction), cancel)
+            result: CompileResult | None = self._state.results.get(state.key)
+            with quiet() if self._session.result is not None else contextlib.nullcontext():
+                if result is None:
+                    result = self.guarded(lambda: self._state.pipeline.compile(graph, state, clock))
+                    self._state.results.store(state.key, result)
+                if not self.show(state, result):
+                    raise Cancelled("another edit came while this one was compiled")
+            return result
+
+    def show(self, state: Request, result: CompileResult) -> bool:
+        """Make a result the current one, unless the state has moved on."""
+        with self._state.edit_lock:
+            if state != self._state.history.state:
+                return False
+            self._session.timings = {k: v for k, v in self._session.timings.items() if k == "trace"} | result.timings
+            self._session.result, self._session.stale, self._session.error = result, False, None
+            self._state.runner = None
+            self._session.rev += 1
+            self._session.problems = list(result.diagnostics)
+        self._state.events.emit("compiled", result)
+        self._state.events.emit("stale", False)
+        return True
+
+    def preview(self, state: Request, cancel: threading.Event | None = None) -> CompileResult:
+        """See `Session.preview`."""
+        with self._state.work_lock:
+            result: CompileResult | None = self._state.results.get(state.key)
+            if result is None:
+                with quiet():
+                    result = self._state.pipeline.compile(self.trace(), state, Clock(None, cancel))
+                self._state.results.store(state.key, result)
+            return result
+
+    def compile_async(self) -> threading.Thread:
+        """See `Session.compile_async`."""
+        with self._state.edit_lock:
+            self._state.cancel.set()
+            self._state.cancel = cancel = threading.Event()
+            self._session.error = None
+            state = self._state.history.state
+
+            def work() -> None:
+                with contextlib.suppress(TbudaError):
+                    self.compile_request(state, cancel)
+
+            self._state.worker = threading.Thread(target=work, name="tbuda-compile", daemon=True)
+            self._state.worker.start()
+            return self._state.worker
+
+    def wait(self, timeout: float | None = None) -> CompileResult:
+        """See `Session.wait`."""
+        worker = self._state.worker
+        if worker is not None:
+            worker.join(timeout)
+            if worker.is_alive():
+                raise TimeoutError(f"still at work after {timeout} s")
+        if self._session.error is not None:
+            raise self._session.error
+        if self._session.result is None or self._session.stale:
+            raise Cancelled("the compile was cancelled")
+        return self._session.result
+
+    def guarded(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except Cancelled:
+            raise
+        except TbudaError as error:
+            self._session.error = error
+            self._session.problems = list(error.diagnostics) or [
+                Diagnostic("error", self._session.name, type(error).__name__, str(error))
+            ]
+            for problem in self._session.problems:
+                self._state.events.emit("problem", problem)
+            raise
+
+    def graph(self, stage: str = "lowered") -> Graph:
+        """See `Session.graph`."""
+        if stage == "traced":
+            return self.trace()
+        if stage not in GRAPH_STAGES:
+            raise KeyError(f"no stage {stage!r}; known: {', '.join(GRAPH_STAGES)}")
+        with self._state.work_lock:
+            front = self.guarded(lambda: self.front(self._state.history.state))
+        return front.passed if stage == "passed" else front.lowered
+
+    def front(self, state: Request) -> Front:
+        clock = Clock(lambda stage, fraction: self._state.events.emit("stage", stage, fraction), None)
+        return self._state.pipeline.front(self.trace(), state.options, clock, state.overrides)

@@ -1,0 +1,278 @@
+"""The edits of a session: commands, one undo stack, transactions, checkpoints, the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tbuda_lab.core.compiler import Clock, CompileResult
+from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
+from tbuda_lab.core.overrides import Override, named_python, override_python
+from tbuda_lab.core.session import gestures
+from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride
+from tbuda_lab.core.session.history import Step
+from tbuda_lab.core.session.journal import Journal, read_overrides
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.state import SessionState
+
+
+class Edits:
+    """The edits of a session: commands, one undo stack, checkpoints, the journal."""
+
+    def __init__(self, session: Session, state: SessionState) -> None:
+        self._session, self._state = session, state
+
+    def apply(self, *edits: Command | Override, label: str = "", source: str = "code") -> None:
+        """See `Session.apply`."""
+        commands = tuple(e if isinstance(e, Command) else SetOverride(e) for e in edits)
+        if commands:
+            self._before(commands)
+            with self._state.edit_lock:
+                step = self._state.history.do(commands, label, source)
+            self._changed(step.label)
+
+    def attempt(self, *edits: Command | Override, label: str = "", source: str = "code") -> CompileResult:
+        """See `Session.attempt`."""
+        commands = tuple(e if isinstance(e, Command) else SetOverride(e) for e in edits)
+        if not commands:
+            return self._session.compile()
+        self._before(commands)
+        with self._state.edit_lock:
+            future = self._state.history.undone
+            step = self._state.history.do(commands, label, source)
+        self._changed(step.label)
+        try:
+            return self._session.compile()
+        except TbudaError as error:
+            with self._state.edit_lock:
+                gone = not isinstance(error, Cancelled) and self._state.history.forget(step, future)
+                if gone and self._session.result is not None:
+                    self._session.error, self._session.problems = None, list(self._session.result.diagnostics)
+            if gone:
+                self._changed(f"{step.label} refused")
+            raise
+
+    def configure(self, **changes: Any) -> None:
+        """See `Session.configure`."""
+        self.apply(SetOptions(**changes))
+
+    def optimise(self, seconds: float | None = None, steps: int | None = None) -> tuple[tuple[int, float], ...]:
+        """See `Session.optimise`."""
+        if (seconds is None) == (steps is None):
+            raise InputError("optimise takes seconds or steps, one of the two")
+        if steps is not None:
+            self.attempt(SetOptions(optimise_steps=steps, optimise_seconds=None), label=f"search on, {steps} steps")
+            return self._curve()
+        state, compiles = self._state, self._session.compiles
+        with state.work_lock:
+            graph = compiles.guarded(self._session.trace)
+            request = state.history.state
+            timed = SetOptions(optimise_steps=0, optimise_seconds=seconds).apply(request)
+            with state.edit_lock:
+                state.cancel = cancel = threading.Event()
+            clock = Clock(lambda stage, fraction: state.events.emit("stage", stage, fraction), cancel)
+            result = compiles.guarded(lambda: state.pipeline.compile(graph, timed, clock))
+            report = result.placement.report
+            done = report.curve[-1][0] if report is not None and report.curve else 0
+            if not done:
+                return report.curve if report is not None else ()
+            edit = SetOptions(optimise_steps=done, optimise_seconds=None)
+            counted = edit.apply(request)
+            state.pipeline.take_over(timed, counted)
+            state.results.store(counted.key, dataclasses.replace(result, options=counted.options))
+            self.attempt(edit, label=f"search on, {done} steps")
+            return self._curve()
+
+    def _curve(self) -> tuple[tuple[int, float], ...]:
+        result = self._session.result
+        report = result.placement.report if result is not None else None
+        return report.curve if report is not None else ()
+
+    @contextlib.contextmanager
+    def transaction(self, label: str) -> Iterator[None]:
+        """See `Session.transaction`."""
+        with self._state.edit_lock:
+            depth = self._state.history.begin()
+        try:
+            yield
+        except BaseException:
+            with self._state.edit_lock:
+                self._state.history.roll_back(depth)
+            self._changed(f"{label} taken back")
+            raise
+        with self._state.edit_lock:
+            self._state.history.join(depth, label)
+        self._changed(label)
+
+    def load_overrides(self, path: str | Path) -> tuple[Override, ...]:
+        """See `Session.load_overrides`."""
+        found = read_overrides(path)
+        if found:
+            self.apply(*found, label=f"overrides of {Path(path).name}", source="file")
+        return found
+
+    def gesture(self, text: str) -> None:
+        """See `Session.gesture`."""
+        action = gestures.parse(text)
+        if action == "undo":
+            self.undo()
+        elif action == "redo":
+            self.redo()
+        else:
+            assert isinstance(action, Command)
+            self.apply(action, source="gesture")
+
+    def undo(self) -> str:
+        """See `Session.undo`."""
+        with self._state.edit_lock:
+            step = self._state.history.undo()
+        if step is not None:
+            self._changed(f"undo {step.label}")
+        return step.label if step is not None else ""
+
+    def redo(self) -> str:
+        """See `Session.redo`."""
+        with self._state.edit_lock:
+            step = self._state.history.redo()
+        if step is not None:
+            self._changed(f"redo {step.label}")
+        return step.label if step is not None else ""
+
+    def looked_up(self, what: str) -> CompileResult | None:
+        """See `Session.looked_up`."""
+        with self._state.edit_lock:
+            state = self._state.history.next(what)
+            found: CompileResult | None = self._state.results.get(state.key) if state is not None else None
+        return found
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """See `Session.history`."""
+        return self._state.history.done
+
+    @property
+    def future(self) -> tuple[Step, ...]:
+        """See `Session.future`."""
+        return self._state.history.undone
+
+    def _changed(self, label: str) -> None:
+        """After every change of the state: stop what runs, take a known result, tell."""
+        if self._state.journal is not None:
+            self._state.cancel.set()
+            self._learn_names()
+        with self._state.edit_lock:
+            state = self._state.history.state
+            self._state.cancel.set()
+            self._session.error = None
+            if self._state.journal is not None and not self._state.history.open:
+                self._state.journal.write(self._state.history, self._resolve)
+            found: CompileResult | None = self._state.results.get(state.key)
+            newly_stale = found is None and not self._session.stale
+            self._session.stale = self._session.stale or found is None
+        if found is not None:
+            self._session.compiles.show(state, found)
+        self._state.events.emit("edited", label)
+        if newly_stale:
+            self._state.events.emit("stale", True)
+
+    def _before(self, commands: Sequence[Command]) -> None:
+        """What the journal has to know before edits are made."""
+        if self._state.journal is not None and not all(o.named for c in commands for o in c.overrides()):
+            self._state.cancel.set()
+            self._learn_names(commands, queues=True)
+
+    def _learn_names(self, commands: Sequence[Command] = (), *, queues: bool = False) -> None:
+        """Patterns and predicates are journaled by the names they match, and lowering tells which there are. Those made
+        before new commands are asked about once, and in silence. queues: a compile tells of these, if none did yet."""
+        new = [o for c in commands for o in c.overrides() if not o.named]
+        older: list[Override] = []
+        if not self._state.names:
+            steps = [entry.step for entry in self._state.history.log if entry.step is not None]
+            made = [o for step in steps for c in step.commands for o in c.overrides()]
+            older = [o for o in (*self._state.history.first.overrides, *made) if not o.named]
+        if not new and not older:
+            return
+        if queues and self._session.result is None and any(o.kind == "queue_channel" for o in (*new, *older)):
+            with contextlib.suppress(TbudaError):
+                self._session.compile()
+        try:
+            self._state.names = tuple(dict.fromkeys((*self._state.names, *self._all_names())))
+        except TbudaError:
+            if new:
+                raise
+
+    def _all_names(self) -> tuple[str, ...]:
+        """Names that an override may address: of the lowered graph, and of ops that are fused into others as long as no
+        override names them."""
+        with self._state.work_lock:
+            front = self._session.compiles.guarded(lambda: self._session.compiles.front(self._state.history.state))
+        return (*front.lowered.nodes, *front.inner)
+
+    def _resolve(self, override: Override) -> tuple[str, ...]:
+        return self._matched(override, self._state.names)
+
+    def _matched(self, override: Override, names: Sequence[str]) -> tuple[str, ...]:
+        queues: tuple[str, ...] = ()  # those between epochs are known once something is placed
+        if override.kind == "queue_channel" and self._session.result is not None:
+            queues = tuple(self._session.result.placement.queues)
+        return tuple(override.matches(dict.fromkeys((*names, *queues))))
+
+    @property
+    def journal_path(self) -> Path | None:
+        """See `Session.journal_path`."""
+        return None if self._state.journal is None else self._state.journal.path
+
+    @property
+    def unedited(self) -> bool:
+        """See `Session.unedited`."""
+        return self._state.history.state == self._state.history.first
+
+    def names_of(self, override: Override) -> tuple[str, ...]:
+        """See `Session.names_of`."""
+        if isinstance(override.target, tuple):
+            return override.target
+        if isinstance(override.target, str):
+            return (override.target,)
+        return self._matched(override, self._all_names())
+
+    def save(self, path: str | Path) -> Path:
+        """See `Session.save`."""
+        journal = Journal(Path(path), self._session._header())
+        self._learn_names(queues=True)
+        with self._state.edit_lock:
+            self._state.journal = journal
+            self._state.journal.write(self._state.history, self._resolve)
+        return Path(path)
+
+    def to_python(self) -> str:
+        """See `Session.to_python`."""
+        result = self._session.result
+        names = (
+            []
+            if result is None
+            else list(dict.fromkeys([*result.placement.schedule, *result.lowered.nodes, *result.placement.queues]))
+        )
+        text = override_python if result is None else lambda o: named_python(o, names)
+        return "".join(text(o) + "\n" for o in self._session.overrides)
+
+    def checkpoint(self, name: str) -> None:
+        """See `Session.checkpoint`."""
+        if self._state.journal is not None:
+            self._learn_names()
+        with self._state.edit_lock:
+            if not name or name == "now":
+                raise InputError("a checkpoint needs a name other than 'now'")
+            self._state.history.mark(name)
+            if self._state.journal is not None:
+                self._state.journal.write(self._state.history, self._resolve)
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """See `Session.checkpoints`."""
+        return tuple(self._state.history.marked)
