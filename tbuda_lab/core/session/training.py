@@ -52,7 +52,8 @@ class Training:
         """
         if self._session.options.training is None:
             raise InputError("this session is for inference; Session.for_training makes one that trains")
-        result = self._session.result if self._session.result is not None and not self._session.stale else self._session.compile()
+        session = self._session
+        result = session.result if session.result is not None and not session.stale else session.compile()
         before = self._trainer
         if before is None or before.result is not result:
             self._trainer = Trainer(result)
