@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.options import CompileOptions, TrainingOptions

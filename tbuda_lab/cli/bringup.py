@@ -26,7 +26,7 @@ from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
 if TYPE_CHECKING:
     import torch
 
-    from tbuda_lab.core.compiler.pipeline import CompileResult
+    from tbuda_lab.core.compiler import CompileResult
     from tbuda_lab.core.session import Session
 
 RECORD = "compile.json"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tbuda_lab.core.balancer.parameters import is_small
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend import from_torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.epochsim import BatchTime
@@ -95,7 +95,7 @@ class Frames:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._kept = ResultFrames(lambda result: cast("Session", session).time(result))
+        self._kept = ResultFrames(lambda result: session.time(result))
 
     def of(self, result: CompileResult) -> list[Frame]:
         """The frames of one result, made once."""
