@@ -41,7 +41,6 @@ FITTING: dict[str, st.SearchStrategy[Any]] = {
     "op_size": PAIR, "t_stream_dir": st.sampled_from(["n", "r", "c"]), "t_stream_shape": PAIR, "u_kt": NUMBER,
     "input_buffer_multiplier": st.dictionaries(st.sampled_from(["0", "1"]), st.integers(1, 9), min_size=1),
     "output_buffer_multiplier": st.integers(1, 9), "dram_parameters": st.booleans(),
-    "prologue": st.dictionaries(st.sampled_from(["0", "1"]), st.booleans(), min_size=1),
     "op_placement": st.fixed_dictionaries({"start": PAIR}, optional={"transpose": st.booleans(), "chip": NUMBER}),
     "epoch_break": st.just(True), "chip_break": st.just(True),
     "queue_channel": st.fixed_dictionaries({"chip": st.integers(0, 3)}, optional={"channel": st.integers(0, 7)}),
