@@ -23,10 +23,12 @@ from tbuda_lab.core.overrides import target_text as target_text
 @dataclasses.dataclass(frozen=True)
 class OptimizerOptions:
     """An optimizer that runs on the device. kind: "sgd", "adam", "adamw", "lamb" or "lars"; settings: its numbers by
-    name, in alphabetical order (see `passes.autograd.optimizers`)."""
+    name, in alphabetical order (see `passes.autograd.optimizers`); runtime: those that the host may change between
+    steps, beside the learning rate."""
 
     kind: str
     settings: tuple[tuple[str, float | bool | tuple[float, float]], ...] = ()
+    runtime: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.settings)[name]
@@ -39,7 +41,8 @@ class TrainingOptions:
     optimizer: None leaves the gradients to the host. updated: the weights that it changes; None: all.
     input_gradients: inputs by whose values gradients are sent back to the device before. recompute: the backward part
     calculates forward values anew instead of reading them from DRAM. batches: microbatches that may run forward before
-    the first of them runs backward.
+    the first of them runs backward. per_weight: optimizers of single weights, by name, instead of `optimizer`.
+    max_grad_norm: gradients are scaled down so that their common Euclidean norm is at most this; None: as they are.
     """
 
     optimizer: OptimizerOptions | None = None
@@ -47,6 +50,8 @@ class TrainingOptions:
     recompute: bool = False
     batches: int = 1
     updated: tuple[str, ...] | None = None
+    per_weight: tuple[tuple[str, OptimizerOptions], ...] = ()
+    max_grad_norm: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,9 @@ from tbuda_lab.core.passes.autograd.engine import GradientBuilder
 LEARNING_RATE = "lr"
 """Suffix of the state that holds the learning rate."""
 
+RUNTIME = "run_"
+"""What the suffix of a number begins with that the host may change between steps."""
+
 DEFAULTS: dict[str, dict[str, float | bool | tuple[float, float]]] = {
     "sgd": {"learning_rate": 0.001, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
     "adam": {
@@ -71,6 +74,11 @@ class Update:
         attrs = {ROLE: "state", "optimizer_of": self.weight, "state": suffix}
         return self.graph.add(Node(name, NodeKind.PARAMETER, shape, value=array, attrs=attrs)).name
 
+    def number(self, optimizer: OptimizerOptions, name: str) -> float | str:
+        """A setting of the optimizer: a constant, or the state that holds it where it may change between steps."""
+        value = float(optimizer[name])
+        return self.state(f"{RUNTIME}{name}", (1,), value) if name in optimizer.runtime else value
+
     def write(self, target: str, value: str) -> None:
         """From the next step on `target` is `value`."""
         attrs = {PHASE: "optimizer", WRITES: target}
@@ -107,7 +115,28 @@ def write_update(
     _STEPS[optimizer.kind](update, optimizer, lr)
 
 
-def _decayed(u: Update, weight_decay: float) -> str:
+def clipped(graph: Graph, gradients: dict[str, str], max_norm: float, options: CompileOptions) -> dict[str, str]:
+    """Gradients times min(1, max_norm / (norm + 1e-6)), norm over all of them (torch's `clip_grad_norm_`).
+
+    gradients: by weight the node of its gradient. Returns the same with the scaled nodes.
+    """
+    if not gradients:
+        return {}
+    b = GradientBuilder(graph, "gradnorm", None, options)
+    total = None
+    for gradient in gradients.values():
+        squares = b.multiply(gradient, gradient)
+        for axis in range(len(b.shape(squares))):
+            squares = b.op(ReduceSum(axis - len(b.shape(squares))), squares)
+        squares = b.reshape(squares, (1,))
+        total = squares if total is None else b.add(total, squares)
+    assert total is not None
+    scale = b.multiply(b.op(Reciprocal(), b.add(b.op(Sqrt(), total), 1e-6)), float(max_norm))
+    scale = b.op(Clip(0.0, 1.0), scale)
+    return {weight: b.multiply(gradient, scale) for weight, gradient in gradients.items()}
+
+
+def _decayed(u: Update, weight_decay: float | str) -> str:
     """The gradient with the weight's share added."""
     if not weight_decay:
         return u.gradient
@@ -117,12 +146,13 @@ def _decayed(u: Update, weight_decay: float) -> str:
 def _sgd(u: Update, o: OptimizerOptions, lr: str) -> None:
     """p - lr g; with momentum m = momentum m + g takes the place of g (nesterov: g + momentum m)."""
     b = u.b
-    step = _decayed(u, float(o["weight_decay"]))
-    if o["momentum"]:
+    step = _decayed(u, u.number(o, "weight_decay"))
+    momentum = u.number(o, "momentum")
+    if momentum:
         held = u.state("momentum", u.shape, 0.0)
-        moved = b.add(b.multiply(held, float(o["momentum"])), step)
+        moved = b.add(b.multiply(held, momentum), step)
         u.write(held, moved)
-        step = b.add(step, b.multiply(moved, float(o["momentum"]))) if o["nesterov"] else moved
+        step = b.add(step, b.multiply(moved, momentum)) if o["nesterov"] else moved
     u.write(u.weight, b.subtract(u.weight, b.multiply(step, lr)))
 
 
@@ -142,7 +172,7 @@ def _adam(u: Update, o: OptimizerOptions, lr: str) -> None:
     """p - lr m' / (sqrt(v') + epsilon), m' = m / (1 - b1^t), v' = v / (1 - b2^t). The powers of the betas are state."""
     b = u.b
     decoupled = o.kind == "adamw"
-    decay = float(o["weight_decay"])
+    decay = u.number(o, "weight_decay")
     mean, variance = _moments(u, o, u.gradient if decoupled else _decayed(u, decay))
     root = b.op(Sqrt(), variance)
     if o["bias_correction"]:

@@ -11,7 +11,7 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, PHASE, RECOMPUTE, ROLE, TRAINABLE, WRITES
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.passes.autograd.engine import differentiate, make_differentiable
-from tbuda_lab.core.passes.autograd.optimizers import write_update
+from tbuda_lab.core.passes.autograd.optimizers import clipped, write_update
 from tbuda_lab.core.passes.base import Pass, Report
 
 
@@ -60,10 +60,17 @@ class Autograd(Pass):
         if plan.recompute:
             _recompute(graph, forward)
         if plan.optimizer is not None:
-            for name, accumulator in accumulators.items():
-                if plan.updated is not None and _own_name(graph[name]) not in plan.updated:
+        own = dict(plan.per_weight)
+        if plan.optimizer is not None or own:
+            steps = accumulators
+            if plan.max_grad_norm is not None:
+                steps = clipped(graph, accumulators, plan.max_grad_norm, self.options)
+            for name, step in steps.items():
+                own_name = _own_name(graph[name])
+                optimizer = own.get(own_name, plan.optimizer)
+                if optimizer is None or (plan.updated is not None and own_name not in plan.updated):
                     continue
-                write_update(graph, name, accumulator, plan.optimizer, self.options)
+                write_update(graph, name, step, optimizer, self.options)
         idle = [name for name in wanted if name not in gradients]
         notes = (f"nothing flows back to {', '.join(idle)}",) if idle else ()
         return Report(self.name, len(graph) - before, notes)

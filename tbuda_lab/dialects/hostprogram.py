@@ -1,0 +1,161 @@
+"""The host program of a dialect: which tensors the host pushes, which programs of the netlist it runs, what it pops.
+
+It is data, stored as JSON in an image, and `execute` is the only way in which a dialect runs anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.dialects.replicas import Replica, average_gradients
+
+
+@dataclasses.dataclass(frozen=True)
+class Push:
+    """The host writes the next entry of an input's queue on every replica."""
+
+    tensor: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Every replica runs a program of the netlist. params: its run-time numbers by name."""
+
+    program: str
+    params: tuple[tuple[str, int], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Pop:
+    """The host takes one entry of an output's queue from every replica."""
+
+    tensor: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """The replicas' gradients of some weights become their mean, summed in order of the replicas."""
+
+    tensors: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SetScalar:
+    """A number of the optimizer ("lr", "momentum", ...) takes the value that the caller gives for it."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """The body runs `count` times, with the next slice of every input each time."""
+
+    count: int
+    body: tuple[Step, ...]
+
+
+Step = Push | Run | Pop | Collective | SetScalar | Loop
+_KINDS: dict[str, type[Any]] = {
+    "push": Push, "run": Run, "pop": Pop, "collective": Collective, "set_scalar": SetScalar, "loop": Loop,
+}  # fmt: skip
+_WORDS = {kind: word for word, kind in _KINDS.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class HostProgram:
+    """Steps in order, each with the section that it belongs to ("fwd", "bckwd", "gradnorm", "opt")."""
+
+    steps: tuple[tuple[str, Step], ...]
+
+    def only(self, sections: Sequence[str]) -> HostProgram:
+        """The steps of some sections."""
+        return HostProgram(tuple(pair for pair in self.steps if pair[0] in sections))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [{"section": section, **_plain(step)} for section, step in self.steps]
+
+    @classmethod
+    def from_json(cls, data: Any) -> HostProgram:
+        """Raises `InputError` for anything that `to_json` would not write."""
+        if not isinstance(data, list):
+            raise InputError("a host program is a list of steps")
+        return cls(tuple((str(entry.get("section", "")), _step(entry)) for entry in map(_entry, data)))
+
+
+def _entry(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise InputError(f"a step of a host program is a map, not {type(data).__name__}")
+    return data
+
+
+def _plain(step: Step) -> dict[str, Any]:
+    if isinstance(step, Loop):
+        return {"step": "loop", "count": step.count, "body": [_plain(inner) for inner in step.body]}
+    fields = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
+    if isinstance(step, Run):
+        fields["params"] = dict(step.params)
+    if isinstance(step, Collective):
+        fields["tensors"] = list(step.tensors)
+    return {"step": _WORDS[type(step)], **fields}
+
+
+def _step(data: Mapping[str, Any]) -> Step:
+    word = data.get("step")
+    kind = _KINDS.get(word) if isinstance(word, str) else None
+    names = () if kind is None else tuple(f.name for f in dataclasses.fields(kind))
+    if kind is None or set(data) - {"step", "section"} != set(names):
+        raise InputError(f"no step of a host program: {str(data)[:80]}; there are {', '.join(_KINDS)}")
+    try:
+        if kind is Loop:
+            return Loop(int(data["count"]), tuple(_step(_entry(inner)) for inner in data["body"]))
+        if kind is Run:
+            return Run(str(data["program"]), tuple((str(k), int(v)) for k, v in data["params"].items()))
+        if kind is Collective:
+            return Collective(tuple(str(name) for name in data["tensors"]))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"a step of a host program has a wrong field: {str(data)[:80]}") from error
+    step: Step = kind(str(data[names[0]]))
+    return step
+
+
+def execute(
+    program: HostProgram,
+    replicas: Sequence[Replica],
+    feeds: Sequence[Sequence[Mapping[str, torch.Tensor]]],
+    scalars: Mapping[str, float] | None = None,
+) -> list[list[dict[str, torch.Tensor]]]:
+    """Run a program on all replicas in step with each other.
+
+    feeds: per replica one map of inputs by name for every turn of the program's loop (one where there is no loop).
+    scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its value. Returns per replica and
+    turn what was popped, by output.
+    """
+    results: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
+    for turn, step in _flat([step for _, step in program.steps]):
+        if isinstance(step, Collective):
+            average_gradients(replicas, step.tensors)
+            continue
+        for replica, turns, popped in zip(replicas, feeds, results, strict=True):
+            if isinstance(step, Push):
+                replica.push(step.tensor, turns[turn])
+            elif isinstance(step, Run):
+                replica.run(step.program, dict(step.params))
+            elif isinstance(step, Pop):
+                popped[turn][step.tensor] = replica.pop(step.tensor)
+            elif isinstance(step, SetScalar) and scalars is not None and step.name in scalars:
+                replica.set_scalar(step.name, scalars[step.name])
+    return results
+
+
+def _flat(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
+    """Steps with the number of the turn that they run in."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from ((turn, inner) for turn in range(step.count) for inner in step.body)
+        else:
+            yield 0, step

@@ -1,0 +1,108 @@
+"""Replicas: several simulated devices with one netlist and different inputs, and how long they take together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from tbuda_lab.core.bindings import WeightBinding, encoded
+from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.runner import Runner
+
+MODES = ("normal", "inorder", "optimal")
+"""How gradients are synchronised: after the backward sections; beside them; and with updates in order of readiness."""
+
+
+class Replica:
+    """One device with its own copy of weights, gradients and optimizer state."""
+
+    def __init__(self, result: CompileResult, mode: str = "golden") -> None:
+        self.result = result
+        self.executor = Runner(result, mode).executor
+        self._inputs = {b.name: b for b in result.inputs}
+        self._outputs = {b.name: b for b in result.outputs}
+        self.weights: dict[str, WeightBinding] = {w.name: w for w in result.weights}
+
+    def push(self, name: str, feed: Mapping[str, torch.Tensor]) -> None:
+        """Raises `InputError` where the feed lacks a tensor that the input needs."""
+        binding = self._inputs[name]
+        self.executor.push(binding.queue, binding.encode(feed))
+
+    def run(self, program: str, params: Mapping[str, int]) -> None:
+        self.executor.run(program, dict(params))
+
+    def pop(self, name: str) -> torch.Tensor:
+        binding = self._outputs[name]
+        return binding.decode(self.executor.pop(binding.queue))
+
+    def set_scalar(self, name: str, value: float) -> None:
+        """Write a number of the optimizer for all weights. Raises `InputError` where no weight has it."""
+        states = [s for w in self.weights.values() for s in w.states if s.suffix == name]
+        if not states:
+            raise InputError(f"the optimizer has no run-time number {name!r}")
+        for state in states:
+            self.executor.write(state.queue, encoded(torch.tensor([float(value)]), state.shape, state.queue))
+
+
+def average_gradients(replicas: Sequence[Replica], names: Sequence[str]) -> None:
+    """Every replica's gradients of the weights `names` become the mean, summed in Float32 in order of the replicas."""
+    if len(replicas) < 2:
+        return
+    for name in names:
+        queues = [replica.weights[name].gradient for replica in replicas]
+        total = replicas[0].executor.read(queues[0]).astype(np.float32)
+        for replica, queue in zip(replicas[1:], queues[1:], strict=True):
+            total = total + replica.executor.read(queue)
+        mean = total / np.float32(len(replicas))
+        for replica, queue in zip(replicas, queues, strict=True):
+            replica.executor.write(queue, mean)
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """An epoch in the time model. kind: "fwd", "bckwd", "gradnorm" or "opt"; cycles: of one run; weights: those whose
+    gradient is complete after it (bckwd), or that it updates (opt)."""
+
+    kind: str
+    cycles: float
+    weights: tuple[str, ...] = ()
+
+
+def makespan(sections: Sequence[Section], sync: Mapping[str, float], mode: str) -> float:
+    """Cycles of one run on replicas that synchronise gradients. sync: cycles to average the gradient of each weight.
+
+    normal: device sections in order, all synchronisation between backward and update. inorder: a gradient is averaged,
+    one after the other on the link, as soon as it is complete; sections keep their order, and an update waits for its
+    gradients. optimal: updates go in the order in which their gradients are ready. A gradnorm section needs all
+    gradients. Raises `InputError` for an unknown mode.
+    """
+    if mode not in MODES:
+        raise InputError(f"data_parallel_mode is one of {', '.join(MODES)}, not {mode!r}")
+    first = [s for s in sections if s.kind in ("fwd", "bckwd")]
+    rest = [s for s in sections if s.kind not in ("fwd", "bckwd")]
+    time = 0.0
+    ready: dict[str, float] = {}
+    link = 0.0
+    for section in first:
+        time += section.cycles
+        for weight in section.weights if section.kind == "bckwd" else ():
+            link = max(link, time) + sync.get(weight, 0.0)
+            ready[weight] = link
+    if mode == "normal":
+        return time + sum(sync.values()) + sum(s.cycles for s in rest)
+    everything = max(ready.values(), default=time)
+
+    def start(section: Section) -> float:
+        if section.kind == "gradnorm":
+            return everything
+        return max((ready.get(w, time) for w in section.weights), default=time)
+
+    if mode == "optimal" and not any(s.kind == "gradnorm" for s in rest):
+        rest = sorted(rest, key=start)
+    for section in rest:
+        time = max(time, start(section)) + section.cycles
+    return max(time, everything)

@@ -1,0 +1,92 @@
+"""SambaFlow's optimizers: torch's own, for the host, with what the device needs to run the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.options import OptimizerOptions
+from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
+
+
+class SGD(torch.optim.SGD):
+    """m = momentum m + g + weight_decay p, p - lr m; the three numbers may change from run to run."""
+
+    max_grad_norm: float | None = None
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        *,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        argin_region_name: str = "",
+    ) -> None:
+        """Raises `ValueError` for a dampening, which the device does not have, and as torch's does."""
+        if dampening:
+            raise ValueError("dampening has no form on the device; leave it 0")
+        super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+        self.argin_region_name = argin_region_name
+
+    def core_options(self, group: dict[str, Any]) -> OptimizerOptions:
+        """The step of one parameter group on the device."""
+        options = optimizer_options(
+            "sgd", learning_rate=float(group["lr"]), momentum=float(group["momentum"]),
+            weight_decay=float(group["weight_decay"]), nesterov=bool(group["nesterov"]),
+        )  # fmt: skip
+        return OptimizerOptions(options.kind, options.settings, ("momentum", "weight_decay"))
+
+
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW with SambaFlow's defaults. max_grad_norm: gradients are scaled so that their common norm is at most
+    this before the step."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.997),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        max_grad_norm: float | None = None,
+        fp32_params: bool = False,
+        argin_region_name: str = "",
+    ) -> None:
+        """Raises `ValueError` for amsgrad, which the device does not have, and as torch's does."""
+        if amsgrad:
+            raise ValueError("amsgrad has no form on the device; use AdamW without it, or SGD")
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        self.max_grad_norm, self.fp32_params, self.argin_region_name = max_grad_norm, fp32_params, argin_region_name
+
+    def core_options(self, group: dict[str, Any]) -> OptimizerOptions:
+        """The step of one parameter group on the device."""
+        options = optimizer_options(
+            "adamw", learning_rate=float(group["lr"]), beta1=float(group["betas"][0]), beta2=float(group["betas"][1]),
+            epsilon=float(group["eps"]), weight_decay=float(group["weight_decay"]), bias_correction=True,
+        )  # fmt: skip
+        return OptimizerOptions(options.kind, options.settings, ("weight_decay",))
+
+    def step(self, closure: Any = None) -> Any:
+        """The step on the host: clipped first, as the device does it."""
+        if self.max_grad_norm is not None:
+            parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+            torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        return super().step(closure)
+
+
+Optimizer = SGD | AdamW
+
+
+def as_list(optim: Any) -> list[Optimizer]:
+    """One optimizer, several or none as a list. Raises `TypeError` for what is none of ours."""
+    found: Sequence[Any] = optim if isinstance(optim, list | tuple) else [] if optim is None else [optim]
+    wrong = [type(o).__name__ for o in found if not isinstance(o, SGD | AdamW)]
+    if wrong:
+        raise TypeError(f"{', '.join(wrong)} does not run on the device; use samba.optim.SGD or samba.optim.AdamW")
+    return list(found)

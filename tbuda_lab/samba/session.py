@@ -1,0 +1,289 @@
+"""The session of SambaFlow: compiles a model to a PEF, traces it, and runs its sections."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tbuda_lab.dialects.hostprogram import execute
+from tbuda_lab.dialects.replicas import MODES, Replica
+from tbuda_lab.samba.optim import as_list
+from tbuda_lab.samba.pef import Pef, read_pef, write_pef
+from tbuda_lab.samba.tensor import SambaTensor, plain
+from tbuda_lab.samba.tracing import SECTIONS, Traced, trace
+
+NUMBERS = ("lr", "momentum", "weight_decay", "p")
+
+
+class SambaSession:
+    """One process's view of the device. `samba.session` is the one that programs use."""
+
+    def __init__(self, pef_path: str = "") -> None:
+        self.pef_path = pef_path
+        self.settings: dict[str, Any] = {}
+        self.buffer_dict: dict[str, torch.Tensor] = {}
+        self.optim_dict: dict[str, Any] = {}
+        self.graphs: dict[str, Traced] = {}
+        self.replicas: dict[str, list[Replica]] = {}
+        self._pending: list[Any] = []
+
+    # -- compile and trace -------------------------------------------------------------------------------------------
+    def setup(self, cfg: Any) -> None:
+        """Settings of later compiles and runs: a map, a namespace, or an object with attributes."""
+        self.settings = dict(cfg if isinstance(cfg, Mapping) else vars(cfg))
+
+    def compile(
+        self,
+        model: torch.nn.Module,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        optimizers: Any = None,
+        name: str = "",
+        app_dir: str = "",
+        config_dict: Mapping[str, Any] | None = None,
+        pef_metadata: Mapping[str, Any] | None = None,
+        init_output_grads: bool = True,
+        squeeze_bs_dim: bool = False,
+        inference: bool | None = None,
+        loss_indices: Sequence[int] | None = None,
+        **others: Any,
+    ) -> str:
+        """Compile a model to `<output_folder>/<pef_name>/<pef_name>.pef` and return that path.
+
+        config_dict: the program's arguments; `output_folder`, `pef_name`, `mapping`, `inference`, `batch_size`,
+        `data_parallel_mode` and `num_spatial_batches` have their effect. app_dir: recorded in the PEF. Raises
+        `ValueError` for an unknown mapping, `SpatialMappingError` where a spatial program does not fit.
+        """
+        _unknown("compile", others)
+        config = {**self.settings, **(config_dict or {})}
+        if squeeze_bs_dim and config.get("batch_size", 1) != 1:
+            raise ValueError("squeeze_bs_dim drops a batch dimension of 1; the batch size is not 1")
+        without = bool(config.get("inference")) if inference is None else inference
+        traced = trace(
+            model, inputs, [] if without else as_list(optimizers), mapping=str(config.get("mapping") or "section"),
+            loss_indices=loss_indices, name=name or type(model).__name__.lower(),
+            spatial_batches=int(config.get("num_spatial_batches") or 1),
+        )  # fmt: skip
+        pef_name = str(config.get("pef_name") or name or type(model).__name__.lower())
+        folder = Path(str(config.get("output_folder") or "out")) / pef_name
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{pef_name}.pef"
+        write_pef(path, [traced], dict(pef_metadata or {}))
+        self.pef_path = str(path)
+        return str(path)
+
+    def trace(
+        self,
+        model: torch.nn.Module,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        optim: Any = None,
+        init_output_grads: bool = True,
+        loss_indices: Sequence[int] | None = None,
+        pef: str = "",
+        mapping: str = "section",
+        data_parallel_mode: str = "normal",
+        transfer_device: bool = True,
+        graph_name: str = "",
+        prefix: str | None = None,
+    ) -> tuple[SambaTensor, ...]:
+        """See `samba.utils.trace_graph`."""
+        if data_parallel_mode not in MODES:
+            raise ValueError(f"data_parallel_mode is one of {', '.join(MODES)}, not {data_parallel_mode!r}")
+        held: Pef | None = read_pef(pef) if pef else None
+        record = held.graphs.get(graph_name) or next(iter(held.graphs.values())) if held is not None else None
+        if record is not None:
+            mapping = record.mapping
+        traced = trace(
+            model, inputs, as_list(optim), mapping=mapping, loss_indices=loss_indices,
+            name=graph_name or type(model).__name__.lower(), prefix=prefix,
+            spatial_batches=record.spatial_batches if record is not None else 1,
+        )  # fmt: skip
+        if record is not None:
+            record.check(traced, pef)
+        traced.data_parallel_mode = data_parallel_mode
+        traced.initial_gradients = init_output_grads
+        self.graphs = {traced.name: traced} if not graph_name else {**self.graphs, traced.name: traced}
+        self.optim_dict = {f"optim_{k}": o for k, o in enumerate(traced.optimizers)}
+        self.buffer_dict = dict(model.named_buffers())
+        if transfer_device:
+            self.to_rdu(model)
+        model.__dict__["output_tensors"] = traced.outputs
+        return traced.outputs
+
+    # -- run ---------------------------------------------------------------------------------------------------------
+    def run(
+        self,
+        input_tensors: Sequence[Any] | Mapping[str, Any],
+        output_tensors: Any = None,
+        hyperparam_dict: Mapping[str, float] | None = None,
+        section_types: Sequence[str] | None = None,
+        data_parallel: bool = False,
+        reduce_on_rdu: bool = False,
+        graph_name: str | None = None,
+        world_size: int | None = None,
+        data_parallel_mode: str | None = None,
+        **others: Any,
+    ) -> tuple[SambaTensor, ...]:
+        """Run the sections of one graph and return its outputs, as they were before the update.
+
+        input_tensors: matched by name, each of the traced shape (times the replicas where `data_parallel`, times the
+        spatial batches of a spatial PEF). section_types: any of fwd, bckwd, gradnorm, opt; all by default.
+        hyperparam_dict: lr, momentum, weight_decay from this run on. Raises `ValueError` naming the tensor for a name
+        or shape that was not traced, and for an unknown section type; `RuntimeError` before anything was traced.
+        """
+        _unknown("run", others)
+        traced = self._graph(graph_name)
+        if data_parallel_mode is not None and data_parallel_mode != traced.data_parallel_mode:
+            warnings.warn(f"the graph was traced for data_parallel_mode={traced.data_parallel_mode!r}", stacklevel=2)
+        sections = _sections(section_types)
+        count = int(world_size or self.settings.get("world_size") or 1) if data_parallel else 1
+        replicas = self._replicas(traced, count)
+        feeds = traced.split(input_tensors, len(replicas))
+        numbers = {str(k): float(v) for k, v in (hyperparam_dict or {}).items()}
+        wrong = sorted(set(numbers) - set(NUMBERS))
+        if wrong:
+            raise ValueError(f"no number {', '.join(wrong)} at run time; there are {', '.join(NUMBERS)}")
+        numbers.pop("p", None)
+        scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
+        known = {s.suffix for w in replicas[0].weights.values() for s in w.states}
+        program = traced.host_program(sections, [k for k in scalars if k in known])
+        popped = execute(program, replicas, feeds, scalars)
+        self._deliver(traced, replicas, sections, popped)
+        chosen = traced.outputs
+        if output_tensors is not None:
+            wanted = output_tensors if isinstance(output_tensors, list | tuple) else [output_tensors]
+            names = [t.sn_name for t in wanted]
+            chosen = tuple(t for t in traced.outputs if t.sn_name in names)
+        return chosen
+
+    def _deliver(
+        self, traced: Traced, replicas: Sequence[Replica], sections: Sequence[str], popped: Sequence[Sequence[Any]]
+    ) -> None:
+        """Outputs and gradients of a run where the program finds them."""
+        if "fwd" in sections:
+            fresh = []
+            for name, old in zip(traced.output_names, traced.outputs, strict=True):
+                parts = [turn[name] for turns in popped for turn in turns]
+                value = parts[0] if len(parts) == 1 else torch.cat([p.reshape(1) if p.dim() == 0 else p for p in parts])
+                tensor = SambaTensor(value, name=old.sn_name, batch_dim=old.batch_dim)
+                tensor.sn_grad = old.sn_grad
+                fresh.append(tensor)
+            traced.outputs = tuple(fresh)
+            traced.model.__dict__["output_tensors"] = traced.outputs
+        if "bckwd" in sections and traced.trains:
+            gradients = {n: w.decode(replicas[0].executor.read(w.gradient)) for n, w in replicas[0].weights.items()
+                         if w.gradient}  # fmt: skip
+            for name, parameter in traced.model.named_parameters():
+                if name in gradients:
+                    parameter.__dict__["sn_grad"] = gradients[name].reshape(parameter.shape)
+
+    def _graph(self, name: str | None) -> Traced:
+        if not self.graphs:
+            raise RuntimeError("nothing is traced: call samba.utils.trace_graph first")
+        if name is None:
+            if len(self.graphs) > 1:
+                raise ValueError(f"the PEF has several graphs; say graph_name=, one of {', '.join(self.graphs)}")
+            return next(iter(self.graphs.values()))
+        if name not in self.graphs:
+            raise ValueError(f"no graph {name!r}; there are {', '.join(self.graphs)}")
+        return self.graphs[name]
+
+    def _replicas(self, traced: Traced, count: int) -> list[Replica]:
+        held = self.replicas.setdefault(traced.name, [])
+        while len(held) < max(1, count):
+            replica = Replica(traced.result)
+            if held:  # a new replica begins where the others are
+                for weight in traced.result.weights:
+                    for queue in [weight.queue, *(state.queue for state in weight.states)]:
+                        replica.executor.write(queue, held[0].executor.read(queue))
+            held.append(replica)
+        return held[: max(1, count)]
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+    def to_rdu(self, model: torch.nn.Module) -> None:
+        """Put the model's parameters onto the device, in all replicas."""
+        for traced in self.graphs.values():
+            if traced.model is not model:
+                continue
+            self.replicas[traced.name] = []
+            for replica in self._replicas(traced, 1):
+                values = dict(model.named_parameters())
+                for name, weight in replica.weights.items():
+                    replica.executor.write(weight.queue, weight.encode(values[name].detach()))
+
+    to_device = to_rdu
+
+    def to_cpu(self, model: torch.nn.Module) -> None:
+        """Bring the parameters of the device back into the model, in place."""
+        values = dict(model.named_parameters())
+        for traced in self.graphs.values():
+            if traced.model is model and self.replicas.get(traced.name):
+                replica = self.replicas[traced.name][0]
+                with torch.no_grad():
+                    for name, weight in replica.weights.items():
+                        values[name].copy_(weight.decode(replica.executor.read(weight.queue)).reshape(values[name].shape))
+
+    def get_tensors_by_name(self, names: Sequence[str]) -> list[Any]:
+        """Parameters, inputs and outputs of the traced graphs by SambaFlow name. Raises `KeyError`."""
+        found: dict[str, Any] = {}
+        for traced in self.graphs.values():
+            found |= {p.__dict__["sn_name"]: p for p in traced.model.parameters() if "sn_name" in p.__dict__}
+            found |= {t.sn_name: t for t in (*traced.inputs, *traced.outputs)}
+        return [found[name] for name in names]
+
+    # -- several graphs ----------------------------------------------------------------------------------------------
+    def add_graph(self, graph: Any) -> None:
+        """A graph that `compile_multigraph` compiles, between `FwdGraph.start` and `stop`."""
+        self._pending.append(graph)
+
+    def compile_multigraph(
+        self, name: str = "", config_dict: Mapping[str, Any] | None = None,
+        pef_metadata: Mapping[str, Any] | None = None, inference: bool = True, **others: Any,
+    ) -> str:  # fmt: skip
+        """Compile the graphs that were added to one PEF; returns its path. Raises `ValueError` without a graph, and for
+        training, which several graphs do not have."""
+        _unknown("compile_multigraph", others)
+        if not inference:
+            raise ValueError("a PEF of several graphs is for inference alone")
+        if not self._pending:
+            raise ValueError("no graph was added: session.add_graph(graph) comes first")
+        config = {**self.settings, **(config_dict or {})}
+        pef_name = str(config.get("pef_name") or name or "multigraph")
+        path = Path(str(config.get("output_folder") or "out")) / pef_name / f"{pef_name}.pef"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_pef(path, [graph.traced for graph in self._pending], dict(pef_metadata or {}))
+        self.pef_path = str(path)
+        return str(path)
+
+    def init_multigraph_runtime(self, pef: str) -> None:
+        """Load a PEF of several graphs: every graph that was added must be in it, as it was compiled."""
+        held = read_pef(pef)
+        for graph in self._pending:
+            record = held.graphs.get(graph.traced.name)
+            if record is None:
+                raise ValueError(f"{pef} has no graph {graph.traced.name!r}; it has {', '.join(held.graphs)}")
+            record.check(graph.traced, pef)
+            self.graphs[graph.traced.name] = graph.traced
+        self._pending = []
+
+
+def _sections(names: Sequence[str] | None) -> tuple[str, ...]:
+    wanted = SECTIONS if names is None else tuple(str(n).lower() for n in names)
+    wrong = [n for n in wanted if n not in SECTIONS]
+    if wrong:
+        raise ValueError(f"no section type {', '.join(wrong)}; there are {', '.join(SECTIONS)}")
+    return tuple(s for s in SECTIONS if s in wanted)
+
+
+def _unknown(call: str, others: Mapping[str, Any]) -> None:
+    """Arguments that nothing here reads: told, never passed over in silence."""
+    if others:
+        warnings.warn(f"session.{call}: no effect here: {', '.join(sorted(others))}", stacklevel=3)
+
+
+def as_plain(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """Inputs as plain tensors."""
+    return [plain(t) for t in inputs]

@@ -1,0 +1,274 @@
+"""From a model and its sample inputs to a placed netlist with a host program."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.graph import Graph, print_graph
+from tbuda_lab.core.graph.phases import TRAINABLE
+from tbuda_lab.core.netlist import dumps
+from tbuda_lab.core.options import CompileOptions, OptimizerOptions, Override, TrainingOptions
+from tbuda_lab.core.placer.model.grid import Item, pack
+from tbuda_lab.core.tti.weights import without_weights
+from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Loop, Pop, Push, Run, SetScalar, Step
+from tbuda_lab.samba.optim import Optimizer
+from tbuda_lab.samba.tensor import SambaTensor, plain
+
+MAPPINGS = ("section", "spatial")
+SECTIONS = ("fwd", "bckwd", "gradnorm", "opt")
+ONE_TURN = (("p_loop_count", 1),)
+DEVICE = "wormhole_b0"
+"""The device that stands for an RDU."""
+
+
+class SpatialMappingError(PlacementError):
+    """A spatial program needs more cores than there are, or more than one epoch of a kind."""
+
+
+@dataclasses.dataclass
+class Traced:
+    """One graph of a program: its model, its placed netlist, and the tensors that cross to the host.
+
+    input_names: of the graph's inputs, in order; inputs: what they were traced with; outputs: the last results.
+    losses: positions of the outputs at which the backward pass begins.
+    """
+
+    name: str
+    model: torch.nn.Module
+    inputs: tuple[SambaTensor, ...]
+    input_names: tuple[str, ...]
+    outputs: tuple[SambaTensor, ...]
+    output_names: tuple[str, ...]
+    losses: tuple[int, ...]
+    optimizers: list[Optimizer]
+    mapping: str
+    result: CompileResult
+    fingerprint: tuple[str, ...]
+    spatial_batches: int = 1
+    data_parallel_mode: str = "normal"
+    initial_gradients: bool = True
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a backward pass."""
+        return self.result.options.training is not None
+
+    def digest(self) -> str:
+        """A hash of the fingerprint."""
+        return hashlib.sha256("\n".join(self.fingerprint).encode()).hexdigest()
+
+    def netlist_digest(self) -> str:
+        """A hash of the netlist's text."""
+        return hashlib.sha256(dumps(self.result.netlist).encode()).hexdigest()
+
+    def split(self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int) -> list[list[dict[str, torch.Tensor]]]:
+        """Inputs by graph name, per replica and turn, with the gradients by outputs that the backward pass begins with.
+
+        Raises `ValueError` naming the tensor where a name or shape differs from what was traced.
+        """
+        given = tensors if isinstance(tensors, Mapping) else {_name_of(t, k): t for k, t in enumerate(tensors)}
+        byname: dict[str, torch.Tensor] = {}
+        turns = self.spatial_batches
+        for sample, inner in zip(self.inputs, self.input_names, strict=True):
+            if sample.sn_name not in given:
+                missing = f"run needs the input {sample.sn_name!r}"
+                raise ValueError(f"{missing}; it was given {', '.join(map(str, given)) or 'nothing'}")
+            value = plain(given[sample.sn_name])
+            shape = list(sample.shape)
+            axis = sample.batch_dim or 0
+            if replicas * turns > 1 and shape:
+                shape[axis] *= replicas * turns
+            if list(value.shape) != shape:
+                raise ValueError(f"input {sample.sn_name!r} has shape {tuple(value.shape)}, the graph was traced with "
+                                 f"{tuple(shape)}: give whole batches (drop_last=True)")
+            byname[inner] = value
+        extra = [n for n in given if n not in {s.sn_name for s in self.inputs}]
+        if extra:
+            raise ValueError(f"the graph has no input {', '.join(map(str, extra))}; "
+                             f"it has {', '.join(str(s.sn_name) for s in self.inputs)}")
+        seeds = self._seeds()
+        feeds: list[list[dict[str, torch.Tensor]]] = []
+        for replica in range(replicas):
+            rows = []
+            for turn in range(turns):
+                part: dict[str, torch.Tensor] = dict(seeds)
+                for sample, inner in zip(self.inputs, self.input_names, strict=True):
+                    axis, size = sample.batch_dim or 0, sample.shape[sample.batch_dim or 0] if sample.dim() else 1
+                    at = (replica * turns + turn) * size
+                    whole = replicas * turns == 1
+                    part[inner] = byname[inner] if whole else byname[inner].narrow(axis, at, size)
+                rows.append(part)
+            feeds.append(rows)
+        return feeds
+
+    def _seeds(self) -> dict[str, torch.Tensor]:
+        """By graph input the gradient by an output: the program's sn_grad, else ones of a loss, else zeros."""
+        position = {name: k for k, name in enumerate(self.output_names)}
+        seeds = {}
+        for binding in self.result.inputs:
+            if not binding.gradient_of:
+                continue
+            k = position[binding.gradient_of]
+            own, shape = self.outputs[k].sn_grad, self.result.graph[binding.gradient_of].shape
+            if own is not None:
+                seeds[binding.sources[0]] = plain(own).to(torch.float32).expand(shape)
+            elif not self.initial_gradients and k in self.losses:
+                raise ValueError(f"init_output_grads=False: set sn_grad of output {self.outputs[k].sn_name!r}")
+            else:
+                seeds[binding.sources[0]] = torch.full(shape, float(k in self.losses))
+        return seeds
+
+    def host_program(self, sections: Sequence[str] = SECTIONS, scalars: Sequence[str] = ()) -> HostProgram:
+        """What the host does for some sections. Running `fwd` alone on a graph that trains also works its backward
+        pass off, whose gradients the next run begins anew."""
+        steps: list[tuple[str, Step]] = []
+        inputs = [b for b in self.result.inputs if not b.gradient_of]
+        programs = {p.name for p in self.result.netlist.programs}
+        forward = next((p for p in self.result.netlist.programs if p.name == "run_fwd_0"), None)
+        name = "run_fwd_0" if forward is not None else next(iter(programs))
+        body: list[tuple[str, Step]] = []
+        if "fwd" in sections:
+            body += [("fwd", Push(b.name)) for b in inputs] + [("fwd", Run(name, ONE_TURN))]
+            body += [("fwd", Pop(n)) for n in self.output_names]
+        if "run_bwd_0" in programs and ("fwd" in sections):
+            body += [("bckwd", Push(b.name)) for b in self.result.inputs if b.gradient_of]
+            body.append(("bckwd", Run("run_bwd_0", (*ONE_TURN, ("p_zero_grad", 1)))))
+            body += [("bckwd", Pop(b.name)) for b in self.result.outputs if b.phase == "backward"]
+        if "run_opt_0" in programs and "opt" in sections:
+            gradients = tuple(w.name for w in self.result.weights if w.gradient)
+            body.append(("gradnorm", Collective(gradients)))
+            body += [("opt", SetScalar(k)) for k in scalars]
+            body.append(("opt", Run("run_opt_0")))
+        if self.spatial_batches > 1:
+            steps.append((SECTIONS[0], Loop(self.spatial_batches, tuple(step for _, step in body))))
+        else:
+            steps = body
+        return HostProgram(tuple(steps))
+
+
+def _name_of(tensor: Any, position: int) -> str:
+    return getattr(tensor, "sn_name", None) or f"input_{position}"
+
+
+def trace(
+    model: torch.nn.Module,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    optimizers: Sequence[Optimizer] = (),
+    mapping: str = "section",
+    loss_indices: Sequence[Any] | None = None,
+    name: str = "model",
+    prefix: str | None = None,
+    spatial_batches: int = 1,
+) -> Traced:
+    """Trace and place a model; with optimizers, for training.
+
+    Without `loss_indices` the losses are the outputs from which no other output is calculated: the gradients of
+    (loss, logits) begin at the loss alone, as the tutorials need it. Raises `ValueError` for an unknown mapping,
+    `IndexError` for a loss that is no output, `SpatialMappingError`.
+    """
+    if mapping not in ("", *MAPPINGS):
+        raise ValueError(f"mapping is one of {', '.join(MAPPINGS)}, not {mapping!r}")
+    if spatial_batches > 1 and mapping != "spatial":
+        raise ValueError("num_spatial_batches goes with mapping='spatial'")
+    items = list(inputs.items()) if isinstance(inputs, Mapping) else [(_name_of(t, k), t) for k, t in enumerate(inputs)]
+    samples = tuple(_sample(key, value) for key, value in items)
+    arguments = [plain(s) for s in samples]
+    graph = frontend.from_torch(model, tuple(arguments), name=f"{prefix or ''}{type(model).__name__.lower()}")
+    outputs = graph.outputs
+    losses = _losses(graph, loss_indices)
+    trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"]}
+    options = CompileOptions(default_df_override=DataFormat.Float32, default_accumulate_df=DataFormat.Float32)
+    if optimizers:
+        own: list[tuple[str, OptimizerOptions]] = []
+        settings = {id(p): o.core_options(g) for o in optimizers for g in o.param_groups for p in g["params"]}
+        for path, parameter in model.named_parameters():
+            if id(parameter) in trained and path in graph.nodes:
+                graph[path].attrs[TRAINABLE] = True
+                own.append((path, settings[id(parameter)]))
+        norms = {o.max_grad_norm for o in optimizers if o.max_grad_norm is not None}
+        if len(norms) > 1:
+            raise ValueError(f"optimizers of one graph have one max_grad_norm, not {sorted(norms)}")
+        norm = next(iter(norms), None)
+        training = TrainingOptions(per_weight=tuple(own), max_grad_norm=norm)
+        options = dataclasses.replace(options, training=training)
+    fingerprint = tuple(print_graph(without_weights(graph, digests=False), origins=False).splitlines()[1:])
+    result = compile_graph(graph, load_device(DEVICE), options, ())
+    if mapping == "spatial":
+        result = _spatial(graph, result, options)
+    given = tuple(
+        SambaTensor(torch.zeros(node.shape), name=f"{name}__output_{k}", batch_dim=0 if node.shape else None)
+        for k, node in enumerate(outputs)
+    )
+    return Traced(
+        name, model, samples, tuple(n.name for n in graph.inputs), given, tuple(n.name for n in outputs), losses,
+        list(optimizers), mapping or "section", result, fingerprint, spatial_batches,
+    )  # fmt: skip
+
+
+def _sample(name: str, value: Any) -> SambaTensor:
+    if isinstance(value, SambaTensor):
+        return value if value.sn_name else SambaTensor(value.torch_tensor(), name=name, batch_dim=value.batch_dim)
+    if isinstance(value, torch.Tensor):
+        return SambaTensor(value, name=name)
+    raise TypeError(f"input {name!r} is a {type(value).__name__}; give SambaTensors")
+
+
+def _losses(graph: Graph, indices: Sequence[Any] | None) -> tuple[int, ...]:
+    outputs = graph.outputs
+    if indices is not None:
+        flat = tuple(int(i) for entry in indices for i in (entry if isinstance(entry, list | tuple) else (entry,)))
+        wrong = [i for i in flat if not 0 <= i < len(outputs)]
+        if wrong:
+            raise IndexError(f"loss_indices {wrong} of {len(outputs)} outputs; they count from 0")
+        return flat
+    above: dict[str, set[str]] = {}
+    for node in graph.topological():
+        above[node.name] = set(node.sources).union(*(above[s] for s in node.sources)) if node.sources else set()
+    source = [node.sources[0] for node in outputs]
+    return tuple(k for k, s in enumerate(source) if not any(s in above[other] for other in source if other != s))
+
+
+def _spatial(graph: Graph, section: CompileResult, options: CompileOptions) -> CompileResult:
+    """The whole program resident: every op on cores of its own, one epoch of each kind.
+
+    Shapes are the smallest; rectangles are packed on one grid and given to the placer as overrides.
+    """
+    small = dataclasses.replace(options, balancer_policy="MinimizeGrid")
+    first = compile_graph(graph, section.device, small, ())
+    shapes = {op: (p.rows, p.cols) for op, p in first.placement.ops.items()}
+    need = sum(r * c for r, c in shapes.values())
+    have = section.device.rows * section.device.cols
+    items = [Item(r, c) for r, c in shapes.values()]
+    spots = pack(items, section.device.rows, section.device.cols) if need <= have else None
+    if spots is None:
+        largest = sorted(shapes, key=lambda op: -shapes[op][0] * shapes[op][1])[:3]
+        raise SpatialMappingError(
+            f"a spatial mapping needs {need} cores, there are {have}",
+            [Diagnostic("error", op, "spatial", f"takes {shapes[op][0]}x{shapes[op][1]} cores",
+                        "use mapping='section', a smaller batch, or a device with more cores") for op in largest],
+        )  # fmt: skip
+    overrides = []
+    for (op, shape), spot in zip(shapes.items(), spots, strict=True):
+        overrides.append(Override("override_op_size", op, shape))
+        overrides.append(Override("override_op_placement", op, {"start": tuple(spot[:2])}))
+    result = compile_graph(graph, section.device, small, tuple(overrides))
+    kinds = len({e.phase for e in result.placement.epochs}) if hasattr(result.placement.epochs[0], "phase") else (
+        3 if options.training is not None else 1
+    )
+    if len(result.placement.epochs) > kinds:
+        raise SpatialMappingError(
+            f"a spatial mapping has one epoch of each kind, the program needs {len(result.placement.epochs)}",
+            [Diagnostic("error", graph.name, "spatial", "an edge between ops keeps them in different epochs",
+                        "use mapping='section'")],
+        )  # fmt: skip
+    return result

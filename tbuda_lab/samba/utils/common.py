@@ -1,0 +1,37 @@
+"""`common_app_driver`: compile or measure in one call, as older starters do it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+
+def common_app_driver(
+    args: argparse.Namespace,
+    model: Any,
+    inputs: Sequence[Any],
+    optim: Any = None,
+    name: str = "",
+    app_dir: str = "",
+    init_output_grads: bool = True,
+    squeeze_bs_dim: bool = False,
+    **others: Any,
+) -> Any:
+    """`compile` returns the path of the PEF, `measure-performance` its figures. Raises `ValueError` for another
+    command."""
+    from tbuda_lab import samba
+    from tbuda_lab.samba import utils
+
+    if args.command == "compile":
+        return samba.session.compile(
+            model, inputs, optim, name=name, app_dir=app_dir, config_dict=vars(args),
+            init_output_grads=init_output_grads, squeeze_bs_dim=squeeze_bs_dim, **others,
+        )  # fmt: skip
+    if args.command == "measure-performance":
+        utils.trace_graph(model, inputs, optim, init_output_grads=init_output_grads, pef=args.pef)
+        return utils.measure_performance(
+            model, inputs, batch_size=args.batch_size, num_iterations=args.num_iterations,
+            min_duration=args.min_duration,
+        )  # fmt: skip
+    raise ValueError(f"common_app_driver compiles and measures; {args.command!r} is the program's own")
