@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.runner import joined as _joined
 from tbuda_lab.dialects.replicas import Replica, average_gradients
 
 
@@ -126,12 +127,13 @@ def _step(data: Mapping[str, Any]) -> Step:
 def execute(
     program: HostProgram,
     replicas: Sequence[Replica],
-    feeds: Sequence[Sequence[Mapping[str, torch.Tensor]]],
+    feeds: Sequence[Sequence[Sequence[Mapping[str, torch.Tensor]]]],
     scalars: Mapping[str, float] | None = None,
 ) -> list[list[dict[str, torch.Tensor]]]:
     """Run a program on all replicas in step with each other.
 
-    feeds: per replica one map of inputs by name for every turn of the program's loop (one where there is no loop).
+    feeds: per replica, for every turn of the program's loop (one where there is no loop), the elements of a microbatch:
+    a map of inputs by name for each.
     scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its value. Returns per replica and
     turn what was popped, by output.
     """
@@ -142,14 +144,20 @@ def execute(
             continue
         for replica, turns, popped in zip(replicas, feeds, results, strict=True):
             if isinstance(step, Push):
-                replica.push(step.tensor, turns[turn])
+                for element in turns[turn]:
+                    replica.push(step.tensor, element)
             elif isinstance(step, Run):
                 replica.run(step.program, dict(step.params))
             elif isinstance(step, Pop):
-                popped[turn][step.tensor] = replica.pop(step.tensor)
+                popped[turn][step.tensor] = joined([replica.pop(step.tensor) for _ in turns[turn]])
             elif isinstance(step, SetScalar) and scalars is not None and step.name in scalars:
                 replica.set_scalar(step.name, scalars[step.name])
     return results
+
+
+def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Results of the elements of a microbatch along dim 0; numbers become a vector."""
+    return _joined(parts) if len(parts) == 1 or parts[0].dim() else torch.stack(parts)
 
 
 def _flat(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.bindings import WeightBinding, encoded
-from tbuda_lab.core.compiler.pipeline import CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.runner import Runner
 

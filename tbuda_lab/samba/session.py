@@ -231,7 +231,7 @@ class SambaSession:
         found: dict[str, Any] = {}
         for traced in self.graphs.values():
             found |= {p.__dict__["sn_name"]: p for p in traced.model.parameters() if "sn_name" in p.__dict__}
-            found |= {t.sn_name: t for t in (*traced.inputs, *traced.outputs)}
+            found |= {str(t.sn_name): t for t in (*traced.inputs, *traced.outputs)}
         return [found[name] for name in names]
 
     # -- several graphs ----------------------------------------------------------------------------------------------

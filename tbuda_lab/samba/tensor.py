@@ -62,7 +62,7 @@ class SambaTensor(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        result = super().__torch_function__(func, types, args, dict(kwargs or {}))
+        result = super().__torch_function__(func, types, args, dict(kwargs or {}))  # type: ignore[no-untyped-call]
         first = next((a for a in args if isinstance(a, SambaTensor)), None)
         if first is not None and isinstance(result, SambaTensor) and "sn_name" not in result.__dict__:
             same = result.shape == first.shape

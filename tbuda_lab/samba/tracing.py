@@ -10,22 +10,24 @@ from typing import Any
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.pipeline import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions, Override, TrainingOptions
 from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.tti.weights import without_weights
-from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Loop, Pop, Push, Run, SetScalar, Step
+from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Loop, Pop, Push, Run, SetScalar, Step, joined
 from tbuda_lab.samba.optim import Optimizer
 from tbuda_lab.samba.tensor import SambaTensor, plain
 
 MAPPINGS = ("section", "spatial")
 SECTIONS = ("fwd", "bckwd", "gradnorm", "opt")
+Feeds = list[list[list[dict[str, torch.Tensor]]]]
 ONE_TURN = (("p_loop_count", 1),)
 DEVICE = "wormhole_b0"
 """The device that stands for an RDU."""
@@ -71,8 +73,8 @@ class Traced:
         """A hash of the netlist's text."""
         return hashlib.sha256(dumps(self.result.netlist).encode()).hexdigest()
 
-    def split(self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int) -> list[list[dict[str, torch.Tensor]]]:
-        """Inputs by graph name, per replica and turn, with the gradients by outputs that the backward pass begins with.
+    def split(self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int) -> Feeds:
+        """Inputs by graph name, per replica, turn and element, with the gradients that the backward pass begins with.
 
         Raises `ValueError` naming the tensor where a name or shape differs from what was traced.
         """
@@ -80,7 +82,7 @@ class Traced:
         byname: dict[str, torch.Tensor] = {}
         turns = self.spatial_batches
         for sample, inner in zip(self.inputs, self.input_names, strict=True):
-            if sample.sn_name not in given:
+            if sample.sn_name is None or sample.sn_name not in given:
                 missing = f"run needs the input {sample.sn_name!r}"
                 raise ValueError(f"{missing}; it was given {', '.join(map(str, given)) or 'nothing'}")
             value = plain(given[sample.sn_name])
@@ -96,23 +98,24 @@ class Traced:
         if extra:
             raise ValueError(f"the graph has no input {', '.join(map(str, extra))}; "
                              f"it has {', '.join(str(s.sn_name) for s in self.inputs)}")
-        seeds = self._seeds()
-        feeds: list[list[dict[str, torch.Tensor]]] = []
+        feeds: Feeds = []
         for replica in range(replicas):
             rows = []
             for turn in range(turns):
-                part: dict[str, torch.Tensor] = dict(seeds)
+                part: dict[str, torch.Tensor] = {}
                 for sample, inner in zip(self.inputs, self.input_names, strict=True):
                     axis, size = sample.batch_dim or 0, sample.shape[sample.batch_dim or 0] if sample.dim() else 1
                     at = (replica * turns + turn) * size
                     whole = replicas * turns == 1
                     part[inner] = byname[inner] if whole else byname[inner].narrow(axis, at, size)
-                rows.append(part)
+                cut = list(elements(self.result.graph, part))
+                rows.append([{**one, **self._seeds(k, len(cut))} for k, one in enumerate(cut)])
             feeds.append(rows)
         return feeds
 
-    def _seeds(self) -> dict[str, torch.Tensor]:
-        """By graph input the gradient by an output: the program's sn_grad, else ones of a loss, else zeros."""
+    def _seeds(self, element: int, count: int) -> dict[str, torch.Tensor]:
+        """Of one element of `count`, by graph input the gradient by an output: the program's sn_grad, else ones of a
+        loss, else zeros."""
         position = {name: k for k, name in enumerate(self.output_names)}
         seeds = {}
         for binding in self.result.inputs:
@@ -121,7 +124,10 @@ class Traced:
             k = position[binding.gradient_of]
             own, shape = self.outputs[k].sn_grad, self.result.graph[binding.gradient_of].shape
             if own is not None:
-                seeds[binding.sources[0]] = plain(own).to(torch.float32).expand(shape)
+                value = plain(own).to(torch.float32)
+                if count > 1 and value.shape[:1] == (count,):
+                    value = value[element : element + 1] if shape else value[element]
+                seeds[binding.sources[0]] = value.expand(shape)
             elif not self.initial_gradients and k in self.losses:
                 raise ValueError(f"init_output_grads=False: set sn_grad of output {self.outputs[k].sn_name!r}")
             else:
@@ -187,7 +193,10 @@ def trace(
     outputs = graph.outputs
     losses = _losses(graph, loss_indices)
     trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"]}
-    options = CompileOptions(default_df_override=DataFormat.Float32, default_accumulate_df=DataFormat.Float32)
+    count = sum(1 for _ in elements(graph, dict(zip((n.name for n in graph.inputs), arguments, strict=True))))
+    options = CompileOptions(
+        default_df_override=DataFormat.Float32, default_accumulate_df=DataFormat.Float32, microbatch=count
+    )
     if optimizers:
         own: list[tuple[str, OptimizerOptions]] = []
         settings = {id(p): o.core_options(g) for o in optimizers for g in o.param_groups for p in g["params"]}
@@ -206,7 +215,9 @@ def trace(
     if mapping == "spatial":
         result = _spatial(graph, result, options)
     given = tuple(
-        SambaTensor(torch.zeros(node.shape), name=f"{name}__output_{k}", batch_dim=0 if node.shape else None)
+        SambaTensor(
+            joined([torch.zeros(node.shape)] * count), name=f"{name}__output_{k}", batch_dim=0 if node.shape else None
+        )
         for k, node in enumerate(outputs)
     )
     return Traced(
@@ -243,12 +254,12 @@ def _spatial(graph: Graph, section: CompileResult, options: CompileOptions) -> C
 
     Shapes are the smallest; rectangles are packed on one grid and given to the placer as overrides.
     """
-    small = dataclasses.replace(options, balancer_policy="MinimizeGrid")
+    small = dataclasses.replace(options, balancer_policy="MinimizeGrid", enable_auto_fusing=False)
     first = compile_graph(graph, section.device, small, ())
-    shapes = {op: (p.rows, p.cols) for op, p in first.placement.ops.items()}
+    shapes = {op: p.size for op, p in first.placement.ops.items()}
     need = sum(r * c for r, c in shapes.values())
     have = section.device.rows * section.device.cols
-    items = [Item(r, c) for r, c in shapes.values()]
+    items = [Item(r, c, turn=False) for r, c in shapes.values()]
     spots = pack(items, section.device.rows, section.device.cols) if need <= have else None
     if spots is None:
         largest = sorted(shapes, key=lambda op: -shapes[op][0] * shapes[op][1])[:3]
@@ -259,12 +270,10 @@ def _spatial(graph: Graph, section: CompileResult, options: CompileOptions) -> C
         )  # fmt: skip
     overrides = []
     for (op, shape), spot in zip(shapes.items(), spots, strict=True):
-        overrides.append(Override("override_op_size", op, shape))
-        overrides.append(Override("override_op_placement", op, {"start": tuple(spot[:2])}))
+        overrides.append(Override("op_size", op, shape))
+        overrides.append(Override("op_placement", op, {"start": tuple(spot[:2])}))
     result = compile_graph(graph, section.device, small, tuple(overrides))
-    kinds = len({e.phase for e in result.placement.epochs}) if hasattr(result.placement.epochs[0], "phase") else (
-        3 if options.training is not None else 1
-    )
+    kinds = len({e.direction for e in result.placement.epochs})
     if len(result.placement.epochs) > kinds:
         raise SpatialMappingError(
             f"a spatial mapping has one epoch of each kind, the program needs {len(result.placement.epochs)}",

@@ -59,7 +59,6 @@ class Autograd(Pass):
                 graph.add(Node(f"output_grad_{name}", NodeKind.OUTPUT, graph[name].shape, inputs=edges, attrs=attrs))
         if plan.recompute:
             _recompute(graph, forward)
-        if plan.optimizer is not None:
         own = dict(plan.per_weight)
         if plan.optimizer is not None or own:
             steps = accumulators

@@ -1,0 +1,248 @@
+"""SambaFlow programs against the same training in torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tbuda_lab import samba
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.dialects.hostprogram import HostProgram
+from tbuda_lab.dialects.replicas import Section, makespan
+from tbuda_lab.samba import utils
+from tbuda_lab.samba.pef import read_pef
+from tbuda_lab.samba.tracing import SpatialMappingError
+
+BATCH, FEATURES, CLASSES = 16, 24, 10
+
+
+class LogReg(torch.nn.Module):
+    """(loss, logits), as the tutorials have it."""
+
+    def __init__(self, hidden: int = 0) -> None:
+        super().__init__()
+        self.hidden = torch.nn.Linear(FEATURES, hidden) if hidden else torch.nn.Identity()
+        self.lin_layer = torch.nn.Linear(hidden or FEATURES, CLASSES)
+        self.criterion = torch.nn.CrossEntropyLoss()
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = self.lin_layer(torch.relu(self.hidden(inputs)))
+        return self.criterion(out, targets), out
+
+
+@pytest.fixture(autouse=True)
+def fresh_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samba, "session", samba.SambaSession())
+
+
+def inputs_of(seed: int = 0) -> list[samba.SambaTensor]:
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.randn(BATCH, FEATURES, generator=generator)
+    label = torch.randint(0, CLASSES, (BATCH,), generator=generator)
+    return [samba.from_torch_tensor(image, name="image", batch_dim=0),
+            samba.from_torch_tensor(label, name="label", batch_dim=0)]  # fmt: skip
+
+
+def twins(hidden: int = 0) -> tuple[LogReg, LogReg]:
+    torch.manual_seed(1)
+    model = LogReg(hidden)
+    twin = LogReg(hidden)
+    twin.load_state_dict(model.state_dict())
+    return samba.from_torch_model_(model), twin  # type: ignore[return-value]
+
+
+def same(model: LogReg, twin: LogReg) -> None:
+    samba.session.to_cpu(model)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [0, 32])
+def test_every_step_is_torchs(hidden: int) -> None:
+    """Outputs before the update, gradients and weights after it, with numbers that change between runs."""
+    model, twin = twins(hidden)
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.0, momentum=0.0)
+    outputs = utils.trace_graph(model, inputs_of(), optimizer)
+    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
+    for step, (lr, momentum, decay) in enumerate([(0.1, 0.9, 1e-2), (0.05, 0.5, 0.0)]):
+        given = inputs_of(step)
+        numbers = {"lr": lr, "momentum": momentum, "weight_decay": decay}
+        golden.param_groups[0] |= numbers
+        loss, logits = samba.session.run(given, outputs, hyperparam_dict=numbers)
+        expected = twin(samba.to_torch(given[0]), samba.to_torch(given[1]))
+        golden.zero_grad()
+        expected[0].backward()
+        torch.testing.assert_close(samba.to_torch(loss), expected[0].detach(), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(samba.to_torch(logits), expected[1].detach(), rtol=1e-4, atol=1e-5)
+        for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(a.sn_grad, b.grad, rtol=1e-4, atol=1e-6)
+        golden.step()
+    same(model, twin)
+
+
+def test_adamw_with_a_norm_of_all_gradients() -> None:
+    model, twin = twins()
+    optimizer = samba.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1, max_grad_norm=0.05)
+    outputs = utils.trace_graph(model, inputs_of(), optimizer)
+    golden = torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.9, 0.997), weight_decay=0.1)
+    for step in range(2):
+        given = inputs_of(step)
+        samba.session.run(given, outputs)
+        golden.zero_grad()
+        twin(*map(samba.to_torch, given))[0].backward()
+        norm = torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
+        assert norm > 0.05
+        golden.step()
+    same(model, twin)
+
+
+def test_losses_are_the_last_outputs_unless_told() -> None:
+    model, _ = twins()
+    utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.parameters()))
+    assert samba.session.graphs["logreg"].losses == (0,)
+    with pytest.raises(IndexError, match="2 outputs"):
+        utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.parameters()), loss_indices=[2])
+
+
+def test_a_gradient_that_the_program_sets() -> None:
+    model, twin = twins()
+    outputs = utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.parameters(), lr=0.0))
+    utils.init_output_grads(outputs[:1], customized_tensors_dict={str(outputs[0].sn_name): torch.tensor(3.0)})
+    samba.session.run(inputs_of(), outputs, section_types=["FWD", "BCKWD"])
+    (3.0 * twin(*map(samba.to_torch, inputs_of()))[0]).backward()
+    torch.testing.assert_close(model.lin_layer.weight.sn_grad, twin.lin_layer.weight.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_replicas_are_one_large_batch() -> None:
+    """Two replicas of 16 samples take the step of one batch of 32: the mean of two means."""
+    model, twin = twins()
+    outputs = utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.parameters(), lr=0.1))
+    both = [torch.cat(pair) for pair in zip(*[map(samba.to_torch, inputs_of(k)) for k in (0, 1)], strict=True)]
+    named = [samba.from_torch_tensor(t, name=n, batch_dim=0) for t, n in zip(both, ("image", "label"), strict=True)]
+    samba.session.run(named, outputs, data_parallel=True, world_size=2)
+    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
+    twin(*both)[0].backward()
+    golden.step()
+    same(model, twin)
+    first, second = samba.session.replicas["logreg"]
+    for name, weight in first.weights.items():
+        assert (first.executor.read(weight.queue) == second.executor.read(weight.queue)).all(), name
+
+
+def test_spatial_and_section_give_the_same_bits() -> None:
+    results = []
+    for mapping in ("section", "spatial"):
+        model, _ = twins()
+        outputs = utils.trace_graph(model, inputs_of(), None, mapping=mapping)
+        results.append([samba.to_torch(t) for t in samba.session.run(inputs_of(), outputs)])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert len(samba.session.graphs["logreg"].result.placement.epochs) == 1
+
+
+def test_a_spatial_mapping_that_does_not_fit_says_what_it_lacks() -> None:
+    model = samba.from_torch_model_(torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(84)]))
+    with pytest.raises(SpatialMappingError, match=r"needs \d+ cores, there are 80"):
+        utils.trace_graph(model, [samba.randn(32, 32, name="x", batch_dim=0)], mapping="spatial")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"mapping": "spacial"}, "section, spatial"), ({"data_parallel_mode": "fast"}, "normal, inorder, optimal"),
+])  # fmt: skip
+def test_unknown_words(change: dict[str, str], message: str) -> None:
+    model, _ = twins()
+    with pytest.raises(ValueError, match=message):
+        utils.trace_graph(model, inputs_of(), None, **change)  # type: ignore[arg-type]
+
+
+def test_inputs_are_matched_by_name_and_shape() -> None:
+    model, _ = twins()
+    outputs = utils.trace_graph(model, inputs_of(), None)
+    image, label = inputs_of()
+    forward = samba.session.run([image, label], outputs)
+    turned = samba.session.run([label, image], outputs)
+    assert torch.equal(samba.to_torch(forward[1]), samba.to_torch(turned[1]))
+    short = samba.from_torch_tensor(samba.to_torch(image)[:3], name="image", batch_dim=0)
+    with pytest.raises(ValueError, match=r"'image'.*drop_last"):
+        samba.session.run([short, label], outputs)
+    with pytest.raises(ValueError, match="'image'"):
+        samba.session.run([label], outputs)
+    with pytest.raises(ValueError, match="section type"):
+        samba.session.run([image, label], outputs, section_types=["forward"])
+
+
+def test_a_pef_is_of_one_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, _ = twins()
+    optimizer = samba.optim.SGD(model.parameters())
+    path = samba.session.compile(model, inputs_of(), optimizer, name="a", config_dict={"pef_name": "a"})
+    assert path == "out/a/a.pef"
+    utils.trace_graph(model, inputs_of(), optimizer, pef=path)
+    other, _ = twins(hidden=32)
+    with pytest.raises(InputError, match=r"another graph") as refused:
+        utils.trace_graph(other, inputs_of(), samba.optim.SGD(other.parameters()), pef=path)
+    assert "hidden" in str(refused.value) or "relu" in str(refused.value)
+    with pytest.raises(InputError, match="no PEF"):
+        utils.trace_graph(model, inputs_of(), pef=str(tmp_path / "none.pef"))
+
+
+def test_the_host_program_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, _ = twins()
+    path = samba.session.compile(model, inputs_of(), samba.optim.SGD(model.parameters()), config_dict={})
+    program = next(iter(read_pef(path).graphs.values())).host_program
+    assert HostProgram.from_json(json.loads(json.dumps(program.to_json()))) == program
+    assert [section for section, _ in program.steps][-1] == "opt"
+    for wrong in ({"step": "call", "fn": "os.system"}, {"step": "run"}, {"step": "push", "tensor": "x", "more": 1}, 3):
+        with pytest.raises(InputError):
+            HostProgram.from_json([wrong])
+
+
+def test_names_stay_with_tensors() -> None:
+    tensor = samba.randn(4, 3, name="image", batch_dim=0).bfloat16().float()
+    assert (tensor.sn_name, tensor.batch_dim, tensor.dtype) == ("image", 0, torch.float32)
+    assert type(samba.to_torch(tensor)) is torch.Tensor
+    model, _ = twins()
+    assert model.lin_layer.weight.sn_name == "logreg__lin_layer__weight"
+    assert isinstance(model.lin_layer.weight, samba.SambaParameter)
+    assert not isinstance(torch.nn.Parameter(torch.zeros(1)), samba.SambaParameter)
+
+
+def test_two_graphs_in_one_pef(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    modules = {"up": torch.nn.Linear(32, 64), "down": torch.nn.Linear(64, 32)}
+    graphs = {}
+    for name, module in modules.items():
+        graphs[name] = samba.graph.FwdGraph(samba.from_torch_model(module), module, name)
+        utils.trace_multigraph(graphs[name], samba.randn(8, module.in_features, name="x", batch_dim=0))
+        samba.session.add_graph(graphs[name])
+    pef = samba.session.compile_multigraph(name="two", inference=True)
+    samba.session.init_multigraph_runtime(pef)
+    x = torch.randn(8, 32)
+    (up,) = samba.session.run([samba.from_torch_tensor(x, name="x")], graph_name="up")
+    torch.testing.assert_close(samba.to_torch(up), modules["up"](x).detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="graph_name"):
+        samba.session.run([samba.from_torch_tensor(x, name="x")])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_modes_are_ordered(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def cycles() -> float:
+        return float(torch.randint(1, 50, (1,), generator=generator))
+
+    names = [f"w{k}" for k in range(5)]
+    backward = [Section("bckwd", cycles(), (name,)) for name in reversed(names)]
+    sections = [Section("fwd", cycles()), *backward, *[Section("opt", cycles(), (name,)) for name in names]]
+    sync: dict[str, Any] = {name: cycles() for name in names}
+    normal, inorder, optimal = (makespan(sections, sync, mode) for mode in ("normal", "inorder", "optimal"))
+    assert optimal <= inorder <= normal
+    device = sum(s.cycles for s in sections)
+    assert optimal >= device and normal == device + sum(sync.values())
+    with pytest.raises(InputError, match="normal, inorder, optimal"):
+        makespan(sections, sync, "fast")
