@@ -180,3 +180,21 @@ def test_threads_trace_one_after_the_other() -> None:
         graphs = list(pool.map(lambda pair: from_torch(*pair), pairs))
     alone = from_torch(*pairs[0])
     assert [[n.name for n in graph] for graph in graphs] == [[n.name for n in alone]] * len(pairs)
+
+
+def test_a_model_on_the_meta_device_is_traced_without_weights() -> None:
+    """Constants that it makes in its forward are made for real; weights have no values."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.line(x) * torch.arange(8, device=x.device) + torch.ones(8, device=self.line.weight.device)
+
+    with torch.device("meta"):
+        model = Scaled()
+    graph = from_torch(model, (torch.randn(1, 8, device="meta"),))
+    assert graph["line.weight"].value is None
+    assert all(n.value is not None for n in graph.of_kind(NodeKind.CONSTANT))

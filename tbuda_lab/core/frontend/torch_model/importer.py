@@ -253,6 +253,8 @@ class _Importer:
             self.emit.origin = origin_of(node.meta, target)
             return self._refuse(node, "random numbers inside the model; pass them as an input")
         plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
+        if isinstance(plain_kwargs.get("device"), torch.device):  # a model on the meta device makes its constants too
+            plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
         result = target(*plain_args, **plain_kwargs)
         origin = origin_of(node.meta, target)
         label = f"{origin.module}.{node.name}" if origin.module else node.name
