@@ -20,7 +20,7 @@ interface Output {
 }
 
 interface Cell {
-  model: {
+  model?: {
     outputs?: { length: number; get(i: number): Output };
     sharedModel: { updateOutputs(from: number, to: number, outputs: unknown[], origin: string): void };
   };
@@ -79,7 +79,7 @@ export class Stored {
   private outputs(book: Notebook): Found[] {
     const found: Found[] = [];
     for (const cell of book.content.widgets) {
-      const { outputs } = cell.model;
+      const outputs = cell.model?.outputs; // other documents hold widgets that are no cells
       if (!outputs || !cell.outputArea) continue;
       for (let at = 0; at < outputs.length; at++) {
         const json = outputs.get(at).toJSON();
@@ -153,7 +153,7 @@ export class Stored {
         if (!answer?.ok || !now || now.html === answer['html']) continue;
         const { json, cell, at } = now;
         const fresh = { ...json, data: { ...json.data, 'text/html': answer['html'] } };
-        cell.model.sharedModel.updateOutputs(at, at + 1, [fresh], 'silent-change'); // the live view stays as it is
+        cell.model?.sharedModel.updateOutputs(at, at + 1, [fresh], 'silent-change'); // the live view stays as it is
         book.context.model.dirty = true;
         node.dataset['tbRenewed'] = String(Number(node.dataset['tbRenewed'] ?? 0) + 1);
       }
