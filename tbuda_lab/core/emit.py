@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,10 @@ def emit(
     for epoch in placement.epochs:
         net = emitter.epoch_graph(epoch)
         graphs[net.name] = net
+    emitter.find_idle(graphs, queues)
     directions = dict.fromkeys(epoch.direction for epoch in placement.epochs)
     programs = [emitter.program(graphs, direction) for direction in directions or ("fwd",)]
+    graphs.update((net.name, net) for nets in emitter.idle.values() for net in nets)
     netlist = schema.Netlist([device.arch], queues, graphs, programs, emitter.fused_ops)
     return Emission(netlist, emitter.contents)
 
@@ -115,6 +118,7 @@ class _Emitter:
             if q.writer:
                 self.rams.setdefault(q.writer, []).append(q)
 
+        self.idle: dict[int, list[schema.NetGraph]] = {}  # by epoch the empty graphs that are executed after it
         self.born: dict[int, list[str]] = {}  # by epoch the queues whose life begins with it
         self.freed: dict[int, list[str]] = {}
         for q in placement.queues.values():
@@ -374,6 +378,36 @@ class _Emitter:
             self.fused_ops[name] = schema.FusedOp(name, count, intermediates(steps), [schedule])
         return self._fused[key]
 
+    def find_idle(self, graphs: Mapping[str, schema.NetGraph], queues: Mapping[str, schema.Queue]) -> None:
+        """Fills `idle`: the router wants a graph, if an empty one, on every chip whose queues the ops of a temporal
+        epoch read or write; they are executed after the last graph of it."""
+        if self.device.arch == "grayskull" or len(self.device.chips) == 1:
+            return
+        written: dict[str, set[int]] = {}
+        for q in queues.values():
+            if q.loc == "dram" and isinstance(q.target_device, int):
+                written.setdefault(q.input, set()).add(q.target_device)
+        wanted: dict[int, set[int]] = {}
+        last: dict[int, tuple[int, str]] = {}
+        busy: dict[int, set[int]] = {}
+        for epoch, net in zip(self.placement.epochs, graphs.values(), strict=True):
+            if not net.ops:
+                continue
+            chips = wanted.setdefault(epoch.temporal, set())
+            for op in net.ops.values():
+                chips |= written.get(op.name, set())
+                for source in (queues[i.source] for i in op.inputs if i.source in queues):
+                    if source.loc == "dram" and isinstance(source.target_device, int):
+                        chips.add(source.target_device)
+            busy.setdefault(epoch.temporal, set()).add(epoch.chip)
+            last[epoch.temporal] = epoch.index, net.name
+        for temporal, (index, name) in last.items():
+            missing = sorted(wanted[temporal] - busy[temporal])
+            if missing:
+                self.idle[index] = [
+                    schema.NetGraph(f"{name}_idle_chip_{chip}", chip, self.microbatch) for chip in missing
+                ]
+
     # -- program ---------------------------------------------------------------------------------------------
     def program(self, graphs: dict[str, schema.NetGraph], direction: str) -> schema.Program:
         """`run_fwd_0` and `run_bwd_0`: a loop over microbatches that executes the epochs in order and then moves the
@@ -414,6 +448,7 @@ class _Emitter:
                 instructions.append(schema.Allocate(born))
             if net.ops:
                 instructions.append(schema.Execute(net.name, self._settings(net, pointer)))
+            instructions += [schema.Execute(idle.name) for idle in self.idle.get(epoch.index, ())]
             if freed:
                 instructions.append(schema.Deallocate(freed))
         for depth, i in pointer.items():

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from tbuda_lab.core.balancer.types import graph_name
+from tbuda_lab.core.netlist.schema import Execute
+from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import ChipBreak, Command, EpochBreak, FormatOp, PlaceOp, ResizeOp, Session
 from tbuda_lab.core.session.commands import InsertNop, InsertQueue
 from tests.session.scratch import same_as_from_scratch
@@ -28,6 +32,33 @@ def _local(session: Session) -> list[Command]:
         ResizeOp(op, size), EpochBreak(op), PlaceOp(op, chip=placement.ops[op].chip), InsertNop(source, (op,)),
         InsertQueue(source, (op,)), FormatOp(op, fidelity="LoFi"),
     ]  # fmt: skip
+
+
+def test_every_chip_whose_queues_are_touched_has_a_graph(traced) -> None:
+    """With an epoch break a temporal epoch leaves a chip without ops whose queues it reads: it gets an empty graph."""
+    graph, inputs = traced["encoder"]
+    split = Session(graph, inputs, "n300", name="two_chips_cut")
+    plain = split.compile()
+    stage = plain.placement.epochs[-1].ops
+    result = split.attempt(EpochBreak(stage[len(stage) // 2]))
+    net = result.netlist
+    order = [i.graph for i in net.programs[0].instructions if isinstance(i, Execute)]
+    assert any("_idle_chip_" in name for name in order)
+    assert set(order) == {g.name for g in net.graphs.values() if g.ops or "_idle_" in g.name}
+    temporal = {graph_name(e, result.device): e.temporal for e in result.placement.epochs}
+    touched: dict[int, set[int]] = {}
+    there: dict[int, set[int]] = {}
+    now = -1
+    for name in order:
+        now = temporal.get(name, now)  # an empty graph follows the epoch that it belongs to
+        there.setdefault(now, set()).add(net.graphs[name].target_device)
+        for op in net.graphs[name].ops.values():
+            names = {i.source for i in op.inputs} | {q.name for q in net.queues.values() if q.input == op.name}
+            touched.setdefault(now, set()).update(
+                net.queues[n].target_device for n in names if n in net.queues and net.queues[n].loc == "dram")
+    assert all(touched[t] <= there[t] for t in touched)
+    got = [Runner(r, "golden").run([inputs])[0][0].float() for r in (plain, result)]
+    torch.testing.assert_close(got[0], got[1], rtol=0.02, atol=0.02)
 
 
 def test_an_edit_within_a_stage_leaves_the_pipeline_as_it_is(session: Session) -> None:

@@ -10,7 +10,8 @@ from tbuda_lab.core.passes.base import Pass, Report
 
 @dataclasses.dataclass(frozen=True)
 class NameParameters(Pass):
-    """A folded parameter takes the name of the first model parameter it comes from, `<name>.<k>` if several do."""
+    """A folded parameter takes the name of the first model parameter it comes from, `<name>_<k>` if several do: on
+    several chips the netlist parser itself makes names `<queue>.<chip>`."""
 
     name = "name_parameters"
     doc = "Give folded parameters the names of the model's own"
@@ -27,7 +28,7 @@ class NameParameters(Pass):
             stem, k, name = sources[0], 0, sources[0]
             while name in taken:
                 k += 1
-                name = f"{stem}.{k}"
+                name = f"{stem}_{k}"
             taken.add(name)
             renamed[node.name] = name
         nodes = {}

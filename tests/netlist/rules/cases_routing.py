@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.netlist.schema import Buffer, Netlist
 from tests.netlist import builders as b
 from tests.netlist.builders import fused, op, sub, tm
-from tests.netlist.rules.common import case, on_blocking, on_op, q, the_op, with_tms
+from tests.netlist.rules.common import both, case, on_blocking, on_op, on_queue, q, setting, the_op, with_tms
 
 
 def stacked(size: int) -> Netlist:
@@ -59,3 +59,12 @@ case("N3", b.reduce, with_tms(0, tm("transpose")), "graphs/g/red/input_0_tms")
 case("N4", lambda: b.build([op("o", "nop", ["x"], grid=(2, 1))], {"x": (1, 2, 2)}), one_buffer, "o.out/grid_size")
 case("N5", wide, many_readers, "graphs/g/a")
 case("N6", lambda: many_inputs(8), many_inputs_from_dram, "graphs/g/f/inputs")
+
+
+def of_two_chips() -> Netlist:
+    """A sum of two queues; the second is to move to another chip."""
+    return b.build([op("o", "add", ["x", "y"])], {"x": (1, 2, 2), "y": (1, 2, 2), "x.1": (1, 2, 2)})
+
+
+case("N7", of_two_chips, on_queue("y", target_device=1), "graphs/g")
+case("N8", b.binary, both(setting(prologue=True), on_queue(target_device=1)), "queue_settings/x/prologue")

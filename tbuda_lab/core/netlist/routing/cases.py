@@ -1,4 +1,13 @@
-"""Edges written as JSON objects, one a line: a producer, the TMs on one input of a reader, and the reader."""
+"""Edges written as JSON objects, one a line: a producer, the TMs on one input of a reader, and the reader.
+
+A case has `id`, `arch`, `input_count`, `producer`, `tms`, `consumer`, and optionally `unpad` and `pad` ([rows, columns]
+in tiles, before and after the TMs). producer: `kind` "op" or "queue", `type`, `grid`, `t`, `mblock`, `ublock`, `order`,
+`buf_size_mb`. tms: `["hstack", n]`, `["vslice", n]`, ...; `["r" | "c" | "z", n]` broadcasts, `["transpose"]`,
+`["pad", rows, columns]`. consumer: `type` (an op type, "fused", "sparse_matmul" or "queue"), `input` and the layout;
+`m_k`, `u_kt`, `z`, `dim`, `bias`, `num_sparse_tiles`, `num_index_tiles` as in a netlist; `mode` of a splice; `fused`
+("eltwise", "matmul", "reduce") and `operand`, of the first sub-op that reads the input, whose mblock and ublock then
+stand there; `kernel_broadcast` and `kb_per_t`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +50,7 @@ def dram_inputs(source: Source) -> int:
 
 
 def edge_of(case: Mapping[str, Any]) -> Edge:
-    """The edge of a case; docs/netlists.md has the fields. Raises ValueError, KeyError or TypeError for no case."""
+    """The edge of a case; the module says what the fields are. Raises ValueError, KeyError or TypeError for no case."""
     made, read = case["producer"], case["consumer"]
     kind = read["type"] if read["type"] in _TYPES else "eltwise"
     source = Source(

@@ -245,7 +245,8 @@ class QueuePlanner:
         grids = [self._reader_grid(r, p, matmul_columns=True) for r, p in readers] or [(1, 1)]
         grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
         kept = [self._reader(r, p) for r, p in readers if self._preloads(r, p)]
-        prologue = bool(kept)  # readers of other epochs may stream it, see `emit`
+        # a queue with prologue lies on the chip of everything that reads it; one for several chips is streamed
+        prologue = bool(kept) and len({self.placed[r].chip for r, _ in readers}) == 1
         if prologue:
             fewer = prefetch_grid(kept, (z, rt, ct), grid)
             grid, prologue = fewer or grid, fewer is not None
