@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import subprocess
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from tbuda_lab.core.session import (
     SetOverride,
     SetUkt,
     StreamOp,
+    journal,
 )  # fmt: skip
 from tbuda_lab.core.session.journal import command_data, command_of, parse_journal, read_journal
 from tests.session.test_edits import matmuls
@@ -299,3 +301,27 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "b.buda.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="UTF-8"):
         read_journal(tmp_path / "b.buda.json")
+
+
+def test_a_file_of_many_commands_is_read_once_and_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are not counted anew for each command: the text is searched for its line ends once."""
+    head = ('{"format": "tbuda-session 1", "device": "n150", "harvested_rows": null, "name": "x", "options": {}, '
+            '"overrides": [], "commands": [\n')
+    lines = [json.dumps({"do": "resize", "op": f"op{i}", "size": [1, 1]}) for i in range(300)]
+
+    class Counted(str):
+        counts = 0
+
+        def count(self, *args: Any) -> int:
+            Counted.counts += 1
+            return super().count(*args)
+
+    text = Counted(head + ",\n".join(lines) + "\n]}\n")
+    assert len(journal.parse_journal(text).actions) == 300
+    assert Counted.counts == 0
+    broken = head + ",\n".join([*lines, "{]"]) + "\n]}\n"
+    with pytest.raises(InputError, match="session:302"):
+        journal.parse_journal(broken)
+    monkeypatch.setattr(journal, "MAX_COMMANDS", 299)
+    with pytest.raises(InputError, match="more than 299 commands"):
+        journal.parse_journal(text)

@@ -44,13 +44,14 @@ class Request:
 
     def put(self, override: Override) -> Request:
         """With `override`, in the place of an earlier one of the same kind and target (for nops and queues: edge)."""
-        found = list(self.overrides)
-        for i, old in enumerate(found):
-            same = edit_key(old) == edit_key(override) if is_edit(override) else old.target == override.target
-            if old.kind == override.kind and same:
-                found[i] = override
-                return dataclasses.replace(self, overrides=tuple(found))
-        return dataclasses.replace(self, overrides=(*self.overrides, override))
+        kind, target, found = override.kind, override.target, self.overrides
+        if is_edit(override):
+            key = edit_key(override)
+            same = (i for i, old in enumerate(found) if old.kind == kind and edit_key(old) == key)
+        else:
+            same = (i for i, old in enumerate(found) if old.target == target and old.kind == kind)
+        at = next(same, len(found))
+        return dataclasses.replace(self, overrides=(*found[:at], override, *found[at + 1 :]))
 
     def drop(self, target: str, kinds: Sequence[str] = ()) -> Request:
         """Without the overrides made for exactly that name (of these kinds, if any are given)."""

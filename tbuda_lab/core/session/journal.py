@@ -29,6 +29,8 @@ from tbuda_lab.core.session.history import Entry, History, Step
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
+MAX_COMMANDS = 10_000
+"""Of one file: each step keeps the state before and after it, so that more would take memory without end."""
 OVERRIDES_FORMAT = "tbuda-overrides 1"
 MAX_OVERRIDES_BYTES = 4 << 20
 MAX_OVERRIDES = 20_000
@@ -257,6 +259,8 @@ class _Reader:
             at = self._skip(at)
             line = self.line(at)
             value, at = self._value(at)
+            if len(commands) >= MAX_COMMANDS:
+                self.fail(line, f"more than {MAX_COMMANDS} commands", "begin a new file from the overrides of this one")
             commands.append((line, value))
             if self._peek(at) == ",":
                 at = self._expect(",", at)
