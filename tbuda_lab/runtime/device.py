@@ -167,8 +167,10 @@ class Device:
     def generate(self, *_: Any, **__: Any) -> None:
         raise not_supported("generate (key-value caches)", "run the model on whole sequences")
 
-    def get_parameters(self) -> list[Parameter]:
-        return [p for module in self.modules for p in module.get_parameters()]
+    def get_parameters(self, ignore_unused_parameters: bool = True) -> list[Parameter]:
+        """Parameters of all modules. ignore_unused_parameters: without those of no elements, which no op reads."""
+        found = [p for module in self.modules for p in module.get_parameters()]
+        return [p for p in found if 0 not in p.shape] if ignore_unused_parameters else found
 
     def get_parameter_checkpoint(self) -> list[dict[str, Tensor]]:
         """Current weights: one dict, name -> Tensor, for the device."""
@@ -507,8 +509,21 @@ class TTDevice(Device):
 
         return DeviceConfig(self.spec, self.devtype)
 
-    def generate_graph(self, *inputs: Tensor, graph_name: str = "default_graph", **_: Any) -> Graph:
-        """The nD graph of the placed modules, without side effects."""
+    def generate_graph(
+        self,
+        *inputs: Tensor,
+        target_tensors: Sequence[Any] = (),
+        return_intermediate: bool = False,
+        graph_name: str = "default_graph",
+        compiler_cfg: Any = None,
+        trace_only: bool = False,
+        verify_cfg: Any = None,
+    ) -> Graph:
+        """The nD graph of the placed modules, without side effects: nothing is compiled or verified, so `trace_only`,
+        `compiler_cfg` and `verify_cfg` have nothing to change. Raises `NotSupported` for targets and intermediates."""
+        if target_tensors or return_intermediate:
+            raise not_supported("generate_graph with target_tensors or return_intermediate",
+                                "place the loss on the device; pybuda_compile gives golden_intermediates")
         graph = self.trace(as_inputs(inputs))
         graph.name = graph_name
         return graph

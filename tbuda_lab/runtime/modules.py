@@ -6,8 +6,9 @@ from typing import Any
 
 from tbuda_lab.core.frontend import pybuda
 from tbuda_lab.core.frontend.pybuda import Module, SomeTensor, Tensor
+from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.errors import not_supported
+from tbuda_lab.runtime.errors import PipelineError, not_supported
 
 
 class _Runs:
@@ -27,6 +28,16 @@ class PyBudaModule(_Runs, pybuda.PyBudaModule):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         CONTEXT.modules.append(self)
+
+    def insert_tapout_queue_for_op(self, op_name: str, output_index: int = 0) -> int:
+        """Keep what an op gives, for every input that runs: `get_intermediates_queue` has a list of tensors per input,
+        and the handle that this returns is the op's place in it. Raises `PipelineError` for another output than 0."""
+        if output_index != 0:
+            raise PipelineError(f"op {op_name!r} has one output, number 0, not {output_index}")
+        kept = config._get_global_compiler_config().op_intermediates_to_save
+        if op_name not in kept:
+            kept.append(op_name)
+        return kept.index(op_name)
 
 
 class PyTorchModule(_Runs, pybuda.PyTorchModule):

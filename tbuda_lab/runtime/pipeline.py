@@ -213,8 +213,11 @@ def _place_alone(module: Module) -> None:
 
 def run_module(module: Module, args: Sequence[Any]) -> tuple[Tensor, ...]:
     """One input through one module on a device that exists for this call only."""
-    if module.get_device() is not None:
-        raise PipelineError(f"module {module.get_name()!r} is placed on a device already; use run_inference")
+    placed = module.get_device()
+    if isinstance(placed, TTDevice) and placed.modules == [module]:
+        return tuple(Tensor.create_from_torch(v) for v in placed.run_forward(as_inputs(args)))
+    if placed is not None:
+        raise PipelineError(f"module {module.get_name()!r} shares its device with others; use run_inference")
     device = TTDevice(f"{module.get_name()}.run", module=module)
     try:
         return tuple(Tensor.create_from_torch(v) for v in device.run_forward(as_inputs(args)))

@@ -19,6 +19,8 @@ from tbuda_lab.runtime.modules import PyBudaModule as Placed
 
 
 class Calls(Placed):
+    function: Callable[..., Any]
+
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         super().__init__(name)
         self.__dict__["function"] = function
@@ -135,6 +137,18 @@ def test_torch_modules_have_buffers_and_take_parameters() -> None:
     module.add_parameter("extra", Parameter(torch.ones(2)), prepend_name=True)
     found = {p.get_name(): p.requires_grad for p in module.get_parameters()}
     assert found["running_mean"] is False and found["weight"] is True and "extra" in found
+
+
+def test_a_tapout_queue_has_what_the_op_gives() -> None:
+    module = Calls("m", lambda x: op.Exp("last", op.Sqrt("root", x)))
+    handle = module.insert_tapout_queue_for_op("root", 0)
+    x = torch.rand(1, 32, 64)
+    TTDevice("tt0", module=module)
+    torch.testing.assert_close(module.run(x)[0].value(), x.sqrt().exp(), rtol=0.02, atol=0.02)
+    kept = pybuda.get_intermediates_queue().get_nowait()[handle].value()
+    torch.testing.assert_close(kept[0], x.sqrt(), rtol=0.02, atol=0.02)
+    with pytest.raises(RuntimeError, match="one output"):
+        module.insert_tapout_queue_for_op("root", 1)
 
 
 def test_shapes_in_tiles() -> None:
