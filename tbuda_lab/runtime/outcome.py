@@ -15,7 +15,8 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.files.atomic import atomic_text
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.enums import CompileDepth, PerfTraceLevel
 

@@ -10,7 +10,8 @@ from tbuda_lab.core.balancer.parameters import load_times, preloads
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tests.placer.graphs import Sketch
 
 BATCH = CompileOptions(microbatch=64)

@@ -14,7 +14,8 @@ from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Preload, Session
 

@@ -16,7 +16,8 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower, lower_for
 from tbuda_lab.core.lowering.edits import edit
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.base import Report
 
 DEPTHS = (

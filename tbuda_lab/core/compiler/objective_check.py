@@ -9,7 +9,8 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions, Override
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 
 OFF = 0.05
