@@ -103,3 +103,15 @@ def test_what_cannot_be_is_refused_or_said() -> None:
         config.configure_mixed_precision(op_type="matmul", input_parameter_indices_to_optimize=[(1, 5)])
     config.configure_mixed_precision(op_type="matmul", accumulate_df=DataFormat.Float32)
     assert "grayskull has no Float32 there" in run()[2]["a.matmul"]
+
+
+def test_operands_of_a_splice_keep_one_format() -> None:
+    class Glued(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.cat((x, y), dim=-1)
+
+    config.configure_mixed_precision(op_type="splice", input_df={1: [DataFormat.Bfp8, True]})
+    device = TTDevice("t", module=PyTorchModule("m", Glued()))
+    x, y = torch.randn(1, 1, 32, 32), torch.randn(1, 1, 32, 1)
+    torch.testing.assert_close(device.run_forward((x, y))[0], torch.cat((x, y), -1), rtol=0.01, atol=0.02)
+    assert "a splice joins operands of one format" in device.get_compiled_results().precision_report[0][1]

@@ -13,7 +13,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering.dataformats import assign_op, in_family
-from tbuda_lab.core.lowering.hwops import HwOp, HwSparseMatmul
+from tbuda_lab.core.lowering.hwops import HwOp, HwSparseMatmul, HwSplice
 from tbuda_lab.core.lowering.opformats import set_fidelity, set_format
 from tbuda_lab.core.options import CompileOptions, PrecisionRule
 
@@ -137,6 +137,9 @@ def _operand(
     if index >= len(node.inputs):
         return
     source = graph[node.sources[index]]
+    if any(isinstance(graph[u].op, HwSplice) for u, _ in graph.users()[source.name]):
+        yield f"operand {index} stays {source.df}: a splice joins operands of one format"
+        return
     if source.kind is NodeKind.OP:
         if activations:
             fault = set_format(graph, device, options, source.name, df.name)
