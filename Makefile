@@ -27,7 +27,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help lab test demo env front-end browser lint types floors test-python test-front-end bench docs fuzz notebooks wheel clean distclean
+.PHONY: help lab test check demo env front-end browser lint types floors test-python test-front-end bench docs fuzz notebooks wheel clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -47,6 +47,15 @@ test:  ## everything: lint, types, floors, TypeScript, Python, the browser
 	$(MAKE) --no-print-directory browser front-end
 	$(MAKE) --no-print-directory test-python || failed=1
 	exit $$failed
+
+# The rooms whose tests find most faults in little time: units, rules, small models through the whole street.
+CHECKED := tests/analysis tests/balancer tests/core tests/formats tests/graph tests/lowering tests/netlist tests/ops \
+           tests/dialects tests/device tests/tti tests/cli tests/sim tests/session/test_edits.py \
+           tests/runtime/test_trainer.py tests/test_pybuda_face.py
+
+check: env  ## the fifth of the tests that finds most faults: run it before each commit
+	@$(MAKE) --no-print-directory lint floors
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q -m "not slow and not browser" $(CHECKED) $(PYTEST_ARGS)
 
 # -- the parts of `make test` -------------------------------------------------------------------------------------
 lint: env  ## ruff
