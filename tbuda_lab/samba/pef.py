@@ -13,6 +13,7 @@ from typing import Any
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.files import atomic_file
 from tbuda_lab.core.netlist import dumps
+from tbuda_lab.dialects import realisation
 from tbuda_lab.dialects.hostprogram import HostProgram
 from tbuda_lab.samba.tracing import Traced
 
@@ -69,7 +70,8 @@ def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any])
             {
                 "name": t.name, "mapping": t.mapping, "spatial_batches": t.spatial_batches,
                 "fingerprint": list(t.fingerprint), "netlist": t.netlist_digest(),
-                "host_program": t.host_program(scalars=_scalars(t)).to_json(),
+                "host_program": t.host_program(scalars=t.scalars()).to_json(),
+                "realisation": realisation.to_json(t.realisations()),
                 "sections": [{"epoch": k, "cycles": int(c)} for k, c in enumerate(t.result.placement.epoch_cycles)],
                 "inputs": [_tensor(s) for s in t.inputs], "outputs": [_tensor(s) for s in t.outputs],
             }
@@ -84,11 +86,6 @@ def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any])
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode, entry.mtime = len(data), 0o644, 0
             tar.addfile(entry, io.BytesIO(data))
-
-
-def _scalars(traced: Traced) -> list[str]:
-    return sorted({s.suffix for w in traced.result.weights for s in w.states
-                   if s.suffix == "lr" or s.suffix.startswith("run_")})  # fmt: skip
 
 
 def _tensor(tensor: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.dialects.hostprogram import execute
+from tbuda_lab.dialects.realisation import refuse_host, summary
 from tbuda_lab.dialects.replicas import MODES, Replica
 from tbuda_lab.samba.optim import as_list
 from tbuda_lab.samba.pef import Pef, read_pef, write_pef
@@ -53,9 +54,10 @@ class SambaSession:
     ) -> str:
         """Compile a model to `<output_folder>/<pef_name>/<pef_name>.pef` and return that path.
 
-        config_dict: the program's arguments; `output_folder`, `pef_name`, `mapping`, `inference`, `batch_size`,
-        `data_parallel_mode` and `num_spatial_batches` have their effect. app_dir: recorded in the PEF. Raises
-        `ValueError` for an unknown mapping, `SpatialMappingError` where a spatial program does not fit.
+        config_dict: the program's arguments; `output_folder`, `pef_name`, `mapping`, `inference`, `num_spatial_batches`
+        and `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. Raises
+        `ValueError` for an unknown mapping, `SpatialMappingError` where a spatial program does not fit, `UnsupportedOp`
+        in strict mode; then nothing is written.
         """
         _unknown("compile", others)
         config = {**self.settings, **(config_dict or {})}
@@ -67,11 +69,15 @@ class SambaSession:
             loss_indices=loss_indices, name=name or type(model).__name__.lower(),
             spatial_batches=int(config.get("num_spatial_batches") or 1),
         )  # fmt: skip
+        entries = traced.realisations()
+        if config.get("strict"):
+            refuse_host(entries)
+        print(summary(entries))
         pef_name = str(config.get("pef_name") or name or type(model).__name__.lower())
         folder = Path(str(config.get("output_folder") or "out")) / pef_name
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{pef_name}.pef"
-        write_pef(path, [traced], dict(pef_metadata or {}))
+        write_pef(path, [traced], {**(pef_metadata or {}), "app_dir": app_dir})
         self.pef_path = str(path)
         return str(path)
 

@@ -22,6 +22,7 @@ from tbuda_lab.core.options import CompileOptions, OptimizerOptions, Override, T
 from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Loop, Pop, Push, Run, SetScalar, Step, joined
+from tbuda_lab.dialects.realisation import Realisation, realisations
 from tbuda_lab.samba.optim import Optimizer
 from tbuda_lab.samba.tensor import SambaTensor, plain
 
@@ -72,6 +73,15 @@ class Traced:
     def netlist_digest(self) -> str:
         """A hash of the netlist's text."""
         return hashlib.sha256(dumps(self.result.netlist).encode()).hexdigest()
+
+    def scalars(self) -> list[str]:
+        """Names of the optimizer's numbers that a run may change."""
+        return sorted({s.suffix for w in self.result.weights for s in w.states
+                       if s.suffix == "lr" or s.suffix.startswith("run_")})  # fmt: skip
+
+    def realisations(self) -> tuple[Realisation, ...]:
+        """What became of every traced op, and the steps of the host program that calculate."""
+        return realisations(self.result, self.host_program(scalars=self.scalars()))
 
     def split(self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int) -> Feeds:
         """Inputs by graph name, per replica, turn and element, with the gradients that the backward pass begins with.

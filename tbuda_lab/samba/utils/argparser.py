@@ -24,6 +24,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
     add("--pef-name", default=None, help="name of the PEF; default: time and process")
     add("--output-folder", default="out", help="where PEFs go")
     add("--mapping", choices=("section", "spatial"), default="section")
+    add("--strict", action="store_true", help="refuse ops on the host that have no reason to be there")
     add("--num-spatial-batches", type=int, default=1, help="batches of one run of a spatial PEF")
     add("--data-parallel", action="store_true", help="replicas that average their gradients")
     add("--reduce-on-rdu", action="store_true", help="the devices average gradients, not the host")
