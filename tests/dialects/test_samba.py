@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab import samba
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.dialects.hostprogram import HostProgram
+from tbuda_lab.dialects.hostprogram import HostProgram, Loop
 from tbuda_lab.dialects.replicas import Section, makespan
 from tbuda_lab.samba import utils
 from tbuda_lab.samba.pef import read_pef
@@ -246,3 +246,30 @@ def test_modes_are_ordered(seed: int) -> None:
     assert optimal >= device and normal == device + sum(sync.values())
     with pytest.raises(InputError, match="normal, inorder, optimal"):
         makespan(sections, sync, "fast")
+
+
+def test_batches_of_a_spatial_run_are_steps(tmp_path: Path) -> None:
+    """num_spatial_batches=2: one run takes two batches, with an update after each; the PEF holds the loop."""
+    model, twin = twins()
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
+    config = {"output_folder": str(tmp_path), "pef_name": "two", "mapping": "spatial", "num_spatial_batches": 2}
+    pef = samba.session.compile(model, inputs_of(), optimizer, config_dict=config)
+    (step,) = next(iter(read_pef(pef).graphs.values())).host_program.steps
+    assert isinstance(step[1], Loop) and step[1].count == 2
+    outputs = utils.trace_graph(model, inputs_of(), optimizer, pef=pef)
+    batches = [inputs_of(1), inputs_of(2)]
+    both = [samba.from_torch_tensor(torch.cat([samba.to_torch(a), samba.to_torch(b)]), name=a.sn_name, batch_dim=0)
+            for a, b in zip(*batches, strict=True)]  # fmt: skip
+    losses, logits = samba.session.run(both, outputs)
+    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
+    for turn, batch in enumerate(batches):
+        loss, expected = twin(*map(samba.to_torch, batch))
+        golden.zero_grad()
+        loss.backward()
+        golden.step()
+        torch.testing.assert_close(samba.to_torch(losses)[turn], loss.detach(), rtol=1e-4, atol=1e-6)
+        part = samba.to_torch(logits)[turn * BATCH : (turn + 1) * BATCH]
+        torch.testing.assert_close(part, expected.detach(), rtol=1e-4, atol=1e-5)
+    same(model, twin)
+    with pytest.raises(ValueError, match="spatial"):
+        samba.session.compile(model, inputs_of(), optimizer, config_dict={**config, "mapping": "section"})
