@@ -152,7 +152,8 @@ class SambaSession:
         wrong = sorted(set(numbers) - set(NUMBERS))
         if wrong:
             raise ValueError(f"no number {', '.join(wrong)} at run time; there are {', '.join(NUMBERS)}")
-        numbers.pop("p", None)
+        if numbers.pop("p", 0.0):
+            warnings.warn("session.run: the dropout probability p has no effect here", stacklevel=2)
         scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
         known = {s.suffix for w in replicas[0].weights.values() for s in w.states}
         program = traced.host_program(sections, [k for k in scalars if k in known])
