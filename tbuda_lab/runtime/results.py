@@ -17,7 +17,6 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.precision import precision_report
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth
-from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.specs import device_spec
 
 
@@ -95,12 +94,11 @@ class CompileResults:
         return self.result.lowered
 
     @property
-    def netlist_filename(self) -> str:
+    def netlist_filename(self) -> str | None:
         """Path of the netlist; it is written on the first read, into `backend_output_dir` or ./tbuda_build, and what
-        its ops cost beside it (NAME.cycles.csv)."""
+        its ops cost beside it (NAME.cycles.csv). None where `compile_depth` ended the compile before the netlist."""
         if self.depth < CompileDepth.GENERATE_NETLIST:
-            raise PipelineError(f"the compile ended at {CompileDepth(self.depth).name}, before the netlist: raise "
-                                "compile_depth")
+            return None
         path = netlist_folder() / f"{self.name}_netlist.yaml"
         netlist.dump(self.result.netlist, path)
         write_cycles_csv(self.result, cycles_path(path))

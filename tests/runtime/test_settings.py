@@ -111,8 +111,7 @@ def test_compile_depth_stops_after_the_stage_of_that_name(depth: CompileDepth) -
     assert names[min(depth, CompileDepth.BACKEND_GOLDEN_VERIFY)] == CompileDepth(min(depth, 13)).name.lower()
     if depth < CompileDepth.GENERATE_NETLIST:
         assert len(names) == depth + 1
-        with pytest.raises(PipelineError, match="raise compile_depth"):
-            _ = results.netlist_filename
+        assert results.netlist_filename is None
     by_name = {stage.name: stage for stage in results.stages}
     if depth >= CompileDepth.CONSTEVAL_GRAPH:
         before, after = by_name["generate_initial_graph"].graph, by_name["consteval_graph"].graph
@@ -166,6 +165,7 @@ def test_microbatch_size_of_a_compile(tmp_path: Path, monkeypatch: pytest.Monkey
         device = TTDevice("t", module=Small())
         results = pybuda_compile(device, "g", X, microbatch_size=size)
         assert results.outputs[0].shape == (1, 32, 32) and results.result.options.microbatch == size
+        assert results.netlist_filename is not None
         text = Path(results.netlist_filename).read_text()
         prologue[size] = text.count("prologue: true")
     assert prologue[64] >= prologue[1] == 1
