@@ -7,9 +7,17 @@ package, or a part of its core, loads nothing else.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from tbuda_lab._version import __version__ as __version__
+
+_MODULES = (
+    "_C", "ci", "compile", "config", "cpudevice", "device", "module", "op", "op_repo", "optimizers", "parameter",
+    "pybudaglobal", "query", "run", "schedulers", "tensor", "torch_compile", "torch_schedulers", "transformers",
+    "ttdevice", "tvm_to_python", "utils", "verify",
+)  # fmt: skip
+"""Of the PyBuda API. Scripts import them as `tbuda_lab.op`, too, and get the same module objects."""
 
 
 def __getattr__(name: str) -> Any:
@@ -26,3 +34,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *importlib.import_module("tbuda_lab.pybuda").__all__})
+
+
+def _alias_modules() -> None:
+    from tbuda_lab.alias import AliasFinder
+
+    there = {finder.foreign for finder in sys.meta_path if isinstance(finder, AliasFinder)}
+    sys.meta_path.extend(
+        AliasFinder(f"{__name__}.{name}", (f"{__name__}.pybuda.{name}",))
+        for name in _MODULES
+        if f"{__name__}.{name}" not in there
+    )
+
+
+_alias_modules()

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tbuda_lab.core import netlist
+from tests.fuzz.mutations import ODD, NoAliases, mutate, paths
 from tests.netlist import builders as b
-from tests.netlist.test_fuzz import ODD, NoAliases, mutate, paths
 from tests.netlist_acceptance.harness import command
 
 BASES = [netlist.dumps(make()) for make in (
