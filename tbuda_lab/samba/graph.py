@@ -16,6 +16,11 @@ class SambaGraph:
         self._traced: Traced | None = None
 
     @property
+    def is_traced(self) -> bool:
+        """Whether `trace_multigraph` has seen it."""
+        return self._traced is not None
+
+    @property
     def traced(self) -> Traced:
         """What `trace_multigraph` made of it. Raises `RuntimeError` before."""
         if self._traced is None:

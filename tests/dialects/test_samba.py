@@ -220,6 +220,8 @@ def test_two_graphs_in_one_pef(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         graphs[name] = samba.graph.FwdGraph(samba.from_torch_model(module), module, name)
         utils.trace_multigraph(graphs[name], samba.randn(8, module.in_features, name="x", batch_dim=0))
         samba.session.add_graph(graphs[name])
+    with pytest.raises(RuntimeError, match="'up' is traced already"):
+        utils.trace_multigraph(graphs["up"], samba.randn(8, 32, name="x", batch_dim=0))
     pef = samba.session.compile_multigraph(name="two", inference=True)
     samba.session.init_multigraph_runtime(pef)
     x = torch.randn(8, 32)

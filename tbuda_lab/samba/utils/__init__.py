@@ -60,11 +60,13 @@ def trace_multigraph(
     trace_prefix: str | None = None,
 ) -> tuple[SambaTensor, ...]:
     """Trace one of several graphs; once for each. trace_prefix: begins the names of its ops. Raises `ValueError` for
-    optimizers: several graphs are for inference."""
+    optimizers: several graphs are for inference; `RuntimeError` for a graph that is traced already."""
     from tbuda_lab.samba.tracing import trace
 
     if optimizers:
         raise ValueError("several graphs are for inference: trace_multigraph takes no optimizers")
+    if graph.is_traced:
+        raise RuntimeError(f"graph {graph.name!r} is traced already: make another FwdGraph of its module")
     given = [inputs] if isinstance(inputs, torch.Tensor) else inputs
     graph.traced = trace(graph.module, given, mapping=mapping, name=graph.name, prefix=trace_prefix)
     outputs: tuple[SambaTensor, ...] = graph.traced.outputs
