@@ -10,18 +10,12 @@ const out = '../tbuda_lab/widgets/static';
 /** Bytes, and bytes as gzip. Every widget instance carries widget.js; a report has all views in one file. */
 // widget.js has the first screen: since it says what bounds every epoch and op, 270 kB; all else goes to more.js.
 const LIMITS = { 'widget.js': [270_000, 90_000], 'more.js': [250_000, 90_000], 'page.js': [365_000, 118_000] };
-/** Style sheets are template strings, which no minifier looks into: they are minified as what they are. */
+/** Style sheets come as text, minified. */
 const sheets = {
   name: 'sheets',
-  setup: ({ onLoad }) => onLoad({ filter: /style\.ts$/ }, async ({ path }) => {
-    const source = await readFile(path, 'utf8');
-    const parts = source.split('`');
-    for (let i = 1; i < parts.length; i += 2) {
-      if (/[$\\]/.test(parts[i])) return { contents: source, loader: 'ts' };
-      const { code } = await transform(parts[i], { loader: 'css', minify: true, charset: 'utf8' });
-      parts[i] = code.trim().replaceAll('\\', '\\\\');
-    }
-    return { contents: parts.join('`'), loader: 'ts' };
+  setup: ({ onLoad }) => onLoad({ filter: /\.raw\.css$/ }, async ({ path }) => {
+    const { code } = await transform(await readFile(path, 'utf8'), { loader: 'css', minify: true, charset: 'utf8' });
+    return { contents: code.trim(), loader: 'text' };
   })
 };
 const common = { bundle: true, format: 'esm', target: 'es2022', minify: true, charset: 'utf8', legalComments: 'none', write: false };

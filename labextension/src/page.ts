@@ -8,7 +8,7 @@ import { lookStyle } from './views/lookstyle.js';
 import { makeRoot } from './views/root.js';
 import { Sheets } from './views/sheets.js';
 import { Store, type Status } from './views/store.js';
-import { timelineStyle } from './views/trace/timelinestyle.js';
+import timelineStyle from './views/trace/timeline.raw.css';
 
 interface Embedded {
   title: string;

@@ -1,7 +1,7 @@
 /** Styles of the views that compare and look closer. */
-import { clusterStyle } from './clusterstyle.js';
-import { diffStyle } from './diffstyle.js';
-import { memoryStyle } from './memorystyle.js';
-import { passStyle } from './passstyle.js';
+import clusterStyle from './cluster.raw.css';
+import diffStyle from './diff.raw.css';
+import memoryStyle from './memory.raw.css';
+import passStyle from './pass.raw.css';
 
 export const lookStyle = diffStyle + memoryStyle + passStyle + clusterStyle;

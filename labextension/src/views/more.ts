@@ -1,20 +1,20 @@
 /** What is not in the bundle of the views: everything that is seldom the first thing seen. See `late.ts`. */
 import type { View } from './bringup.js';
 import { ClusterView } from './cluster/view.js';
-import { clusterStyle } from './clusterstyle.js';
+import clusterStyle from './cluster.raw.css';
 import { DiffView } from './diff/view.js';
-import { diffStyle } from './diffstyle.js';
+import diffStyle from './diff.raw.css';
 import { ExportDialog } from './export/dialog.js';
 import { ImageFile } from './imagefile.js';
 import { MemoryView } from './memory/view.js';
-import { memoryStyle } from './memorystyle.js';
+import memoryStyle from './memory.raw.css';
 import { NetlistFile } from './netlistfile.js';
 import { PassStepper } from './passes/view.js';
-import { passStyle } from './passstyle.js';
-import { plotsStyle } from './plots/style.js';
+import passStyle from './pass.raw.css';
+import plotsStyle from './plots/view.raw.css';
 import { PlotsView } from './plots/view.js';
 import type { Store } from './store.js';
-import { timelineStyle } from './trace/timelinestyle.js';
+import timelineStyle from './trace/timeline.raw.css';
 import { TraceView } from './trace/view.js';
 import { WhyPanel } from './why.js';
 

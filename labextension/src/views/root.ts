@@ -1,12 +1,12 @@
 /** The element every view stands in: carries the style sheet and follows the theme. */
-import { documentStyle } from './documentstyle.js';
+import documentStyle from './document.raw.css';
 import { h } from './dom.js';
-import { editStyle } from './editstyle.js';
-import { overlayStyle } from './overlaystyle.js';
-import { chipStyle } from './grid/chipstyle.js';
-import { style } from './style.js';
+import editStyle from './edit.raw.css';
+import overlayStyle from './overlay.raw.css';
+import chipStyle from './grid/chip.raw.css';
+import style from './base.raw.css';
 import { isDark, onTheme } from './theme.js';
-import { traceStyle } from './trace/style.js';
+import traceStyle from './trace/view.raw.css';
 
 /** @param more style sheets beside those that every root has. */
 export function makeRoot(name: string, child: HTMLElement, more = ''): { root: HTMLElement; dispose: () => void } {
