@@ -102,7 +102,7 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """What one compile was asked for, in words that survive in `compile.json`."""
 
     target: str
@@ -173,12 +173,12 @@ class Request:
         return tuple(words)
 
 
-def read_request(arguments: argparse.Namespace) -> Request:
+def read_request(arguments: argparse.Namespace) -> CompileRequest:
     """The request of a command line; of a compiled folder, the one that made it. Raises `TbudaError`s."""
     rows = _rows(arguments.harvested_rows)
     if tti.is_image(arguments.target):
         refuse_flags(arguments, "an image says for which device it was compiled, and how")
-        return Request(arguments.target)
+        return CompileRequest(arguments.target)
     said = {
         "device": arguments.device, "harvested_rows": rows, "df": arguments.df,
         "accumulate_df": arguments.accumulate_df, "fidelity": arguments.fidelity,
@@ -190,7 +190,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
     folder = Path(arguments.target)
     if not folder.is_dir():
         split_target(arguments.target)
-        return Request(arguments.target, **said)
+        return CompileRequest(arguments.target, **said)
     record = _read_record(folder)
     if said:
         flags = ", ".join("--" + key.replace("_", "-") for key in said)
@@ -201,7 +201,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
         path, _, function = path.rpartition(":")
     file = os.path.normpath(folder / path)
     print(f"{folder} was compiled from {file}: executing it", file=sys.stderr)
-    return Request(f"{file}:{function}" if function else file, **asked)
+    return CompileRequest(f"{file}:{function}" if function else file, **asked)
 
 
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
@@ -227,8 +227,8 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 
 def _check_request(asked: Any, where: str) -> None:
-    """Raises `InputError` unless `asked` holds what a `Request` can be made of."""
-    hints = get_type_hints(Request)
+    """Raises `InputError` unless `asked` holds what a `CompileRequest` can be made of."""
+    hints = get_type_hints(CompileRequest)
     if not isinstance(asked, dict):
         raise InputError(f"{where}: request is no object")
     for name, value in asked.items():
@@ -326,7 +326,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 # -- shared with `tbuda demo` -----------------------------------------------------------------------------------------
-def compile_session(request: Request) -> Session:
+def compile_session(request: CompileRequest) -> Session:
     """Open the session and compile it, naming each stage on stderr when a person watches."""
     session = request.session()
     if sys.stderr.isatty():
@@ -351,7 +351,9 @@ def _announce(stage: str, fraction: float) -> None:
         print(f"  {stage} ...", file=sys.stderr)
 
 
-def write_results(session: Session, request: Request, folder: Path, final: Path, *, parameters: bool = False) -> None:
+def write_results(
+    session: Session, request: CompileRequest, folder: Path, final: Path, *, parameters: bool = False
+) -> None:
     """netlist.yaml, netlist.cycles.csv, graph.<stage>.txt, compile.json and on request parameters.npz, into `folder`.
 
     final: where the folder will end up; the model's path is recorded relative to it, so that both can move together.

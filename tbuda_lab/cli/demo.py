@@ -24,13 +24,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of epochs and the comparison with torch; write netlist, report and trace."""
     from tbuda_lab.cli import bert_encoder
-    from tbuda_lab.cli.bringup import Request, compile_session, run_and_compare, write_results
+    from tbuda_lab.cli.bringup import CompileRequest, compile_session, run_and_compare, write_results
     from tbuda_lab.core.epochsim import simulate
     from tbuda_lab.widgets.report import write_report
 
     with output_folder(arguments.out) as folder:
         began = time.perf_counter()
-        request = Request(f"{Path(bert_encoder.__file__)}:make_model", device=arguments.device)
+        request = CompileRequest(f"{Path(bert_encoder.__file__)}:make_model", device=arguments.device)
         print(f"BERT-base encoder (12 layers, hidden 768, sequence 128, random weights) on {arguments.device}")
         session = compile_session(request)
         compiled = time.perf_counter()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass
-class Context:
+class RuntimeContext:
     """devices form the pipeline; `pending` inputs are still to be run as they arrive (None: any number).
 
     intermediates: what `op_intermediates_to_save` names, a list of tensors per input; between: queues that get what
@@ -39,7 +39,7 @@ class Context:
     warned_of_silicon: bool = False
 
 
-CONTEXT = Context()
+CONTEXT = RuntimeContext()
 
 
 def reset() -> None:

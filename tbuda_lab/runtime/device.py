@@ -30,7 +30,7 @@ from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported, training_is_not_supported
-from tbuda_lab.runtime.kept import Kept
+from tbuda_lab.runtime.kept import IntermediateOutputs
 from tbuda_lab.runtime.outcome import compile_to_depth, stops_early, write_files
 from tbuda_lab.runtime.settings import tell_environment, tell_options
 from tbuda_lab.runtime.specs import device_spec
@@ -482,7 +482,7 @@ class TTDevice(Device):
         wanted = config._get_global_compiler_config().op_intermediates_to_save
         if not wanted:
             return tuple(self._runner.run([inputs])[0])
-        kept = Kept(result, wanted)
+        kept = IntermediateOutputs(result, wanted)
         self._runner.executor.on_op = kept.take
         try:
             outputs = tuple(self._runner.run([inputs])[0])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.tti import Facts, Loaded, load_image, loaded_of, module_facts, write_image
+from tbuda_lab.core.tti import ImageFacts, Loaded, load_image, loaded_of, module_facts, write_image
 from tbuda_lab.core.tti.chips import on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
@@ -35,7 +35,7 @@ class TTDeviceImage:
     Made by `TTDevice.compile_to_image` or `load_from_disk`; `TTDevice.load_image` makes a device of it.
     """
 
-    def __init__(self, loaded: Loaded, facts: Facts, manifest: dict[str, Any] | None = None) -> None:
+    def __init__(self, loaded: Loaded, facts: ImageFacts, manifest: dict[str, Any] | None = None) -> None:
         said = manifest if manifest is not None else loaded.manifest
         self.loaded = loaded
         self.facts = facts
@@ -73,7 +73,7 @@ class TTDeviceImage:
         result = device.result
         if result is None:
             raise PipelineError(f"device {device.name!r} has not been compiled yet; compile_to_image does it")
-        facts = Facts(
+        facts = ImageFacts(
             devtype=device.devtype.name, fp32_fallback=device.fp32_fallback.name, microbatch_count=microbatch_count,
             compiler_cfg=_plain_config(config._get_global_compiler_config()), environment=_environment(),
             verify_cfg=None if verify_cfg is None else _plain_config(verify_cfg),
@@ -171,11 +171,11 @@ class TTDeviceImage:
         ]))  # fmt: skip
 
 
-def _manifest_of(loaded: Loaded, facts: Facts) -> dict[str, Any]:
+def _manifest_of(loaded: Loaded, facts: ImageFacts) -> dict[str, Any]:
     return manifest_of(loaded, facts, f"{loaded.name}_netlist.yaml", {}, {})
 
 
-def _facts_of(manifest: dict[str, Any]) -> Facts:
+def _facts_of(manifest: dict[str, Any]) -> ImageFacts:
     """What a manifest that was read says beside the compile."""
 
     def member(name: str) -> str:
@@ -185,7 +185,7 @@ def _facts_of(manifest: dict[str, Any]) -> Facts:
 
     count, verify, cfg = manifest.get("microbatch_count"), manifest.get("verify_cfg"), manifest.get("compiler_cfg")
     shapes = manifest["compiled_graph_state"].get("ordered_target_shapes")
-    return Facts(
+    return ImageFacts(
         devtype=member("devtype"), fp32_fallback=member("fp32_fallback"),
         microbatch_count=count if type(count) is int and count > 0 else 1,
         compiler_cfg=cfg if isinstance(cfg, dict) else {}, verify_cfg=verify if isinstance(verify, dict) else None,

@@ -14,7 +14,7 @@ from tbuda_lab.core.session.opchecks import whole_output
 from tbuda_lab.runtime.errors import PipelineError
 
 
-class Kept:
+class IntermediateOutputs:
     """What the named ops give for one pushed input; `take` is an executor's `on_op`.
 
     Raises `PipelineError` for a name that no op of the compiled model has.

@@ -9,7 +9,7 @@ import numpy as np
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ARITY
 from tbuda_lab.sim.arrays import Array, as_number, rows_to_words, shape_text
-from tbuda_lab.sim.context import History, Kernel, OpContext, relu_of
+from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
 from tbuda_lab.sim.kernels import eltwise
 from tbuda_lab.sim.kernels import matmul as mm
@@ -27,7 +27,7 @@ KEEPS_INTEGERS = MOVES | {"splice", "embedding", "topk"}
 """Ops that take integer and raw tensors as they are."""
 
 
-def build(context: OpContext, history: History | None = None) -> Kernel:
+def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
     """The kernel of an op, relu and output rounding included. With a `history`, each result is added to the last.
 
     Raises `NetlistError` for an unknown type or missing attributes. The kernel raises it for inputs whose shapes do

@@ -18,7 +18,7 @@ memory may be overwritten, or None. Returns (n, z, R, C)."""
 
 
 @dataclasses.dataclass
-class History:
+class GradientOutput:
     """The last output of a gradient op, to which the next one is added; None after its accumulator was zeroed."""
 
     last: Array | None = None

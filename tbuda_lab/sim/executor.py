@@ -20,7 +20,7 @@ from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.io import QueueIo, RamIo
 from tbuda_lab.sim.memory import too_large
 from tbuda_lab.sim.numerics import Numerics
-from tbuda_lab.sim.plan import EpochPlan, Step, Write, check_shape, plan_epoch
+from tbuda_lab.sim.plan import EpochPlan, PlanStep, Write, check_shape, plan_epoch
 from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, check_params
 
 OnOp = Callable[[str, Array], None]
@@ -322,7 +322,7 @@ class Executor:
                         write.io.store(write.io.push_slot(), entry)
             self._pop_global(plan)
 
-    def _run_step(self, step: Step, values: list[Array | None], stamps: list[object], count: int,
+    def _run_step(self, step: PlanStep, values: list[Array | None], stamps: list[object], count: int,
                   seen: dict[str, list[Array]], cancel: Cancel | None, hold: bool = False) -> None:
         name = step.op.name
         if cancel is not None and cancel():

@@ -11,7 +11,7 @@ from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.schema import Netlist, NetOp
 from tbuda_lab.sim import builders, tms
 from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, as_number, misfit, op_shape, shape_text
-from tbuda_lab.sim.context import History, Kernel, OpContext
+from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext
 from tbuda_lab.sim.io import Io, QueueIo, RamIo
 from tbuda_lab.sim.memory import too_large
 from tbuda_lab.sim.numerics import Convert, Numerics
@@ -52,7 +52,7 @@ class Port:
 
 
 @dataclasses.dataclass
-class Step:
+class PlanStep:
     """One op: its ports, the value it makes, the values that are not needed after it, and the port whose memory it
     may overwrite (None if there is none)."""
 
@@ -60,7 +60,7 @@ class Step:
     kernel: Kernel
     ports: list[Port]
     value: int
-    history: History | None = None
+    history: GradientOutput | None = None
     last_use: tuple[int, ...] = ()
     free: int | None = None
 
@@ -81,10 +81,10 @@ class EpochPlan:
     name: str
     input_count: int
     reads: list[tuple[QueueIo | RamIo, int]]
-    steps: list[Step]
+    steps: list[PlanStep]
     writes: list[Write]
     values: int
-    gradient: dict[str, History]
+    gradient: dict[str, GradientOutput]
     sequential: bool
     chunk: int
 
@@ -198,7 +198,7 @@ def _tags(order: list[NetOp], ops: dict[str, NetOp], netlist: Netlist) -> dict[s
 
 
 def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, QueueIo | RamIo],
-          numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat]) -> Step:
+          numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat]) -> PlanStep:
     ports, source_dfs = [], []
     made = [_source_tile(port.source, ops, netlist) for port in op.inputs]
     turned = [t[::-1] if sum(tm.name == "transpose" for tm in port.tms or ()) % 2 else t
@@ -214,9 +214,9 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
         ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move,
                           numerics.moved(op, i, tags[port.source])))
         source_dfs.append(df)
-    history = History() if op.gradient_op else None
+    history = GradientOutput() if op.gradient_op else None
     context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))
-    return Step(op, builders.build(context, history), ports, numbers[op.name], history)
+    return PlanStep(op, builders.build(context, history), ports, numbers[op.name], history)
 
 
 def _source_tile(source: str, ops: dict[str, NetOp], netlist: Netlist) -> TileDim:
@@ -241,7 +241,7 @@ def computed_tiles(op: NetOp, tiles: Sequence[TileDim]) -> list[TileDim]:
     return list(tiles)
 
 
-def _mark_last_uses(steps: list[Step], writes: list[Write], keep: Callable[[str], bool], from_io: set[int]) -> None:
+def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], from_io: set[int]) -> None:
     """Fills `last_use` and `free`. Tensors that share memory (an op that only moves values, a TM that is a view)
     count as one."""
     owner: dict[int, int] = {}

@@ -48,13 +48,13 @@ class Machine(Protocol):
 
 
 @dataclasses.dataclass
-class Setting:
+class IoSetting:
     """A queue setting as written and, at the time of its execute, as numbers."""
 
     written: QueueSetting
     values: dict[str, int]
 
-    def agrees(self, other: Setting) -> bool:
+    def agrees(self, other: IoSetting) -> bool:
         """Whether both say the same; what one leaves out it says by its default."""
         one, two = self.values, other.values
         return all(one.get(key, 0) == two.get(key, 0) for key in {**one, **two}
@@ -83,8 +83,8 @@ class ProgramRun:
         self.executes = 0
         self.pc = 0
         self.loops: list[tuple[int, int]] = []  # (first instruction of the body, turns left)
-        self.pending: dict[tuple[str, ...], dict[str, dict[str, Setting]]] = {}
-        self.applied: dict[str, Setting] = {}
+        self.pending: dict[tuple[str, ...], dict[str, dict[str, IoSetting]]] = {}
+        self.applied: dict[str, IoSetting] = {}
         self.bound: dict[str, dict[str, None]] = {}  # variable -> queues that some setting bound to it, in order
 
     def run(self) -> None:
@@ -233,7 +233,7 @@ class ProgramRun:
         for queue, written in (instruction.settings or {}).items():
             if queue not in self.machine.io:
                 raise self._error("P4", f"execute of {graph!r} sets {queue!r}, which is no queue")
-            settings[queue] = Setting(written, {f: self._field(f, v) for f, v in written.fields.items()})
+            settings[queue] = IoSetting(written, {f: self._field(f, v) for f, v in written.fields.items()})
         waiting = self.pending.setdefault(epoch, {})
         if graph in waiting:
             raise self._error("G5", f"graph {graph!r} is executed twice before {', '.join(epoch)} all were",
@@ -242,7 +242,7 @@ class ProgramRun:
         if len(waiting) < len(epoch):
             return
         del self.pending[epoch]
-        merged: dict[str, Setting] = {}
+        merged: dict[str, IoSetting] = {}
         for one in waiting.values():
             for queue, setting in one.items():
                 if queue in merged and not merged[queue].agrees(setting):
@@ -269,7 +269,7 @@ class ProgramRun:
             return int(truth(written))
         return self.value(written)
 
-    def _apply(self, queue: str, setting: Setting, input_count: int) -> None:
+    def _apply(self, queue: str, setting: IoSetting, input_count: int) -> None:
         io, values = self.machine.io[queue], setting.values
         self._check(queue, io, setting, input_count)
         io.prologue, io.epilogue = bool(values.get("prologue", 0)), bool(values.get("epilogue", 0))
@@ -290,7 +290,7 @@ class ProgramRun:
             if isinstance(written, str):
                 self.bound.setdefault(written.strip(), {})[queue] = None
 
-    def _apply_field(self, io: QueueIo | RamIo, field: str, value: int, setting: Setting, *, first: bool) -> None:
+    def _apply_field(self, io: QueueIo | RamIo, field: str, value: int, setting: IoSetting, *, first: bool) -> None:
         if field == "rd_ptr_autoinc":
             io.rd_autoinc = value
         elif field == "global_rdptr_autoinc":
@@ -311,7 +311,7 @@ class ProgramRun:
         elif field == "global_wrptr_autoinc":
             io.wr_autoinc = value
 
-    def _check(self, queue: str, io: QueueIo | RamIo, setting: Setting, input_count: int) -> None:
+    def _check(self, queue: str, io: QueueIo | RamIo, setting: IoSetting, input_count: int) -> None:
         values = setting.values
         for field in ("prologue", "epilogue"):
             written = setting.written.fields.get(field)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbuda_lab.core.diff import EpochState, GridShape, OpState, QueueState, Side
+from tbuda_lab.core.diff import DeviceGrid, EpochState, OpState, QueueState, Side
 
-GRID = GridShape("two by four", 2, 4, (0, 1), ())
+GRID = DeviceGrid("two by four", 2, 4, (0, 1), ())
 
 
 def op(

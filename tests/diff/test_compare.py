@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbuda_lab.core.diff import Diff, GridShape, Side, compare_sides
+from tbuda_lab.core.diff import DeviceGrid, Diff, Side, compare_sides
 from tests.diff.hand import op, queue, side
 
 
@@ -75,7 +75,7 @@ def test_queues_by_hand() -> None:
 
 def test_what_cannot_be_believed_is_said() -> None:
     a = side("a", {"x": op()}, cycles_from="estimate", unknown=("x",))
-    b = dataclasses.replace(side("b", {"x": op()}), grid=GridShape("other", 9, 9, tuple(range(9)), ()))
+    b = dataclasses.replace(side("b", {"x": op()}), grid=DeviceGrid("other", 9, 9, tuple(range(9)), ()))
     notes = " ".join(compare_sides(a, b).notes)
     assert "grids differ" in notes and "estimates" in notes and "No estimate for x" in notes
     assert compare_sides(side("a", {}), side("b", {})).notes == ()

@@ -8,7 +8,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.netlist.check import OpMemory, facts_of, ordered
-from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.core.netlist.tables import Tables
 from tbuda_lab.core.placer.interactive.sharing import share_netlist
@@ -44,7 +44,7 @@ def test_other_devices_and_profiles_have_their_own_findings() -> None:
 def test_most_rules_look_no_further_than_the_sources_of_an_op() -> None:
     memory, n = OpMemory(), CASES[0].base()
     rules = [rule for rule in ordered() if rule.scope == "op"]
-    context = Context(Tables(n), facts_of("wormhole_b0"))
+    context = CheckContext(Tables(n), facts_of("wormhole_b0"))
     ops = [op for _, op in n.ops()]
     first = memory.known(context, rules, ops)
     assert ops and all(len(known.beyond) * 4 < len(rules) for known in first)
@@ -56,14 +56,14 @@ def test_queues_that_move_in_memory_are_nothing_to_the_ops() -> None:
     memory, n = OpMemory(), CASES[0].base()
     rules = [rule for rule in ordered() if rule.scope == "op"]
     facts = facts_of("wormhole_b0")
-    first = memory.known(Context(Tables(n), facts), rules, [op for _, op in n.ops()])
+    first = memory.known(CheckContext(Tables(n), facts), rules, [op for _, op in n.ops()])
     moved = dataclasses.replace(n, queues={name: _moved(q) for name, q in n.queues.items()})
-    again = memory.known(Context(Tables(moved), facts), rules, [op for _, op in moved.ops()])
+    again = memory.known(CheckContext(Tables(moved), facts), rules, [op for _, op in moved.ops()])
     assert first and all(a is b for a, b in zip(first, again, strict=True))
     deeper = dataclasses.replace(
         n, queues={name: dataclasses.replace(q, entries=q.entries + 1) for name, q in n.queues.items()}
     )
-    third = memory.known(Context(Tables(deeper), facts), rules, [op for _, op in deeper.ops()])
+    third = memory.known(CheckContext(Tables(deeper), facts), rules, [op for _, op in deeper.ops()])
     read = [any(i.source in n.queues for i in op.inputs) for _, op in n.ops()]
     assert any(read) and [a is not b for a, b in zip(first, third, strict=True)] == read
 

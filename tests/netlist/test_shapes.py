@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core import netlist
 from tbuda_lab.core.formats import DataFormat as D
 from tbuda_lab.core.netlist.schema import Buffer, Execute, OpInput, Tm
-from tbuda_lab.core.netlist.shapes import ShapeError, apply_tms, operand_shape
+from tbuda_lab.core.netlist.shapes import NetlistShapeError, apply_tms, operand_shape
 from tbuda_lab.core.netlist.sizes import l1_use, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables
 from tests.netlist import builders as b
@@ -53,7 +53,7 @@ def test_tms_against_arrays(shape: Any, items: list[Tm]) -> None:
     except (ValueError, ZeroDivisionError):
         x = None
     if x is None:
-        with pytest.raises(ShapeError):
+        with pytest.raises(NetlistShapeError):
             apply_tms(shape, items)
     else:
         assert apply_tms(shape, items) == x.shape
@@ -62,7 +62,7 @@ def test_tms_against_arrays(shape: Any, items: list[Tm]) -> None:
 def test_unpad_comes_first_and_pad_last() -> None:
     i = OpInput("x", D.Float16, [b.tm("hslice", 2)], {"rt": 0, "ct": 1, "pad_value": 0}, {"rt": 1, "ct": 1})
     assert operand_shape((1, 3, 5), i) == (2, 2, 3)
-    with pytest.raises(ShapeError, match="unpad"):
+    with pytest.raises(NetlistShapeError, match="unpad"):
         operand_shape((1, 1, 5), i)
 
 

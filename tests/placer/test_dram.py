@@ -16,7 +16,7 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.addresses import Addresses
-from tbuda_lab.core.placer.memory.dram import ALGORITHMS, Request, allocate, allocate_dram, allocate_host
+from tbuda_lab.core.placer.memory.dram import ALGORITHMS, BufferRequest, allocate, allocate_dram, allocate_host
 from tbuda_lab.core.placer.memory.dram_distance import hops, sharing
 from tests.placer.graphs import encoder
 from tests.placer.test_place import check, placed
@@ -31,7 +31,9 @@ REQUESTS = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 40_000_000)), m
 def test_dram_buffers_are_apart_aligned_and_in_bounds(device: str, algorithm: str, shapes: list) -> None:
     spec = load_device(device)
     requests = [
-        Request(f"q{i}", spec.chips[i % len(spec.chips)], n, size, epoch=i % 5) for i, (n, size) in enumerate(shapes)
+        BufferRequest(
+            f"q{i}", spec.chips[i % len(spec.chips)], n, size, epoch=i % 5
+        ) for i, (n, size) in enumerate(shapes)
     ]
     try:
         placed = allocate_dram(requests, spec, algorithm)
@@ -60,14 +62,14 @@ def test_dram_buffers_are_apart_aligned_and_in_bounds(device: str, algorithm: st
 
 def test_round_robin_takes_turns() -> None:
     spec = load_device("grayskull")
-    placed = allocate_dram([Request("q", 0, 16, 1000)], spec)
+    placed = allocate_dram([BufferRequest("q", 0, 16, 1000)], spec)
     assert [c for c, _ in placed["q"]] == [*range(8), *range(8)]
 
 
 def test_flip_flop_takes_turns_within_the_half_of_the_epoch() -> None:
     """Even epochs write the lower half of the channels, odd ones the upper; what the host writes lies on all."""
     spec = load_device("grayskull")
-    requests = [Request(f"q{e}", 0, 6, 2000, epoch=e) for e in range(4)] + [Request("host", 0, 8, 1000)]
+    requests = [BufferRequest(f"q{e}", 0, 6, 2000, epoch=e) for e in range(4)] + [BufferRequest("host", 0, 8, 1000)]
     placed = allocate_dram(requests, spec, "ROUND_ROBIN_FLIP_FLOP")
     for half in (0, 1):
         channels = [c for e in (half, half + 2) for c, _ in placed[f"q{e}"]]
@@ -76,13 +78,17 @@ def test_flip_flop_takes_turns_within_the_half_of_the_epoch() -> None:
 
 
 def test_a_chosen_channel_is_kept() -> None:
-    placed = allocate_dram([Request("q", 0, 4, 1000, channel=3), Request("p", 0, 4, 1000)], load_device("wormhole_b0"))
+    placed = allocate_dram(
+        [BufferRequest("q", 0, 4, 1000, channel=3), BufferRequest("p", 0, 4, 1000)], load_device("wormhole_b0")
+    )
     assert {c for c, _ in placed["q"]} == {3}
 
 
 def test_a_full_device_names_the_queue_and_the_bytes() -> None:
     with pytest.raises(PlacementError) as raised:
-        allocate_dram([Request("small", 0, 1, 4096), Request("huge", 0, 1, 1 << 33)], load_device("wormhole_b0"))
+        allocate_dram(
+            [BufferRequest("small", 0, 1, 4096), BufferRequest("huge", 0, 1, 1 << 33)], load_device("wormhole_b0")
+        )
     (finding,) = raised.value.diagnostics
     assert finding.where == "huge" and str(1 << 33) in finding.message
 
@@ -91,7 +97,7 @@ def test_a_full_device_names_the_queue_and_the_bytes() -> None:
 @given(sizes=st.lists(st.integers(1, 3_000_000), max_size=30))
 def test_host_buffers_are_apart_and_aligned(device: str, sizes: list[int]) -> None:
     spec = load_device(device)
-    placed = allocate_host([Request(f"q{i}", 0, 1, size) for i, size in enumerate(sizes)], spec)
+    placed = allocate_host([BufferRequest(f"q{i}", 0, 1, size) for i, size in enumerate(sizes)], spec)
     end = {}
     for i, size in enumerate(sizes):
         ((channel, address),) = placed[f"q{i}"]
@@ -104,7 +110,7 @@ def test_host_buffers_are_apart_and_aligned(device: str, sizes: list[int]) -> No
 def test_full_host_memory_is_an_error() -> None:
     """Grayskull has one channel of 1 GiB, less 128 MiB: two queues of 300 MiB fit, the third does not."""
     with pytest.raises(PlacementError, match="'q2' does not fit host memory"):
-        allocate_host([Request(f"q{i}", 0, 1, 300 << 20) for i in range(5)], load_device("grayskull"))
+        allocate_host([BufferRequest(f"q{i}", 0, 1, 300 << 20) for i in range(5)], load_device("grayskull"))
 
 
 # -- lifetimes ---------------------------------------------------------------------------------------------------------
@@ -116,9 +122,9 @@ SPANS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.integers(1, 
 def test_queues_that_live_at_one_time_never_share_an_address(algorithm: str, spans: list, static: int) -> None:
     """Sizes in units of 40 MB: 80 of them would fill grayskull's 8 GiB several times."""
     spec = load_device("grayskull")
-    requests = [Request(f"s{i}", 0, 8, 90_000_000) for i in range(static)]
+    requests = [BufferRequest(f"s{i}", 0, 8, 90_000_000) for i in range(static)]
     requests += [
-        Request(f"q{i}", 0, n, 4_000_000 * size, epoch=first, last=first + length)
+        BufferRequest(f"q{i}", 0, n, 4_000_000 * size, epoch=first, last=first + length)
         for i, (first, length, n, size) in enumerate(spans)
     ]
     try:
@@ -140,9 +146,9 @@ def test_queues_that_live_at_one_time_never_share_an_address(algorithm: str, spa
 
 def test_lifetimes_are_used_only_when_not_everything_fits_at_once() -> None:
     spec = load_device("grayskull")
-    few = [Request(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(2)]
+    few = [BufferRequest(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(2)]
     assert not allocate(few, spec).lifetimes
-    many = [Request(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(12)]
+    many = [BufferRequest(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(12)]
     found = allocate(many, spec)
     assert found.lifetimes["q5"] == (5, 6)
     assert set(found.buffers["q0"]) == set(found.buffers["q2"])
@@ -153,7 +159,7 @@ def test_out_of_memory_says_by_how_much() -> None:
     spec = load_device("wormhole_b0")
     room = sum(spec.dram_channel_bytes - spec.dram_start(c) for c in range(6)) - (0x40000000 - 0x30000000)
     with pytest.raises(PlacementError) as raised:
-        allocate([Request("a", 0, 6, 1_050_000_000), Request("b", 0, 6, 1_000_000_000)], spec)
+        allocate([BufferRequest("a", 0, 6, 1_050_000_000), BufferRequest("b", 0, 6, 1_000_000_000)], spec)
     text = str(raised.value)
     needed = 6 * (1_050_000_000 + 1_000_000_000)
     short = int(text.split(" too few")[0].split()[-1])
@@ -191,10 +197,12 @@ def test_closest_takes_the_near_channel_and_spreads_within_an_epoch() -> None:
     spec = load_device("wormhole_b0")
     near = np.full((2, 6), 9)
     near[:, 4] = 1
-    found = allocate_dram([Request("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST")
+    found = allocate_dram([BufferRequest("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST")
     assert found["q"][0][0] == 4 and found["q"][1][0] != 4
     other = allocate_dram(
-        [Request("a", 0, 1, 4096, hops=near, epoch=1), Request("b", 0, 1, 4096, hops=near, epoch=2)], spec, "CLOSEST"
+        [
+            BufferRequest("a", 0, 1, 4096, hops=near, epoch=1), BufferRequest("b", 0, 1, 4096, hops=near, epoch=2)
+        ], spec, "CLOSEST"
     )
     assert other["a"][0][0] == other["b"][0][0] == 4
 

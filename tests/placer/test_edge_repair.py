@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.balancer.buffer_reads import Walks
+from tbuda_lab.core.balancer.buffer_reads import BufferReads
 from tbuda_lab.core.balancer.edges import EdgeReason, pipe, stream_verdict
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
@@ -141,7 +141,7 @@ def test_all_producers_of_an_op_give_way_where_one_is_not_enough() -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_walks_that_are_kept_change_no_edge(name: str) -> None:
-    problem, rng, walks = problem_of(name), np.random.default_rng(5), Walks()
+    problem, rng, walks = problem_of(name), np.random.default_rng(5), BufferReads()
     seen = set()
     for op, fact in enumerate(problem.facts):
         for port, producer in enumerate(fact.producers):

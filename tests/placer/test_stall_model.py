@@ -33,7 +33,7 @@ from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.stalls.epoch_throughput import flow, trial
 from tbuda_lab.core.placer.stalls.reconvergence import meetings
-from tbuda_lab.core.placer.stalls.stall_model import Gathered, Waiting
+from tbuda_lab.core.placer.stalls.stall_model import Gathered, StallModel
 from tbuda_lab.core.placer.stalls.stall_repair import mend, priced
 from tests.epochsim.oracle import EventDriven
 from tests.placer.graphs import Sketch, convolutions, encoder
@@ -137,7 +137,7 @@ def test_the_fill_of_a_chain_is_what_the_event_driven_simulator_says(kinds: str)
     problem = problem_of(chain(kinds), microbatch=BATCH)
     (segment,) = Optimal(problem, quiet).run()
     needs = at_rows(problem, segment)
-    gathered = Gathered(Waiting(problem, [0]), 0, lambda op: needs[op])
+    gathered = Gathered(StallModel(problem, [0]), 0, lambda op: needs[op])
     for op in range(segment.last):
         gathered.add(op)
     assert gathered.whole is not None

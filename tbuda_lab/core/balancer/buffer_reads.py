@@ -22,7 +22,7 @@ _KEPT_BUFFERS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
-class Walk:
+class BufferRead:
     """(readers, length) stored coordinates of the tiles that each core reads, in its order. real: which of them are no
     padding, None where all are; where they are, coordinates are 0."""
 
@@ -32,11 +32,11 @@ class Walk:
     real: np.ndarray | None
 
 
-class Walks:
+class BufferReads:
     """Walks by reader, its row and the TMs; the least recently used are forgotten beyond a million tiles."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[tuple[object, ...], tuple[OpProfile, Walk]] = OrderedDict()
+        self._found: OrderedDict[tuple[object, ...], tuple[OpProfile, BufferRead]] = OrderedDict()
         self._tiles = 0
         self._buffers: dict[tuple[object, ...], Buffers] = {}
 
@@ -59,7 +59,7 @@ class Walks:
         row: np.void,
         order: str,
         t: int | None,
-    ) -> Walk:
+    ) -> BufferRead:
         """`consumer_walk`, through the TMs back to what is stored (t, rows, columns)."""
         key = (tuple(tms), stored, id(consumer), port, row.item(), order, t)
         found = self._found.get(key)
@@ -76,14 +76,14 @@ class Walks:
 
 def walk_back(
     tms: Sequence[TM], stored: TileShape, consumer: OpProfile, port: int, row: np.void, order: str, t: int | None
-) -> Walk:
+) -> BufferRead:
     """See `Walks.of`."""
     z, r, c = to_source(tms, stored, *consumer_walk(consumer, port, row, order, t))
     # a coordinate at a time: what is largest tells whether there is padding at all
     if int(z.max()) < stored[0] and int(r.max()) < stored[1] and int(c.max()) < stored[2]:
-        return Walk(z, r, c, None)
+        return BufferRead(z, r, c, None)
     real = (z < stored[0]) & (r < stored[1]) & (c < stored[2])
-    return Walk(np.where(real, z, 0), np.where(real, r, 0), np.where(real, c, 0), real)
+    return BufferRead(np.where(real, z, 0), np.where(real, r, 0), np.where(real, c, 0), real)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Buffers:
     at_c: np.ndarray
     slot: int  # tiles of one t in a core
 
-    def find(self, walk: Walk) -> tuple[np.ndarray, np.ndarray]:
+    def find(self, walk: BufferRead) -> tuple[np.ndarray, np.ndarray]:
         """`buffer_address` of a walk's tiles; (-1, 0) for padding."""
         core = self.core_r[walk.r] + self.core_c[walk.c]
         address = self.at_r[walk.r] + self.at_c[walk.c] + walk.t * self.slot

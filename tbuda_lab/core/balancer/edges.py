@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from tbuda_lab.core.balancer.buffer_reads import Walks
+from tbuda_lab.core.balancer.buffer_reads import BufferReads
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import CANDIDATE
@@ -123,7 +123,7 @@ def pipe(
     c_order: str,
     *,
     from_queue: bool = False,
-    walks: Walks | None = None,
+    walks: BufferReads | None = None,
 ) -> EdgeCost:
     """Streams and phases of the pipe between two candidates, by walking the reader's tiles back to the producer.
 
@@ -136,7 +136,7 @@ def pipe(
     # and so does the number of DRAM buffers that a core reads
     every = int(p["t"]) > 1 and not from_queue
     t = None if every or from_queue else 1
-    walks = Walks() if walks is None else walks
+    walks = BufferReads() if walks is None else walks
     core, address = walks.buffers(p, p_order, shape).find(walks.of(tms, shape, consumer, port, c, c_order, t))
     block = int(p["mblock_m"]) * int(p["mblock_n"]) * int(p["ublock_r"]) * int(p["ublock_c"])
     cores = int(p["cores"])
@@ -205,7 +205,7 @@ class EdgeCache:
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], EdgeCost] = {}
-        self._walks = Walks()
+        self._walks = BufferReads()
 
     def cost(
         self,

@@ -3,12 +3,12 @@
 from tbuda_lab.core.diff.compare import Diff, OpChange, QueueChange, compare_sides, same_epochs
 from tbuda_lab.core.diff.files import file_sides
 from tbuda_lab.core.diff.markdown import to_markdown
-from tbuda_lab.core.diff.sides import EpochState, GridShape, OpState, QueueState, Side, side_of_result
+from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, QueueState, Side, side_of_result
 
 __all__ = [
+    "DeviceGrid",
     "Diff",
     "EpochState",
-    "GridShape",
     "OpChange",
     "OpState",
     "QueueChange",

@@ -11,7 +11,7 @@ import numpy as np
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.diff.sides import EpochState, GridShape, OpState, QueueState, Side, grid_of
+from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, QueueState, Side, grid_of
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import bounded_text, json_map
 from tbuda_lab.core.frames.netlistfile.grid import ops_frame
@@ -94,9 +94,9 @@ def netlist_side(n: Netlist, name: str, *, arch: str | None = None, cycles: Cycl
     return Side(name, ops, _queues(shown, facts.align), epochs, grid, source, unknown)
 
 
-def _grid(device: DeviceSpec, rows: int, cols: int) -> GridShape:
+def _grid(device: DeviceSpec, rows: int, cols: int) -> DeviceGrid:
     """The device's grid without harvesting (a netlist says nothing of it), as large as the ops need it."""
-    return GridShape(grid_of(device).device, rows, cols, tuple(range(rows)), ())
+    return DeviceGrid(grid_of(device).device, rows, cols, tuple(range(rows)), ())
 
 
 def _queues(n: Netlist, align: int) -> dict[str, QueueState]:

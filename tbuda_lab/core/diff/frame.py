@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.diff import Diff, GridShape, OpState
+from tbuda_lab.core.diff import DeviceGrid, Diff, OpState
 from tbuda_lab.core.diff.markdown import queue_text, verdict
 from tbuda_lab.core.diff.sides import CLASSES
 from tbuda_lab.core.frames.frame import Frame, Strings
@@ -71,7 +71,7 @@ def _column(states: list[OpState | None], get: Callable[[OpState], int], dtype: 
     return np.array([-1 if s is None else get(s) for s in states], dtype=dtype)
 
 
-def _grid(grid: GridShape) -> dict[str, Any]:
+def _grid(grid: DeviceGrid) -> dict[str, Any]:
     return {
         "device": grid.device, "rows": grid.rows, "cols": grid.cols, "physical": list(grid.physical),
         "harvested": list(grid.harvested),

@@ -52,7 +52,7 @@ class EpochState:
 
 
 @dataclasses.dataclass(frozen=True)
-class GridShape:
+class DeviceGrid:
     """The grid that a side is drawn on; `physical` rows of the logical ones, `harvested` physical rows, both of the
     first chip; `chip_rows`: both of each of the `chips`, where they differ."""
 
@@ -74,7 +74,7 @@ class Side:
     ops: dict[str, OpState]
     queues: dict[str, QueueState]
     epochs: tuple[EpochState, ...]
-    grid: GridShape
+    grid: DeviceGrid
     cycles_from: str = "compile"
     unknown: tuple[str, ...] = ()
 
@@ -141,10 +141,10 @@ def _queue(q: QueuePlacement) -> QueueState:
     return QueueState(q.chip, q.location, channels, q.entries, q.bytes_per_buffer * len(q.buffers))
 
 
-def grid_of(device: DeviceSpec) -> GridShape:
+def grid_of(device: DeviceSpec) -> DeviceGrid:
     """The grid of a device's chips."""
     physical = tuple(int(device.physical_row(r)) for r in range(device.rows))
-    return GridShape(
+    return DeviceGrid(
         device.name, device.rows, device.cols, physical, tuple(sorted(device.harvested_rows)), device.chips,
         device.chip_rows,
     )  # fmt: skip

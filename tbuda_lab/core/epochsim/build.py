@@ -15,14 +15,14 @@ from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.tile_order import (
     Steps,
     Stripes,
-    Walk,
+    TileOrder,
     edge_walk,
     input_tiles,
     op_steps,
     part_flows,
     stripes,
 )
-from tbuda_lab.core.epochsim.tile_order_cache import Walked
+from tbuda_lab.core.epochsim.tile_order_cache import TileOrderCache
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.lowering.edits import queued_ports
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class CoreBlock:
     """A rectangle of an op's cores that go in step: the op's index in `Built.names`, and (row, column, rows, columns)
     on the chip's grid."""
 
@@ -48,24 +48,24 @@ class Built:
 
     network: Network
     names: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[CoreBlock, ...]
     costs: tuple[OpCost, ...]
     diagnostics: tuple[Diagnostic, ...]
     tight: tuple[tuple[int, int, int], ...] = ()
 
 
-def build(result: Compiled, constants: EpochConstants, known: Walked | None = None) -> Built:
+def build(result: Compiled, constants: EpochConstants, known: TileOrderCache | None = None) -> Built:
     """Ops with their steps, edges with what they need, free and may hold. known: what networks of the same ops with the
     same constants found out before; what this one finds out is added.
 
     An edge within an epoch holds the producer's output buffer and the reader's input buffer. An edge between chips that
     work at the same time goes through a DRAM queue that holds the whole batch. What an earlier epoch left is there.
     """
-    return _Builder(result, constants, Walked() if known is None else known).run()
+    return _Builder(result, constants, TileOrderCache() if known is None else known).run()
 
 
 class _Builder:
-    def __init__(self, result: Compiled, constants: EpochConstants, known: Walked) -> None:
+    def __init__(self, result: Compiled, constants: EpochConstants, known: TileOrderCache) -> None:
         self.result, self.constants, self.known = result, constants, known
         self.graph, self.placement = result.lowered, result.placement
         self.orders = dict(self.placement.ublock_order) or ublock_orders(self.graph)
@@ -84,13 +84,13 @@ class _Builder:
         costs = op_costs(self.result)
         self._refine()
         ops: list[FlowOp] = []
-        parts: list[Part] = []
+        parts: list[CoreBlock] = []
         for index, name in enumerate(self.names):
             grid = self._grid(name)
             self.stripes[name] = self._stripes(name, grid)
             self.first[name] = len(ops)
             ops += [self._op(name, costs[name])] * self.stripes[name].count
-            parts += [Part(index, self._on_chip(name, r)) for r in self.stripes[name].rectangles(grid)]
+            parts += [CoreBlock(index, self._on_chip(name, r)) for r in self.stripes[name].rectangles(grid)]
         edges: list[FlowEdge] = []
         for name in self.names:
             for source, port in self._feeds(name):
@@ -210,7 +210,7 @@ class _Builder:
             found = self._read_orders[name] = read_order(self.graph, self.orders, name)
         return found
 
-    def _walk(self, source: str, name: str, port: int) -> Walk:
+    def _walk(self, source: str, name: str, port: int) -> TileOrder:
         key = self._key(source, name, port)
         found = self.known.walks.get(key)
         if found is None:

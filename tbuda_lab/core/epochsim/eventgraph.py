@@ -18,7 +18,7 @@ from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
 from tbuda_lab.core.errors import Diagnostic
 
 
-class Why(IntEnum):
+class WaitReason(IntEnum):
     """What a constraint stands for."""
 
     OWN = 0
@@ -89,18 +89,20 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     previous[base[:-1]] = base[1:] - 1
     count = len(network.ops)
     columns: list[tuple[np.ndarray | int, ...]] = [  # source, target, lag, weight, why, edge
-        (previous, every, first.astype(np.int64), duration[previous], Why.OWN, -1),
-        (np.full(count, nodes), base[:-1], 0, np.array([op.ready for op in network.ops]), Why.READY, -1),
+        (previous, every, first.astype(np.int64), duration[previous], WaitReason.OWN, -1),
+        (np.full(count, nodes), base[:-1], 0, np.array([op.ready for op in network.ops]), WaitReason.READY, -1),
     ]
     for index, edge in enumerate(network.edges):
         producer = network.ops[edge.producer]
         p, c = int(base[edge.producer]), int(base[edge.consumer])
         wait, step = _data(producer, edge)
-        columns.append((p + step, c + wait, 0, durations[edge.producer][step] + edge.latency, Why.DATA, index))
+        columns.append((p + step, c + wait, 0, durations[edge.producer][step] + edge.latency, WaitReason.DATA, index))
         if edge.capacity is not None:
             capacity = max(edge.capacity, producer.total) if index in roomy else edge.capacity
             wait, step, lag = _space(producer, edge, capacity)
-            columns.append((c + step, p + wait, lag, durations[edge.consumer][step] + edge.latency, Why.SPACE, index))
+            columns.append(
+                (c + step, p + wait, lag, durations[edge.consumer][step] + edge.latency, WaitReason.SPACE, index)
+            )
     lengths = [np.size(c[0]) for c in columns]
     table = np.empty((6, sum(lengths)), dtype=np.int64)
     start = 0
@@ -155,7 +157,7 @@ def _deadlocks(graph: EventGraph) -> list[Deadlock]:
     inside[inside] = label[graph.source[inside]] == label[graph.target[inside]]
     found = []
     for part in np.flatnonzero(np.bincount(label) > 1):
-        mine = inside & (graph.why == Why.SPACE)
+        mine = inside & (graph.why == WaitReason.SPACE)
         mine[mine] = label[graph.target[mine]] == part
         ops = np.unique(graph.op[np.flatnonzero(label == part)])
         found.append(Deadlock(tuple(ops.tolist()), tuple(np.unique(graph.edge[mine]).tolist())))

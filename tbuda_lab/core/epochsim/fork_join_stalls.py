@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph, Why
+from tbuda_lab.core.epochsim.eventgraph import EventGraph, WaitReason
 from tbuda_lab.core.epochsim.network import FlowEdge, Network
 from tbuda_lab.core.epochsim.waits import Waits
 from tbuda_lab.core.errors import Diagnostic
@@ -46,7 +46,7 @@ def fork_join_stalls(
     for edge in network.edges:
         readers.setdefault(edge.producer, set()).add(network.ops[edge.consumer].name)
     cause = waiting.cause
-    full = (cause >= 0) & (graph.why[cause] == Why.SPACE)
+    full = (cause >= 0) & (graph.why[cause] == WaitReason.SPACE)
     lost: dict[int, int] = {}
     edges, cycles = graph.edge[cause[full]], waiting.cycles[full]
     for index, total in enumerate(np.bincount(edges, cycles, len(network.edges)) if len(edges) else ()):
@@ -67,7 +67,7 @@ def fork_join_stalls(
 
 
 @dataclasses.dataclass(frozen=True)
-class Chain:
+class CriticalChain:
     """What decided when a step of the last input ended, as far back as some inputs: the ops that worked or handed on
     without a pause, last first, each once; and the edges whose full buffers stood in the way again and again."""
 
@@ -75,7 +75,7 @@ class Chain:
     full: frozenset[int]
 
 
-def critical_chain(graph: EventGraph, waiting: Waits, op: int) -> Chain:
+def critical_chain(graph: EventGraph, waiting: Waits, op: int) -> CriticalChain:
     """The chain of causes back from the end of the last input of `op`, over the last inputs (the same again and again
     once the pipeline is full)."""
     own = _previous(graph)
@@ -88,20 +88,20 @@ def critical_chain(graph: EventGraph, waiting: Waits, op: int) -> Chain:
         constraint = int(waiting.cause[node, turn])
         if constraint < 0:
             constraint = int(own[node])
-        elif graph.why[constraint] == Why.SPACE:
+        elif graph.why[constraint] == WaitReason.SPACE:
             edge = int(graph.edge[constraint])
             full[edge] = full.get(edge, 0) + 1
         turn -= int(graph.lag[constraint])
         node = int(graph.source[constraint])
         if turn < oldest or node == graph.nodes:
-            return Chain(tuple(ops), frozenset(edge for edge, times in full.items() if times > 1))
+            return CriticalChain(tuple(ops), frozenset(edge for edge, times in full.items() if times > 1))
         ops[int(graph.op[node])] = None
 
 
 def _previous(graph: EventGraph) -> np.ndarray:
     """(nodes,) index of the constraint by the op's own previous step."""
     own = np.empty(graph.nodes, dtype=np.int64)
-    mine = np.flatnonzero(graph.why == Why.OWN)
+    mine = np.flatnonzero(graph.why == WaitReason.OWN)
     own[graph.target[mine]] = mine
     return own
 
@@ -123,9 +123,9 @@ def _follow(
         if turn < 0 or node == graph.nodes:
             return None
         op = int(graph.op[node])
-        if why == Why.SPACE and not long:
+        if why == WaitReason.SPACE and not long:
             short.append(op)
-        elif why == Why.DATA:
+        elif why == WaitReason.DATA:
             if not short:
                 return None
             long.append(op)
@@ -143,7 +143,8 @@ def _follow(
 
 
 def stall_diagnostics(
-    network: Network, graph: EventGraph, waiting: Waits, stalls: Sequence[ForkJoinStall], chains: Sequence[Chain]
+    network: Network, graph: EventGraph, waiting: Waits, stalls: Sequence[ForkJoinStall], chains:
+    Sequence[CriticalChain]
 ) -> list[Diagnostic]:
     """A warning for each fork-join stall that slows its epoch down, with its branches; a note for each other buffer
     that does: an op and its reader take turns because it does not hold enough for both to work."""
@@ -163,7 +164,7 @@ def stall_diagnostics(
         found.append(_diagnostic(network, edge, "warning", "fork-join-stall", stall.cycles // batch, why, reader))
     full = sorted(frozenset[int]().union(*(chain.full for chain in chains)) - explained)
     if full:
-        blamed = (waiting.cause >= 0) & (graph.why[waiting.cause] == Why.SPACE)
+        blamed = (waiting.cause >= 0) & (graph.why[waiting.cause] == WaitReason.SPACE)
         cycles = np.bincount(graph.edge[waiting.cause[blamed]], waiting.cycles[blamed], len(network.edges))
         for index in full:
             edge = network.edges[index]

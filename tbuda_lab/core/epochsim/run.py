@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, Why, deadlock_diagnostics, event_graph
-from tbuda_lab.core.epochsim.fork_join_stalls import Chain, ForkJoinStall, critical_chain, fork_join_stalls
+from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, WaitReason, deadlock_diagnostics, event_graph
+from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall, critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.solve import Schedule, solve
 from tbuda_lab.core.epochsim.trace import WaitKind
@@ -29,7 +29,7 @@ class NetworkRun:
     schedule: Schedule
     waits: Waits
     stalls: tuple[ForkJoinStall, ...]
-    chains: tuple[Chain, ...]
+    chains: tuple[CriticalChain, ...]
     diagnostics: tuple[Diagnostic, ...]
     deadlocks: tuple[Deadlock, ...] = ()
 
@@ -48,9 +48,9 @@ class NetworkRun:
         """(nodes, batch) uint8 `WaitKind` of the wait before each step; COMPUTE where there is none."""
         kind_of = np.full(len(self.graph.why) + 1, WaitKind.COMPUTE, dtype=np.uint8)
         why = self.graph.why
-        kind_of[:-1][why == Why.READY] = WaitKind.DRAM
-        kind_of[:-1][why == Why.SPACE] = WaitKind.SPACE
-        data = np.flatnonzero(why == Why.DATA)
+        kind_of[:-1][why == WaitReason.READY] = WaitKind.DRAM
+        kind_of[:-1][why == WaitReason.SPACE] = WaitKind.SPACE
+        data = np.flatnonzero(why == WaitReason.DATA)
         queued = np.array([e.capacity is None for e in self.network.edges], dtype=bool)
         if len(data):
             kind_of[data] = np.where(queued[self.graph.edge[data]], WaitKind.DRAM, WaitKind.INPUT)
@@ -76,13 +76,13 @@ def run_network(network: Network, batch: int, groups: Sequence[Sequence[int]] | 
     waiting = waits(graph, schedule)
     last = graph.base[1:] - 1
     done = schedule.start[last, batch - 1] + graph.duration[last]
-    chains: list[Chain] = []
+    chains: list[CriticalChain] = []
     for group in [range(len(network.ops))] if groups is None else groups:
         members = np.asarray(group, dtype=np.int64)
         if len(members):
             chains.append(critical_chain(graph, waiting, int(members[done[members].argmax()])))
         else:
-            chains.append(Chain((), frozenset()))
+            chains.append(CriticalChain((), frozenset()))
     full = frozenset(edge for chain in chains for edge in chain.full)
     stalls = tuple(fork_join_stalls(network, graph, waiting, full))
     problems = tuple(deadlock_diagnostics(network, deadlocks))

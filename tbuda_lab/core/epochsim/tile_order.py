@@ -118,7 +118,7 @@ class Stripes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Walk:
+class TileOrder:
     """An operand followed back to its producer. core, address: (lines, length) core of the producer's grid (-1:
     padding) and position in its packing order, for each line of readers that receive the same; line: (rows, columns)
     number of the line that each core of the reader is on. begin, end: (steps,) stretch of the walk each step reads.
@@ -151,7 +151,7 @@ def edge_walk(
     c: np.void,
     c_order: str,
     c_steps: Steps,
-) -> Walk:
+) -> TileOrder:
     """Where each tile comes from that the reader takes, in the order in which it takes them."""
     shape = stored_shape(producer, p)
     tms = edge_tms(producer, p, consumer, port, c)
@@ -172,7 +172,7 @@ def edge_walk(
         for last, first in zip(address, early, strict=True)
     ]
     step = max(0, int(np.max(spread)) + 1)
-    return Walk(core, address, _lines(consumer, port, c, len(core)), begin, end, total, within, step)
+    return TileOrder(core, address, _lines(consumer, port, c, len(core)), begin, end, total, within, step)
 
 
 def _lines(profile: OpProfile, port: int, row: np.void, count: int) -> np.ndarray:
@@ -189,7 +189,7 @@ def _lines(profile: OpProfile, port: int, row: np.void, count: int) -> np.ndarra
     return line
 
 
-def stripes(walks: list[tuple[Walk, Steps]], grid: tuple[int, int], most: int) -> Stripes:
+def stripes(walks: list[tuple[TileOrder, Steps]], grid: tuple[int, int], most: int) -> Stripes:
     """Into which rectangles the grid of an op falls whose operands arrive by these walks (each with its producer's
     steps): cores that need other blocks at the same step do not go in step. One rectangle if there would be more than
     `most`."""
@@ -208,7 +208,7 @@ def stripes(walks: list[tuple[Walk, Steps]], grid: tuple[int, int], most: int) -
 
 
 @dataclasses.dataclass(frozen=True)
-class Flow:
+class TileFlow:
     """An edge between two parts in tiles of one producer core, in packing order: see `FlowEdge`. coarse: the most tiles
     that are between the first a whole step still needs and the last it asks for."""
 
@@ -220,8 +220,9 @@ class Flow:
 
 
 def part_flows(
-    walk: Walk, p_steps: Steps, p_grid: tuple[int, int], p_stripes: Stripes, c_grid: tuple[int, int], c_stripes: Stripes
-) -> list[Flow]:
+    walk: TileOrder, p_steps: Steps, p_grid: tuple[int, int], p_stripes: Stripes, c_grid: tuple[int, int], c_stripes:
+    Stripes
+) -> list[TileFlow]:
     """What each step of each part of the reader needs of each part of the producer, and what it frees."""
     emit = p_steps.emit()
     made_by = np.append(p_stripes.part_of(p_grid).reshape(-1), -1)[walk.core]
@@ -242,7 +243,7 @@ def part_flows(
             need = np.maximum.accumulate(need)
             asked = np.where(need > 0, emit[np.searchsorted(emit, need)], 0)
             held = np.concatenate([[0], freed[:-1]])
-            flows.append(Flow(producer, consumer, need, freed, int((asked - np.minimum(held, asked)).max())))
+            flows.append(TileFlow(producer, consumer, need, freed, int((asked - np.minimum(held, asked)).max())))
     return flows
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph, Why
+from tbuda_lab.core.epochsim.eventgraph import EventGraph, WaitReason
 from tbuda_lab.core.epochsim.solve import NEVER, Schedule
 
 _CHUNK = 1 << 22
@@ -33,7 +33,7 @@ def waits(graph: EventGraph, schedule: Schedule) -> Waits:
     before[first, 0] = 0
     cycles = start - before
     cause = np.full((nodes, batch), -1, dtype=np.int32)
-    other = np.flatnonzero(graph.why != Why.OWN)
+    other = np.flatnonzero(graph.why != WaitReason.OWN)
     other = other[np.lexsort((graph.why[other], graph.target[other]))]
     target = graph.target[other]
     bounds = np.flatnonzero(np.diff(target, prepend=-1))

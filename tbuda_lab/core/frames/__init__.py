@@ -1,6 +1,6 @@
 """Columnar snapshots of a session for views: graphs with their layered order, placements, netlists, problems."""
 
-from tbuda_lab.core.frames.coordinates import Layout, place
+from tbuda_lab.core.frames.coordinates import GraphLayout, place
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import graph_frame
 from tbuda_lab.core.frames.opsframe import epoch_time, model_time, op_pace, ops_frame, total_cycles
@@ -16,7 +16,8 @@ from tbuda_lab.core.frames.traceframe import fills_frame, moment_frame, static_t
 from tbuda_lab.core.verification import PCC_WANTED
 
 __all__ = [
-    "PCC_WANTED", "Frame", "Layout", "Result", "Strings", "device_text", "epoch_time", "fills_frame", "graph_frame",
+    "PCC_WANTED", "Frame", "GraphLayout", "Result", "Strings", "device_text", "epoch_time", "fills_frame",
+    "graph_frame",
     "model_time", "moment_frame", "netlist_frame", "op_pace", "ops_frame", "place", "problems_frame", "result_frames",
     "session_frames", "static_tiles", "summary_frame", "tile_frame", "total_cycles", "trace_frame",
 ]

@@ -31,7 +31,7 @@ PASSES = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Absolute boxes (x, y, w, h) per item, for the items of open groups; `visible` masks them."""
 
     boxes: np.ndarray      # (items, 4) float64
@@ -47,7 +47,7 @@ def label_width(characters: int) -> float:
 DIRECTIONS = ("TB", "LR")
 
 
-def place(frame: Frame, opened: set[int], direction: str = "TB", words: bool = False) -> Layout:
+def place(frame: Frame, opened: set[int], direction: str = "TB", words: bool = False) -> GraphLayout:
     """Positions of a graph frame with the groups of `opened` (indices; the root is always open) expanded.
 
     direction: one of `DIRECTIONS`. words: edges carry some, so ranks stand further apart.
@@ -65,7 +65,7 @@ def place(frame: Frame, opened: set[int], direction: str = "TB", words: bool = F
             visible[i] = True
             if scene.kind[i] == ITEM_GROUP and scene.ref[i] in scene.opened:
                 stack.append((scene.ref[i], left + x, top + y))
-    return Layout(boxes, visible, (width, height))
+    return GraphLayout(boxes, visible, (width, height))
 
 
 class _Scene:

@@ -24,7 +24,7 @@ BYTES = ("l1_input", "l1_output", "l1_param", "l1_intermed", "l1_total")
 
 
 @dataclasses.dataclass(frozen=True)
-class OpFacts:
+class OpColumns:
     """What of an ops frame no placement changes: the ops in schedule order, their names and kinds, and the edges
     between them. strings: the table as far as these columns index it."""
 
@@ -34,7 +34,7 @@ class OpFacts:
     edges: np.ndarray  # (n, 2) producer and consumer
 
 
-def op_facts(lowered: Graph, names: Sequence[str]) -> OpFacts:
+def op_facts(lowered: Graph, names: Sequence[str]) -> OpColumns:
     """The facts of ops of a lowered graph."""
     strings = Strings()
     nodes = [lowered[n] for n in names]
@@ -50,7 +50,7 @@ def op_facts(lowered: Graph, names: Sequence[str]) -> OpFacts:
     index = {name: i for i, name in enumerate(names)}
     pairs = [(index[e.source], index[n.name]) for n in nodes for e in n.inputs if e.source in index]
     edges = np.array(pairs, dtype="<u4").reshape(-1, 2)
-    return OpFacts(tuple(names), tuple(strings.table), columns, edges)
+    return OpColumns(tuple(names), tuple(strings.table), columns, edges)
 
 
 def op_names(placement: Placement) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def ops_frame(
     lowered: Graph,
     placement: Placement,
     device: DeviceSpec,
-    facts: OpFacts | None = None,
+    facts: OpColumns | None = None,
     times: BatchTime | None = None,
 ) -> Frame:
     """Columns of a placement.

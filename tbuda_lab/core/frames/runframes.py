@@ -11,7 +11,7 @@ from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.verification import Comparison
 
 
-class Step(Protocol):
+class RunStep(Protocol):
     """The part of a `LiveStep` that frames show."""
 
     @property
@@ -62,14 +62,14 @@ class Checks(Protocol):
     def wanted(self) -> float: ...
 
 
-def queues_frame(step: Step) -> Frame:
+def queues_frame(step: RunStep) -> Frame:
     """Names and entries of the queues whose levels `live_frame` gives, once per run."""
     strings = Strings()
     columns = {"queue_name": strings.column(step.queues), "queue_entries": step.capacity.astype("<u4")}
     return Frame("queues", {}, columns, strings.table)
 
 
-def live_frame(step: Step, stalled: Sequence[str] = (), cycle: int | None = None) -> Frame:
+def live_frame(step: RunStep, stalled: Sequence[str] = (), cycle: int | None = None) -> Frame:
     """`done`: inputs that each op has worked on, in the order of the ops frame; `level`: entries of each queue of the
     queues frame. meta: input, total, epoch, op, paused, running; stalled: ops that the simulator sees wait for space
     at a fork; cycle: where on the timeline of one input the op at work ends, None where that is not known."""

@@ -18,13 +18,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic
-from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Value, by_name, known_shape, lookup
+from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, Folded, by_name, known_shape, lookup
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
 
-Tensor = Value | Folded
+Tensor = AtenValue | Folded
 
 
 class NotMapped:
@@ -60,23 +60,23 @@ class Calls:
         self.findings: list[Diagnostic] = []
 
     # -- leaves ----------------------------------------------------------------------------------------------
-    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Value:
+    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> AtenValue:
         """An INPUT node; truth values are read through a cast, as those of torch models are."""
         kind = str(dtype).removeprefix("torch.")
         node = self.emit.leaf(NodeKind.INPUT, name, shape, dtype=kind, argument=name)
         if dtype == torch.bool:
             self.emit.scope = ""
             node = self.emit.op(Cast("bool"), node, name=self.graph.unique(f"{node}.cast"))
-        return Value(node, dtype)
+        return AtenValue(node, dtype)
 
-    def parameter(self, name: str, value: torch.Tensor) -> Value:
-        return Value(self.emit.leaf(NodeKind.PARAMETER, name, value.shape, as_array(value)), value.dtype)
+    def parameter(self, name: str, value: torch.Tensor) -> AtenValue:
+        return AtenValue(self.emit.leaf(NodeKind.PARAMETER, name, value.shape, as_array(value)), value.dtype)
 
     def output(self, value: Tensor, name: str, path: str) -> None:
         node = value.name
         if isinstance(value, Folded):
             node = self.emit.constant(value.tensor, self.graph.unique(f"{name}.value"))
-        dtype = value.dtype if isinstance(value, Value) else value.tensor.dtype
+        dtype = value.dtype if isinstance(value, AtenValue) else value.tensor.dtype
         assert node is not None
         self.emit.output(node, name, path=path, dtype=str(dtype).removeprefix("torch."))
 
@@ -95,10 +95,10 @@ class Calls:
 
     # -- reading ---------------------------------------------------------------------------------------------
     def shape(self, x: Tensor) -> Shape:
-        return tuple(self.graph[x.name].shape if isinstance(x, Value) else x.tensor.shape)
+        return tuple(self.graph[x.name].shape if isinstance(x, AtenValue) else x.tensor.shape)
 
     def dtype(self, x: Tensor) -> torch.dtype:
-        return x.dtype if isinstance(x, Value) else x.tensor.dtype
+        return x.dtype if isinstance(x, AtenValue) else x.tensor.dtype
 
     def known(self, value: Any, label: str | None = None) -> Folded:
         """A number, array or tensor as an operand."""
@@ -110,7 +110,7 @@ class Calls:
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One aten call. Raises `CannotMap` for a use without a form, or one that torch itself refuses."""
         packet = getattr(torch.ops.aten, name)
-        example_args, example_kwargs = pytree.tree_map_only((Value, Folded), self._example, (args, kwargs))
+        example_args, example_kwargs = pytree.tree_map_only((AtenValue, Folded), self._example, (args, kwargs))
         try:
             with torch.no_grad():
                 overload = torch._C._jit_resolve_packet(f"aten::{name}", *example_args, **example_kwargs)
@@ -123,7 +123,7 @@ class Calls:
         leaves = pytree.tree_leaves((args, kwargs))
         if any(isinstance(v, NotMapped) for v in leaves):
             return NOT_MAPPED
-        if not any(isinstance(v, Value) for v in leaves):
+        if not any(isinstance(v, AtenValue) for v in leaves):
             plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
             return pytree.tree_map_only(torch.Tensor, self.known, target(*plain_args, **plain_kwargs))
         mapping = lookup(target)
@@ -132,7 +132,7 @@ class Calls:
             if decomposition is None:
                 raise CannotMap(f"{target} has no mapping")
             return self.traced(decomposition, *args, **kwargs)
-        example_args, example_kwargs = pytree.tree_map_only((Value, Folded), self._example, (args, kwargs))
+        example_args, example_kwargs = pytree.tree_map_only((AtenValue, Folded), self._example, (args, kwargs))
         out = target(*example_args, **example_kwargs)
         pieces = list(out) if isinstance(out, tuple | list) else [out]
         if all(p.numel() == 0 for p in pieces):  # nothing computes it, so it is known
@@ -152,7 +152,7 @@ class Calls:
         whole_ops: keep matmul, layer_norm and the like whole; without it they arrive in torch's own pieces.
         """
         flat, spec = pytree.tree_flatten((args, kwargs))
-        places = [k for k, v in enumerate(flat) if isinstance(v, Value | Folded)]
+        places = [k for k, v in enumerate(flat) if isinstance(v, AtenValue | Folded)]
 
         def of_tensors(*tensors: torch.Tensor) -> Any:
             filled = list(flat)
@@ -190,13 +190,13 @@ class Calls:
     def _example(self, x: Tensor) -> torch.Tensor:
         return torch.empty(self.shape(x), dtype=self.dtype(x), device="meta")
 
-    def _checked(self, name: str, example: torch.Tensor) -> Value:
+    def _checked(self, name: str, example: torch.Tensor) -> AtenValue:
         ours, theirs = tuple(self.graph[name].shape), known_shape(example)
         if theirs is not None and ours != theirs and math.prod(ours) == math.prod(theirs):
             name, ours = self.emit.op(Reshape(theirs), name), theirs
         if ours != theirs:
             raise ShapeError(f"mapped to shape {ours}, torch says {theirs}")
-        return Value(name, example.dtype)
+        return AtenValue(name, example.dtype)
 
 
 def finish(calls: Calls) -> Graph:

@@ -9,7 +9,7 @@ from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
-from tbuda_lab.core.lowering.context import LOWERERS, Context, stored
+from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, stored
 from tbuda_lab.core.lowering.dataformats import assign
 from tbuda_lab.core.lowering.fuse import addressed, fuse, inner_names
 from tbuda_lab.core.lowering.grow import grow
@@ -55,7 +55,9 @@ def lower(
     Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model.
     """
     _check_canonical(graph)
-    ctx = Context(graph, options.data_format, split_parts(graph, device) if options.enable_conv_splitting else None)
+    ctx = LoweringContext(
+        graph, options.data_format, split_parts(graph, device) if options.enable_conv_splitting else None
+    )
     for node in graph.topological():
         ctx.begin(node)
         if node.kind is NodeKind.INPUT:
@@ -93,7 +95,7 @@ def lower(
     return ctx.out
 
 
-def _lower_write(ctx: Context, node: Node) -> None:
+def _lower_write(ctx: LoweringContext, node: Node) -> None:
     """A value that goes into a ram: in the form in which readers expect it (see `stored`), through an op of its own.
 
     An accumulator holds what comes, and its readers expect no more.
@@ -122,7 +124,7 @@ def _is_weight(node: Node, port: int) -> bool:
     return node.op is not None and node.op.type == "conv2d_rows" and port == 1
 
 
-def _lower_output(ctx: Context, node: Node) -> None:
+def _lower_output(ctx: LoweringContext, node: Node) -> None:
     value = ctx.operand(node.sources[0])
     producer = ctx.out[value.node]
     readers = len(ctx.users[node.sources[0]]) - 1 + sum(value.node in n.sources for n in ctx.out)

@@ -16,8 +16,8 @@ from tbuda_lab.core.graph.phases import ROLE, WRITES
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul
 from tbuda_lab.core.lowering.tm_rules import simplify
-from tbuda_lab.core.lowering.values import Value, collapse, tiles_of
-from tbuda_lab.core.lowering.weights import Layout, arrange, arranged_shape
+from tbuda_lab.core.lowering.values import TileValue, collapse, tiles_of
+from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
 
 MAX_DENSE_SELECTION_TILES = 4096
 """Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
@@ -26,7 +26,7 @@ SPREADS = "spreads"
 """Attribute of a one-hot matmul that only fills tiles: "r" with their row 0, "c" with their column 0."""
 
 
-class Context:
+class LoweringContext:
     """One lowering. `source` is the nD graph, `out` the lowered one, `node` the nD node at work."""
 
     def __init__(self, source: Graph, df: DataFormat, parts: Mapping[str, int] | None = None) -> None:
@@ -35,7 +35,7 @@ class Context:
         self.df = df
         self.parts = parts or {}  # of convolutions that become several (see `split`)
         self.users = source.users()
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, TileValue] = {}
         self.node: Node = next(iter(source))
         self._constants: dict[tuple[object, ...], str] = {}
         self._emitted = 0
@@ -59,7 +59,7 @@ class Context:
             f"cannot lower {self.node.name!r} ({kind})", [Diagnostic("error", where, "lowering", message, fix)]
         )
 
-    def emit(self, op: HwOp, operands: Sequence[Value], shape: Shape, **facts: bool) -> Value:
+    def emit(self, op: HwOp, operands: Sequence[TileValue], shape: Shape, **facts: bool) -> TileValue:
         """Add one hardware op of logical nD result `shape`; the first op of an nD node takes its name."""
         stem = self.node.name if self._emitted == 0 else f"{self.node.name}.lc{self._emitted}"
         self._emitted += 1
@@ -68,13 +68,13 @@ class Context:
         if self.node.op is not None:
             node.attrs["source"] = self.node.name
         self.out.add(node)
-        return Value(node.name, shape, (), **facts)
+        return TileValue(node.name, shape, (), **facts)
 
-    def edge(self, value: Value) -> Edge:
+    def edge(self, value: TileValue) -> Edge:
         _, z, rows, cols = self.out[value.node].shape
         return Edge(value.node, simplify(value.tms, (z, tiles_of(rows), tiles_of(cols))))
 
-    def constant(self, array: np.ndarray, shape: Shape | None = None) -> Value:
+    def constant(self, array: np.ndarray, shape: Shape | None = None) -> TileValue:
         """A constant tensor; equal contents share one node. Sizes of 1 are replicated through the tile by the host."""
         array = np.ascontiguousarray(array, dtype=np.float32)
         shape = array.shape if shape is None else shape
@@ -87,7 +87,7 @@ class Context:
             self._constants[key] = self.out.add(node).name
         return stored(self._constants[key], shape)
 
-    def operand(self, name: str) -> Value:
+    def operand(self, name: str) -> TileValue:
         """The value of an nD node; parameters and constants become lowered nodes when first read."""
         if name not in self.values:
             node = self.source[name]
@@ -110,15 +110,15 @@ class Context:
                 self.values[name] = self._accumulated(name, node.shape)
         return self.values[name]
 
-    def _accumulated(self, name: str, shape: Shape) -> Value:
+    def _accumulated(self, name: str, shape: Shape) -> TileValue:
         """A sum of gradients: its padding holds what theirs holds. They are lowered before who reads the sum."""
         write = next((n for n in self.source.outputs if n.attrs.get(WRITES) == name), None)
         value = None if write is None else self.values.get(write.sources[0])
         if value is None:
-            return Value(name, shape)
-        return Value(name, shape, (), value.fill_r, value.fill_c, value.zero_r, value.zero_c)
+            return TileValue(name, shape)
+        return TileValue(name, shape, (), value.fill_r, value.fill_c, value.zero_r, value.zero_c)
 
-    def weights(self, name: str, layout: Layout) -> Value:
+    def weights(self, name: str, layout: WeightLayout) -> TileValue:
         """A parameter rearranged for the op that reads it; `layout` names the arrangement (see `weights.py`)."""
         node = self.source[name]
         if node.kind not in (NodeKind.PARAMETER, NodeKind.CONSTANT):
@@ -135,7 +135,7 @@ class Context:
         return stored(own, self.out[own].shape[1:])
 
     # -- operand forms ---------------------------------------------------------------------------------------
-    def fill(self, value: Value, *, rows: bool = False, cols: bool = False) -> Value:
+    def fill(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Replicate row 0 (column 0) of a one-row (one-column) tensor through its tile, by a one-hot matmul."""
         z, r, c = value.zrc
         if rows and r == 1 and not value.fill_r:
@@ -166,7 +166,7 @@ class Context:
             self.out[value.node].attrs[SPREADS] = "c"
         return value
 
-    def _spread_z(self, value: Value, z: int) -> Value:
+    def _spread_z(self, value: TileValue, z: int) -> TileValue:
         _, r, c = value.zrc
         return (
             value
@@ -181,7 +181,7 @@ class Context:
             )
         )
 
-    def expand(self, value: Value, shape: Shape, *, lead_only: bool = False) -> Value:
+    def expand(self, value: TileValue, shape: Shape, *, lead_only: bool = False) -> TileValue:
         """Broadcast to an nD `shape` (numpy's rule) with TMs; with `lead_only` only the leading dims must match."""
         value = self._expand_lead(value, shape)
         if lead_only:
@@ -204,7 +204,7 @@ class Context:
             zero_c=value.zero_c and not grow_c,
         )
 
-    def _expand_lead(self, value: Value, shape: Shape) -> Value:
+    def _expand_lead(self, value: TileValue, shape: Shape) -> TileValue:
         lead = tuple(shape[:-2])
         own = (1,) * (len(shape) - len(value.shape)) + tuple(value.shape)
         while len(own) < 2:
@@ -213,7 +213,7 @@ class Context:
         own_lead = (1,) * (len(lead) - len(own_lead)) + own_lead
         facts = {"fill_r": value.fill_r, "fill_c": value.fill_c, "zero_r": value.zero_r, "zero_c": value.zero_c}
         if math.prod(own_lead) == math.prod(lead):
-            return Value(value.node, (*lead, *tail), value.tms, **facts)
+            return TileValue(value.node, (*lead, *tail), value.tms, **facts)
         # Outer axes repeat the whole stack (broadcast z); an inner axis of 1 under a larger outer one repeats each
         # slice, which is broadcast r followed by vslice.
         tms = []
@@ -236,7 +236,7 @@ class Context:
             inner *= factor
         return value.through(*tms, shape=(*lead, *tail), **facts)
 
-    def masked(self, value: Value, *, rows: bool = False, cols: bool = False) -> Value:
+    def masked(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Make the padding rows or columns zero by multiplying with a 0/1 constant, where they are not known to be."""
         z, r, c = value.zrc
         for wanted, known, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
@@ -260,7 +260,7 @@ class Context:
         return value
 
     # -- data movement ---------------------------------------------------------------------------------------
-    def pick_rows(self, value: Value, shape: Shape, entries: np.ndarray) -> Value:
+    def pick_rows(self, value: TileValue, shape: Shape, entries: np.ndarray) -> TileValue:
         """A row picker. `entries` (n, 3), logical: (slice, row) of the result, flat row z * R + r of the source."""
         _, r, _ = value.zrc
         padded = tiles_of(r) * TILE
@@ -271,7 +271,7 @@ class Context:
         picker = Payload(coords[order].astype(kind))
         return self.emit(HwSparseMatmul(picker), [value], shape, zero_r=True, zero_c=value.zero_c, fill_c=value.fill_c)
 
-    def pick_columns(self, value: Value, shape: Shape, source_of: np.ndarray) -> Value:
+    def pick_columns(self, value: TileValue, shape: Shape, source_of: np.ndarray) -> TileValue:
         """Column j of the result is column source_of[j] of the source, or zero where that is -1."""
         z, r, c = value.zrc
         width = len(source_of)
@@ -298,13 +298,13 @@ class Context:
         return picked.through(transpose(), shape=shape, zero_r=picked.zero_c, zero_c=picked.zero_r)
 
 
-def stored(name: str, shape: Shape) -> Value:
+def stored(name: str, shape: Shape) -> TileValue:
     """The value of a host-fed queue: padding is zero, and the host replicates sizes of 1 through the tile."""
     _, r, c = collapse(shape)
-    return Value(name, shape, fill_r=r == 1, fill_c=c == 1, zero_r=r != 1, zero_c=c != 1)
+    return TileValue(name, shape, fill_r=r == 1, fill_c=c == 1, zero_r=r != 1, zero_c=c != 1)
 
 
-Lowerer = Callable[[Context, Any, list[Value], Shape], Value]
+Lowerer = Callable[[LoweringContext, Any, list[TileValue], Shape], TileValue]
 """(context, the nD op, its operands, the nD shape of the result) -> the value; the op is of the registered type."""
 LOWERERS: dict[str, Lowerer] = {}
 

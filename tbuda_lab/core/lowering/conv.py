@@ -14,11 +14,11 @@ import numpy as np
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import broadcast, hstack
-from tbuda_lab.core.lowering.context import Context, lowers
+from tbuda_lab.core.lowering.context import LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwDepthwise, HwMatmul
 from tbuda_lab.core.lowering.split import is_depthwise, is_pointwise, shares
-from tbuda_lab.core.lowering.values import Value, tiles_of
-from tbuda_lab.core.lowering.weights import Layout
+from tbuda_lab.core.lowering.values import TileValue, tiles_of
+from tbuda_lab.core.lowering.weights import WeightLayout
 
 
 def taps(size: int, out: int, kernel: int, stride: int, before: int, dilation: int) -> np.ndarray:
@@ -58,7 +58,7 @@ def _clamped(positions: np.ndarray, size: int) -> np.ndarray:
 
 
 @lowers("conv2d_rows")
-def conv2d_rows(ctx: Context, op: ops.ConvRows, operands: list[Value], shape: Shape) -> Value:
+def conv2d_rows(ctx: LoweringContext, op: ops.ConvRows, operands: list[TileValue], shape: Shape) -> TileValue:
     x, bias = operands[0], (operands[2] if len(operands) == 3 else None)
     kernel, stride, padding, dilation, groups = op.kernel, op.stride, op.padding, op.dilation, op.groups
     cout, cin_per_group, kh, kw = ctx.source[ctx.node.inputs[1].source].shape
@@ -73,10 +73,10 @@ def conv2d_rows(ctx: Context, op: ops.ConvRows, operands: list[Value], shape: Sh
     entries, parts = None, ctx.parts.get(ctx.node.name, 1)
     if not pointwise:
         entries = conv_entries(op.in_hw, op.out_hw, kernel, stride, padding, dilation)
-    sums: list[Value] = []
+    sums: list[TileValue] = []
     for share in shares(positions, parts):
         columns = x if entries is None else _columns(ctx, x, entries, share, (rows, cin))
-        weights = ctx.weights(ctx.node.inputs[1].source, Layout(layout, groups, share.start, share.stop))
+        weights = ctx.weights(ctx.node.inputs[1].source, WeightLayout(layout, groups, share.start, share.stop))
         inputs = [columns, weights] if bias is None else [columns, weights, bias]
         dense = HwDepthwise(len(share), bias=bias is not None) if depthwise else HwMatmul(bias=bias is not None)
         part = ctx.emit(dense, inputs, shape, zero_r=columns.zero_r and bias is None, zero_c=True)
@@ -89,7 +89,7 @@ def conv2d_rows(ctx: Context, op: ops.ConvRows, operands: list[Value], shape: Sh
     return sums[0]
 
 
-def _columns(ctx: Context, x: Value, entries: np.ndarray, share: range, size: tuple[int, int]) -> Value:
+def _columns(ctx: LoweringContext, x: TileValue, entries: np.ndarray, share: range, size: tuple[int, int]) -> TileValue:
     """(1, 1, rows, n * channels) pixels that n of all kernel positions read, side by side. size: (rows, channels)."""
     rows, cin = size
     own = entries[(entries[:, 0] >= share.start) & (entries[:, 0] < share.stop)]
@@ -102,7 +102,7 @@ def _columns(ctx: Context, x: Value, entries: np.ndarray, share: range, size: tu
 
 
 @lowers("max_pool2d_rows")
-def max_pool2d_rows(ctx: Context, op: ops.MaxPoolRows, operands: list[Value], shape: Shape) -> Value:
+def max_pool2d_rows(ctx: LoweringContext, op: ops.MaxPoolRows, operands: list[TileValue], shape: Shape) -> TileValue:
     """A window's maximum is the maximum over its rows of the maxima along them: one axis after the other.
 
     Each tap of an axis is a picker of its own, joined by `maximum`: per tile far cheaper than the `reduce` op over z.
@@ -119,7 +119,7 @@ def max_pool2d_rows(ctx: Context, op: ops.MaxPoolRows, operands: list[Value], sh
     return _maximum_of(ctx, x, shape, down)
 
 
-def _maximum_of(ctx: Context, x: Value, shape: Shape, sources: list[np.ndarray]) -> Value:
+def _maximum_of(ctx: LoweringContext, x: TileValue, shape: Shape, sources: list[np.ndarray]) -> TileValue:
     """The element-wise maximum of several row selections of x, as a balanced tree."""
     parts = [
         x if x.shape == shape and np.array_equal(source, np.arange(len(source))) else picked_rows(ctx, x, shape, source)
@@ -152,7 +152,7 @@ def unique(sources: list[np.ndarray]) -> list[np.ndarray]:
     return kept
 
 
-def picked_rows(ctx: Context, x: Value, shape: Shape, source: np.ndarray) -> Value:
+def picked_rows(ctx: LoweringContext, x: TileValue, shape: Shape, source: np.ndarray) -> TileValue:
     """Row k of the result is row source[k] of x."""
     rows = np.arange(len(source))
     return ctx.pick_rows(x, shape, np.stack([np.zeros_like(rows), rows, source], axis=1))

@@ -7,16 +7,16 @@ from typing import Any
 
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import NodeKind, Shape
-from tbuda_lab.core.lowering.context import Context, lowers
+from tbuda_lab.core.lowering.context import LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwOp, HwUnary, PackerRelu
-from tbuda_lab.core.lowering.values import Value
+from tbuda_lab.core.lowering.values import TileValue
 
 _KEEPS_ZERO = {"nop", "sqrt", "tanh", "gelu", "lrelu", "abs", "power", "sine"}
 _HARDWARE_NAME = {"leaky_relu": "lrelu", "pow": "power", "buffer": "nop"}
 
 
 @lowers("add", "subtract", "multiply", "maximum")
-def binary(ctx: Context, op: ops.NdOp, operands: list[Value], shape: Shape) -> Value:
+def binary(ctx: LoweringContext, op: ops.NdOp, operands: list[TileValue], shape: Shape) -> TileValue:
     a, b = (ctx.expand(v, shape) for v in operands)
     if op.type == "multiply":
         zero_r, zero_c = a.zero_r or b.zero_r, a.zero_c or b.zero_c
@@ -49,7 +49,7 @@ def binary(ctx: Context, op: ops.NdOp, operands: list[Value], shape: Shape) -> V
     "cosine",
     "buffer",
 )
-def unary(ctx: Context, op: ops.NdOp, operands: list[Value], shape: Shape) -> Value:
+def unary(ctx: LoweringContext, op: ops.NdOp, operands: list[TileValue], shape: Shape) -> TileValue:
     (x,) = operands
     fn = _HARDWARE_NAME.get(op.type, op.type)
     attributes: dict[str, Any] = {}
@@ -72,12 +72,12 @@ def unary(ctx: Context, op: ops.NdOp, operands: list[Value], shape: Shape) -> Va
 
 
 @lowers("nop")
-def nop(ctx: Context, op: ops.Nop, operands: list[Value], shape: Shape) -> Value:
+def nop(ctx: LoweringContext, op: ops.Nop, operands: list[TileValue], shape: Shape) -> TileValue:
     return operands[0]
 
 
 @lowers("relu")
-def relu(ctx: Context, op: ops.Relu, operands: list[Value], shape: Shape) -> Value:
+def relu(ctx: LoweringContext, op: ops.Relu, operands: list[TileValue], shape: Shape) -> TileValue:
     """Fold into the producer when nothing else reads it and it applies no relu yet; else a nop that applies it."""
     (x,) = operands
     packer = PackerRelu(float(op.threshold), op.mode)

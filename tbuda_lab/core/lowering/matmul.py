@@ -7,16 +7,16 @@ import numpy as np
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import broadcast
-from tbuda_lab.core.lowering.context import Context, lowers
+from tbuda_lab.core.lowering.context import LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce
-from tbuda_lab.core.lowering.values import Value, tiles_of
+from tbuda_lab.core.lowering.values import TileValue, tiles_of
 
 LOWEST = -3.0e38
 LOWEST_FLOAT16 = -65504.0
 
 
 @lowers("matmul")
-def matmul(ctx: Context, op: ops.Matmul, operands: list[Value], shape: Shape) -> Value:
+def matmul(ctx: LoweringContext, op: ops.Matmul, operands: list[TileValue], shape: Shape) -> TileValue:
     a, b = operands[0], operands[1]
     depth = a.zrc[2]
     rows, cols = a.zrc[1], b.zrc[2]
@@ -46,14 +46,16 @@ def matmul(ctx: Context, op: ops.Matmul, operands: list[Value], shape: Shape) ->
     )
 
 
-def _outer_product(ctx: Context, a: Value, b: Value, shape: Shape) -> Value:
+def _outer_product(ctx: LoweringContext, a: TileValue, b: TileValue, shape: Shape) -> TileValue:
     """K = 1: a column times a row is a broadcast product (padding along K may hold replicas, so no matmul)."""
     a, b = ctx.expand(a, shape), ctx.expand(b, shape)
     return ctx.emit(HwBinary("multiply"), [a, b], shape, zero_r=a.zero_r or b.zero_r, zero_c=a.zero_c or b.zero_c)
 
 
 @lowers("reduce_sum", "reduce_avg")
-def reduce_sum(ctx: Context, op: ops.ReduceSum | ops.ReduceAvg, operands: list[Value], shape: Shape) -> Value:
+def reduce_sum(
+    ctx: LoweringContext, op: ops.ReduceSum | ops.ReduceAvg, operands: list[TileValue], shape: Shape
+) -> TileValue:
     (x,) = operands
     dim = _negative(op, x)
     z, rows, cols = x.zrc
@@ -95,7 +97,7 @@ def reduce_sum(ctx: Context, op: ops.ReduceSum | ops.ReduceAvg, operands: list[V
 
 
 @lowers("reduce_max")
-def reduce_max(ctx: Context, op: ops.ReduceMax, operands: list[Value], shape: Shape) -> Value:
+def reduce_max(ctx: LoweringContext, op: ops.ReduceMax, operands: list[TileValue], shape: Shape) -> TileValue:
     (x,) = operands
     dim = _negative(op, x)
     _, rows, cols = x.zrc
@@ -117,7 +119,7 @@ def reduce_max(ctx: Context, op: ops.ReduceMax, operands: list[Value], shape: Sh
     return ctx.emit(HwReduce("r"), [x], shape, zero_c=x.zero_c, fill_c=x.fill_c, zero_r=True)
 
 
-def _lowest_in_padding(ctx: Context, x: Value, dim: int, size: int) -> Value:
+def _lowest_in_padding(ctx: LoweringContext, x: TileValue, dim: int, size: int) -> TileValue:
     """Put the lowest number of the format into the padding along `dim`, so that it never wins a maximum."""
     x = ctx.masked(x, rows=dim == -2, cols=dim == -1)
     padded = tiles_of(size) * TILE
@@ -130,6 +132,6 @@ def _lowest_in_padding(ctx: Context, x: Value, dim: int, size: int) -> Value:
     return ctx.emit(HwBinary("add"), [x, operand], x.shape, fill_r=x.fill_r, fill_c=x.fill_c)
 
 
-def _negative(op: ops.ReduceSum | ops.ReduceAvg | ops.ReduceMax, x: Value) -> int:
+def _negative(op: ops.ReduceSum | ops.ReduceAvg | ops.ReduceMax, x: TileValue) -> int:
     dim = int(op.dim)
     return dim if dim < 0 else dim - len(x.shape)

@@ -9,9 +9,9 @@ import numpy as np
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import hslice, hstack, transpose, vslice, vstack
-from tbuda_lab.core.lowering.context import Context, lowers
+from tbuda_lab.core.lowering.context import LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwSplice
-from tbuda_lab.core.lowering.values import Value, collapse, tiles_of
+from tbuda_lab.core.lowering.values import TileValue, collapse, tiles_of
 
 MAX_SPLICE_INPUTS = 8
 
@@ -19,8 +19,8 @@ MAX_SPLICE_INPUTS = 8
 # -- slices and stacks whose pieces are whole tiles ---------------------------------------------------------------
 @lowers("hslice", "vslice", "hstack", "vstack")
 def slice_or_stack(
-    ctx: Context, op: ops.HSlice | ops.VSlice | ops.HStack | ops.VStack, operands: list[Value], shape: Shape
-) -> Value:
+    ctx: LoweringContext, op: ops.HSlice | ops.VSlice | ops.HStack | ops.VStack, operands: list[TileValue], shape: Shape
+) -> TileValue:
     (x,) = operands
     n = int(op.n)
     _, rows, cols = x.zrc
@@ -44,7 +44,7 @@ def slice_or_stack(
     )
 
 
-def _cut_columns(ctx: Context, x: Value, n: int) -> Value:
+def _cut_columns(ctx: LoweringContext, x: TileValue, n: int) -> TileValue:
     """n slices for each, of its columns in pieces of any width: a selection spreads those that are no whole tiles."""
     z, rows, cols = x.zrc
     piece = cols // n
@@ -55,7 +55,7 @@ def _cut_columns(ctx: Context, x: Value, n: int) -> Value:
     return x.through(hslice(n), shape=(z * n, rows, piece), zero_r=x.zero_r, zero_c=True)
 
 
-def _glue_columns(ctx: Context, x: Value, n: int) -> Value:
+def _glue_columns(ctx: LoweringContext, x: TileValue, n: int) -> TileValue:
     """The inverse: n slices of any width side by side; a selection closes up those that are no whole tiles."""
     z, rows, cols = x.zrc
     wide = tiles_of(cols) * TILE
@@ -67,13 +67,13 @@ def _glue_columns(ctx: Context, x: Value, n: int) -> Value:
 
 
 @lowers("broadcast_to")
-def broadcast_to(ctx: Context, op: ops.BroadcastTo, operands: list[Value], shape: Shape) -> Value:
+def broadcast_to(ctx: LoweringContext, op: ops.BroadcastTo, operands: list[TileValue], shape: Shape) -> TileValue:
     return ctx.expand(operands[0], shape)
 
 
 # -- permutations -------------------------------------------------------------------------------------------------
 @lowers("transpose")
-def transpose_dims(ctx: Context, op: ops.Transpose, operands: list[Value], shape: Shape) -> Value:
+def transpose_dims(ctx: LoweringContext, op: ops.Transpose, operands: list[TileValue], shape: Shape) -> TileValue:
     (x,) = operands
     rank = len(x.shape)
     i, j = sorted(d % rank for d in (op.dim0, op.dim1))
@@ -86,12 +86,12 @@ def transpose_dims(ctx: Context, op: ops.Transpose, operands: list[Value], shape
     return _swap_above_columns(ctx, x, i, j)
 
 
-def turned(x: Value) -> Value:
+def turned(x: TileValue) -> TileValue:
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
     return x.through(transpose(), shape=shape, fill_r=x.fill_c, fill_c=x.fill_r, zero_r=x.zero_c, zero_c=x.zero_r)
 
 
-def _swap_above_columns(ctx: Context, x: Value, i: int, j: int) -> Value:
+def _swap_above_columns(ctx: LoweringContext, x: TileValue, i: int, j: int) -> TileValue:
     """Swap two dims that both lie above the columns: whole rows move."""
     order = list(range(len(x.shape) - 1))
     order[i], order[j] = order[j], order[i]
@@ -103,7 +103,7 @@ def _swap_above_columns(ctx: Context, x: Value, i: int, j: int) -> Value:
     return rows_from(ctx, x, shape, source)
 
 
-def rows_from(ctx: Context, x: Value, shape: Shape, source: np.ndarray) -> Value:
+def rows_from(ctx: LoweringContext, x: TileValue, shape: Shape, source: np.ndarray) -> TileValue:
     """Result row k (counted through the slices) is source row source[k] (counted likewise), or zero where -1."""
     _, rows, _ = collapse(shape)
     kept = np.flatnonzero(source >= 0)
@@ -112,7 +112,7 @@ def rows_from(ctx: Context, x: Value, shape: Shape, source: np.ndarray) -> Value
 
 # -- reshape ------------------------------------------------------------------------------------------------------
 @lowers("reshape")
-def reshape(ctx: Context, op: ops.Reshape, operands: list[Value], shape: Shape) -> Value:
+def reshape(ctx: LoweringContext, op: ops.Reshape, operands: list[TileValue], shape: Shape) -> TileValue:
     (x,) = operands
     if collapse(shape) == x.zrc:
         return x.relabel(shape)
@@ -122,7 +122,7 @@ def reshape(ctx: Context, op: ops.Reshape, operands: list[Value], shape: Shape) 
     return _rewidth(ctx, x, shape)
 
 
-def _regroup_rows(ctx: Context, x: Value, shape: Shape) -> Value:
+def _regroup_rows(ctx: LoweringContext, x: TileValue, shape: Shape) -> TileValue:
     """Same columns, other split of the rows into slices."""
     z, rows, _ = x.zrc
     new_z, new_rows, _ = collapse(shape)
@@ -140,7 +140,7 @@ def _regroup_rows(ctx: Context, x: Value, shape: Shape) -> Value:
     return rows_from(ctx, x, shape, np.arange(z * rows))
 
 
-def _rewidth(ctx: Context, x: Value, shape: Shape) -> Value:
+def _rewidth(ctx: LoweringContext, x: TileValue, shape: Shape) -> TileValue:
     """Any reshape: cut the rows into chunks of gcd(old, new) columns, regroup the chunks, glue them together.
 
     Chunks that are whole tiles are cut and glued by hslice and hstack; others are spread to tiles (and closed up
@@ -170,7 +170,7 @@ def _rewidth(ctx: Context, x: Value, shape: Shape) -> Value:
 
 # -- selection ----------------------------------------------------------------------------------------------------
 @lowers("index")
-def index(ctx: Context, op: ops.Index, operands: list[Value], shape: Shape) -> Value:
+def index(ctx: LoweringContext, op: ops.Index, operands: list[TileValue], shape: Shape) -> TileValue:
     (x,) = operands
     rank = len(x.shape)
     dim = int(op.dim) % rank
@@ -193,7 +193,7 @@ def index(ctx: Context, op: ops.Index, operands: list[Value], shape: Shape) -> V
     return rows_from(ctx, x, shape, (np.arange(z)[:, None] * rows + taken[None, :]).reshape(-1))
 
 
-def _index_lead(ctx: Context, x: Value, shape: Shape, dim: int, taken: np.ndarray) -> Value:
+def _index_lead(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, taken: np.ndarray) -> TileValue:
     inner = math.prod(x.shape[dim + 1 : -2])
     step = int(taken[1] - taken[0]) if len(taken) > 1 else 1
     facts = {"zero_r": x.zero_r, "zero_c": x.zero_c, "fill_r": x.fill_r, "fill_c": x.fill_c}
@@ -206,7 +206,7 @@ def _index_lead(ctx: Context, x: Value, shape: Shape, dim: int, taken: np.ndarra
 
 
 @lowers("gather_rows")
-def gather_rows(ctx: Context, op: ops.GatherRows, operands: list[Value], shape: Shape) -> Value:
+def gather_rows(ctx: LoweringContext, op: ops.GatherRows, operands: list[TileValue], shape: Shape) -> TileValue:
     (x,) = operands
     z, rows, _ = x.zrc
     wanted = np.asarray(op.index.array).reshape(-1).astype(np.int64)
@@ -215,7 +215,7 @@ def gather_rows(ctx: Context, op: ops.GatherRows, operands: list[Value], shape: 
 
 
 @lowers("scatter_rows")
-def scatter_rows(ctx: Context, op: ops.ScatterRows, operands: list[Value], shape: Shape) -> Value:
+def scatter_rows(ctx: LoweringContext, op: ops.ScatterRows, operands: list[TileValue], shape: Shape) -> TileValue:
     """A picker with as many ones in a row as rows go there."""
     (x,) = operands
     z, rows, _ = x.zrc
@@ -228,7 +228,7 @@ def scatter_rows(ctx: Context, op: ops.ScatterRows, operands: list[Value], shape
 
 # -- joining ------------------------------------------------------------------------------------------------------
 @lowers("concatenate")
-def concatenate(ctx: Context, op: ops.Concatenate, operands: list[Value], shape: Shape) -> Value:
+def concatenate(ctx: LoweringContext, op: ops.Concatenate, operands: list[TileValue], shape: Shape) -> TileValue:
     if len(operands) == 1:
         return operands[0]
     rank = len(shape)
@@ -239,13 +239,13 @@ def concatenate(ctx: Context, op: ops.Concatenate, operands: list[Value], shape:
     return _join(ctx, operands, shape, dim)
 
 
-def _joined_shape(parts: list[Value], dim: int) -> Shape:
+def _joined_shape(parts: list[TileValue], dim: int) -> Shape:
     shape = list(parts[0].shape)
     shape[dim] = sum(p.shape[dim] for p in parts)
     return tuple(shape)
 
 
-def _join(ctx: Context, parts: list[Value], shape: Shape, dim: int) -> Value:
+def _join(ctx: LoweringContext, parts: list[TileValue], shape: Shape, dim: int) -> TileValue:
     rank = len(shape)
     sizes = [p.shape[dim] for p in parts]
     zero_r, zero_c = all(p.zero_r for p in parts), all(p.zero_c for p in parts)
@@ -273,7 +273,7 @@ def _join(ctx: Context, parts: list[Value], shape: Shape, dim: int) -> Value:
             zero_c=zero_c if axis == "r" else last.zero_c,
         )
     # A seam inside a tile: place every part by a picker (zeros elsewhere) and add.
-    total: Value | None = None
+    total: TileValue | None = None
     offset = 0
     for part, size in zip(parts, sizes, strict=True):
         placed = _placed(ctx, part, shape, axis, offset, size)
@@ -293,7 +293,7 @@ def _join(ctx: Context, parts: list[Value], shape: Shape, dim: int) -> Value:
     return total
 
 
-def _placed(ctx: Context, part: Value, shape: Shape, axis: str, offset: int, size: int) -> Value:
+def _placed(ctx: LoweringContext, part: TileValue, shape: Shape, axis: str, offset: int, size: int) -> TileValue:
     """The part at `offset` along the axis of an otherwise zero tensor."""
     z, rows, cols = collapse(shape)
     if axis == "c":
@@ -306,7 +306,7 @@ def _placed(ctx: Context, part: Value, shape: Shape, axis: str, offset: int, siz
 
 
 @lowers("pad")
-def pad(ctx: Context, op: ops.Pad, operands: list[Value], shape: Shape) -> Value:
+def pad(ctx: LoweringContext, op: ops.Pad, operands: list[TileValue], shape: Shape) -> TileValue:
     """Constant padding: place the tensor among zeros, then add the value where it is not zero."""
     (x,) = operands
     if op.mode != "constant":
@@ -327,7 +327,7 @@ def pad(ctx: Context, op: ops.Pad, operands: list[Value], shape: Shape) -> Value
     return result
 
 
-def _pad_dim(ctx: Context, x: Value, shape: Shape, dim: int, before: int) -> Value:
+def _pad_dim(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, before: int) -> TileValue:
     rank = len(shape)
     if before < 0 or shape[dim] - before - x.shape[dim] < 0:
         raise ctx.fail("negative padding", "cut with a slice instead")

@@ -20,7 +20,7 @@ def tiles_of(size: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Value:
+class TileValue:
     """`node` through `tms` is a tensor of logical nD `shape`, stored as collapse(shape) padded to tiles.
 
     fill_r, fill_c: a logical size of 1 is replicated through the whole tile along that dim.
@@ -51,11 +51,11 @@ class Value:
         z, r, c = self.zrc
         return z, tiles_of(r), tiles_of(c)
 
-    def through(self, *tms: TM, shape: Shape, **facts: bool) -> Value:
+    def through(self, *tms: TM, shape: Shape, **facts: bool) -> TileValue:
         """The same tensor after more TMs; facts default to False unless given."""
-        return Value(self.node, shape, (*self.tms, *tms), **facts)
+        return TileValue(self.node, shape, (*self.tms, *tms), **facts)
 
-    def relabel(self, shape: Shape) -> Value:
+    def relabel(self, shape: Shape) -> TileValue:
         """Another nD shape over the same (z, R, C)."""
         if collapse(shape) != self.zrc:
             raise ValueError(f"{self.shape} and {shape} are not the same (z, R, C)")

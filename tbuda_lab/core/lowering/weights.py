@@ -12,7 +12,7 @@ from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.lowering.values import tiles_of
 
 
-class Layout(NamedTuple):
+class WeightLayout(NamedTuple):
     """An arrangement of a convolution's weights, for kernel positions [first, last)."""
 
     name: str
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
         return self.name if whole else f"{self.name}.{self.first}_{self.last}"
 
 
-def arrange(layout: Layout, weight: np.ndarray) -> np.ndarray:
+def arrange(layout: WeightLayout, weight: np.ndarray) -> np.ndarray:
     """A parameter (as the nD graph has it) in the arrangement `layout`; float32, two-dimensional."""
     if layout.name == "conv2d_dense":
         table = dense_weights(weight, layout.groups)
@@ -38,7 +38,7 @@ def arrange(layout: Layout, weight: np.ndarray) -> np.ndarray:
     return table[layout.first * depth : layout.last * depth]
 
 
-def arranged_shape(layout: Layout, shape: Shape) -> Shape:
+def arranged_shape(layout: WeightLayout, shape: Shape) -> Shape:
     cout, per_group, kh, kw = shape
     depth = TILE if layout.name == "conv2d_depthwise" else _depth(per_group * layout.groups, kh * kw)
     return (layout.last - layout.first) * depth, cout

@@ -11,7 +11,7 @@ from tbuda_lab.core.netlist.tables import Tables
 Shape = tuple[int, int, int]
 
 
-class ShapeError(ValueError):
+class NetlistShapeError(ValueError):
     """A TM that cannot be applied to a shape; the message says why and `fix` what could be."""
 
     def __init__(self, message: str, fix: str = "") -> None:
@@ -54,7 +54,7 @@ def _apply(shape: Shape, tm: Tm) -> Shape:
             sizes = {"z": z, "r": rt, "c": ct}
             for dim, times in tm.args:
                 if times < 1:
-                    raise ShapeError(f"broadcast {dim} by {times}", "broadcast by 1 or more")
+                    raise NetlistShapeError(f"broadcast {dim} by {times}", "broadcast by 1 or more")
                 sizes[dim] *= times
             return sizes["z"], sizes["r"], sizes["c"]
         case "pad":
@@ -63,14 +63,14 @@ def _apply(shape: Shape, tm: Tm) -> Shape:
     if tm.name in ("hslice", "vslice"):
         size, what = (ct, "columns") if tm.name == "hslice" else (rt, "rows")
         if n < 1 or size % n:
-            raise ShapeError(f"{tm.name} {n} of {size} {what} of tiles", f"the divisors of {size} are legal")
+            raise NetlistShapeError(f"{tm.name} {n} of {size} {what} of tiles", f"the divisors of {size} are legal")
         return (z * n, rt, ct // n) if tm.name == "hslice" else (z * n, rt // n, ct)
     if tm.name in ("hstack", "vstack"):
         n = z if n == 0 else n
         if n < 1 or z % n:
-            raise ShapeError(f"{tm.name} {n} of z {z}", f"the divisors of {z} are legal")
+            raise NetlistShapeError(f"{tm.name} {n} of z {z}", f"the divisors of {z} are legal")
         return (z // n, rt, ct * n) if tm.name == "hstack" else (z // n, rt * n, ct)
-    raise ShapeError(f"unknown TM {tm.name!r}")
+    raise NetlistShapeError(f"unknown TM {tm.name!r}")
 
 
 def operand_shape(source: Shape, i: OpInput) -> Shape:
@@ -79,7 +79,7 @@ def operand_shape(source: Shape, i: OpInput) -> Shape:
     if i.unpad is not None:
         rt, ct = rt - int(i.unpad.get("rt", 0)), ct - int(i.unpad.get("ct", 0))
         if rt < 1 or ct < 1:
-            raise ShapeError(f"unpad leaves {rt}x{ct} tiles of {source[1]}x{source[2]}", "drop fewer tiles")
+            raise NetlistShapeError(f"unpad leaves {rt}x{ct} tiles of {source[1]}x{source[2]}", "drop fewer tiles")
     z, rt, ct = apply_tms((z, rt, ct), i.tms or ())
     if i.pad is not None:
         rt, ct = rt + int(i.pad.get("rt", 0)), ct + int(i.pad.get("ct", 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tbuda_lab.core.errors import InputError, counted
-from tbuda_lab.core.netlist.check.facts import Facts, facts_of, leading_arch
+from tbuda_lab.core.netlist.check.facts import NetlistFacts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.dump import program_lines
 from tbuda_lab.core.netlist.epochs import linked_graphs
@@ -59,7 +59,7 @@ def _symbol(number: int) -> str:
     return _DIGITS[number // 36 % 36] + _DIGITS[number % 36]
 
 
-def _graph(graph: NetGraph, facts: Facts) -> Iterator[str]:
+def _graph(graph: NetGraph, facts: NetlistFacts) -> Iterator[str]:
     ops = list(graph.ops.values())
     boxes = [rectangle(op) for op in ops]
     rows = min(max([facts.device.rows, *(b[0] + b[2] for b in boxes if b)]), _MOST_SIDE)

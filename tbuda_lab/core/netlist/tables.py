@@ -20,14 +20,14 @@ FULL_TILE: TileDim = (32, 32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
+class QueueReader:
     graph: NetGraph
     op: NetOp
     index: int  # of the input
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class ProgramSetting:
     """A queue setting with its place: instruction `index` of `program` executes `graph`."""
 
     program: Program
@@ -53,12 +53,12 @@ class Tables:
         return {op.name: graph for graph, op in self.n.ops()}
 
     @cached_property
-    def readers(self) -> dict[str, list[Reader]]:
+    def readers(self) -> dict[str, list[QueueReader]]:
         """Who reads each queue or op."""
-        out: dict[str, list[Reader]] = {}
+        out: dict[str, list[QueueReader]] = {}
         for graph, op in self.n.ops():
             for index, source in enumerate(op.inputs):
-                out.setdefault(source.source, []).append(Reader(graph, op, index))
+                out.setdefault(source.source, []).append(QueueReader(graph, op, index))
         return out
 
     @cached_property
@@ -70,9 +70,9 @@ class Tables:
         return out
 
     @cached_property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[ProgramSetting]:
         """All queue settings of all programs in file order."""
-        return [Setting(program, index, item.graph, name, setting)
+        return [ProgramSetting(program, index, item.graph, name, setting)
                 for program in self.n.programs for index, item in enumerate(program.instructions)
                 if isinstance(item, Execute) for name, setting in (item.settings or {}).items()]
 

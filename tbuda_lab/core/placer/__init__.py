@@ -13,11 +13,32 @@ from tbuda_lab.core.placer.place import (
 from tbuda_lab.core.placer.policies import POLICIES
 from tbuda_lab.core.placer.search.fusing import Fusion, Pattern, decide
 from tbuda_lab.core.placer.validate import refuse_impossible, refuse_unknown, unmatched_targets
-from tbuda_lab.core.placer.why import Why, WhyNot, legal_grids, why, why_not
+from tbuda_lab.core.placer.why import Explanation, WhyNot, legal_grids, why, why_not
 
 __all__ = [
-    "POLICIES", "Before", "Fusion", "InteractivePlacer", "Outcome", "Parts", "Pattern", "Problem", "Why", "WhyNot",
-    "assemble", "balance_and_place", "decide", "legal_grids", "pins_and_breaks", "place", "place_and_mend",
-    "place_queues", "plan_queues", "rectangles", "refuse_impossible", "refuse_unknown", "unmatched_targets", "why",
+    "POLICIES",
+    "Before",
+    "Explanation",
+    "Fusion",
+    "InteractivePlacer",
+    "Outcome",
+    "Parts",
+    "Pattern",
+    "Problem",
+    "WhyNot",
+    "assemble",
+    "balance_and_place",
+    "decide",
+    "legal_grids",
+    "pins_and_breaks",
+    "place",
+    "place_and_mend",
+    "place_queues",
+    "plan_queues",
+    "rectangles",
+    "refuse_impossible",
+    "refuse_unknown",
+    "unmatched_targets",
+    "why",
     "why_not",
 ]

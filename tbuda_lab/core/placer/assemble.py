@@ -25,7 +25,7 @@ from tbuda_lab.core.placer.stalls.fork_join import Buffering, buffer
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class EpochResult:
     """What an epoch contributes wherever it stands in the program."""
 
     cost: EpochCost
@@ -37,10 +37,10 @@ class Parts:
     put nops and queues into."""
 
     def __init__(self, limit: int = 4096) -> None:
-        self._known: dict[tuple[object, ...], Part] = {}
+        self._known: dict[tuple[object, ...], EpochResult] = {}
         self._limit = limit
 
-    def of(self, problem: Problem, segment: Segment) -> Part:
+    def of(self, problem: Problem, segment: Segment) -> EpochResult:
         first, last = segment.first, segment.last
         names = problem.order[first:last]
         about = [(problem.tables[op].signature, problem.places(op, first, last)) for op in range(first, last)]
@@ -49,7 +49,7 @@ class Parts:
         if found is None:
             if len(self._known) >= self._limit:
                 self._known.clear()
-            found = self._known[key] = Part(epoch_cost(problem, segment), buffer(problem, segment, 0))
+            found = self._known[key] = EpochResult(epoch_cost(problem, segment), buffer(problem, segment, 0))
         return found
 
 
@@ -181,7 +181,7 @@ def assemble(
 
 
 def input_buffers(
-    problem: Problem, segments: Sequence[Segment], overrides: Sequence[Override], parts: Sequence[Part]
+    problem: Problem, segments: Sequence[Segment], overrides: Sequence[Override], parts: Sequence[EpochResult]
 ) -> dict[str, tuple[int, ...]]:
     """Least tiles per core of input buffers, by op and operand (0: the backend chooses): what forks ask for, and what
     the user does with a multiplier. segments: some or all epochs; parts: what `Parts.of` says of them."""

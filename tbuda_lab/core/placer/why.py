@@ -15,7 +15,7 @@ from tbuda_lab.core.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class Why:
+class Explanation:
     """Answer for one op. Cycles are per input. `refused`: (reason, rows, meaning, remedy), most frequent first.
     `faster`: grids (rows, columns) of legal candidates that are faster, fewest cores first, with cores and cycles."""
 
@@ -34,7 +34,7 @@ class Why:
     text: str
 
 
-def why(placement: Placement, op: str, device_cores: int) -> Why:
+def why(placement: Placement, op: str, device_cores: int) -> Explanation:
     """Explains the choice made for an op. Raises `InputError` for a name that is not placed."""
     if op not in placement.ops or placement.report is None:
         raise InputError(f"{op!r} is not a placed op")
@@ -88,7 +88,7 @@ def why(placement: Placement, op: str, device_cores: int) -> Why:
         sentences.append(f"{len(legal):,} of {len(table.rows):,} candidates{left} are legal; refused: {rest}.")
     if report.blocked:
         sentences.append(f"The epoch ends because: {report.blocked}.")
-    return Why(
+    return Explanation(
         op,
         (int(row["grid_r"]), int(row["grid_c"])),
         spot.epoch,

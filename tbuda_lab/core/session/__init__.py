@@ -22,7 +22,7 @@ from tbuda_lab.core.session.commands import (
 )
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, REACHED
 from tbuda_lab.core.session.diff import Diff, OpChange, diff_results
-from tbuda_lab.core.session.exports import EXPORTS, Export, Kind, Setting
+from tbuda_lab.core.session.exports import EXPORTS, Export, ExportSetting, Kind
 from tbuda_lab.core.session.gestures import GRAMMAR
 from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
 from tbuda_lab.core.session.records import OverrideRecord
@@ -47,6 +47,7 @@ __all__ = [
     "Diff",
     "EpochBreak",
     "Export",
+    "ExportSetting",
     "FormatOp",
     "Kind",
     "LegalTable",
@@ -65,7 +66,6 @@ __all__ = [
     "SetOptions",
     "SetOverride",
     "SetUkt",
-    "Setting",
     "ShapeReason",
     "StreamOp",
     "Suggestion",

@@ -28,7 +28,7 @@ class Now(TypedDict):
 
 
 @dataclasses.dataclass(frozen=True)
-class Choices:
+class OpChoices:
     """Each list holds (value, kernel cycles per input of the best candidate with it), values ascending.
 
     `u_kt`: empty for ops without an inner dimension. `streams`: ((direction, rows, columns), cycles), "n" for none.
@@ -42,7 +42,7 @@ class Choices:
     now: Now
 
 
-def choices_of(session: Session, op: str) -> Choices:
+def choices_of(session: Session, op: str) -> OpChoices:
     """What an op could be told at the shape it has. Raises `InputError` for a name that is not placed."""
     placed, row = _now(session, op)
     grid = (int(row["grid_r"]), int(row["grid_c"]))
@@ -60,7 +60,7 @@ def choices_of(session: Session, op: str) -> Choices:
                 found.append((factor, int(rows["cycles"].min())))
         buffers.append(tuple(found))
     asked = {o.kind: o.value for o in session.overrides if o.matches([op])}
-    return Choices(
+    return OpChoices(
         op,
         inner_steps(session, op),
         streams_of(session, op),

@@ -23,7 +23,7 @@ BOUNDS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class EpochCost:
+class EpochBar:
     """Cycles per input of an epoch; `cores`: share of the chip's cores with an op; `balance`: share of the core cycles
     until the limiter is done in which kernels work."""
 
@@ -37,7 +37,7 @@ class EpochCost:
 
 
 @dataclasses.dataclass(frozen=True)
-class OpCost:
+class OpBar:
     """An op on the roofline: kernel cycles per DRAM byte of one channel's share, and kernel over limiter cycles (1: the
     maths decides). dram: bytes per input that it reads from and writes to DRAM; it is inf cycles per byte without."""
 
@@ -69,13 +69,13 @@ class StepCost:
     epochs: int
 
 
-def epoch_costs(result: CompileResult) -> list[EpochCost]:
+def epoch_costs(result: CompileResult) -> list[EpochBar]:
     """One row per epoch, in order. Empty for a placement without a report."""
     placement, report = result.placement, result.placement.report
     if report is None:
         return []
     return [
-        EpochCost(
+        EpochBar(
             e.index, placement.epochs[e.index].chip, e.kernel_cycles, e.limiter_cycles, e.cores / result.device.cores,
             e.balance, f"{e.limiter_op}: {e.limiter}",
         )
@@ -83,7 +83,7 @@ def epoch_costs(result: CompileResult) -> list[EpochCost]:
     ]  # fmt: skip
 
 
-def op_costs(result: CompileResult) -> list[OpCost]:
+def op_costs(result: CompileResult) -> list[OpBar]:
     """One row per op, in schedule order. Empty for a placement without a report."""
     placement, report = result.placement, result.placement.report
     if report is None:
@@ -100,7 +100,7 @@ def op_costs(result: CompileResult) -> list[OpCost]:
         if use.writer:
             traffic[use.writer] = traffic.get(use.writer, 0.0) + sum(use.writes.values())
     return [
-        OpCost(name, placement.ops[name].epoch, *report.op_limiters[name][:2], traffic.get(name, 0.0),
+        OpBar(name, placement.ops[name].epoch, *report.op_limiters[name][:2], traffic.get(name, 0.0),
                report.op_limiters[name][2])
         for name in placement.schedule
         if name in report.op_limiters

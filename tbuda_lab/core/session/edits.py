@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.overrides import Override, named_python, override_python
 from tbuda_lab.core.session import gestures
 from tbuda_lab.core.session.commands import Command, SetOptions, SetOverride
-from tbuda_lab.core.session.history import Step
+from tbuda_lab.core.session.history import EditStep
 from tbuda_lab.core.session.journal import Journal, read_overrides
 
 if TYPE_CHECKING:
@@ -152,12 +152,12 @@ class Edits:
         return found
 
     @property
-    def history(self) -> tuple[Step, ...]:
+    def history(self) -> tuple[EditStep, ...]:
         """See `Session.history`."""
         return self._state.history.done
 
     @property
-    def future(self) -> tuple[Step, ...]:
+    def future(self) -> tuple[EditStep, ...]:
         """See `Session.future`."""
         return self._state.history.undone
 

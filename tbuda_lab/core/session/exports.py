@@ -36,7 +36,7 @@ TEXTS = ("name", "type", "module", "location", "df", "fidelity", "stream", "limi
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class ExportSetting:
     """A setting of a kind of export: its default decides its type (bool, int or str); `choices` where not all go."""
 
     name: str
@@ -66,7 +66,7 @@ class Kind:
     suffix: str
     call: str
     write: Callable[..., object]  # (session, path, **settings)
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[ExportSetting, ...] = ()
     preview: Callable[..., str] | None = None  # (session, **settings): what will come of it, in words
 
 
@@ -277,8 +277,8 @@ register(
         "netlist", "Netlist", "the netlist as YAML, and beside it the cycles of every op", ".netlist.yaml",
         "session.export_netlist({})", export_netlist,
         (
-            Setting("cycles", True, "write NAME.cycles.csv beside it"),
-            Setting("validate", False, "read the text back and check it before it is written"),
+            ExportSetting("cycles", True, "write NAME.cycles.csv beside it"),
+            ExportSetting("validate", False, "read the text back and check it before it is written"),
         ),
     )
 )  # fmt: skip
@@ -286,7 +286,7 @@ register(
     Kind(
         "overrides", "Overrides", "the edits as PyBuda's calls, or as JSON", ".overrides.py",
         "session.export_overrides({})", export_overrides,
-        (Setting("form", "python", "python, json, or both", ("python", "json", "both")),),
+        (ExportSetting("form", "python", "python, json, or both", ("python", "json", "both")),),
     )
 )  # fmt: skip
 register(
@@ -300,6 +300,6 @@ register(
     Kind(
         "trace", "Trace", "when each op works and what it waits for (Chrome trace JSON)", ".trace.json",
         "session.export_trace({})", export_trace,
-        (Setting("batch", 8, "how many inputs"),),
+        (ExportSetting("batch", 8, "how many inputs"),),
     )
 )  # fmt: skip

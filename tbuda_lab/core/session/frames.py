@@ -10,7 +10,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
-from tbuda_lab.core.frames.opsframe import OpFacts, op_facts, op_names
+from tbuda_lab.core.frames.opsframe import OpColumns, op_facts, op_names
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.session.batch_times import time_of
 
@@ -32,7 +32,7 @@ class ResultFrames:
         self._times = times
         self._graphs: OrderedDict[tuple[int, str], tuple[Graph, Frame]] = OrderedDict()
         self._texts = netlists.Texts()
-        self._facts_known: tuple[Graph, OpFacts] | None = None
+        self._facts_known: tuple[Graph, OpColumns] | None = None
         self._placements: OrderedDict[int, tuple[Placement, Frame]] = OrderedDict()
         self._results: OrderedDict[int, tuple[CompileResult, list[Frame]]] = OrderedDict()
 
@@ -70,7 +70,7 @@ class ResultFrames:
         self._placements.move_to_end(id(placement))
         return found[1]
 
-    def _facts(self, lowered: Graph, placement: Placement) -> OpFacts:
+    def _facts(self, lowered: Graph, placement: Placement) -> OpColumns:
         """What the ops frames of placements of one graph and order have in common."""
         names = op_names(placement)
         known = self._facts_known

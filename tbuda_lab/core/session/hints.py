@@ -193,13 +193,13 @@ def nops(
         yield Hint("nop", stall.epoch, (command,)), before // batch, after // batch
 
 
-def simulated(session: Session, placed: Placed, state: Request | None, batch: int) -> tuple[int, list[Waiting]]:
+def simulated(session: Session, placed: Placed, state: Request | None, batch: int) -> tuple[int, list[SpaceWait]]:
     """(cycles of a batch that each epoch takes in one go, as `epochsim.simulate` has them; the stalls that slow an
     epoch down) of a placement. state: what it is of, None for the current one."""
     if len(placed.problem.device.chips) == 1:
         paces, order = paces_of(placed, batch), placed.problem.order
         stalls = [
-            Waiting(index, stall.cycles, order[s.first + stall.fork], order[s.first + stall.reader])
+            SpaceWait(index, stall.cycles, order[s.first + stall.fork], order[s.first + stall.reader])
             for index, (s, pace) in enumerate(zip(placed.segments, paces, strict=True))
             for stall in pace.stalls
         ]
@@ -207,11 +207,11 @@ def simulated(session: Session, placed: Placed, state: Request | None, batch: in
     result = session.compile() if state is None else session.preview(state)
     trace = simulate(result, batch)
     return trace.cycles, [
-        Waiting(s.epoch, s.cycles, s.fork, s.short[0] if s.short else s.join) for s in trace.stalls if s.critical
+        SpaceWait(s.epoch, s.cycles, s.fork, s.short[0] if s.short else s.join) for s in trace.stalls if s.critical
     ]
 
 
-class Waiting(NamedTuple):
+class SpaceWait(NamedTuple):
     """An op that waits for room towards one of its readers, `cycles` in a batch."""
 
     epoch: int

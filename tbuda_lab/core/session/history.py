@@ -11,7 +11,7 @@ from tbuda_lab.core.session.commands import ClearOp, Command, Disable
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class EditStep:
     """Commands that are done and undone together, and the states around them."""
 
     commands: tuple[Command, ...]
@@ -26,7 +26,7 @@ class Entry:
     """One line of the log: "do" with its step, "undo", "redo", or "checkpoint" with its name."""
 
     what: str
-    step: Step | None = None
+    step: EditStep | None = None
     name: str = ""
 
 
@@ -37,17 +37,17 @@ class History:
         self.first = self.state = first
         self.marked: dict[str, Request] = {}
         self.log: list[Entry] = []
-        self._done: list[Step] = []
-        self._undone: list[Step] = []
+        self._done: list[EditStep] = []
+        self._undone: list[EditStep] = []
         self._open = 0
-        self._waiting: list[list[Step]] = []  # what could be done again when each open transaction began
+        self._waiting: list[list[EditStep]] = []  # what could be done again when each open transaction began
 
     @property
-    def done(self) -> tuple[Step, ...]:
+    def done(self) -> tuple[EditStep, ...]:
         return tuple(self._done)
 
     @property
-    def undone(self) -> tuple[Step, ...]:
+    def undone(self) -> tuple[EditStep, ...]:
         return tuple(reversed(self._undone))
 
     @property
@@ -55,19 +55,19 @@ class History:
         """A transaction is open."""
         return self._open > 0
 
-    def do(self, commands: tuple[Command, ...], label: str = "", source: str = "code") -> Step:
+    def do(self, commands: tuple[Command, ...], label: str = "", source: str = "code") -> EditStep:
         """Apply commands as one step. What was taken back can no longer be done again."""
         after = self.state
         for command in commands:
             after = command.apply(after)
-        step = Step(commands, label or ", ".join(c.label for c in commands), source, self.state, after)
+        step = EditStep(commands, label or ", ".join(c.label for c in commands), source, self.state, after)
         self._done.append(step)
         self._undone.clear()
         self.log.append(Entry("do", step))
         self.state = after
         return step
 
-    def forget(self, step: Step, future: tuple[Step, ...]) -> bool:
+    def forget(self, step: EditStep, future: tuple[EditStep, ...]) -> bool:
         """The last step is as if it had never been made: what could be done again before it (`future`, next first) can
         be again. False if `step` is not the last one any more."""
         if not self._done or self._done[-1] is not step or self._open:
@@ -86,7 +86,7 @@ class History:
             return self._done[-1].before if self._done else None
         return self._undone[-1].after if self._undone else None
 
-    def undo(self) -> Step | None:
+    def undo(self) -> EditStep | None:
         """The step taken back, None if there was none. Within a transaction the steps before it stay."""
         if not self._done or self._open:
             return None
@@ -96,7 +96,7 @@ class History:
         self.state = step.before
         return step
 
-    def redo(self) -> Step | None:
+    def redo(self) -> EditStep | None:
         """The step done again, None if there was none."""
         if not self._undone or self._open:
             return None
@@ -127,7 +127,7 @@ class History:
         if not steps:
             return
         commands = tuple(c for s in steps for c in s.commands)
-        whole = Step(commands, label, steps[0].source, steps[0].before, steps[-1].after)
+        whole = EditStep(commands, label, steps[0].source, steps[0].before, steps[-1].after)
         self._done[depth:] = [whole]
         at = self._position(steps[0])
         marks = [e for e in self.log[at:] if e.what == "checkpoint"]
@@ -143,11 +143,11 @@ class History:
             del self.log[self._position(first) :]
             del self._done[depth:]
 
-    def _position(self, step: Step) -> int:
+    def _position(self, step: EditStep) -> int:
         return next(i for i, entry in enumerate(self.log) if entry.step is step)
 
 
-def disabled(history: Sequence[Step]) -> tuple[Override, ...]:
+def disabled(history: Sequence[EditStep]) -> tuple[Override, ...]:
     """The overrides that `Disable` took away and nothing has set or cleared since, in the order they were switched off.
 
     To switch one on again, apply it: `session.apply(override)`.
@@ -173,7 +173,7 @@ def disabled(history: Sequence[Step]) -> tuple[Override, ...]:
     return tuple(found.values())
 
 
-def sources(history: Sequence[Step]) -> dict[tuple[str, str], str]:
+def sources(history: Sequence[EditStep]) -> dict[tuple[str, str], str]:
     """Who set each override made for one name: the source of the last step that did, by (kind, name)."""
     found: dict[tuple[str, str], str] = {}
     for step in history:

@@ -13,7 +13,7 @@ import torch
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Diagnostic, InputError
-from tbuda_lab.core.session.exports import Kind, Setting, register
+from tbuda_lab.core.session.exports import ExportSetting, Kind, register
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -119,9 +119,9 @@ register(
         "tti", "TTI", "the compiled model in one archive, which runs without the model", ".tti",
         "session.export_tti({})", export_tti,
         (
-            Setting("name", "", "name of the device image; empty: the session's"),
-            Setting("weights", True, "weights included"),
-            Setting("dump_format", "default", "tensors as .npy (default) or as raw numbers (backend)",
+            ExportSetting("name", "", "name of the device image; empty: the session's"),
+            ExportSetting("weights", True, "weights included"),
+            ExportSetting("dump_format", "default", "tensors as .npy (default) or as raw numbers (backend)",
                     ("default", "backend")),
         ),
         preview_tti,

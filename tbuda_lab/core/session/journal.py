@@ -25,7 +25,7 @@ from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
 from tbuda_lab.core.options import CompileOptions, options_from_json, options_to_json, plain_value
 from tbuda_lab.core.overrides import Override, Resolve, from_json, to_json
 from tbuda_lab.core.session.commands import COMMANDS, Command, SetOptions, SetOverride
-from tbuda_lab.core.session.history import Entry, History, Step
+from tbuda_lab.core.session.history import EditStep, Entry, History
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
@@ -129,7 +129,7 @@ def read_journal(path: Path) -> JournalFile:
 
 def parse_journal(text: str, name: str = "session") -> JournalFile:
     """A journal from its text; `name` stands in errors."""
-    reader = _Reader(text, name)
+    reader = _JournalReader(text, name)
     marks = re.search(r"^(<{7} |={7}$|>{7} )", text, re.MULTILINE)
     if marks:
         line = reader.line(marks.start())
@@ -154,7 +154,7 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
     return JournalFile(header, tuple(_actions(reader, commands)))
 
 
-def _actions(reader: _Reader, commands: list[tuple[int, Any]]) -> Iterator[tuple[Any, ...]]:
+def _actions(reader: _JournalReader, commands: list[tuple[int, Any]]) -> Iterator[tuple[Any, ...]]:
     group: list[Command] | None = None
     label = source = ""
     for line, record in commands:
@@ -212,7 +212,7 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
     return kind(**values)
 
 
-class _Reader:
+class _JournalReader:
     """JSON with the line of every command."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -330,7 +330,7 @@ def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:
     return tuple(made)
 
 
-def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[Step]:
+def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[EditStep]:
     """Do to a history what a journal says; returns the steps that are done at the end."""
     for action in actions:
         if action[0] == "do":

@@ -35,7 +35,7 @@ from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
 from tbuda_lab.core.session.diff import Diff
 from tbuda_lab.core.session.edits import Edits
 from tbuda_lab.core.session.frames import Frames
-from tbuda_lab.core.session.history import History, Step
+from tbuda_lab.core.session.history import EditStep, History
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.opchecks import OpChecks
@@ -282,12 +282,12 @@ class Session:
         return self.edits.looked_up(what)
 
     @property
-    def history(self) -> tuple[Step, ...]:
+    def history(self) -> tuple[EditStep, ...]:
         """The steps done so far, oldest first."""
         return self.edits.history
 
     @property
-    def future(self) -> tuple[Step, ...]:
+    def future(self) -> tuple[EditStep, ...]:
         """The steps that `redo` would do, next first."""
         return self.edits.future
 

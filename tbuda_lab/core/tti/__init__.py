@@ -2,7 +2,7 @@
 netlist-format.md#device-images."""
 
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, loaded_of
-from tbuda_lab.core.tti.manifest import VERSION, Facts
+from tbuda_lab.core.tti.manifest import VERSION, ImageFacts
 from tbuda_lab.core.tti.modules import model_facts, module_facts
 from tbuda_lab.core.tti.read import load_image, ours
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS
@@ -11,7 +11,7 @@ from tbuda_lab.core.tti.write import image_size, write_image
 __all__ = [
     "DUMP_FORMATS",
     "VERSION",
-    "Facts",
+    "ImageFacts",
     "Loaded",
     "ModuleFacts",
     "image_size",

@@ -17,7 +17,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.text import array_digest, array_table
 from tbuda_lab.core.tti.loaded import Loaded
-from tbuda_lab.core.tti.manifest import BUILD, FOLDER, Facts, manifest_of
+from tbuda_lab.core.tti.manifest import BUILD, FOLDER, ImageFacts, manifest_of
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS, node_of, stored_bytes
 from tbuda_lab.core.tti.weights import without_weights
 
@@ -33,7 +33,7 @@ class File:
     content: Callable[[], bytes]
 
 
-def image_files(loaded: Loaded, facts: Facts, *, weights: bool = True, dump_format: str = "default") -> list[File]:
+def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump_format: str = "default") -> list[File]:
     """Every file of the image, by name. Raises `InputError` for an unknown dump format, or weights that are asked for
     and not there."""
     if dump_format not in DUMP_FORMATS:

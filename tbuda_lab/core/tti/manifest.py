@@ -29,7 +29,7 @@ ARCHS = {"grayskull": "Grayskull", "wormhole_b0": "Wormhole_B0", "blackhole": "B
 
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class ImageFacts:
     """What a manifest says beside the compile. compiler_cfg, verify_cfg: plain data, for readers."""
 
     devtype: str = "Golden"
@@ -46,7 +46,7 @@ def enum(kind: str, member: str) -> dict[str, str]:
 
 
 def manifest_of(
-    loaded: Loaded, facts: Facts, netlist: str, tensors: Mapping[str, Any], ours: Mapping[str, Any]
+    loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The manifest. netlist: its file name; tensors: queue name -> node; ours: what stands under `tbuda_lab` beside
     device, options and overrides."""
@@ -83,7 +83,7 @@ def _override(override: Override, loaded: Loaded) -> list[dict[str, Any]]:
     return [to_json(override, lambda _: found)] if override.named or found else []
 
 
-def _state(loaded: Loaded, facts: Facts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
     queues = loaded.netlist.queues
     parameters = list(loaded.weighted)
     constants = [q for q in loaded.parameters if q not in parameters]

@@ -47,7 +47,7 @@ def load_image(path: str | Path) -> Loaded:
     """
     with Archive(path) as archive:
         image = image_of(archive)
-        return _Reader(archive, image).loaded()
+        return _ImageReader(archive, image).loaded()
 
 
 def ours(manifest: Mapping[str, Any]) -> bool:
@@ -62,7 +62,7 @@ def _shape(queue: Queue) -> tuple[int, int, int]:
     return z, rows * height, cols * width
 
 
-class _Reader:
+class _ImageReader:
     def __init__(self, archive: Archive, image: Image) -> None:
         self.archive, self.path, self.image, self.manifest = archive, archive.path, image, image.manifest
         self.folder = PurePosixPath(manifest_name(archive)).parent

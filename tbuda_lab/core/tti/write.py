@@ -13,17 +13,22 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.tti.files import image_files
 from tbuda_lab.core.tti.loaded import Loaded
-from tbuda_lab.core.tti.manifest import Facts
+from tbuda_lab.core.tti.manifest import ImageFacts
 
 BLOCK = 512
 OF_A_NODE, OF_THE_REST = 400, 24 << 10  # bytes of text: a node of the graph or a queue, and everything else
 
 
 def write_image(
-    path: str | Path, loaded: Loaded, facts: Facts | None = None, *, weights: bool = True, dump_format: str = "default"
+    path: str | Path,
+    loaded: Loaded,
+    facts: ImageFacts | None = None,
+    *,
+    weights: bool = True,
+    dump_format: str = "default",
 ) -> None:
     """Write `*.tti`; it appears whole or not at all. Raises `InputError` as `image_files` does, `OutputError`."""
-    files = image_files(loaded, facts or Facts(), weights=weights, dump_format=dump_format)
+    files = image_files(loaded, facts or ImageFacts(), weights=weights, dump_format=dump_format)
     folders = {str(parent) for file in files for parent in PurePosixPath(file.name).parents if str(parent) != "."}
     with atomic_file(path) as temporary, tarfile.open(temporary, "w:", format=tarfile.GNU_FORMAT) as tar:
         for folder in sorted(folders):

@@ -7,7 +7,7 @@ from pathlib import Path
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import graph_frame
-from tbuda_lab.core.session import GRAPH_STAGES, Kind, Session, Setting
+from tbuda_lab.core.session import GRAPH_STAGES, ExportSetting, Kind, Session
 from tbuda_lab.core.session.exports import register
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.pictures.grid import epoch_svg
@@ -67,9 +67,9 @@ register(
         "report", "Report", "one HTML page with everything, works offline", ".report.html",
         "tbuda_lab.widgets.export_report(session, {})", export_report,
         (
-            Setting("verify", False, "run one sample and compare it with torch"),
-            Setting("pages", "all", f"all, or some of {', '.join(PAGES)}"),
-            Setting("redact", "nothing", "what is left out of names and shapes", WHAT),
+            ExportSetting("verify", False, "run one sample and compare it with torch"),
+            ExportSetting("pages", "all", f"all, or some of {', '.join(PAGES)}"),
+            ExportSetting("redact", "nothing", "what is left out of names and shapes", WHAT),
         ),
     )
 )  # fmt: skip
@@ -84,9 +84,9 @@ register(
         "image", "Image", "the grid of an epoch or a graph, as SVG", ".svg",
         "tbuda_lab.widgets.export_image(session, {})", export_image,
         (
-            Setting("view", "grid", "grid or graph", ("grid", "graph")),
-            Setting("epoch", 0, "which epoch the grid shows"),
-            Setting("stage", "lowered", "which graph", GRAPH_STAGES),
+            ExportSetting("view", "grid", "grid or graph", ("grid", "graph")),
+            ExportSetting("epoch", 0, "which epoch the grid shows"),
+            ExportSetting("stage", "lowered", "which graph", GRAPH_STAGES),
         ),
     )
 )  # fmt: skip

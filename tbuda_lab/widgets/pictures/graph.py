@@ -14,7 +14,7 @@ from tbuda_lab.core.frames.coordinates import (
     ITEM_LANE,
     ITEM_NODE,
     LABEL_CHARS,
-    Layout,
+    GraphLayout,
 )
 from tbuda_lab.widgets.pictures.palette import change_paint, family_paint
 
@@ -96,7 +96,7 @@ def short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _groups(frame: Frame, layout: Layout) -> list[str]:
+def _groups(frame: Frame, layout: GraphLayout) -> list[str]:
     labels, paths = frame.text("group_label"), frame.text("group_path")
     leaves = frame.columns["group_leaves"]
     parents = frame.columns["group_parent"].tolist()
@@ -132,7 +132,7 @@ def _groups(frame: Frame, layout: Layout) -> list[str]:
 _Segment = tuple[int, int, float, float, float, float]  # net, item at its end, from x, y to x, y
 
 
-def _segments(frame: Frame, layout: Layout, turned: bool) -> Iterator[_Segment]:
+def _segments(frame: Frame, layout: GraphLayout, turned: bool) -> Iterator[_Segment]:
     c = frame.columns
     kind, ref, home = c["item_kind"].tolist(), c["item_ref"].tolist(), c["item_group"].tolist()
     shown = {int(g) for g in c["item_group"][layout.visible]}
@@ -152,7 +152,7 @@ def _segments(frame: Frame, layout: Layout, turned: bool) -> Iterator[_Segment]:
                    box[head][0] + box[head][2] / 2, box[t][1])
 
 
-def _edges(frame: Frame, layout: Layout, edges: list[_Segment], turned: bool) -> str:
+def _edges(frame: Frame, layout: GraphLayout, edges: list[_Segment], turned: bool) -> str:
     d: list[str] = []
     for _, _, x0, y0, x1, y1 in edges:
         if turned:
@@ -190,7 +190,7 @@ def _words(frame: Frame, edges: list[_Segment]) -> list[str]:
     return [*parts, "</g>"]
 
 
-def _nodes(frame: Frame, layout: Layout) -> list[str]:
+def _nodes(frame: Frame, layout: GraphLayout) -> list[str]:
     names, labels = frame.text("node_name"), frame.text("node_label")
     types, shapes = frame.text("node_type"), frame.text("node_shape")
     op_kind = list(frame.meta["kinds"]).index("op")

@@ -1,6 +1,6 @@
 """The chips of a device as they stand to each other, and what a placement asks of each and of their links."""
 
 from tbuda_lab.core.analysis.cluster.layout import positions
-from tbuda_lab.core.analysis.cluster.use import ChipUse, ClusterMap, LinkUse, cluster_map
+from tbuda_lab.core.analysis.cluster.use import ChipLinkUse, ChipUse, ClusterMap, cluster_map
 
-__all__ = ["ChipUse", "ClusterMap", "LinkUse", "cluster_map", "positions"]
+__all__ = ["ChipLinkUse", "ChipUse", "ClusterMap", "cluster_map", "positions"]

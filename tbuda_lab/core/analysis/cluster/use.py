@@ -28,7 +28,7 @@ class ChipUse:
 
 
 @dataclasses.dataclass(frozen=True)
-class LinkUse:
+class ChipLinkUse:
     """Two neighbouring chips: how many links join them, bytes per input one way and the other."""
 
     a: int
@@ -49,12 +49,12 @@ class ClusterMap:
     `capacity`: bytes per cycle of one link."""
 
     chips: dict[int, ChipUse]
-    links: tuple[LinkUse, ...]
+    links: tuple[ChipLinkUse, ...]
     moves: dict[tuple[int, int], int]
     pace: int
     capacity: float
 
-    def load(self, link: LinkUse) -> float:
+    def load(self, link: ChipLinkUse) -> float:
         """The share of a connection's bandwidth that is asked for in its busier direction."""
         return max(link.forth, link.back) / max(1, self.pace) / max(1e-9, self.capacity * link.links)
 
@@ -88,7 +88,7 @@ def cluster_map(result: Result) -> ClusterMap:
     )  # fmt: skip
 
 
-def _links(device: DeviceSpec, moves: dict[tuple[int, int], int]) -> tuple[LinkUse, ...]:
+def _links(device: DeviceSpec, moves: dict[tuple[int, int], int]) -> tuple[ChipLinkUse, ...]:
     joined: dict[tuple[int, int], int] = {}
     for a, b, count in device.links:
         pair = (min(a, b), max(a, b))
@@ -99,7 +99,7 @@ def _links(device: DeviceSpec, moves: dict[tuple[int, int], int]) -> tuple[LinkU
         for step in itertools.pairwise(route):
             crossing[step] = crossing.get(step, 0) + size
     return tuple(
-        LinkUse(a, b, count, crossing.get((a, b), 0), crossing.get((b, a), 0))
+        ChipLinkUse(a, b, count, crossing.get((a, b), 0), crossing.get((b, a), 0))
         for (a, b), count in sorted(joined.items())
     )
 

@@ -24,7 +24,7 @@ Node = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Flow:
+class NocFlow:
     """Bytes per input from a producer to a consumer (ops or queues), wherever they go."""
 
     producer: str
@@ -42,7 +42,7 @@ class LinkUse:
     end: Node
     bytes: float
     load: float
-    flows: tuple[Flow, ...]
+    flows: tuple[NocFlow, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class LinkMap:
         end = ((x + step) % columns, y) if axis == X else (x, (y + step) % rows)
         here = self.by_flow[:, noc, axis, y, x]
         order = [int(k) for k in np.argsort(-here, kind="stable") if here[k] > 0]
-        flows = tuple(Flow(*self.flows[k], float(here[k])) for k in order)
+        flows = tuple(NocFlow(*self.flows[k], float(here[k])) for k in order)
         total = float(here.sum())
         return LinkUse(noc, (x, y), end, total, total / max(1, self.cycles) / self.capacity, flows)
 

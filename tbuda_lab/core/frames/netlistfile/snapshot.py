@@ -12,7 +12,7 @@ from tbuda_lab.core.frames.netlistfile.grid import ops_frame
 from tbuda_lab.core.frames.netlistfile.opgraph import op_graph
 from tbuda_lab.core.frames.netlistfile.tables import findings_frame, programs_frame, queues_frame, text_frame
 from tbuda_lab.core.frames.snapshot import device_text
-from tbuda_lab.core.netlist.check.facts import Facts, facts_of, leading_arch
+from tbuda_lab.core.netlist.check.facts import NetlistFacts, facts_of, leading_arch
 from tbuda_lab.core.netlist.schema import Netlist
 
 
@@ -40,13 +40,13 @@ def netlist_frames(n: Netlist, text: str, *, arch: str | None = None, profile: s
     ]
 
 
-def _facts(n: Netlist, arch: str | None) -> Facts:
+def _facts(n: Netlist, arch: str | None) -> NetlistFacts:
     if arch is not None:
         return facts_of(arch)
     return facts_of(leading_arch(n))
 
 
-def _summary(n: Netlist, facts: Facts) -> Frame:
+def _summary(n: Netlist, facts: NetlistFacts) -> Frame:
     chips = {c for g in n.graphs.values() for c in _listed(g.target_device)}
     counts: list[list[Any]] = [
         [sum(len(g.ops) for g in n.graphs.values()), "ops"], [len(n.graphs), "graphs"], [len(n.queues), "queues"],

@@ -18,7 +18,7 @@ class CannotMap(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Value:
+class AtenValue:
     """A value that the device (or the host prologue) computes: the name of its node, and its torch dtype."""
 
     name: str
@@ -40,7 +40,7 @@ def known_shape(tensor: torch.Tensor) -> Shape | None:
     return None if None in sizes else tuple(int(n) for n in sizes)
 
 
-Operand = Value | Folded | None
+Operand = AtenValue | Folded | None
 Result = str | tuple[str | None, ...]
 
 
@@ -59,7 +59,7 @@ class Call:
         value = self.arguments.get(name)
         if isinstance(value, Folded):
             return value.tensor.tolist()
-        if isinstance(value, Value):
+        if isinstance(value, AtenValue):
             raise CannotMap(f"argument {name!r} must be known when the model is traced, but it depends on an input")
         return default if value is None else value
 
@@ -79,7 +79,7 @@ class Call:
         return [self.node_of(v) for v in self.arguments[name]]
 
     def node_of(self, value: Any) -> str:
-        if isinstance(value, Value):
+        if isinstance(value, AtenValue):
             return value.name
         if isinstance(value, Folded):
             if value.name is None:
@@ -91,7 +91,7 @@ class Call:
 
     def dtype_of(self, name: str = "self") -> torch.dtype:
         value = self.arguments[name]
-        if isinstance(value, Value):
+        if isinstance(value, AtenValue):
             return value.dtype
         return value.tensor.dtype if isinstance(value, Folded) else torch.tensor(value).dtype
 

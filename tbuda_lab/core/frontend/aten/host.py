@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Result, Value, known_shape, maps
+from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, Folded, Result, known_shape, maps
 from tbuda_lab.core.ops.hostcall import CALLS, HostCall
 
 MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder"}
@@ -15,7 +15,7 @@ def host_call(c: Call) -> Result:
     operands: list[str] = []
 
     def plain(value: Any) -> Any:
-        if isinstance(value, Value | Folded):
+        if isinstance(value, AtenValue | Folded):
             operands.append(c.node_of(value))
             return f"${len(operands) - 1}"
         if isinstance(value, list | tuple):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
 from tbuda_lab.core.frontend.jax_model.primitives import TABLE, Equation
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
@@ -194,4 +194,4 @@ def _origin(equation: Any, scope: str) -> Origin:
     return Origin(module, "", f"jax.{equation.primitive.name}", location)
 
 
-__all__ = ["Value", "from_jax"]
+__all__ = ["AtenValue", "from_jax"]

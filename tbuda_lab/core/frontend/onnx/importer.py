@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, finish
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.onnx import read
@@ -83,7 +83,7 @@ class _Importer:
         self.calls.at(Origin())
         for k, output in enumerate(graph.output):
             value = scope.find(output.name)
-            if not isinstance(value, Value | Folded):
+            if not isinstance(value, AtenValue | Folded):
                 raise ModelError(f"output {output.name!r} is no tensor; sequences and maps have no form here")
             self.calls.output(value, f"{self.calls.graph.name}.output_{k}", output.name)
         return finish(self.calls)
@@ -105,7 +105,7 @@ class _Importer:
         for name, tensor in stored.items():
             scope.values[name] = self._initialiser(name, read.tensor_of(tensor, self.folder))
 
-    def _initialiser(self, name: str, tensor: torch.Tensor) -> Value | Folded:
+    def _initialiser(self, name: str, tensor: torch.Tensor) -> AtenValue | Folded:
         """Floats with dims are parameters; integers and single numbers say how, not what, and are constants."""
         if tensor.is_floating_point() and tensor.dim() > 0 and tensor.numel() > 1:
             self.calls.at(Origin(module=_module_of_parameter(name)))
@@ -253,7 +253,7 @@ def _if(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
         return tuple(importer.body(branch, [], n, origin))
     yes = importer.body(n.attr("then_branch"), [], n, origin, "then")
     no = importer.body(n.attr("else_branch"), [], n, origin, "else")
-    if any(not isinstance(v, Value | Folded) for v in yes + no):
+    if any(not isinstance(v, AtenValue | Folded) for v in yes + no):
         raise CannotMap("its branches return no tensors, and which one is taken depends on an input")
     if any(n.calls.shape(a) != n.calls.shape(b) for a, b in zip(yes, no, strict=True)):
         raise CannotMap("its branches differ in shape, and which one is taken depends on an input")
@@ -269,7 +269,7 @@ def _loop(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
     scans: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     turn = 0
     while turn < count:
-        if isinstance(condition, Value):
+        if isinstance(condition, AtenValue):
             raise CannotMap("how often it runs depends on an input")
         if condition is not None and not bool(condition.tensor.reshape(-1)[0]):
             break

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
@@ -58,7 +58,7 @@ class OnnxNode:
         if position >= len(self.operands):
             return None
         value = self.operands[position]
-        if value is not None and not isinstance(value, Value | Folded):
+        if value is not None and not isinstance(value, AtenValue | Folded):
             raise CannotMap(f"operand {position} is a {type(value).__name__}, not a tensor")
         return value
 

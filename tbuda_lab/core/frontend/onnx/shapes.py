@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx.elementwise import as_dtype
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
@@ -85,7 +85,7 @@ def one_hot(n: OnnxNode) -> Any:
     spread = n.aten.unsqueeze(at, axis)
     numbers = n.known(torch.arange(depth).to(n.dtype()).reshape(places))
     same = n.aten.eq(spread, numbers)
-    if isinstance(at, Value):  # negative indices count from the end
+    if isinstance(at, AtenValue):  # negative indices count from the end
         same = n.aten.logical_or(same, n.aten.eq(n.aten.add(spread, depth), numbers))
     return n.aten.where(same, n.aten.select(values, 0, 1), n.aten.select(values, 0, 0))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded, Value
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
@@ -410,7 +410,7 @@ def gather(o: Operator) -> Any:
     axis = 0 if o.kind == "EMBEDDING_LOOKUP" else o.options("GatherOptions").Axis()
     shape = list(o.calls.shape(table))
     axis %= len(shape)
-    if isinstance(at, Value) and axis == 0 and len(shape) == 2:
+    if isinstance(at, AtenValue) and axis == 0 and len(shape) == 2:
         return o.aten.embedding(table, at)
     rows = o.aten.index_select(table, axis, o.aten.reshape(at, [-1]))
     return o.aten.reshape(rows, [*shape[:axis], *o.calls.shape(at), *shape[axis + 1 :]])

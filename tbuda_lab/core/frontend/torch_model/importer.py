@@ -12,7 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten import Call, CannotMap, Folded, Value, lookup
+from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, Folded, lookup
 from tbuda_lab.core.frontend.aten.call import by_name, known_shape
 from tbuda_lab.core.frontend.aten.host import host_call
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
@@ -129,7 +129,7 @@ class _Importer:
         specs = self.program.graph_signature.input_specs
         user = iter(self.bound.leaves)
         values: list[Any] = []
-        tied: dict[tuple[Any, ...], Value] = {}
+        tied: dict[tuple[Any, ...], AtenValue] = {}
         inputs_first: list[tuple[int, Any, Any]] = []
         for position, (node, spec) in enumerate(zip(placeholders, specs, strict=True)):
             values.append(None)
@@ -155,14 +155,16 @@ class _Importer:
                 raise ModelError(f"the model needs an input of kind {spec.kind.name}, which has no form here")
         return values
 
-    def _input(self, path: str, tensor: torch.Tensor) -> Value:
+    def _input(self, path: str, tensor: torch.Tensor) -> AtenValue:
         name = self.emit.leaf(NodeKind.INPUT, path, tensor.shape, dtype=dtype_name(tensor), argument=path)
         if tensor.dtype == torch.bool:
             self.emit.scope = ""
             name = self.emit.op(Cast("bool"), name, name=self.graph.unique(f"{name}.cast"))
-        return Value(name, tensor.dtype)
+        return AtenValue(name, tensor.dtype)
 
-    def _stored(self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], Value]) -> Value | Folded:
+    def _stored(
+        self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], AtenValue]
+    ) -> AtenValue | Folded:
         """A parameter or buffer. Buffers of integers or truth values are constants: nobody trains them."""
         source = self.program.constants if persistent is False else self.program.state_dict
         tensor = source[target]
@@ -175,7 +177,7 @@ class _Importer:
         value = as_array(tensor) if has_data else None
         self.emit.origin = Origin(module=target.rpartition(".")[0])
         name = self.emit.leaf(NodeKind.PARAMETER, target, tensor.shape, value)
-        tied[key] = Value(name, tensor.dtype)
+        tied[key] = AtenValue(name, tensor.dtype)
         return tied[key]
 
     # -- calls -----------------------------------------------------------------------------------------------
@@ -209,12 +211,12 @@ class _Importer:
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in IGNORED:
             return None
         if isinstance(target, torch._ops.OpOverload) and target._schema.name == SIZE:
-            sizes = self.graph[args[0].name].shape if isinstance(args[0], Value) else args[0].tensor.shape
+            sizes = self.graph[args[0].name].shape if isinstance(args[0], AtenValue) else args[0].tensor.shape
             return int(sizes[args[1]])
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
             args = (self._blank(node.all_input_nodes[0]), *args[1:])
         leaves = pytree.tree_leaves((args, kwargs))
-        if not any(isinstance(v, Value | _Poison) for v in leaves):
+        if not any(isinstance(v, AtenValue | _Poison) for v in leaves):
             return self._fold(node, target, args, kwargs)
         self.emit.origin = origin_of(node.meta, target)
         self.emit.scope = self.emit.origin.module
@@ -276,7 +278,9 @@ class _Importer:
     def _check_kinds(self, target: torch._ops.OpOverload, operands: list[Any]) -> None:
         """Raise `InputError` for integers among the floats of a product: torch refuses them when the model runs."""
         dtypes = [
-            v.dtype if isinstance(v, Value) else v.tensor.dtype for v in operands if isinstance(v, Value | Folded)
+            v.dtype if isinstance(v, AtenValue) else v.tensor.dtype
+            for v in operands
+            if isinstance(v, AtenValue | Folded)
         ]
         if len({d.is_floating_point for d in dtypes}) > 1:
             origin = self.emit.origin
@@ -293,13 +297,13 @@ class _Importer:
             return tuple(None if r is None else self._checked(node, r, m) for r, m in zip(result, meta, strict=False))
         return self._checked(node, result, meta)
 
-    def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> Value:
+    def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> AtenValue:
         ours, theirs = tuple(self.graph[name].shape), known_shape(meta)
         if theirs is not None and ours != theirs:
             raise ModelError(
                 f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}"
             )
-        return Value(name, meta.dtype)
+        return AtenValue(name, meta.dtype)
 
     def _refuse(self, node: torch.fx.Node, reason: str) -> _Poison:
         self.findings.append(self._finding(node, reason))
@@ -325,8 +329,8 @@ class _Importer:
         count = 0
         for value, path in zip(kept, paths, strict=True):
             if isinstance(value, Folded):
-                value = Value(self.emit.constant(value.tensor, self.graph.unique(value.label)), value.tensor.dtype)
-            if isinstance(value, Value):
+                value = AtenValue(self.emit.constant(value.tensor, self.graph.unique(value.label)), value.tensor.dtype)
+            if isinstance(value, AtenValue):
                 dtype = str(value.dtype).removeprefix("torch.")
                 self.emit.output(value.name, f"{self.graph.name}.output_{count}", path=path, dtype=dtype)
                 count += 1

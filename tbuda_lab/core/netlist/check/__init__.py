@@ -18,13 +18,14 @@ from tbuda_lab.core.netlist.check import (
     tms,
     workload,
 )
-from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of
+from tbuda_lab.core.netlist.check.facts import ARCHS, NetlistFacts, facts_of
 from tbuda_lab.core.netlist.check.memory import OpMemory
 from tbuda_lab.core.netlist.check.registry import PROFILES, RULES, Rule, describe, ordered
 from tbuda_lab.core.netlist.check.run import check
 
 __all__ = [
-    "ARCHS", "PROFILES", "RULES", "Facts", "OpMemory", "Rule", "attributes", "check", "describe", "devices", "facts_of",
+    "ARCHS", "PROFILES", "RULES", "NetlistFacts", "OpMemory", "Rule", "attributes", "check", "describe", "devices",
+    "facts_of",
     "formats", "fused", "fused_buffers", "graphs", "integers", "ordered", "placement", "programs", "queues", "routing",
     "shapes", "special", "tiles", "tms", "workload",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import Context, flag, number, whole, word
+from tbuda_lab.core.netlist.check.context import CheckContext, flag, number, whole, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.opspec import NOP, SFPU
 from tbuda_lab.core.netlist.schema import NetOp
@@ -13,14 +13,14 @@ _UNTILIZED_INT = (DataFormat.Int8, DataFormat.Int32)
 
 
 @rule("O3", "op", "parse")
-def buffer_rows(c: Context, op: NetOp) -> Issues:
+def buffer_rows(c: CheckContext, op: NetOp) -> Issues:
     """A buffer op has mblock_m 1."""
     if op.type == "buffer" and op.blocking.mblock[0] > 1:
         yield "mblock", f"mblock_m {op.blocking.mblock[0]} on a buffer", "write 1"
 
 
 @rule("O5", "op")
-def untilize_format(c: Context, op: NetOp) -> Issues:
+def untilize_format(c: CheckContext, op: NetOp) -> Issues:
     """An untilized output has ublock_order r and a format that has rows: 16 bits or more, no block float."""
     if not op.untilize_output:
         return
@@ -32,14 +32,14 @@ def untilize_format(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O6", "op")
-def gradient_type(c: Context, op: NetOp) -> Issues:
+def gradient_type(c: CheckContext, op: NetOp) -> Issues:
     """On grayskull only matmul, multiply and nop accumulate gradients."""
     if op.gradient_op and c.facts.grayskull and op.type not in NOP | {"matmul", "multiply"}:
         yield "gradient_op", f"gradient_op on {op.type}", "on grayskull only matmul, multiply, nop and datacopy can"
 
 
 @rule("O7.k", "op")
-def matmul_k(c: Context, op: NetOp) -> Issues:
+def matmul_k(c: CheckContext, op: NetOp) -> Issues:
     """A matmul has positive m_k and u_kt."""
     if op.type == "matmul":
         for name in ("m_k", "u_kt"):
@@ -50,14 +50,14 @@ def matmul_k(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O7.accumulate", "op")
-def accumulate_identity(c: Context, op: NetOp) -> Issues:
+def accumulate_identity(c: CheckContext, op: NetOp) -> Issues:
     """A sparse (identity) matmul does not accumulate."""
     if flag(op, "accumulate") and flag(op, "identity"):
         yield ("attributes", "accumulate"), "accumulate on an identity matmul", "drop one of the two"
 
 
 @rule("O7.reduce", "op")
-def reduce_attributes(c: Context, op: NetOp) -> Issues:
+def reduce_attributes(c: CheckContext, op: NetOp) -> Issues:
     """A reduce names its dim and type."""
     if op.type != "reduce":
         return
@@ -70,7 +70,7 @@ def reduce_attributes(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O7.sum", "op", "verify", "note")
-def reduced_by_sum(c: Context, op: NetOp) -> Issues:
+def reduced_by_sum(c: CheckContext, op: NetOp) -> Issues:
     """The machine reduces by max only; a sum runs in the simulator alone."""
     if op.type == "reduce" and word(op, "type") == "sum":
         yield ("attributes", "type"), "a reduce of type sum runs in the simulator only", \
@@ -78,21 +78,21 @@ def reduced_by_sum(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O7.reduce_df", "op")
-def reduce_format(c: Context, op: NetOp) -> Issues:
+def reduce_format(c: CheckContext, op: NetOp) -> Issues:
     """A reduce that accumulates in Float32 has no input with a 5-bit exponent."""
     if op.type == "reduce" and op.acc_df is DataFormat.Float32 and any(i.df.family == "a" for i in op.inputs):
         yield "in_df", f"in_df {op.inputs[0].df} with acc_df Float32", "use a format of the b family, or Float32"
 
 
 @rule("O7.vector", "op")
-def vector(c: Context, op: NetOp) -> Issues:
+def vector(c: CheckContext, op: NetOp) -> Issues:
     """vector is r, c or rc."""
     if "vector" in op.attributes and word(op, "vector") not in ("r", "c", "rc"):
         yield ("attributes", "vector"), f"vector {word(op, 'vector')!r}", "write r, c or rc"
 
 
 @rule("O7.splice", "op")
-def splice_values(c: Context, op: NetOp) -> Issues:
+def splice_values(c: CheckContext, op: NetOp) -> Issues:
     """A splice has one triple for each input: index >= 0, length > 0, stride >= length."""
     if op.type != "splice":
         return
@@ -116,7 +116,7 @@ def splice_values(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.relu", "op", "parse")
-def relu(c: Context, op: NetOp) -> Issues:
+def relu(c: CheckContext, op: NetOp) -> Issues:
     """relu_threshold is not negative; relu_mode is min, max or none, and not none after relu_en."""
     if number(op, "relu_threshold") < 0:
         yield ("attributes", "relu_threshold"), f"relu_threshold {number(op, 'relu_threshold')}", "write 0 or more"
@@ -130,7 +130,7 @@ def relu(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.rounding", "op", "parse")
-def rounding(c: Context, op: NetOp) -> Issues:
+def rounding(c: CheckContext, op: NetOp) -> Issues:
     """Stochastic rounding: none, fpu, pack or all; not on grayskull."""
     mode = word(op, "stoch_rnd_mode") or "none"
     if mode.lower() not in ("none", "fpu", "pack", "all"):
@@ -142,7 +142,7 @@ def rounding(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.strips", "op", "parse")
-def strips(c: Context, op: NetOp) -> Issues:
+def strips(c: CheckContext, op: NetOp) -> Issues:
     """num_nz_strips has one value for each core."""
     strips = op.attributes.get("num_nz_strips")
     cores = op.grid_size[0] * op.grid_size[1]
@@ -151,7 +151,7 @@ def strips(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.min_buffer", "op", "parse")
-def min_buffer(c: Context, op: NetOp) -> Issues:
+def min_buffer(c: CheckContext, op: NetOp) -> Issues:
     """min_buffer_input is 0 or 1; 0 for a depthwise."""
     if "min_buffer_input" in op.attributes:
         most = 0 if op.type in ("depthwise", "buffer") else 1
@@ -161,7 +161,7 @@ def min_buffer(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.z", "op", "parse")
-def z_after(c: Context, op: NetOp) -> Issues:
+def z_after(c: CheckContext, op: NetOp) -> Issues:
     """z stands after `dim: z` of a reduce, after `accumulate: true` of a matmul, and is positive."""
     if "z" not in op.attributes:
         return
@@ -175,14 +175,14 @@ def z_after(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.dropout", "op", "parse")
-def dropout(c: Context, op: NetOp) -> Issues:
+def dropout(c: CheckContext, op: NetOp) -> Issues:
     """The probability of a dropout lies in [0, 1]."""
     if "p" in op.attributes and not 0 <= number(op, "p", -1.0) <= 1:
         yield ("attributes", "p"), f"p {op.attributes['p']}", "write a number from 0 to 1"
 
 
 @rule("O8.sfpu", "op", "parse")
-def sfpu_op(c: Context, op: NetOp) -> Issues:
+def sfpu_op(c: CheckContext, op: NetOp) -> Issues:
     """sfpu_op names an sfpu op."""
     name = word(op, "sfpu_op").lower()
     if name and name not in SFPU | NOP | {"none", "invalid"}:
@@ -190,14 +190,14 @@ def sfpu_op(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.thread", "op", "parse")
-def thread(c: Context, op: NetOp) -> Issues:
+def thread(c: CheckContext, op: NetOp) -> Issues:
     """sfpu_execution_thread is math or pack."""
     if "sfpu_execution_thread" in op.attributes and word(op, "sfpu_execution_thread").lower() not in ("math", "pack"):
         yield ("attributes", "sfpu_execution_thread"), f"{word(op, 'sfpu_execution_thread')!r}", "write math or pack"
 
 
 @rule("O8.channels", "op", "parse")
-def channels(c: Context, op: NetOp) -> Issues:
+def channels(c: CheckContext, op: NetOp) -> Issues:
     """Ethernet channels are listed, and the destination is a chip id."""
     for name in ("ingress_channels", "egress_channels"):
         if name in op.attributes and not op.attributes[name]:
@@ -207,7 +207,7 @@ def channels(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O8.kernel_broadcast", "op", "parse")
-def kernel_broadcast(c: Context, op: NetOp) -> Issues:
+def kernel_broadcast(c: CheckContext, op: NetOp) -> Issues:
     """kernel_broadcast names inputs that exist, each once, with a positive number of tiles."""
     seen: set[str] = set()
     for name in ("kernel_broadcast", "kernel_broadcast_per_t"):

@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Any
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.facts import Facts
+from tbuda_lab.core.netlist.check.facts import NetlistFacts
 from tbuda_lab.core.netlist.epochs import linked_graphs, merged_graphs
 from tbuda_lab.core.netlist.schema import NetOp, Param, Program, SubOp, TileDim
-from tbuda_lab.core.netlist.tables import Setting, Tables
+from tbuda_lab.core.netlist.tables import ProgramSetting, Tables
 
 WIDE = frozenset((DataFormat.Float32, DataFormat.Int32))
 INTEGERS = frozenset((DataFormat.Int8, DataFormat.UInt8, DataFormat.UInt16, DataFormat.Int32))
@@ -18,13 +18,13 @@ RAWS = frozenset((DataFormat.RawUInt8, DataFormat.RawUInt16, DataFormat.RawUInt3
 
 _NONE: frozenset[str] = frozenset()
 
-__all__ = ["BYTES", "INTEGERS", "RAWS", "WIDE", "Context", "Setting", "flag", "number", "whole", "word"]
+__all__ = ["BYTES", "INTEGERS", "RAWS", "WIDE", "CheckContext", "ProgramSetting", "flag", "number", "whole", "word"]
 
 
-class Context(Tables):
+class CheckContext(Tables):
     """The lookups of the netlist and the facts of the device it is checked for."""
 
-    def __init__(self, tables: Tables, facts: Facts) -> None:
+    def __init__(self, tables: Tables, facts: NetlistFacts) -> None:
         super().__init__(tables.n)
         self.__dict__.update(tables.__dict__)  # the lookups do not depend on the device
         self.facts = facts

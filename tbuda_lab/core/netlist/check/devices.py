@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.check.facts import ARCHS
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 
 
 @rule("D2", "netlist", "parse")
-def arch_known(c: Context) -> Issues:
+def arch_known(c: CheckContext) -> Issues:
     """The netlist names an arch, and a known one."""
     if not c.n.arch:
         yield ("devices", "arch"), "no arch", f"write `devices: {{arch: ...}}` with one of {', '.join(ARCHS)}"
@@ -18,7 +18,7 @@ def arch_known(c: Context) -> Issues:
 
 
 @rule("D4", "netlist", "parse", "note")
-def section_order(c: Context) -> Issues:
+def section_order(c: CheckContext) -> Issues:
     """Sections stand in the order in which the backend needs them: devices, queues, graphs, programs."""
     place = {name: i for i, name in enumerate(c.n.order)}
     for first, later in (("devices", "queues"), ("queues", "graphs"), ("queues", "programs")):

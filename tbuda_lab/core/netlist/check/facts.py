@@ -15,7 +15,7 @@ _A0_DST = 4                  # wormhole A0 took ublocks four times as large
 
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class NetlistFacts:
     """A device under the name that a netlist gives its arch: `wormhole` is the A0 stepping of wormhole_b0."""
 
     arch: str
@@ -50,11 +50,11 @@ def leading_arch(n: Netlist) -> str:
 
 
 @functools.cache
-def facts_of(name: str) -> Facts:
+def facts_of(name: str) -> NetlistFacts:
     """The facts of an arch (one of `ARCHS`, every row working), a board or a descriptor file.
 
     Raises UnknownDevice."""
     if name.lower() == "wormhole":
-        return Facts("wormhole", load_device("wormhole_b0"))
+        return NetlistFacts("wormhole", load_device("wormhole_b0"))
     device = load_device(name)
-    return Facts(device.arch, device)
+    return NetlistFacts(device.arch, device)

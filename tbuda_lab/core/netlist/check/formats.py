@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import RAWS, WIDE, Context, flag, whole, word
+from tbuda_lab.core.netlist.check.context import RAWS, WIDE, CheckContext, flag, whole, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.opspec import NOP, SFPU
 from tbuda_lab.core.netlist.schema import NetOp
@@ -14,7 +14,7 @@ _L1_ACC = (DataFormat.Float32, DataFormat.Int32, DataFormat.Float16_b)
 
 
 @rule("O14.grayskull", "op")
-def grayskull(c: Context, op: NetOp) -> Issues:
+def grayskull(c: CheckContext, op: NetOp) -> Issues:
     """Grayskull accumulates in 16 bits, spills within one exponent family, runs sfpu ops on the math thread."""
     if not c.facts.grayskull:
         return
@@ -29,7 +29,7 @@ def grayskull(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O14.intermed", "op")
-def small_intermed(c: Context, op: NetOp) -> Issues:
+def small_intermed(c: CheckContext, op: NetOp) -> Issues:
     """Partial results are not kept in Bfp4 or Bfp2."""
     spills = op.gradient_op or (op.type == "matmul" and (whole(op, "m_k") > 1 or flag(op, "bias")))
     if spills and op.intermed_df in _SMALL:
@@ -37,7 +37,7 @@ def small_intermed(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O14.acc", "op")
-def wide_acc(c: Context, op: NetOp) -> Issues:
+def wide_acc(c: CheckContext, op: NetOp) -> Issues:
     """With 32-bit accumulation over several passes the intermediate format is the accumulation format."""
     if op.acc_df not in WIDE or op.type not in ("matmul", "depthwise"):
         return
@@ -47,7 +47,7 @@ def wide_acc(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O14.a0", "op")
-def wormhole_a0(c: Context, op: NetOp) -> Issues:
+def wormhole_a0(c: CheckContext, op: NetOp) -> Issues:
     """On wormhole A0 nop and sfpu ops with Float32 accumulation read Float32."""
     if c.facts.arch == "wormhole" and op.acc_df is DataFormat.Float32 and op.type in NOP | SFPU \
             and op.inputs and op.inputs[0].df is not DataFormat.Float32:
@@ -55,7 +55,7 @@ def wormhole_a0(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O14.rounding", "op")
-def rounding(c: Context, op: NetOp) -> Issues:
+def rounding(c: CheckContext, op: NetOp) -> Issues:
     """Stochastic rounding in the fpu needs 16-bit accumulation; with Bfp8 results only none and fpu are legal."""
     mode = word(op, "stoch_rnd_mode").lower()
     if mode in ("fpu", "all") and op.acc_df is DataFormat.Float32:
@@ -65,7 +65,7 @@ def rounding(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O14.gradient", "op")
-def gradient(c: Context, op: NetOp) -> Issues:
+def gradient(c: CheckContext, op: NetOp) -> Issues:
     """A gradient op: no Int32 accumulation, intermed_df equals out_df, transpose on matmul and nop only, no maximum."""
     if not op.gradient_op:
         return
@@ -82,7 +82,7 @@ def gradient(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O15.untilize", "op")
-def untilize(c: Context, op: NetOp) -> Issues:
+def untilize(c: CheckContext, op: NetOp) -> Issues:
     """A matmul that untilizes has m_k 1; a reduce over z cannot untilize."""
     if not op.untilize_output:
         return
@@ -93,7 +93,7 @@ def untilize(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O15.kernel_broadcast", "op")
-def kernel_broadcast(c: Context, op: NetOp) -> Issues:
+def kernel_broadcast(c: CheckContext, op: NetOp) -> Issues:
     """A kernel broadcast needs a broadcast TM on its input; matmuls take whole blocks of it (not grayskull)."""
     rt, ct = op.blocking.ublock
     for name in ("kernel_broadcast", "kernel_broadcast_per_t"):
@@ -113,7 +113,7 @@ def kernel_broadcast(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O15.identity", "op")
-def identity(c: Context, op: NetOp) -> Issues:
+def identity(c: CheckContext, op: NetOp) -> Issues:
     """A sparse (identity) matmul: raw encodings as input 2, broadcast first on them, no gradient."""
     if op.type != "matmul" or not flag(op, "identity"):
         return
@@ -130,7 +130,7 @@ def identity(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O15.reduce_z", "op")
-def reduce_z(c: Context, op: NetOp) -> Issues:
+def reduce_z(c: CheckContext, op: NetOp) -> Issues:
     """A reduce over z has one format: in, intermediate and out."""
     if op.type == "reduce" and word(op, "dim") == "z":
         formats = [op.inputs[0].df if op.inputs else op.out_df, op.intermed_df or op.out_df, op.out_df]
@@ -139,7 +139,7 @@ def reduce_z(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O15.splice", "op")
-def splice_formats(c: Context, op: NetOp) -> Issues:
+def splice_formats(c: CheckContext, op: NetOp) -> Issues:
     """All inputs of a splice have one format."""
     formats = {str(i.df) for i in op.inputs}
     if op.type == "splice" and len(formats) > 1:
@@ -147,7 +147,7 @@ def splice_formats(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O15.l1_acc", "op")
-def l1_acc(c: Context, op: NetOp) -> Issues:
+def l1_acc(c: CheckContext, op: NetOp) -> Issues:
     """l1_acc: not on grayskull, intermediates in Float32, Int32 or Float16_b."""
     if not flag(op, "l1_acc"):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import Context, whole, word
+from tbuda_lab.core.netlist.check.context import CheckContext, whole, word
 from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
 from tbuda_lab.core.netlist.opspec import ARITY, BINARY, NOP, QUANT, SFPU
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp, SubOp
@@ -27,13 +27,13 @@ def indexed(name: str, prefix: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else None
 
 
-def base_ops(c: Context, id: str) -> list[NetOp]:
+def base_ops(c: CheckContext, id: str) -> list[NetOp]:
     """The ops that run the fused op of that id."""
     return [op for op in c.ops.values() if op.type == "fused_op" and str(op.attributes.get("fused_op_id")) == id]
 
 
 @rule("F1", "op", "fused")
-def exists(c: Context, op: NetOp) -> Issues:
+def exists(c: CheckContext, op: NetOp) -> Issues:
     """A fused_op names a fused op that exists, and has as many inputs."""
     if op.type != "fused_op":
         return
@@ -49,7 +49,7 @@ def exists(c: Context, op: NetOp) -> Issues:
 
 
 @rule("F2", "fused_op", "fused")
-def complete(c: Context, f: FusedOp) -> Issues:
+def complete(c: CheckContext, f: FusedOp) -> Issues:
     """A fused op has inputs, at most 8 intermediates, schedules and sub-ops; each sub-op type, inputs and output."""
     if f.inputs < 0:
         yield "inputs", "no number of inputs", "write `inputs: n`"
@@ -91,7 +91,7 @@ def _complete(f: FusedOp, place: Place, sub: SubOp) -> Iterator[Issue]:
 
 
 @rule("F3", "fused_op", "fused")
-def matmul_place(c: Context, f: FusedOp) -> Issues:
+def matmul_place(c: CheckContext, f: FusedOp) -> Issues:
     """matmul and reduce end their schedule; with m_k > 1 they write an intermediate, and matmul input 1 is external."""
     for place, schedule, k in sub_ops(f):
         sub = schedule[k]
@@ -108,7 +108,7 @@ def matmul_place(c: Context, f: FusedOp) -> Issues:
 
 
 @rule("F4", "fused_op", "fused")
-def dest(c: Context, f: FusedOp) -> Issues:
+def dest(c: CheckContext, f: FusedOp) -> Issues:
     """dest hands a value to the very next sub-op; not to matmul, reduce, maximum; not from sfpu binary ops."""
     bases = base_ops(c, f.id)
     for place, schedule, k in sub_ops(f):
@@ -131,7 +131,7 @@ def dest(c: Context, f: FusedOp) -> Issues:
 
 
 @rule("F5", "op", "fused")
-def output_size(c: Context, op: NetOp) -> Issues:
+def output_size(c: CheckContext, op: NetOp) -> Issues:
     """The sub-op that writes `output` has the blocking of the op; there is one."""
     fused = c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
     if fused is None:
@@ -146,7 +146,7 @@ def output_size(c: Context, op: NetOp) -> Issues:
 
 
 @rule("F8", "fused_op", "fused")
-def dims(c: Context, f: FusedOp) -> Issues:
+def dims(c: CheckContext, f: FusedOp) -> Issues:
     """Sizes of intermediates and dest agree with the sub-ops that read them."""
     sizes: dict[str, SubOp] = {}
     for place, schedule, k in sub_ops(f):
@@ -195,7 +195,7 @@ def _fits(sub: SubOp, n: int, maker: SubOp) -> str:
 
 
 @rule("F9", "op", "fused")
-def integer(c: Context, op: NetOp) -> Issues:
+def integer(c: CheckContext, op: NetOp) -> Issues:
     """An integer fused op (acc_df Int32): not on grayskull, of binary ops and nops only."""
     fused = c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
     if fused is None or op.acc_df is not DataFormat.Int32:
@@ -209,7 +209,7 @@ def integer(c: Context, op: NetOp) -> Issues:
 
 
 @rule("F10", "fused_op", "fused")
-def names(c: Context, f: FusedOp) -> Issues:
+def names(c: CheckContext, f: FusedOp) -> Issues:
     """Sub-op names are unique."""
     seen: set[str] = set()
     for place, schedule, k in sub_ops(f):
@@ -220,7 +220,7 @@ def names(c: Context, f: FusedOp) -> Issues:
 
 
 @rule("F11", "op", "fused")
-def reduce_format(c: Context, op: NetOp) -> Issues:
+def reduce_format(c: CheckContext, op: NetOp) -> Issues:
     """A fused op that reduces and accumulates in Float32 has no input with a 5-bit exponent."""
     fused = c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
     if fused is None or op.acc_df is not DataFormat.Float32:
@@ -231,7 +231,7 @@ def reduce_format(c: Context, op: NetOp) -> Issues:
 
 
 @rule("F13", "op", "fused")
-def sub_ublocks(c: Context, op: NetOp) -> Issues:
+def sub_ublocks(c: CheckContext, op: NetOp) -> Issues:
     """Every ublock of a fused op fits half of dst."""
     fused = c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
     if fused is None:
@@ -245,7 +245,7 @@ def sub_ublocks(c: Context, op: NetOp) -> Issues:
 
 
 @rule("F14", "fused_op", "fused")
-def sub_attributes(c: Context, f: FusedOp) -> Issues:
+def sub_attributes(c: CheckContext, f: FusedOp) -> Issues:
     """Attributes of sub-ops have legal values: reduce names dim and type, matmul m_k and u_kt, relu a mode."""
     for place, schedule, k in sub_ops(f):
         sub = schedule[k]

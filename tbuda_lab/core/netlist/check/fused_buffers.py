@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from tbuda_lab.core.netlist.check.context import Context, whole
+from tbuda_lab.core.netlist.check.context import CheckContext, whole
 from tbuda_lab.core.netlist.check.fused import Place, indexed, sub_ops
 from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
 from tbuda_lab.core.netlist.opspec import BINARY, QUANT
@@ -15,7 +15,7 @@ _FPU_BINARY = BINARY - QUANT - {"maximum"}
 
 
 @rule("F6", "fused_op", "fused")
-def broadcasts(c: Context, f: FusedOp) -> Issues:
+def broadcasts(c: CheckContext, f: FusedOp) -> Issues:
     """Fused ops broadcast, over r or c, an intermediate of one tile there; tile_broadcast is for fpu binary input 1."""
     makers: dict[str, SubOp] = {}
     for place, schedule, k in sub_ops(f):
@@ -79,7 +79,7 @@ class _Live:
 
 
 @rule("F7", "fused_op", "fused")
-def intermediates(c: Context, f: FusedOp) -> Issues:
+def intermediates(c: CheckContext, f: FusedOp) -> Issues:
     """An intermediate is written, read and popped, in that order, before it is written again; in the end all are."""
     live: dict[str, _Live] = {}
     for place, schedule, k in sub_ops(f):

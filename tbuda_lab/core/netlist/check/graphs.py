@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import Context, flag
+from tbuda_lab.core.netlist.check.context import CheckContext, flag
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.opspec import ARITY, ATTRIBUTES, MATH_FIDELITIES, OP_TYPES, TILE_DIMS, attributes_of
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp
 
 
 @rule("G1.any", "netlist")
-def some_graphs(c: Context) -> Issues:
+def some_graphs(c: CheckContext) -> Issues:
     """There is at least one graph."""
     if not c.n.graphs:
         yield ("graphs",), "no graphs", "write at least one"
 
 
 @rule("G1", "graph")
-def graph_fields(c: Context, g: NetGraph) -> Issues:
+def graph_fields(c: CheckContext, g: NetGraph) -> Issues:
     """A graph has a target_device and an input_count of 1 or more."""
     devices = g.target_device if isinstance(g.target_device, list) else [g.target_device]
     if not devices or min(devices) < 0:
@@ -29,7 +29,7 @@ def graph_fields(c: Context, g: NetGraph) -> Issues:
 
 
 @rule("G2", "netlist", "parse")
-def op_names(c: Context) -> Issues:
+def op_names(c: CheckContext) -> Issues:
     """Op names are unique over all graphs."""
     seen: dict[str, str] = {}
     for graph, op in c.n.ops():
@@ -39,7 +39,7 @@ def op_names(c: Context) -> Issues:
 
 
 @rule("G3", "op")
-def inputs_exist(c: Context, op: NetOp) -> Issues:
+def inputs_exist(c: CheckContext, op: NetOp) -> Issues:
     """Every input is a queue or an op."""
     for i in op.inputs:
         if i.source not in c.n.queues and i.source not in c.ops:
@@ -47,7 +47,7 @@ def inputs_exist(c: Context, op: NetOp) -> Issues:
 
 
 @rule("G3.link", "op")
-def linked_graphs(c: Context, op: NetOp) -> Issues:
+def linked_graphs(c: CheckContext, op: NetOp) -> Issues:
     """Graphs that hand data to each other without a queue run on different chips."""
     graph = c.graph_of[op.name]
     for i in op.inputs:
@@ -58,7 +58,7 @@ def linked_graphs(c: Context, op: NetOp) -> Issues:
 
 
 @rule("G3.cycle", "graph", "verify")
-def acyclic(c: Context, g: NetGraph) -> Issues:
+def acyclic(c: CheckContext, g: NetGraph) -> Issues:
     """Ops do not wait for each other in a circle."""
     waiting = {op.name: {i.source for i in op.inputs if i.source in g.ops} for op in g.ops.values()}
     users: dict[str, list[str]] = {}
@@ -79,7 +79,7 @@ def acyclic(c: Context, g: NetGraph) -> Issues:
 
 
 @rule("O4.type", "op")
-def op_type(c: Context, op: NetOp) -> Issues:
+def op_type(c: CheckContext, op: NetOp) -> Issues:
     """The op type exists."""
     if op.type not in OP_TYPES or op.type == "drainer":
         yield "type", f"unknown op type {op.type!r}" if op.type else "no type", \
@@ -87,7 +87,7 @@ def op_type(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O1", "op", "parse")
-def attributes_known(c: Context, op: NetOp) -> Issues:
+def attributes_known(c: CheckContext, op: NetOp) -> Issues:
     """Every attribute is known and goes with the op type."""
     for name in op.attributes:
         spec = ATTRIBUTES.get(name)
@@ -97,7 +97,7 @@ def attributes_known(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O4.arity", "op", "verify")
-def arity(c: Context, op: NetOp) -> Issues:
+def arity(c: CheckContext, op: NetOp) -> Issues:
     """An op has as many inputs as its type and attributes ask for."""
     count = len(op.inputs)
     least, most = _arity(op)
@@ -109,7 +109,7 @@ def arity(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O4.unread", "op", "verify", "strict")
-def unread_inputs(c: Context, op: NetOp) -> Issues:
+def unread_inputs(c: CheckContext, op: NetOp) -> Issues:
     """A matmul or depthwise has no input that its attributes do not call for (bias, identity, requant, dequant)."""
     if op.type in ("matmul", "depthwise") and len(op.inputs) > _arity(op)[1]:
         yield "inputs", f"{len(op.inputs)} inputs, of which {_arity(op)[1]} are read", \
@@ -128,7 +128,7 @@ def _arity(op: NetOp) -> tuple[int, int]:
 
 
 @rule("O4.formats", "op")
-def formats_written(c: Context, op: NetOp) -> Issues:
+def formats_written(c: CheckContext, op: NetOp) -> Issues:
     """out_df and intermed_df are written, and one in_df for each input."""
     where = ("graphs", c.graph_of[op.name].name, op.name)
     for key, df in (("out_df", op.out_df), ("intermed_df", op.intermed_df)):
@@ -140,7 +140,7 @@ def formats_written(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O4.fidelity", "op")
-def fidelity(c: Context, op: NetOp) -> Issues:
+def fidelity(c: CheckContext, op: NetOp) -> Issues:
     """math_fidelity is written and known."""
     if op.math_fidelity not in MATH_FIDELITIES:
         yield "math_fidelity", f"math_fidelity {op.math_fidelity!r}" if op.math_fidelity else "no math_fidelity", \
@@ -148,7 +148,7 @@ def fidelity(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O4.buf_size_mb", "op")
-def buf_size(c: Context, op: NetOp) -> Issues:
+def buf_size(c: CheckContext, op: NetOp) -> Issues:
     """buf_size_mb is written and not negative."""
     if op.buf_size_mb is None or op.buf_size_mb < 0:
         yield "buf_size_mb", "no buf_size_mb" if op.buf_size_mb is None else f"buf_size_mb {op.buf_size_mb}", \
@@ -156,7 +156,7 @@ def buf_size(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O4.blocking", "op")
-def blocking(c: Context, op: NetOp) -> Issues:
+def blocking(c: CheckContext, op: NetOp) -> Issues:
     """t, mblock and ublock are positive, ublock_order is written."""
     b = op.blocking
     for key, values in (("t", (b.t,)), ("mblock", b.mblock), ("ublock", b.ublock)):
@@ -168,7 +168,7 @@ def blocking(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O4.grid", "op")
-def grid(c: Context, op: NetOp) -> Issues:
+def grid(c: CheckContext, op: NetOp) -> Issues:
     """grid_size is positive, and grid_loc is written (but for ethernet_datacopy)."""
     if min(op.grid_size) < 1:
         yield "grid_size", "no grid_size" if op.grid_size == (0, 0) else f"grid_size {list(op.grid_size)}", \
@@ -178,21 +178,21 @@ def grid(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O4.matmul_order", "op")
-def matmul_order(c: Context, op: NetOp) -> Issues:
+def matmul_order(c: CheckContext, op: NetOp) -> Issues:
     """A matmul has ublock_order r."""
     if op.type == "matmul" and op.blocking.order == "c":
         yield "ublock_order", "ublock_order c on a matmul", "write r"
 
 
 @rule("O4.forks", "op")
-def fork_count(c: Context, op: NetOp) -> Issues:
+def fork_count(c: CheckContext, op: NetOp) -> Issues:
     """There are no more forked inputs than inputs."""
     if op.forked_dram_inputs and len(op.forked_dram_inputs) > len(op.inputs):
         yield "forked_dram_inputs", f"{len(op.forked_dram_inputs)} for {len(op.inputs)} inputs", "one each at most"
 
 
 @rule("O4.per_input", "op", "verify", "strict")
-def per_input_lists(c: Context, op: NetOp) -> Issues:
+def per_input_lists(c: CheckContext, op: NetOp) -> Issues:
     """Lists of buffer sizes have one entry for each input, none negative."""
     for key, sizes in (("input_buf_min_size_tiles", op.input_buf_min_size_tiles),
                        ("input_dram_io_buf_size_tiles", op.input_dram_io_buf_size_tiles)):
@@ -206,7 +206,7 @@ def per_input_lists(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O7.tile_dim", "op", "parse")
-def tile_dim(c: Context, op: NetOp) -> Issues:
+def tile_dim(c: CheckContext, op: NetOp) -> Issues:
     """The tile size exists; grayskull has 32x32 only."""
     if op.tile_dim is not None and op.tile_dim not in TILE_DIMS:
         yield "tile_dim", f"tile_dim {list(op.tile_dim)}", f"legal are {', '.join(str(list(d)) for d in TILE_DIMS)}"

@@ -7,7 +7,7 @@ what may be legal would be worse, and an integer result with any relu is well de
 from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import BYTES, INTEGERS, Context, flag, whole, word
+from tbuda_lab.core.netlist.check.context import BYTES, INTEGERS, CheckContext, flag, whole, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.opspec import BINARY, NOP, QUANT
 from tbuda_lab.core.netlist.schema import NetOp
@@ -24,7 +24,7 @@ def _integer(op: NetOp) -> bool:
 
 
 @rule("O16.outputs", "op")
-def integer_outputs(c: Context, op: NetOp) -> Issues:
+def integer_outputs(c: CheckContext, op: NetOp) -> Issues:
     """Integers in give integers out, unless the op dequantizes."""
     if not _integer(op) or op.type in ("dequantization", "fused_op") or flag(op, "dequant"):
         return
@@ -35,7 +35,7 @@ def integer_outputs(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O16.math", "op")
-def integer_math(c: Context, op: NetOp) -> Issues:
+def integer_math(c: CheckContext, op: NetOp) -> Issues:
     """Integer ops compute in HiFi4 and accumulate in Int32; only they, quantization, fused ops and nops may do that."""
     if op.type == "fused_op":
         return
@@ -49,7 +49,7 @@ def integer_math(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O16.binary", "op")
-def integer_binary(c: Context, op: NetOp) -> Issues:
+def integer_binary(c: CheckContext, op: NetOp) -> Issues:
     """Integer binary ops: add and maximum on Int8, UInt8, Int32; the others on Int8, UInt8."""
     if op.type not in BINARY - QUANT or not _integer(op):
         return
@@ -61,7 +61,7 @@ def integer_binary(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O16.quant", "op")
-def quantisation(c: Context, op: NetOp) -> Issues:
+def quantisation(c: CheckContext, op: NetOp) -> Issues:
     """Quantization, dequantization and requantization have fixed formats."""
     if op.type not in _QUANT_FORMATS:
         return
@@ -74,7 +74,7 @@ def quantisation(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O16.matmul", "op")
-def integer_matmul(c: Context, op: NetOp) -> Issues:
+def integer_matmul(c: CheckContext, op: NetOp) -> Issues:
     """An integer matmul: Int8 or UInt8 on the left, Int32 bias, Float32 scale, no l1_acc; a sparse one three inputs."""
     requant, dequant = flag(op, "requant"), flag(op, "dequant")
     if op.type == "matmul" and (requant or dequant):
@@ -101,7 +101,7 @@ def integer_matmul(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O16.right", "op", "verify", "strict")
-def integer_right_operand(c: Context, op: NetOp) -> Issues:
+def integer_right_operand(c: CheckContext, op: NetOp) -> Issues:
     """The right operand of an integer matmul is Int8 or UInt8 as well (the backend looks at the left one twice)."""
     if op.type == "matmul" and _integer(op) and not flag(op, "identity") and len(op.inputs) > 1 \
             and op.inputs[1].df not in BYTES:
@@ -109,7 +109,7 @@ def integer_right_operand(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O16.unsigned", "op")
-def unsigned(c: Context, op: NetOp) -> Issues:
+def unsigned(c: CheckContext, op: NetOp) -> Issues:
     """UInt8 is not for quantization ops and reduce; UInt16 only for topk input 1 and its output."""
     used = [(f"in_df (input {n})", "in_df", i.df, n) for n, i in enumerate(op.inputs)]
     used.append(("out_df", "out_df", op.out_df, -1))
@@ -121,14 +121,14 @@ def unsigned(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O16.topk", "op")
-def argmax(c: Context, op: NetOp) -> Issues:
+def argmax(c: CheckContext, op: NetOp) -> Issues:
     """A topk that sorts by argmax gives out the format of its indices."""
     if op.type == "topk" and word(op, "sort") == "argmax" and len(op.inputs) > 1 and op.out_df is not op.inputs[1].df:
         yield "out_df", f"out_df {op.out_df}, but the indices are {op.inputs[1].df}", f"write {op.inputs[1].df}"
 
 
 @rule("O16.arch", "op", "verify", "strict")
-def integer_arch(c: Context, op: NetOp) -> Issues:
+def integer_arch(c: CheckContext, op: NetOp) -> Issues:
     """Grayskull has no integer math."""
     if c.facts.grayskull and op.type != "topk" and any(i.df in INTEGERS for i in op.inputs):
         yield "in_df", "integer inputs on grayskull", "integer math needs wormhole_b0"

@@ -14,8 +14,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
-from tbuda_lab.core.netlist.check.context import Context
-from tbuda_lab.core.netlist.check.facts import Facts
+from tbuda_lab.core.netlist.check.context import CheckContext
+from tbuda_lab.core.netlist.check.facts import NetlistFacts
 from tbuda_lab.core.netlist.check.registry import Issue, Rule
 from tbuda_lab.core.netlist.schema import Buffer, Netlist, NetOp, Queue
 
@@ -75,11 +75,11 @@ class _Queues:
         raise _Beyond(name)
 
 
-class Near(Context):
+class Near(CheckContext):
     """A context that knows the device, and of the netlist the sources of one op. queues: as they are shown; preloaded:
     those with a prologue that the op reads."""
 
-    def __init__(self, c: Context, op: NetOp, queues: Mapping[str, Queue], preloaded: frozenset[str],
+    def __init__(self, c: CheckContext, op: NetOp, queues: Mapping[str, Queue], preloaded: frozenset[str],
                  count: int) -> None:
         names = frozenset(i.source for i in op.inputs)
         self.facts = c.facts
@@ -119,9 +119,9 @@ class OpMemory:
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
         self._shown: dict[str, tuple[Queue, Queue]] = {}  # a queue, and what is shown of it
-        self._about: tuple[Facts, tuple[str, ...]] | None = None
+        self._about: tuple[NetlistFacts, tuple[str, ...]] | None = None
 
-    def known(self, c: Context, rules: Sequence[Rule], ops: Iterable[NetOp]) -> list[Known]:
+    def known(self, c: CheckContext, rules: Sequence[Rule], ops: Iterable[NetOp]) -> list[Known]:
         """For each op what `rules`, all of scope "op", find in it on the device of `c`."""
         about = c.facts, tuple(rule.id for rule in rules)
         if about != self._about:
@@ -145,7 +145,7 @@ class OpMemory:
         self._known = found
         return out
 
-    def _queues(self, c: Context) -> dict[str, Queue]:
+    def _queues(self, c: CheckContext) -> dict[str, Queue]:
         """What is shown of the queues: the same objects as before where only addresses differ."""
         shown: dict[str, tuple[Queue, Queue]] = {}
         for name, queue in c.n.queues.items():
@@ -168,7 +168,7 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 def _look(
-    c: Context,
+    c: CheckContext,
     rules: Sequence[Rule],
     op: NetOp,
     sources: tuple[Any, ...],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.schema import Allocate, Deallocate, NetOp, Queue
@@ -13,7 +13,7 @@ from tbuda_lab.core.netlist.sizes import L1Use, l1_use, queue_buffer_bytes
 
 
 @rule("R4", "op", "placement")
-def on_grid(c: Context, op: NetOp) -> Issues:
+def on_grid(c: CheckContext, op: NetOp) -> Issues:
     """Every core of an op is a worker core of the device."""
     box = rectangle(op)
     if box is None:
@@ -26,7 +26,7 @@ def on_grid(c: Context, op: NetOp) -> Issues:
 
 
 @rule("R3.channel", "queue", "placement")
-def channel(c: Context, q: Queue) -> Issues:
+def channel(c: CheckContext, q: Queue) -> Issues:
     """DRAM channels exist."""
     if q.loc != "dram":
         return
@@ -37,7 +37,7 @@ def channel(c: Context, q: Queue) -> Issues:
 
 
 @rule("R3.capacity", "queue", "placement")
-def capacity(c: Context, q: Queue) -> Issues:
+def capacity(c: CheckContext, q: Queue) -> Issues:
     """Buffers end inside their DRAM channel."""
     if q.loc != "dram":
         return
@@ -50,7 +50,7 @@ def capacity(c: Context, q: Queue) -> Issues:
 
 
 @rule("R3.reserved", "queue", "placement", "note")
-def reserved(c: Context, q: Queue) -> Issues:
+def reserved(c: CheckContext, q: Queue) -> Issues:
     """Buffers start above the reserved bottom of their DRAM channel."""
     if q.loc != "dram":
         return
@@ -65,7 +65,7 @@ def reserved(c: Context, q: Queue) -> Issues:
 
 
 @rule("R3.aligned", "queue", "placement", "strict")
-def aligned(c: Context, q: Queue) -> Issues:
+def aligned(c: CheckContext, q: Queue) -> Issues:
     """DRAM addresses are aligned as the NoC of the arch wants it."""
     if q.loc != "dram":
         return
@@ -77,7 +77,7 @@ def aligned(c: Context, q: Queue) -> Issues:
 
 
 @rule("R2", "queue", "placement", "strict")
-def host_memory(c: Context, q: Queue) -> Issues:
+def host_memory(c: CheckContext, q: Queue) -> Issues:
     """Host queues lie in a host channel, below its end."""
     if q.loc != "host":
         return
@@ -91,7 +91,7 @@ def host_memory(c: Context, q: Queue) -> Issues:
 
 
 @rule("R1", "op", "placement", "strict")
-def local_inputs(c: Context, op: NetOp) -> Issues:
+def local_inputs(c: CheckContext, op: NetOp) -> Issues:
     """On grayskull ops read queues of their own chip only."""
     if not c.facts.grayskull:
         return
@@ -107,7 +107,7 @@ _REMOTE_BASE = 0x30000000  # grayskull's ops reach other chips through this wind
 
 
 @rule("R1.output", "queue", "placement", "strict")
-def remote_output(c: Context, q: Queue) -> Issues:
+def remote_output(c: CheckContext, q: Queue) -> Issues:
     """On grayskull an op writes queues of another chip only in channel 0 from 0x30000000 on."""
     graph = c.graph_of.get(q.input)
     if not c.facts.grayskull or graph is None or q.loc != "dram" or q.target_device == graph.target_device:
@@ -129,7 +129,7 @@ class _Span(NamedTuple):
     queue: str
 
 
-def _spans(c: Context) -> list[_Span]:
+def _spans(c: CheckContext) -> list[_Span]:
     out = []
     for q in c.n.queues.values():
         size = queue_buffer_bytes(c, q, c.facts.align)
@@ -152,7 +152,7 @@ def _crowded(spans: list[_Span]) -> bool:
     return False
 
 
-def _together(c: Context) -> dict[str, list[tuple[int, int]]]:
+def _together(c: CheckContext) -> dict[str, list[tuple[int, int]]]:
     """The life spans of dynamic queues, counted in instructions over all programs."""
     lives: dict[str, list[tuple[int, int]]] = {}
     born: dict[str, int] = {}
@@ -177,7 +177,7 @@ def _same_bytes(a: Queue, b: Queue) -> bool:
 
 
 @rule("R5", "netlist", "placement")
-def dram_overlap(c: Context) -> Issues:
+def dram_overlap(c: CheckContext) -> Issues:
     """No two queues share bytes of DRAM or host memory at the same time, but for the views of one ram."""
     spans = _spans(c)
     if not _crowded(spans):
@@ -212,7 +212,7 @@ def _meet(lives: dict[str, list[tuple[int, int]]], a: str, b: str) -> bool:
     return any(s < f and t < e for s, e in lives[a] for t, f in lives[b])
 
 
-def _l1(c: Context, op: NetOp) -> L1Use:
+def _l1(c: CheckContext, op: NetOp) -> L1Use:
     """What an op takes of L1, counted once for all rules that ask."""
     known: dict[int, L1Use] = c.__dict__.setdefault("_l1_uses", {})
     found = known.get(id(op))
@@ -227,7 +227,7 @@ def _parts(use: L1Use) -> str:
 
 
 @rule("R6", "op", "placement")
-def l1_fits(c: Context, op: NetOp) -> Issues:
+def l1_fits(c: CheckContext, op: NetOp) -> Issues:
     """The buffers of an op fit the L1 of a core."""
     if op.type == "ethernet_datacopy":
         return
@@ -239,7 +239,7 @@ def l1_fits(c: Context, op: NetOp) -> Issues:
 
 
 @rule("R6.compiler", "op", "placement", "note")
-def l1_as_compiled(c: Context, op: NetOp) -> Issues:
+def l1_as_compiled(c: CheckContext, op: NetOp) -> Issues:
     """The buffers of an op fit what a compiler may use of L1, which leaves room for firmware and routing."""
     if op.type == "ethernet_datacopy":
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tbuda_lab.core.netlist.check.context import Context, Setting
+from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
 from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
 from tbuda_lab.core.netlist.opspec import SETTING_FIELDS
 from tbuda_lab.core.netlist.schema import (
@@ -26,14 +26,14 @@ _REQUIRED = {"queue": ("rd_ptr_global", "rd_ptr_local"), "ram": ("rd_ptr_global"
 
 
 @rule("P0", "netlist", "programs", "note")
-def some_programs(c: Context) -> Issues:
+def some_programs(c: CheckContext) -> Issues:
     """There is at least one program."""
     if not c.n.programs:
         yield ("programs",), "no programs", "nothing would run: write one"
 
 
 @rule("P1", "program", "programs")
-def opcodes(c: Context, p: Program) -> Issues:
+def opcodes(c: CheckContext, p: Program) -> Issues:
     """varinst has a known opcode and as many operands as it takes."""
     for k, item in enumerate(p.instructions):
         if not isinstance(item, VarInst):
@@ -47,7 +47,7 @@ def opcodes(c: Context, p: Program) -> Issues:
 
 
 @rule("P2", "program", "programs")
-def queue_names(c: Context, p: Program) -> Issues:
+def queue_names(c: CheckContext, p: Program) -> Issues:
     """Queues that are allocated and deallocated exist."""
     for k, item in enumerate(p.instructions):
         if isinstance(item, (Allocate, Deallocate)):
@@ -57,7 +57,7 @@ def queue_names(c: Context, p: Program) -> Issues:
 
 
 @rule("P3", "program", "programs")
-def graph_names(c: Context, p: Program) -> Issues:
+def graph_names(c: CheckContext, p: Program) -> Issues:
     """Graphs that are executed exist."""
     for k, item in enumerate(p.instructions):
         if isinstance(item, Execute) and item.graph not in c.n.graphs:
@@ -65,7 +65,7 @@ def graph_names(c: Context, p: Program) -> Issues:
 
 
 @rule("P4", "setting", "programs")
-def setting_target(c: Context, s: Setting) -> Issues:
+def setting_target(c: CheckContext, s: ProgramSetting) -> Issues:
     """A setting is for a queue that exists and that the executed graph reads or writes; its fields are known."""
     if s.queue not in c.n.queues:
         yield "", f"setting for queue {s.queue!r}, which does not exist", "name a queue of the queues section"
@@ -80,7 +80,7 @@ def setting_target(c: Context, s: Setting) -> Issues:
 
 
 @rule("P5", "setting", "programs")
-def pointers(c: Context, s: Setting) -> Issues:
+def pointers(c: CheckContext, s: ProgramSetting) -> Issues:
     """A queue has rd_ptr_local and rd_ptr_global, a ram rd_ptr_global and wr_ptr_global."""
     kind = c.n.queues[s.queue].type if s.queue in c.n.queues else ""
     for key in _REQUIRED.get(kind, ()):
@@ -92,7 +92,7 @@ def pointers(c: Context, s: Setting) -> Issues:
 
 
 @rule("P6", "setting", "programs")
-def epilogue(c: Context, s: Setting) -> Issues:
+def epilogue(c: CheckContext, s: ProgramSetting) -> Issues:
     """A queue that an op writes has no epilogue."""
     queue = c.n.queues.get(s.queue)
     if queue is None or queue.type != "queue" or queue.input not in c.ops:
@@ -103,7 +103,7 @@ def epilogue(c: Context, s: Setting) -> Issues:
 
 
 @rule("P7", "setting", "programs")
-def autoincs(c: Context, s: Setting) -> Issues:
+def autoincs(c: CheckContext, s: ProgramSetting) -> Issues:
     """Local and global read pointer advance by the same number if both are made to."""
     local, both = (s.setting.fields.get(key, 0) for key in ("rd_ptr_autoinc", "global_rdptr_autoinc"))
     if isinstance(local, int) and isinstance(both, int) and local and both and int(local) != int(both):
@@ -112,7 +112,7 @@ def autoincs(c: Context, s: Setting) -> Issues:
 
 
 @rule("P8", "program", "programs")
-def settings_complete(c: Context, p: Program) -> Issues:
+def settings_complete(c: CheckContext, p: Program) -> Issues:
     """Every host-fed queue that an executed graph reads has a setting, and so has what gradient ops write."""
     for k, item in enumerate(p.instructions):
         graph = c.n.graphs.get(item.graph) if isinstance(item, Execute) else None
@@ -133,7 +133,7 @@ def settings_complete(c: Context, p: Program) -> Issues:
 
 
 @rule("P10", "program", "programs")
-def param_first(c: Context, p: Program) -> Issues:
+def param_first(c: CheckContext, p: Program) -> Issues:
     """param is the first instruction, once; no parameter is declared twice."""
     for k, item in enumerate(p.instructions):
         if isinstance(item, Param):
@@ -169,7 +169,7 @@ def _known_counts(p: Program) -> dict[int, int]:
 
 
 @rule("P13", "program", "programs")
-def loops(c: Context, p: Program) -> Issues:
+def loops(c: CheckContext, p: Program) -> Issues:
     """Loops run at least once and are closed by an endloop each."""
     open_loops: list[int] = []
     counts = _known_counts(p)
@@ -188,7 +188,7 @@ def loops(c: Context, p: Program) -> Issues:
 
 
 @rule("P14", "program", "programs", "strict")
-def loops_closed(c: Context, p: Program) -> Issues:
+def loops_closed(c: CheckContext, p: Program) -> Issues:
     """Every loop has its endloop; without one the body runs once."""
     open_loops: list[int] = []
     for k, item in enumerate(p.instructions):
@@ -201,7 +201,7 @@ def loops_closed(c: Context, p: Program) -> Issues:
 
 
 @rule("P15", "program", "programs")
-def variables(c: Context, p: Program) -> Issues:
+def variables(c: CheckContext, p: Program) -> Issues:
     """Variables are declared before they are used, and only once; `varinst` with set declares too."""
     declared: dict[str, str] = {}
     loop_counts: list[Value | None] = []

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import Context
+from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.opspec import TILE_DIMS
 from tbuda_lab.core.netlist.schema import Queue
 
 
 @rule("Q4", "queue", "parse")
-def has_buffers(c: Context, q: Queue) -> Issues:
+def has_buffers(c: CheckContext, q: Queue) -> Issues:
     """The list that `loc` names is written and not empty."""
     if q.loc in ("dram", "host") and not q.buffers:
         yield q.loc, f"loc is {q.loc} but no {q.loc} buffers are listed", f"write `{q.loc}: [[channel, address], ...]`"
 
 
 @rule("Q5", "queue", "parse")
-def blackhole_address(c: Context, q: Queue) -> Issues:
+def blackhole_address(c: CheckContext, q: Queue) -> Issues:
     """DRAM addresses on blackhole are multiples of 64."""
     if c.facts.arch != "blackhole" or q.loc != "dram":
         return
@@ -28,7 +28,7 @@ def blackhole_address(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q6", "queue", "parse")
-def ports(c: Context, q: Queue) -> Issues:
+def ports(c: CheckContext, q: Queue) -> Issues:
     """Read and write ports: not on grayskull, one for each buffer, each 0, 1 or 2."""
     for key, ports in (("read_ports", q.read_ports), ("write_ports", q.write_ports)):
         if ports is None:
@@ -42,7 +42,7 @@ def ports(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q7", "queue", "parse")
-def tile_dim(c: Context, q: Queue) -> Issues:
+def tile_dim(c: CheckContext, q: Queue) -> Issues:
     """The tile size exists; grayskull has 32x32 only."""
     if q.tile_dim is not None and q.tile_dim not in TILE_DIMS:
         yield "tile_dim", f"tile_dim {list(q.tile_dim)}", f"legal are {', '.join(str(list(d)) for d in TILE_DIMS)}"
@@ -51,21 +51,21 @@ def tile_dim(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q9.any", "netlist")
-def some_queues(c: Context) -> Issues:
+def some_queues(c: CheckContext) -> Issues:
     """There is at least one queue."""
     if not c.n.queues:
         yield ("queues",), "no queues", "every netlist reads and writes queues"
 
 
 @rule("Q9.type", "queue")
-def kind(c: Context, q: Queue) -> Issues:
+def kind(c: CheckContext, q: Queue) -> Issues:
     """type is queue or ram."""
     if q.type not in ("queue", "ram"):
         yield "type", f"type {q.type!r}" if q.type else "no type", "write `type: queue` or `type: ram`"
 
 
 @rule("Q9.target_device", "queue")
-def target_device(c: Context, q: Queue) -> Issues:
+def target_device(c: CheckContext, q: Queue) -> Issues:
     """target_device is a chip id."""
     devices = q.target_device if isinstance(q.target_device, list) else [q.target_device]
     if not devices or min(devices) < 0:
@@ -74,7 +74,7 @@ def target_device(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q9.entries", "queue")
-def entries(c: Context, q: Queue) -> Issues:
+def entries(c: CheckContext, q: Queue) -> Issues:
     """entries is at least 1."""
     if q.entries < 1:
         yield "entries", "no entries" if q.entries == -1 else f"entries {q.entries}", \
@@ -82,7 +82,7 @@ def entries(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q9.blocking", "queue")
-def blocking(c: Context, q: Queue) -> Issues:
+def blocking(c: CheckContext, q: Queue) -> Issues:
     """t, mblock and ublock are positive."""
     b = q.blocking
     for key, values in (("t", (b.t,)), ("mblock", b.mblock), ("ublock", b.ublock)):
@@ -92,7 +92,7 @@ def blocking(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q9.grid", "queue")
-def grid(c: Context, q: Queue) -> Issues:
+def grid(c: CheckContext, q: Queue) -> Issues:
     """grid_size is positive."""
     if min(q.grid_size) < 1:
         yield "grid_size", "no grid_size" if q.grid_size == (0, 0) else f"grid_size {list(q.grid_size)}", \
@@ -100,21 +100,21 @@ def grid(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q9.df", "queue")
-def data_format(c: Context, q: Queue) -> Issues:
+def data_format(c: CheckContext, q: Queue) -> Issues:
     """df is written."""
     if q.df is DataFormat.Invalid and ("queues", q.name, "df") not in c.n.source:
         yield "df", "no df", "write a data format"
 
 
 @rule("Q9.layout", "queue")
-def layout(c: Context, q: Queue) -> Issues:
+def layout(c: CheckContext, q: Queue) -> Issues:
     """layout is tilized or flat."""
     if q.layout not in (None, "tilized", "flat"):
         yield "layout", f"layout {q.layout!r}", "layouts are tilized and flat"
 
 
 @rule("Q9.buffers", "queue")
-def buffer_count(c: Context, q: Queue) -> Issues:
+def buffer_count(c: CheckContext, q: Queue) -> Issues:
     """There is one buffer for each core of the grid."""
     cores = max(q.grid_size[0], 0) * max(q.grid_size[1], 0)
     if len(q.buffers) != cores and not (q.loc in ("dram", "host") and not q.buffers):
@@ -124,7 +124,7 @@ def buffer_count(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q10.producer", "queue")
-def producer(c: Context, q: Queue) -> Issues:
+def producer(c: CheckContext, q: Queue) -> Issues:
     """A queue is fed by the host or by an op that exists."""
     if q.input == "HOST" or "net2net" in q.input or q.input in c.ops:
         return
@@ -132,7 +132,7 @@ def producer(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q10.tile_dim", "queue")
-def producer_tile(c: Context, q: Queue) -> Issues:
+def producer_tile(c: CheckContext, q: Queue) -> Issues:
     """A queue has the tile size of the op that feeds it."""
     op = c.ops.get(q.input)
     if op is not None and (op.tile_dim or (32, 32)) != (q.tile_dim or (32, 32)):
@@ -141,7 +141,7 @@ def producer_tile(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q11", "queue", "parse")
-def input_tms(c: Context, q: Queue) -> Issues:
+def input_tms(c: CheckContext, q: Queue) -> Issues:
     """TMs into a queue: no pad, no transpose, no tile_broadcast."""
     for tm in q.input_tms or ():
         if tm.name in ("pad", "transpose", "tile_broadcast"):
@@ -149,7 +149,7 @@ def input_tms(c: Context, q: Queue) -> Issues:
 
 
 @rule("Q12", "queue")
-def alias(c: Context, q: Queue) -> Issues:
+def alias(c: CheckContext, q: Queue) -> Issues:
     """An alias is another view of the bytes of a ram: same buffers, same number of elements."""
     if not q.alias:
         return
@@ -172,14 +172,14 @@ def alias(c: Context, q: Queue) -> Issues:
             "one number of entries must divide the other"
 
 
-def _elements(c: Context, q: Queue) -> int:
+def _elements(c: CheckContext, q: Queue) -> int:
     z, rt, ct = q.blocking.tiles(q.grid_size)
     h, w = q.tile_dim or (32, 32)
     return q.entries * z * rt * ct * h * w
 
 
 @rule("Q13", "queue")
-def one_input_count(c: Context, q: Queue) -> Issues:
+def one_input_count(c: CheckContext, q: Queue) -> Issues:
     """All graphs that read a queue have the same input_count."""
     if q.type != "queue":
         return

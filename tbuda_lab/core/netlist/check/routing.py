@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.netlist.check.context import Context, Setting
+from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.routing import Edge, EdgeVerdict, Reader, RouteRule
 from tbuda_lab.core.netlist.routing.edge import MOST_DRAM_INPUTS, streams_of
@@ -28,7 +28,7 @@ def _buffered(op: NetOp) -> bool:
     return op.buf_size_mb is not None and op.buf_size_mb >= 0
 
 
-def input_edge(c: Context, op: NetOp, port: int) -> Edge | None:
+def input_edge(c: CheckContext, op: NetOp, port: int) -> Edge | None:
     """The edge of an input of an op; None where its fields are not sound or nothing is known of such a reader."""
     i = op.inputs[port]
     made = c.n.queues.get(i.source) or c.ops.get(i.source)
@@ -51,14 +51,14 @@ def _verdict(edge: Edge) -> EdgeVerdict:
 
 
 @rule("N1", "op", "route")
-def by_rows(c: Context, op: NetOp) -> Issues:
+def by_rows(c: CheckContext, op: NetOp) -> Issues:
     """Reduce and depthwise ops have ublock_order r, as matmuls have."""
     if op.type in BY_ROWS and op.type != "matmul" and op.blocking.order == "c":
         yield "ublock_order", f"ublock_order c on a {op.type}", RouteRule.ORDER.fix
 
 
 @rule("N2", "op", "route")
-def output_buffer(c: Context, op: NetOp) -> Issues:
+def output_buffer(c: CheckContext, op: NetOp) -> Issues:
     """buf_size_mb is 1 or even; half of it and t divide one another."""
     if not (_sound(op) and _buffered(op)):
         return
@@ -68,7 +68,7 @@ def output_buffer(c: Context, op: NetOp) -> Issues:
 
 
 @rule("N3", "op", "route")
-def edges(c: Context, op: NetOp) -> Issues:
+def edges(c: CheckContext, op: NetOp) -> Issues:
     """Each input can be routed: producer, TMs and op agree in order, stacks, slices, buffers and cores."""
     for port, i in enumerate(op.inputs):
         edge = input_edge(c, op, port)
@@ -81,7 +81,7 @@ def edges(c: Context, op: NetOp) -> Issues:
 
 
 @rule("N4", "queue", "route")
-def into_queue(c: Context, q: Queue) -> Issues:
+def into_queue(c: CheckContext, q: Queue) -> Issues:
     """A queue that an op fills can be routed: each of its buffers from one core."""
     op = c.ops.get(q.input)
     if op is None or op.untilize_output or not (_sound(op) and _buffered(op) and _sound(q)):
@@ -92,7 +92,7 @@ def into_queue(c: Context, q: Queue) -> Issues:
 
 
 @rule("N5", "netlist", "route")
-def shared_outputs(c: Context) -> Issues:
+def shared_outputs(c: CheckContext) -> Issues:
     """All readers of an op together leave no core unread, no piece of its buffer too large and streams enough."""
     for graph, op in c.n.ops():
         if not (_sound(op) and _buffered(op)):
@@ -123,7 +123,7 @@ def shared_outputs(c: Context) -> Issues:
             yield ("graphs", graph.name, op.name), f"{found.text} ({found.label})", found.fix
 
 
-def _streams_in(c: Context, op: NetOp) -> int:
+def _streams_in(c: CheckContext, op: NetOp) -> int:
     """Extra streams that the inputs of an op take on the fullest of its cores, at least: reads from DRAM and gathers.
     Which core of a row or column carries a multicast is not known; on one core it is that one."""
     dram, gathers = 0, []
@@ -141,7 +141,7 @@ def _streams_in(c: Context, op: NetOp) -> int:
 
 
 @rule("N6", "op", "route")
-def dram_inputs(c: Context, op: NetOp) -> Issues:
+def dram_inputs(c: CheckContext, op: NetOp) -> Issues:
     """An op reads at most 8 inputs from DRAM."""
     count = sum(i.source in c.n.queues for i in op.inputs)
     if count > MOST_DRAM_INPUTS:
@@ -154,7 +154,7 @@ def _devices(target: int | list[int]) -> set[int]:
 
 
 @rule("N7", "graph", "route")
-def names_of_chips(c: Context, g: NetGraph) -> Issues:
+def names_of_chips(c: CheckContext, g: NetGraph) -> Issues:
     """Where a graph reads several chips, no queue has the name that the parser makes of another: `<queue>.<chip>`."""
     read = {i.source for op in g.ops.values() for i in op.inputs if i.source in c.n.queues}
     chips = set().union(*(_devices(c.n.queues[name].target_device) for name in read)) if read else set()
@@ -169,7 +169,7 @@ def names_of_chips(c: Context, g: NetGraph) -> Issues:
 
 
 @rule("N8", "setting", "route")
-def prologue_on_its_chip(c: Context, s: Setting) -> Issues:
+def prologue_on_its_chip(c: CheckContext, s: ProgramSetting) -> Issues:
     """A queue with prologue lies on the chip of every graph that reads it so."""
     queue, graph = c.n.queues.get(s.queue), c.n.graphs.get(s.graph)
     if queue is None or graph is None or s.setting.fields.get("prologue") is not True:

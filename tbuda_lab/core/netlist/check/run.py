@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.netlist.check.context import Context
-from tbuda_lab.core.netlist.check.facts import ARCHS, Facts, facts_of, leading_arch
+from tbuda_lab.core.netlist.check.context import CheckContext
+from tbuda_lab.core.netlist.check.facts import ARCHS, NetlistFacts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.fused import base_ops
 from tbuda_lab.core.netlist.check.memory import OpMemory
 from tbuda_lab.core.netlist.check.registry import PROFILES, Issue, Rule, ordered
@@ -41,11 +41,11 @@ def check(
     findings = list(n.problems)
     chosen, others = _archs(n, arch, findings)
     tables = Tables(expand(n, chosen.align))
-    first = list(_run(Context(tables, chosen), profile, memory))
+    first = list(_run(CheckContext(tables, chosen), profile, memory))
     findings += first
     known = {(f.rule, f.where) for f in first}
     for other in others:
-        for f in _run(Context(tables, other), profile):
+        for f in _run(CheckContext(tables, other), profile):
             if (f.rule, f.where) not in known:
                 known.add((f.rule, f.where))
                 message = f"on {other.arch}: {f.message}"
@@ -53,7 +53,7 @@ def check(
     return findings
 
 
-def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Facts, list[Facts]]:
+def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[NetlistFacts, list[NetlistFacts]]:
     """The device that decides, and the others that are listed."""
     default = facts_of(leading_arch(n))
     if arch is None:
@@ -72,7 +72,7 @@ def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Facts
     return facts, []
 
 
-def _run(c: Context, profile: str, memory: OpMemory | None = None) -> Iterator[Finding]:
+def _run(c: CheckContext, profile: str, memory: OpMemory | None = None) -> Iterator[Finding]:
     elements = _elements(c)
     rules = ordered()
     kept = {} if memory is None else _kept(c, rules, memory)
@@ -87,7 +87,7 @@ def _run(c: Context, profile: str, memory: OpMemory | None = None) -> Iterator[F
 
 
 def _kept(
-    c: Context, rules: list[Rule], memory: OpMemory
+    c: CheckContext, rules: list[Rule], memory: OpMemory
 ) -> dict[str, list[tuple[Where, NetOp, tuple[Issue, ...] | None]]]:
     """By op rule the ops that it has something to say of; None where it has to look again."""
     of_ops = [rule for rule in rules if rule.scope == "op"]
@@ -102,7 +102,7 @@ def _kept(
     return {rule.id: said for rule, said in zip(of_ops, found, strict=True)}
 
 
-def _findings(c: Context, rule: Rule, severity: str, prefix: Where, issues: Iterable[Issue]) -> Iterator[Finding]:
+def _findings(c: CheckContext, rule: Rule, severity: str, prefix: Where, issues: Iterable[Issue]) -> Iterator[Finding]:
     for place, message, fix in issues:
         if rule.scope == "fused_op":
             message += _users(c, prefix[1])
@@ -112,13 +112,13 @@ def _findings(c: Context, rule: Rule, severity: str, prefix: Where, issues: Iter
         yield Finding(severity, rule.id, where, message, fix, *(span or (None, None)))
 
 
-def _users(c: Context, id: str) -> str:
+def _users(c: CheckContext, id: str) -> str:
     """The ops that run a fused op."""
     names = [op.name for op in base_ops(c, id)]
     return f" (fused op of {', '.join(map(repr, names[:4]))}{', ...' if len(names) > 4 else ''})" if names else ""
 
 
-def _elements(c: Context) -> dict[str, list[tuple[Where, tuple[Any, ...]]]]:
+def _elements(c: CheckContext) -> dict[str, list[tuple[Where, tuple[Any, ...]]]]:
     """What each scope runs over: (path of the element, arguments of the rule)."""
     n = c.n
     return {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tbuda_lab.core.netlist.check.context import Context, flag, whole, word
+from tbuda_lab.core.netlist.check.context import CheckContext, flag, whole, word
 from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.schema import NetOp, Queue
 from tbuda_lab.core.netlist.shapes import (
+    NetlistShapeError,
     Shape,
-    ShapeError,
     apply_tms,
     operand_shape,
     output_shape,
@@ -31,20 +31,20 @@ def text(shape: Shape) -> str:
     return f"z {shape[0]}, {shape[1]}x{shape[2]} tiles"
 
 
-def operands(c: Context, op: NetOp) -> list[Shape | None]:
+def operands(c: CheckContext, op: NetOp) -> list[Shape | None]:
     """Each operand's shape after its TMs; None where the source or a TM is not sound."""
     out: list[Shape | None] = []
     for i in op.inputs:
         source = source_shape(c, i.source)
         try:
             out.append(operand_shape(source, i) if source is not None and min(source) > 0 else None)
-        except (ShapeError, TypeError, ValueError):
+        except (NetlistShapeError, TypeError, ValueError):
             out.append(None)
     return out
 
 
 @rule("S1", "op", "shapes")
-def tms_apply(c: Context, op: NetOp) -> Issues:
+def tms_apply(c: CheckContext, op: NetOp) -> Issues:
     """Every TM can be applied to the shape that reaches it."""
     for n, i in enumerate(op.inputs):
         source = source_shape(c, i.source)
@@ -52,13 +52,13 @@ def tms_apply(c: Context, op: NetOp) -> Issues:
             continue
         try:
             operand_shape(source, i)
-        except ShapeError as error:
+        except NetlistShapeError as error:
             yield f"input_{n}_tms" if i.tms else f"input_{n}_unpad", \
                 f"{error} (input {i.source!r} is {text(source)})", error.fix
 
 
 @rule("S2", "op", "shapes")
-def operands_fit(c: Context, op: NetOp) -> Issues:
+def operands_fit(c: CheckContext, op: NetOp) -> Issues:
     """Operands, after their TMs, have the sizes that the op's own blocking asks for."""
     wanted = _wanted(op) if _sized(op) else []
     dims = c.input_tiles(op)
@@ -111,7 +111,7 @@ def _wanted(op: NetOp) -> list[Want]:
 
 
 @rule("S3", "op", "shapes", "note")
-def longer_right_operand(c: Context, op: NetOp) -> Issues:
+def longer_right_operand(c: CheckContext, op: NetOp) -> Issues:
     """The right operand of a matmul is no longer in z than the left; what is over would be ignored."""
     if op.type != "matmul" or flag(op, "identity") or not _sized(op):
         return
@@ -122,7 +122,7 @@ def longer_right_operand(c: Context, op: NetOp) -> Issues:
 
 
 @rule("S4", "queue", "shapes")
-def queue_holds_output(c: Context, q: Queue) -> Issues:
+def queue_holds_output(c: CheckContext, q: Queue) -> Issues:
     """A queue holds exactly what the op that feeds it makes, after its own input TMs."""
     op = c.ops.get(q.input)
     shape = queue_shape(q)
@@ -130,7 +130,7 @@ def queue_holds_output(c: Context, q: Queue) -> Issues:
         return
     try:
         made = apply_tms(output_shape(op), q.input_tms or ())
-    except ShapeError as error:
+    except NetlistShapeError as error:
         yield "input_tms", f"{error} (op {op.name!r} makes {text(output_shape(op))})", error.fix
         return
     if made != shape:
@@ -139,7 +139,7 @@ def queue_holds_output(c: Context, q: Queue) -> Issues:
 
 
 @rule("S5", "op", "shapes")
-def reduced_to_one(c: Context, op: NetOp) -> Issues:
+def reduced_to_one(c: CheckContext, op: NetOp) -> Issues:
     """A reduce over rows makes one row of tiles, one over columns one column."""
     if op.type == "reduce" and _sized(op):
         _, rows, cols = output_shape(op)
@@ -149,7 +149,7 @@ def reduced_to_one(c: Context, op: NetOp) -> Issues:
 
 
 @rule("S6", "op", "shapes", "strict")
-def splice_shapes(c: Context, op: NetOp) -> Issues:
+def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
     """A splice uses up all its inputs in the same number of turns, and its turns fill the output."""
     if op.type != "splice" or not _sized(op):
         return
@@ -184,7 +184,7 @@ def _window(n: int, limit: int, triple: list[int], unit: str) -> Iterator[Issue]
 
 
 @rule("S7", "queue", "shapes", "note")
-def read_and_written(c: Context, q: Queue) -> Issues:
+def read_and_written(c: CheckContext, q: Queue) -> Issues:
     """Every queue is read or written by an op."""
     base = q.alias or q.name
     if q.name not in c.readers and q.input not in c.ops and base not in c.readers:

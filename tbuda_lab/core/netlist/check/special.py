@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.netlist.check.context import Context, whole
+from tbuda_lab.core.netlist.check.context import CheckContext, whole
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp
 
 
 @rule("O12", "op")
-def untilize_target(c: Context, op: NetOp) -> Issues:
+def untilize_target(c: CheckContext, op: NetOp) -> Issues:
     """An op that untilizes feeds exactly one queue of grid 1x1, which no op reads, and no op."""
     if not op.untilize_output:
         return
@@ -39,7 +39,7 @@ def rectangle(op: NetOp) -> tuple[int, int, int, int] | None:
 
 
 @rule("O13", "graph")
-def cores_overlap(c: Context, g: NetGraph) -> Issues:
+def cores_overlap(c: CheckContext, g: NetGraph) -> Issues:
     """No core belongs to two ops of one graph."""
     placed = sorted((box, name) for name, op in g.ops.items() if (box := rectangle(op)) is not None)
     rank = {name: k for k, name in enumerate(g.ops)}
@@ -58,7 +58,7 @@ def cores_overlap(c: Context, g: NetGraph) -> Issues:
 
 
 @rule("O17.embedding", "op")
-def embedding(c: Context, op: NetOp) -> Issues:
+def embedding(c: CheckContext, op: NetOp) -> Issues:
     """An embedding: num_indices a multiple of 32 and 32 x mblock_m, ublock_rt 1."""
     if op.type != "embedding":
         return
@@ -73,7 +73,7 @@ def embedding(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O17.tilizer", "op")
-def tilizer(c: Context, op: NetOp) -> Issues:
+def tilizer(c: CheckContext, op: NetOp) -> Issues:
     """A tilizer has no TMs; ublocks of source and op are equal if one is higher than a tile."""
     if op.type != "tilizer":
         return
@@ -88,7 +88,7 @@ def tilizer(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O17.depthwise", "op")
-def depthwise(c: Context, op: NetOp) -> Issues:
+def depthwise(c: CheckContext, op: NetOp) -> Issues:
     """A depthwise has u_kt 1 and a positive m_k."""
     if op.type != "depthwise":
         return
@@ -99,7 +99,7 @@ def depthwise(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O18", "op")
-def forked_inputs(c: Context, op: NetOp) -> Issues:
+def forked_inputs(c: CheckContext, op: NetOp) -> Issues:
     """A forked input is a queue that the op reads, and its sibling is an op of the same graph."""
     for item in op.forked_dram_inputs or ():
         for queue, sibling in item.items():

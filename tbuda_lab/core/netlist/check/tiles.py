@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import Context, flag, word
+from tbuda_lab.core.netlist.check.context import CheckContext, flag, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.opspec import BINARY, NOP, SFPU, UNARY
 from tbuda_lab.core.netlist.schema import NetOp
@@ -12,7 +12,7 @@ _FULL = (32, 32)
 
 
 @rule("O11.inputs", "op")
-def tiny_inputs(c: Context, op: NetOp) -> Issues:
+def tiny_inputs(c: CheckContext, op: NetOp) -> Issues:
     """Tiny input tiles go to unary and binary ops, to a dense matmul, and to input 1 of a sparse one."""
     if op.type in UNARY | SFPU | BINARY:
         return
@@ -27,7 +27,7 @@ def tiny_inputs(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O11.integers", "op")
-def tiny_integers(c: Context, op: NetOp) -> Issues:
+def tiny_integers(c: CheckContext, op: NetOp) -> Issues:
     """Int8 and Int32 have 32x32 tiles only."""
     for n, (i, dim) in enumerate(zip(op.inputs, c.input_tiles(op), strict=True)):
         if dim != _FULL and i.df in (DataFormat.Int8, DataFormat.Int32):
@@ -37,7 +37,7 @@ def tiny_integers(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O11.vector", "op")
-def tiny_vector(c: Context, op: NetOp) -> Issues:
+def tiny_vector(c: CheckContext, op: NetOp) -> Issues:
     """An sfpu op on Nx32 tiles has vector r, on 32x16 tiles vector c."""
     if op.type not in SFPU or "vector" not in op.attributes:
         return
@@ -48,7 +48,7 @@ def tiny_vector(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O11.binary", "op")
-def binary_tiles(c: Context, op: NetOp) -> Issues:
+def binary_tiles(c: CheckContext, op: NetOp) -> Issues:
     """Both inputs of a binary op have the same tile size."""
     dims = c.input_tiles(op)
     if op.type in BINARY and len(set(dims)) > 1:
@@ -56,7 +56,7 @@ def binary_tiles(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O11.narrow", "op")
-def narrow_tiles(c: Context, op: NetOp) -> Issues:
+def narrow_tiles(c: CheckContext, op: NetOp) -> Issues:
     """32x16 tiles (as transposed) stay 32x16: through unary and binary ops, and from matmul input 1 to its output."""
     out = op.tile_dim or _FULL
     dims = [dim[::-1] if sum(tm.name == "transpose" for tm in i.tms or ()) % 2 else dim
@@ -70,7 +70,7 @@ def narrow_tiles(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O11.gradient", "op")
-def gradient_tiles(c: Context, op: NetOp) -> Issues:
+def gradient_tiles(c: CheckContext, op: NetOp) -> Issues:
     """A gradient datacopy keeps its tile size; a matmul with tiny tiles has neither sfpu_op nor gradient_op."""
     dims, out = c.input_tiles(op), op.tile_dim or _FULL
     if op.type in NOP and op.gradient_op and dims and dims[0] != out:
@@ -83,7 +83,7 @@ def gradient_tiles(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O11.reduce", "op")
-def reduce_tiles(c: Context, op: NetOp) -> Issues:
+def reduce_tiles(c: CheckContext, op: NetOp) -> Issues:
     """A reduce over rows makes no 32x16 tiles, one over columns makes 32x32 or 32x16."""
     if op.type != "reduce":
         return
@@ -95,7 +95,7 @@ def reduce_tiles(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O11.transpose", "op")
-def transposed_tiles(c: Context, op: NetOp) -> Issues:
+def transposed_tiles(c: CheckContext, op: NetOp) -> Issues:
     """A transposed matmul input has 32x32 or 16x32 tiles."""
     if op.type != "matmul":
         return

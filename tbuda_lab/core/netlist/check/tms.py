@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.context import Context, whole
+from tbuda_lab.core.netlist.check.context import CheckContext, whole
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, TMS, UNARY
 from tbuda_lab.core.netlist.schema import NetOp
 
 
 @rule("O9.transpose", "op", "parse")
-def transpose(c: Context, op: NetOp) -> Issues:
+def transpose(c: CheckContext, op: NetOp) -> Issues:
     """A transpose goes on matmul input 1, on a nop's or sfpu op's input, on input 0 of a binary op (not grayskull)."""
     for n, i in enumerate(op.inputs):
         if not any(tm.name == "transpose" for tm in i.tms or ()):
@@ -31,7 +31,7 @@ def transpose(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O9.names", "op", "parse")
-def tm_names(c: Context, op: NetOp) -> Issues:
+def tm_names(c: CheckContext, op: NetOp) -> Issues:
     """TMs are known; tile_broadcast is for fused ops; an input is padded at most once, a fused op's never."""
     for n, i in enumerate(op.inputs):
         where = f"input_{n}_tms"
@@ -48,7 +48,7 @@ def tm_names(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O9.pad", "op", "parse")
-def pad_values(c: Context, op: NetOp) -> Issues:
+def pad_values(c: CheckContext, op: NetOp) -> Issues:
     """Padding adds or drops whole tiles, none negative."""
     for n, i in enumerate(op.inputs):
         for key, pad in (("pad", i.pad), ("unpad", i.unpad)):
@@ -59,7 +59,7 @@ def pad_values(c: Context, op: NetOp) -> Issues:
 
 
 @rule("O10", "op")
-def ublock_fits_dst(c: Context, op: NetOp) -> Issues:
+def ublock_fits_dst(c: CheckContext, op: NetOp) -> Issues:
     """A ublock fits half of dst: 8 tiles, 4 if it accumulates in 32 bits (wormhole A0: 32 and 16)."""
     limit = c.facts.dst_limit(op.acc_df)
     rt, ct = op.blocking.ublock

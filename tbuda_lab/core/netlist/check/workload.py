@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.netlist.check.context import Context, Setting
+from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.schema import (
     Allocate,
@@ -18,7 +18,7 @@ from tbuda_lab.core.netlist.schema import (
 
 
 @rule("P11", "program", "workload")
-def constants(c: Context, p: Program) -> Issues:
+def constants(c: CheckContext, p: Program) -> Issues:
     """Constants (`$c_...`) do not change inside loops; a static one is only ever set."""
     depth, statics = 0, set[str]()
     for k, item in enumerate(p.instructions):
@@ -43,12 +43,12 @@ def constants(c: Context, p: Program) -> Issues:
                         "set it from a constant"
 
 
-def _links(c: Context) -> dict[str, tuple[str, ...]]:
+def _links(c: CheckContext) -> dict[str, tuple[str, ...]]:
     """The linked group of each graph that has one."""
     return {g: group for group in c.linked if len(group) > 1 for g in group}
 
 
-def _merged(c: Context) -> list[tuple[str, ...]]:
+def _merged(c: CheckContext) -> list[tuple[str, ...]]:
     """The groups that only follow from the order of executes, on archs where that merges graphs."""
     if c.facts.grayskull:
         return []
@@ -57,14 +57,14 @@ def _merged(c: Context) -> list[tuple[str, ...]]:
 
 
 @rule("P12", "program", "workload")
-def epochs_whole(c: Context, p: Program) -> Issues:
+def epochs_whole(c: CheckContext, p: Program) -> Issues:
     """Graphs linked op to op are executed together, none twice; between them only graphs that run at the same time."""
     beside = {} if c.facts.grayskull else {g: frozenset(group) for group in c.merged for g in group}
     yield from _whole(p, _links(c), beside, "linked")
 
 
 @rule("P12.merged", "program", "workload", "strict")
-def merged_whole(c: Context, p: Program) -> Issues:
+def merged_whole(c: CheckContext, p: Program) -> Issues:
     """Graphs that one program runs side by side (neighbours on different chips) run together in every program."""
     groups = {g: group for group in _merged(c) for g in group}
     if any(isinstance(item, Execute) and item.graph in groups for item in p.instructions):
@@ -98,7 +98,7 @@ def _whole(p: Program, links: dict[str, tuple[str, ...]], beside: dict[str, froz
 
 
 @rule("G5.group", "netlist", "workload")
-def epoch_members(c: Context) -> Issues:
+def epoch_members(c: CheckContext) -> Issues:
     """Graphs linked op to op have one input_count and a chip of their own each."""
     for group in c.linked:
         graphs = [c.n.graphs[g] for g in group]
@@ -114,7 +114,7 @@ def epoch_members(c: Context) -> Issues:
 
 
 @rule("G5.merged", "netlist", "workload", "strict")
-def merged_members(c: Context) -> Issues:
+def merged_members(c: CheckContext) -> Issues:
     """Graphs that run side by side, as neighbours in a program on different chips, have one input_count."""
     for group in _merged(c):
         graphs = [c.n.graphs[g] for g in group]
@@ -137,7 +137,7 @@ def _differ(one: QueueSetting, other: QueueSetting) -> bool:
 
 
 @rule("G5.settings", "program", "workload")
-def same_settings(c: Context, p: Program) -> Issues:
+def same_settings(c: CheckContext, p: Program) -> Issues:
     """Settings of one queue in graphs that run together are equal."""
     links = _links(c)
     seen: dict[str, QueueSetting] = {}
@@ -158,14 +158,14 @@ def same_settings(c: Context, p: Program) -> Issues:
 
 
 @rule("G1.zero", "setting", "golden")
-def zero_needs_prologue(c: Context, s: Setting) -> Issues:
+def zero_needs_prologue(c: CheckContext, s: ProgramSetting) -> Issues:
     """zero clears what a prologue loads: it needs one."""
     if s.setting.fields.get("zero") is True and s.setting.fields.get("prologue", False) is False:
         yield "zero", "zero without prologue", "write `prologue: true`"
 
 
 @rule("G2.wrptr", "setting", "golden")
-def ram_autoinc(c: Context, s: Setting) -> Issues:
+def ram_autoinc(c: CheckContext, s: ProgramSetting) -> Issues:
     """A ram whose write pointer advances has no prologue, epilogue or zero."""
     queue, fields = c.n.queues.get(s.queue), s.setting.fields
     if queue is None or queue.type != "ram" or not fields.get("global_wrptr_autoinc", 0):
@@ -177,7 +177,7 @@ def ram_autoinc(c: Context, s: Setting) -> Issues:
 
 
 @rule("G3.stream", "setting", "golden")
-def streaming(c: Context, s: Setting) -> Issues:
+def streaming(c: CheckContext, s: ProgramSetting) -> Issues:
     """A streamed queue holds a whole number of executes: entries a multiple of input_count."""
     queue, graph, fields = c.n.queues.get(s.queue), c.n.graphs.get(s.graph), s.setting.fields
     if queue is None or graph is None or queue.type != "queue" or queue.entries < 1 or graph.input_count < 1:
@@ -193,7 +193,7 @@ def streaming(c: Context, s: Setting) -> Issues:
 
 
 @rule("G4.bound", "setting", "golden")
-def bound_to_param(c: Context, s: Setting) -> Issues:
+def bound_to_param(c: CheckContext, s: ProgramSetting) -> Issues:
     """prologue and epilogue do not depend on a parameter of the program."""
     params = c.params(s.program)
     for key in ("prologue", "epilogue"):
@@ -202,7 +202,7 @@ def bound_to_param(c: Context, s: Setting) -> Issues:
 
 
 @rule("G7.lifetime", "netlist", "golden")
-def lifetimes(c: Context) -> Issues:
+def lifetimes(c: CheckContext) -> Issues:
     """A dynamic queue is allocated before it is deallocated, and not twice."""
     alive: set[str] = set()
     for program in c.n.programs:

@@ -13,7 +13,7 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.memory.dram import Request, allocate, allocate_host
+from tbuda_lab.core.placer.memory.dram import BufferRequest, allocate, allocate_host
 from tbuda_lab.core.placer.memory.dram_distance import hops, sharing
 from tbuda_lab.core.placer.validate import bad_queue_place
 
@@ -40,14 +40,14 @@ class Addresses:
     def of(self, plans: Sequence[QueuePlacement]) -> dict[str, QueuePlacement]:
         """Planned queues with their addresses, in their order. Raises `PlacementError` and `OverrideError`."""
         fixed = self._fixed(plans) if self.overrides else {}
-        dram: list[Request] = []
-        host: list[Request] = []
+        dram: list[BufferRequest] = []
+        host: list[BufferRequest] = []
         algorithm = self.options.dram_placement_algorithm
         grayskull = self.device.arch == "grayskull"
         for q in plans:
             chip, channel = fixed.get(q.name, (q.chip, None))
             first, last = self._life(q)
-            request = Request(q.name, chip, q.grid[0] * q.grid[1], q.bytes_per_buffer, channel, first, last)
+            request = BufferRequest(q.name, chip, q.grid[0] * q.grid[1], q.bytes_per_buffer, channel, first, last)
             if grayskull and q.kind == "e2e" and self.placed[q.source].chip != chip:
                 request = dataclasses.replace(request, window=True)
             if q.location == "dram" and algorithm == "CLOSEST":

@@ -14,7 +14,7 @@ ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY", "CLOS
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class BufferRequest:
     """A queue that needs `count` buffers of `size` bytes. `channel` None: the allocator chooses. `epoch`: of the op
     that writes it, -1 for the host; `last`: of its last reader, where the queue need not outlive it (-1: it must).
     `hops`: (count, channels), how far the cores that use a buffer are from each channel, for CLOSEST."""
@@ -117,7 +117,7 @@ class _Allocator:
         self.placed: dict[str, tuple[tuple[int, int], ...]] = {}
         self.failed: list[Diagnostic] = []
 
-    def place(self, request: Request) -> None:
+    def place(self, request: BufferRequest) -> None:
         channels = [self.windows[request.chip]] if request.window else self.chips[request.chip]
         size = align(request.size, self.device.dram_address_align)
         buffers: list[tuple[int, int]] = []
@@ -145,12 +145,12 @@ class _Allocator:
             )
         )
 
-    def free(self, request: Request) -> None:
+    def free(self, request: BufferRequest) -> None:
         size = align(request.size, self.device.dram_address_align)
         for channel, address in self.placed.get(request.name, ()):
             self.chips[request.chip][channel].give(address, size)
 
-    def _one(self, request: Request, nth: int, size: int, channels: list[_Channel]) -> tuple[int, int] | None:
+    def _one(self, request: BufferRequest, nth: int, size: int, channels: list[_Channel]) -> tuple[int, int] | None:
         for channel in self._tried(request, nth, channels):
             address = channels[channel].take(size)
             if address is not None:
@@ -162,13 +162,13 @@ class _Allocator:
                 return channel, address
         return None
 
-    def _busy(self, request: Request) -> np.ndarray:
+    def _busy(self, request: BufferRequest) -> np.ndarray:
         key = (request.chip, request.epoch)
         if key not in self.used:
             self.used[key] = np.zeros(self.device.dram_channels, dtype=np.int64)
         return self.used[key]
 
-    def _tried(self, request: Request, nth: int, channels: list[_Channel]) -> list[int]:
+    def _tried(self, request: BufferRequest, nth: int, channels: list[_Channel]) -> list[int]:
         """Channels in the order in which they are tried."""
         count = len(channels)
         every = list(range(count))
@@ -191,7 +191,7 @@ class _Allocator:
         return every[at:] + every[:at]
 
 
-def allocate(requests: list[Request], device: DeviceSpec, algorithm: str = "ROUND_ROBIN") -> Allocation:
+def allocate(requests: list[BufferRequest], device: DeviceSpec, algorithm: str = "ROUND_ROBIN") -> Allocation:
     """Addresses of all queues. While everything fits at once, every queue has its place for good; else the queues from
     epoch to epoch take places that were freed after their last reader (placement.md#dram).
 
@@ -226,14 +226,14 @@ def allocate(requests: list[Request], device: DeviceSpec, algorithm: str = "ROUN
 
 
 def allocate_dram(
-    requests: list[Request], device: DeviceSpec, algorithm: str = "ROUND_ROBIN"
+    requests: list[BufferRequest], device: DeviceSpec, algorithm: str = "ROUND_ROBIN"
 ) -> dict[str, tuple[tuple[int, int], ...]]:
     """The buffers of `allocate`: (channel, address) of every buffer of every queue."""
     return allocate(requests, device, algorithm).buffers
 
 
 def _full(
-    device: DeviceSpec, requests: list[Request], lifetimes: dict[str, tuple[int, int]], failed: list[Diagnostic]
+    device: DeviceSpec, requests: list[BufferRequest], lifetimes: dict[str, tuple[int, int]], failed: list[Diagnostic]
 ) -> PlacementError:
     """The error for queues that find no room: how much each chip would need at its fullest, and what is there."""
     room = sum(e - s for c in range(device.dram_channels) for s, e in channel_ranges(device, c))
@@ -261,7 +261,7 @@ def _full(
     return PlacementError(f"the DRAM of {device.name} has no room for {counted(len(failed), 'queue')}: {said}", failed)
 
 
-def allocate_host(requests: list[Request], device: DeviceSpec) -> dict[str, tuple[tuple[int, int], ...]]:
+def allocate_host(requests: list[BufferRequest], device: DeviceSpec) -> dict[str, tuple[tuple[int, int], ...]]:
     """(channel, address) in host memory: one after the other, at odd multiples of 32 (64-aligned on blackhole).
 
     Raises `PlacementError` naming the queue that does not fit.

@@ -189,7 +189,7 @@ def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Runs:
+class _BoundRuns:
     """By first op: (lengths, least cycles) of the runs from there; and what was worked out from them. order: the ops;
     targets: those that cycles were held against."""
 
@@ -205,8 +205,8 @@ class _Kept:
     and the ops that differ."""
 
     alike: dict[int, tuple[object, ...]] = dataclasses.field(default_factory=dict)
-    runs: _Runs | None = None
-    edited: tuple[_Runs, frozenset[int]] | None = None
+    runs: _BoundRuns | None = None
+    edited: tuple[_BoundRuns, frozenset[int]] | None = None
 
 
 _kept: weakref.WeakKeyDictionary[Problem, _Kept] = weakref.WeakKeyDictionary()
@@ -246,13 +246,13 @@ def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarra
     return found
 
 
-def _least_runs(problem: Problem) -> _Runs:
+def _least_runs(problem: Problem) -> _BoundRuns:
     """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
     kept = _kept_of(problem)
     if kept.runs is None:
         relaxed = _NoPacking(problem)
         alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
-        found = _Runs([], problem.order, relaxed.targets)
+        found = _BoundRuns([], problem.order, relaxed.targets)
         carried = _carried(problem, relaxed.targets)
         for first in range(len(problem.order)):
             if first in carried:

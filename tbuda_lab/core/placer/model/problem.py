@@ -17,7 +17,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.routes import Routes
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.tile_order_cache import Walked
+from tbuda_lab.core.epochsim.tile_order_cache import TileOrderCache
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
@@ -127,7 +127,7 @@ class Problem:
         self._host_bytes: dict[tuple[object, ...], np.ndarray] = {}
         self.answers: dict[tuple[object, ...], object] = {}  # what questions about candidates came to
         self._kinds: list[tuple[object, ...]] = []
-        self.walked = Walked()
+        self.walked = TileOrderCache()
         self.flows: dict[tuple[object, ...], object] = {}  # see `flow`
         self.prices: dict[tuple[object, ...], object] = {}  # see `price`
         self.overrides: tuple[Override, ...] = ()  # what the user asked for, as far as mends have to know

@@ -27,7 +27,7 @@ class Guess:
 
 
 @dataclasses.dataclass(frozen=True)
-class Why:
+class RunRefusal:
     """Why a run is no epoch; `producer` and `consumer` are counted from the first op of the run."""
 
     reason: str
@@ -45,7 +45,7 @@ class Attempt:
     """What came of a run at one target: it holds for every run of the same structure."""
 
     segment: Segment | None
-    why: Why | None
+    why: RunRefusal | None
 
     def at(self, first: int, last: int) -> Segment | None:
         return None if self.segment is None else dataclasses.replace(self.segment, first=first, last=last)

@@ -26,12 +26,12 @@ from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
-from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, Why
+from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, RunRefusal
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import quicken
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
 from tbuda_lab.core.placer.search.chip_stages import divide, longest_chains, rules
-from tbuda_lab.core.placer.stalls.stall_model import Gathered, Waiting
+from tbuda_lab.core.placer.stalls.stall_model import Gathered, StallModel
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _KERNEL_PARTS = (1.0, 0.5, 0.25)
@@ -55,7 +55,7 @@ class Optimal:
         self.caps = np.array([cores_at_divider(problem.device, d) for d, _ in self.levels])
         self._most = np.array([np.full_like(self.caps, problem.cores), self.caps])[:, :, None]
         self.targets = self._targets()
-        self.waiting = Waiting(problem, self.caps.tolist())
+        self.waiting = StallModel(problem, self.caps.tolist())
         self._tables: dict[tuple[object, ...], Needs] = {}
         self.bounds: dict[int, dict[int, Bound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
@@ -224,11 +224,11 @@ class Optimal:
         rows, book = choose_rows(problem, first, last, picked, load, limit, outside, limit * part)
         if rows is None:
             if book.refusal is None:
-                return Attempt(None, Why("no legal combination of candidates"))
+                return Attempt(None, RunRefusal("no legal combination of candidates"))
             producer, consumer, reason = book.refusal
-            return Attempt(None, Why(reason.value, producer - first, consumer - first))
+            return Attempt(None, RunRefusal(reason.value, producer - first, consumer - first))
         segment = place_rows(problem, first, last, rows)
-        return Attempt(segment, None if segment else Why("the rectangles do not pack into the grid"))
+        return Attempt(segment, None if segment else RunRefusal("the rectangles do not pack into the grid"))
 
     def _lighter(self, segment: Segment, outside: dict[int, int]) -> Segment:
         """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""

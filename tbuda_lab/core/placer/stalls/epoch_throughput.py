@@ -33,7 +33,7 @@ _CONSTANTS = EpochConstants()
 
 
 @dataclasses.dataclass(frozen=True)
-class Flow:
+class Throughput:
     """cycles: of a whole batch, without the switch to the epoch; infinite where it hangs. period: from one input to the
     next once the pipeline is full. full: edges that held the epoch up, the longest waits first. stuck: edges of buffers
     that ops would wait for for ever (`deadlocks` of them without another); they come first in `full`, and `roomy` are
@@ -61,19 +61,19 @@ class Trial:
     overrides: tuple[Override, ...]
 
 
-def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Flow:
+def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Throughput:
     """Pace of one epoch with the input buffers that its forks are given (see `forkjoin`). It is simulated once for all
     epochs of the same structure and candidates."""
     names = problem.order[segment.first : segment.last]
     asked = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
     key = (problem.structure(segment.first, segment.last), segment.rows, names if asked else ())
     found = problem.flows.get(key)
-    if not isinstance(found, Flow):
+    if not isinstance(found, Throughput):
         found = problem.flows[key] = _simulated(problem, segment, overrides)
     return found
 
 
-def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Flow:
+def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Throughput:
     made = trial(problem, segment, overrides)
     built = build(made, _CONSTANTS, problem.walked)
     inputs = min(_INPUTS, problem.options.inputs_counted)
@@ -90,7 +90,7 @@ def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ..
     count = len(built.tight) + len(run.deadlocks)
     full = tuple(e for e in _full(built, run, number) if e not in stuck)
     ordered = tuple(sorted(stuck, key=lambda e: (e[0] - e[1], e)))  # what waits longest for its reader first
-    return Flow(float("inf") if count else cycles, period, (*ordered, *full), cycles, count, ordered)
+    return Throughput(float("inf") if count else cycles, period, (*ordered, *full), cycles, count, ordered)
 
 
 def _full(built: Built, run: NetworkRun, number: Mapping[str, int]) -> tuple[Held, ...]:

@@ -21,7 +21,7 @@ L1_SHARE = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class Pace:
+class FirstResults:
     """(rows,) each, by port where it is a tuple, in parts of one input. first: of the op's cycles until its first tiles
     leave; needs: of an operand that has to be there by then; out: of the output that its buffers hold; holds: of an
     operand that its input buffers hold, and `spare` what they could hold with the L1 that is left. read, written: bytes
@@ -36,7 +36,7 @@ class Pace:
     written: np.ndarray
 
 
-def pace(profile: OpProfile, rows: np.ndarray, order: str, device: DeviceSpec) -> Pace:
+def pace(profile: OpProfile, rows: np.ndarray, order: str, device: DeviceSpec) -> FirstResults:
     """Of every row. order: in which the op packs its ublocks, "r" or "c"."""
     data = {f: rows[f].astype(np.int64) for f in _FIELDS}
     t, m, n = data["t"], data["mblock_m"], data["mblock_n"]
@@ -85,7 +85,7 @@ def pace(profile: OpProfile, rows: np.ndarray, order: str, device: DeviceSpec) -
         spare.append(np.minimum(1.0, (tiles + room // tile) / once))
         read.append((once * tile).astype(np.float64))
     size = (t * block * tile_bytes(profile.df, align=device.tile_align)).astype(np.float64)
-    return Pace(first, tuple(needs), data["buf_size_mb"] / t, tuple(holds), tuple(spare), tuple(read), size)
+    return FirstResults(first, tuple(needs), data["buf_size_mb"] / t, tuple(holds), tuple(spare), tuple(read), size)
 
 
 _FIELDS = (

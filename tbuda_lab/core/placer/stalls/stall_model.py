@@ -21,7 +21,7 @@ from tbuda_lab.core.balancer.bandwidth import dram_divider, dram_rate
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.stalls.first_results import Pace, pace
+from tbuda_lab.core.placer.stalls.first_results import FirstResults, pace
 from tbuda_lab.core.placer.stalls.reconvergence import Meeting, meetings
 
 _HOP = EpochConstants().noc_latency
@@ -31,7 +31,7 @@ _READY = EpochConstants().dram_latency
 @dataclasses.dataclass(frozen=True)
 class OpAt:
     """What the cheapest row of an op does at every level and target: (levels, targets) each. cycles: of one input;
-    begun: of them until its first tiles leave; the rest as in `Pace`."""
+    begun: of them until its first tiles leave; the rest as in `FirstResults`."""
 
     cycles: np.ndarray
     begun: np.ndarray
@@ -43,7 +43,7 @@ class OpAt:
     load: np.ndarray  # cycles in which all of DRAM brings what the op preloads
 
 
-class Waiting:
+class StallModel:
     """Of one problem, for levels that put so many cores on DRAM."""
 
     def __init__(self, problem: Problem, caps: Sequence[int]) -> None:
@@ -55,11 +55,11 @@ class Waiting:
         self.counts_fill = self.enabled and options.counts_fill
         self.flows = options.inputs_counted > 1  # a single input is never held up, though it may be stuck for ever
         self.meetings = meetings(problem) if self.enabled else {}
-        self._paces: dict[tuple[object, ...], Pace] = {}
+        self._paces: dict[tuple[object, ...], FirstResults] = {}
         self._at: dict[int, tuple[Needs, OpAt]] = {}
         self._held: dict[tuple[object, ...], np.ndarray] = {}
 
-    def on(self, problem: Problem) -> Waiting:
+    def on(self, problem: Problem) -> StallModel:
         """The same for the problem in another order."""
         made = copy.copy(self)
         made.problem, made.meetings = problem, meetings(problem) if self.enabled else {}
@@ -96,7 +96,7 @@ class Waiting:
         cycles: np.ndarray = total / dram_rate(problem.device)
         return cycles
 
-    def _pace(self, op: int) -> Pace:
+    def _pace(self, op: int) -> FirstResults:
         problem = self.problem
         table, order = problem.tables[op], problem.orders[problem.order[op]]
         found = self._paces.get((table.signature, order))
@@ -141,7 +141,7 @@ class Gathered:
     targets) cycles per input that forks allow at best; whole: cycles of one input through the run, from when its
     parameters begin to come."""
 
-    def __init__(self, waiting: Waiting, first: int, needs: Callable[[int], Needs]) -> None:
+    def __init__(self, waiting: StallModel, first: int, needs: Callable[[int], Needs]) -> None:
         self.waiting, self.first, self.needs = waiting, first, needs
         self.held: np.ndarray | None = None
         self.whole: np.ndarray | None = None

@@ -29,7 +29,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.stalls.epoch_throughput import Flow, flow
+from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, flow
 
 _SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
 _WORTH = 0.99  # part of the cycles that a mend has to stay below
@@ -74,7 +74,7 @@ class Price:
     together, limiter: of their slowest ops together."""
 
     plan: tuple[_Action, ...]
-    before: Flow
+    before: Throughput
     cycles: float
     period: float
     limiter: int
@@ -185,7 +185,7 @@ class _Mender:
         return Mended(self.problem, charged, tuple(edits), tuple(reversed(notes)))
 
     # -- the search ------------------------------------------------------------------------------------------
-    def _plan(self, state: _State, outside: Mapping[int, int], before: Flow) -> Price:
+    def _plan(self, state: _State, outside: Mapping[int, int], before: Throughput) -> Price:
         """Mends one after the other, as long as each pays."""
         first = state.parts[0].first
         plan: tuple[_Action, ...] = ()
@@ -219,7 +219,7 @@ class _Mender:
         limiter = sum(part.limiter_cycles for part in state.parts)
         return Price(plan, before, sum(e.cycles for e in ends), sum(e.period for e in ends), limiter, len(ends))
 
-    def _time(self, parts: Sequence[Segment], flows: Sequence[Flow]) -> float:
+    def _time(self, parts: Sequence[Segment], flows: Sequence[Throughput]) -> float:
         """Cycles of a batch over epochs with the switches between them, as if nothing hung; of a batch of one the
         slowest ops alone, as in the choice of epochs."""
         options = self.problem.options
@@ -227,10 +227,10 @@ class _Mender:
         cycles = sum(s.limiter_cycles if single else f.roomy for s, f in zip(parts, flows, strict=True))
         return cycles + options.epoch_switch_cycles * (len(parts) - 1)
 
-    def _flow(self, problem: Problem, segment: Segment) -> Flow:
+    def _flow(self, problem: Problem, segment: Segment) -> Throughput:
         return flow(problem, segment, self.overrides)
 
-    def _actions(self, state: _State, now: Flow) -> Iterator[_Action]:
+    def _actions(self, state: _State, now: Throughput) -> Iterator[_Action]:
         """What could make room on the edges that held the epoch up."""
         problem, segment = state.problem, state.parts[0]
         for producer, reader, port in now.full[: max(_EDGES, min(len(now.stuck), _STUCK))]:
