@@ -145,6 +145,22 @@ def test_later_inputs_that_do_not_fit(inputs: object, says: str) -> None:
         feeds(graph, inputs)
 
 
+def test_several_tensors_go_as_one_list_only_where_one_tensor_is_not_declared() -> None:
+    class Total(nn.Module):
+        def forward(self, parts):  # type: ignore[no-untyped-def]
+            return parts[0] + parts[1]
+
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+    graph = from_torch(Total(), (X, X))
+    (got,) = evaluate(graph, feeds(graph, (X, 3 * X))).values()
+    torch.testing.assert_close(got, 4 * X)
+    with pytest.raises(InputError, match="too many positional arguments"):
+        from_torch(Twice(), (X, X))
+
+
 def test_inputs_of_different_microbatch() -> None:
     class Sum(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -9,14 +9,19 @@ import torch
 
 from tbuda_lab.core.graph import Graph, parse_graph, print_graph, verify
 from tbuda_lab.core.ops.evaluate import evaluate
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes import PIPELINE, Pass
 from tbuda_lab.core.passes.cleanup import TameConstants
 from tbuda_lab.core.passes.decompose import Decompose
+from tbuda_lab.core.passes.fracture import Fracture
 
 PAIRS = sorted((Path(__file__).parent / "pairs").glob("*.txt"))
 VARIANTS: dict[str, Pass] = {
     "decompose": Decompose(),
     "decompose:keep_index_pad": Decompose(keep=("index", "pad")),
+    "fracture:columns_rows_inner": Fracture(
+        CompileOptions(fracture_groups=(("w", (-1,), (3,)), ("z", (-2,), (2,)), ("v", (-2,), (2,))))
+    ),
     "tame_constants": TameConstants(),
     "tame_constants:integers": TameConstants(integers=True),
 }

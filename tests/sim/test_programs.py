@@ -208,7 +208,7 @@ IN = setting(rd_ptr_local=0, rd_ptr_global=0)
 
 
 @pytest.mark.parametrize("instructions, text", [
-    ([VarInst("$x", "set", [1])], "instruction 0: variable $x is used and not declared"),
+    ([VarInst("$x", "inc", [1])], "instruction 0: variable $x is used and not declared"),
     ([VarInst("x", "set", [1])], "varinst writes 'x', which is no variable"),
     ([Var(False, {"$x": 0}), Var(False, {"$x": 0})], "var $x hides a variable of the same name"),
     ([Var(False, {"$x": 0}), Loop("$x"), EndLoop()], "instruction 1: a loop of 0 turns ($x)"),
@@ -224,6 +224,22 @@ def test_what_a_program_must_not_do(instructions, text):
     with pytest.raises(NetlistError) as error:
         wrong_program(*instructions)()
     assert text in str(error.value)
+
+
+def test_set_declares_a_variable_until_the_program_ends():
+    """Rule P15: `set` may write a variable that nothing declares; later instructions use it, the next run does not."""
+    net = chain(entries=8)
+    net.program("run", [
+        VarInst("$n", "set", [3]), Var(True, {"$p": 0}), Loop("$n"),
+        Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}), VarInst("$p", "incwrap", [1, 16]),
+        EndLoop()])
+    executor = run_with(net, push={"in": ones(4)})
+    assert firsts(executor.pop_all("out")) == [1, 2, 3]
+    assert executor.statics("run") == {"$p": 3}
+    run = wrong_program(VarInst("$n", "inc", [1]), VarInst("$n", "set", [3]))
+    for _ in range(2):
+        with pytest.raises(NetlistError, match=r"instruction 0: variable \$n is used and not declared"):
+            run()
 
 
 def test_a_queue_shorter_than_its_inputs_is_refused():

@@ -118,13 +118,14 @@ def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, A
 
 
 def _takes_one(forward: Callable[..., Any]) -> bool:
-    """Whether a function has one parameter, which is positional."""
+    """Whether a function has one parameter, which is positional and not declared to be a single tensor."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
         return False
-    return len(parameters) == 1 and parameters[0].kind in (inspect.Parameter.POSITIONAL_ONLY,
-                                                           inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if len(parameters) != 1 or parameters[0].annotation in (torch.Tensor, "torch.Tensor", "Tensor"):
+        return False
+    return parameters[0].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _signature_text(forward: Callable[..., Any]) -> str:

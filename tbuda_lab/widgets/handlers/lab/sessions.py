@@ -179,7 +179,6 @@ def describe(hub: Hub) -> dict[str, Any]:
     done = [s["name"] for s in status["stages"] if s["state"] == "done"]
     edits = hub.frame("edits")
     ops = hub.frame("ops")
-    journal = getattr(session, "_journal", None)
     severities = [p.severity for p in session.problems]
     return {
         "id": hub.id, "name": session.name, "device": session.device.name,
@@ -194,5 +193,5 @@ def describe(hub: Hub) -> dict[str, Any]:
         "epochs": int(ops.columns["epoch_ops"].size) if ops is not None else 0,
         "cycles": model_time(ops) if ops is not None else 0.0,
         "selected": list(hub.selection["names"])[:1],
-        "journal": str(journal.path.resolve()) if journal is not None else "",
+        "journal": str(session.journal_path.resolve()) if session.journal_path is not None else "",
     }  # fmt: skip
