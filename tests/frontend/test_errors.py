@@ -161,6 +161,16 @@ def test_several_tensors_go_as_one_list_only_where_one_tensor_is_not_declared() 
         from_torch(Twice(), (X, X))
 
 
+def test_one_sample_tensor_for_two_arguments_is_two_inputs() -> None:
+    class Difference(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x - y
+
+    graph = from_torch(Difference(), (X, X))
+    (got,) = evaluate(graph, feeds(graph, (X, 3 * X))).values()
+    torch.testing.assert_close(got, -2 * X)
+
+
 def test_inputs_of_different_microbatch() -> None:
     class Sum(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

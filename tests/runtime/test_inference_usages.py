@@ -129,12 +129,15 @@ def test_what_a_compile_says_of_itself() -> None:
     assert torch.allclose(found.golden_intermediates["a_abs"].value(), product.abs(), atol=1e-6)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: pybuda.pybuda_compile(pybuda.TTDevice("tt", module=Chain("a")), "g", X,
-                                  compiler_cfg=pybuda.CompilerConfig(enable_training=True)),
-    lambda: (pybuda.TTDevice("tt", module=Chain("a")),
-             pybuda.initialize_pipeline(training=False, sample_inputs=(X,), d2d_bwd_queues=[queue.Queue()])),
-])  # fmt: skip
-def test_training_is_refused_where_it_is_asked_for(call: object) -> None:
-    with pytest.raises(NotImplementedError, match="inference is"):
-        call()  # type: ignore[operator]
+def test_a_compile_for_training_has_a_backward_program_and_the_same_outputs() -> None:
+    module = Chain("a")
+    found = pybuda.pybuda_compile(pybuda.TTDevice("tt", module=module), "g", X,
+                                  compiler_cfg=pybuda.CompilerConfig(enable_training=True))  # fmt: skip
+    assert [p.name for p in found.result.netlist.programs] == ["run_fwd_0", "run_bwd_0"]
+    assert pcc((X @ module.weights.value()).abs().sqrt(), found.outputs[0].value()) > 0.999
+
+
+def test_queues_of_gradients_are_refused_without_training() -> None:
+    pybuda.TTDevice("tt", module=Chain("a"))
+    with pytest.raises(RuntimeError, match="d2d_bwd_queues belong to training=True"):
+        pybuda.initialize_pipeline(training=False, sample_inputs=(X,), d2d_bwd_queues=[queue.Queue()])

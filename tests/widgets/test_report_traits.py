@@ -23,17 +23,28 @@ def traced():
     return Session(model, inputs, "e300").trace(), inputs
 
 
+def grids(session: Session) -> dict[str, tuple[int, int]]:
+    """(rows, columns) of the cores of both matmuls, as the placement has them."""
+    assert session.result is not None and session.result.placement is not None
+    rows = {name: session.result.placement.candidate(name) for name in (OP, "second.matmul")}
+    return {name: (int(row["grid_r"]), int(row["grid_c"])) for name, row in rows.items()}
+
+
 def test_what_there_is_to_say(traced) -> None:
     session = Session(*traced, "e300")
     assert report_traits.look_frames(session) == []  # nothing is compiled
     session.compile()
+    before = grids(session)
     assert [f.key for f in report_traits.look_frames(session)] == ["memory"]
     session.apply(ResizeOp(OP, (1, 1)))
     assert report_traits.look_frames(session) == []  # the picture is older than the edits
     session.compile()
     frames = {f.key: f for f in report_traits.look_frames(session)}
     assert set(frames) == {"memory", "diff"} and frames["diff"].meta["a"] == "start"
-    assert frames["diff"].meta["counts"]["resized"] == 1
+    after = grids(session)
+    assert after[OP] == (1, 1) != before[OP]
+    resized = [name for name in before if after[name] != before[name]]  # others may follow the op that was resized
+    assert frames["diff"].meta["counts"]["resized"] == len(resized)
     pair = Session(*traced, load_device("wormhole_b0", chips=2))
     pair.compile()
     assert [f.key for f in report_traits.look_frames(pair)] == ["memory", "cluster"]

@@ -93,7 +93,19 @@ def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, A
         args, named = tuple(sample_inputs), dict(kwargs or {})
     else:
         args, named = (sample_inputs,), dict(kwargs or {})
-    args, named = pytree.tree_map(as_tensor, (args, named))
+    given: dict[int, torch.Tensor] = {}
+
+    def own(value: Any) -> Any:
+        """A tensor given for two arguments is two tensors: a trace takes one object for one input."""
+        tensor = as_tensor(value)
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        if id(tensor) in given:
+            return tensor.detach()
+        given[id(tensor)] = tensor
+        return tensor
+
+    args, named = pytree.tree_map(own, (args, named))
     if len(args) > 1 and not named and _takes_one(forward):
         args = (list(args),)  # a forward of one list of tensors, given the tensors
     try:
