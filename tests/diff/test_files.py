@@ -166,6 +166,7 @@ def test_previous_is_the_step_before(session: Session) -> None:
     assert session.diff("previous").changes == () == session.diff("start").changes
     session.apply(ResizeOp(OP, (1, 1)))
     try:
-        assert [c.op for c in session.diff("previous").resized] == [c.op for c in session.diff("start").resized] == [OP]
+        resized = {c.op: c for c in session.diff("previous").resized}  # others of its epoch may give up idle cores
+        assert resized[OP].after.grid == (1, 1) and tuple(resized.values()) == session.diff("start").resized
     finally:
         session.undo()

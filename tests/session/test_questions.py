@@ -163,10 +163,10 @@ def test_chips_that_run_together_count_once():
 
 def test_whatif_is_what_happens_and_changes_nothing(bert):
     op = matmuls(bert)[6]
-    first, state = bert.result, bert._history.state
+    first, state = bert.result, bert._state.history.state
     for size in bert.legal(op).legal:
         said = bert.whatif(ResizeOp(op, size))
-        assert bert.result is first and bert._history.state is state and not bert.stale
+        assert bert.result is first and bert._state.history.state is state and not bert.stale
         bert.apply(ResizeOp(op, size))
         after = bert.compile().placement
         assert said.total_cycles[1] == sum(e.limiter_cycles for e in after.report.epochs)

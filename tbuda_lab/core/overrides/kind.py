@@ -187,11 +187,11 @@ def is_whole(value: Any, least: int) -> bool:
 
 
 def read_pair(what: str, value: Any, least: int) -> tuple[int, int]:
-    """Two whole numbers (rows, columns)."""
+    """Two whole numbers: a size (rows, columns) from 1, or a place (row, column) from 0."""
     if isinstance(value, tuple | list) and len(value) == 2 and all(is_whole(v, least) for v in value):
         return int(value[0]), int(value[1])
-    numbers_wanted = "two positive numbers" if least else "two whole numbers from 0"
-    raise Malformed(f"{what} is {numbers_wanted} (rows, columns), not {value!r}", f"two whole numbers from {least}")
+    numbers_wanted = "two positive numbers (rows, columns)" if least else "two whole numbers from 0 (row, column)"
+    raise Malformed(f"{what} is {numbers_wanted}, not {value!r}", f"two whole numbers from {least}")
 
 
 def read_fields(kind: type[Kind], value: Any) -> dict[str, Any]:
