@@ -461,16 +461,19 @@ def test_what_is_moved_by_hand_is_an_edit_of_the_whole_placement() -> None:
     engine = IncrementalPlacer.place(encoder(1), device, CompileOptions())
     before = engine.whole().placement()
     hand = InteractivePlacer.of(before, device)
-    name = before.epochs[0].ops[0]
-    free = [
-        (row, col)
-        for row, mask in enumerate(hand.starts(before.ops[name].size, epoch=0, without=(name,)))
-        for col in range(device.cols)
-        if mask >> col & 1 and (row, col) != before.ops[name].start
-    ]
-    hand.move(name, free[-1])
+    free = {
+        name: [
+            (row, col)
+            for row, mask in enumerate(hand.starts(before.ops[name].size, epoch=0, without=(name,)))
+            for col in range(device.cols)
+            if mask >> col & 1 and (row, col) != before.ops[name].start
+        ]
+        for name in before.epochs[0].ops
+    }
+    name, spot = next((op, spots[-1]) for op, spots in free.items() if spots)
+    hand.move(name, spot)
     placed = engine.edit(hand.as_overrides(before))
-    assert placed is not None and placed.ops()[name].start == free[-1]
+    assert placed is not None and placed.ops()[name].start == spot
     others = [op for op in before.ops.values() if op.epoch > 0]
     assert [placed.ops()[op.op] for op in others] == others
     assert [placed.placement().epochs[i].ops for i in range(len(before.epochs))] == [e.ops for e in before.epochs]

@@ -32,7 +32,7 @@ def crowded() -> Session:
     torch.manual_seed(0)
     big = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).eval()
     options = CompileOptions(microbatch=64, balancer_policy="MinimizeGrid")
-    session = Session(big, (torch.randn(1, 384, 1024),), "e300", options)
+    session = Session(big, (torch.randn(1, 384, 1024),), "n150", options)
     session.compile()
     return session
 
