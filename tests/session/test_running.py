@@ -144,6 +144,21 @@ def test_the_lowered_graph_evaluates_as_the_model_does(session: Session) -> None
     torch.testing.assert_close(got, wanted, rtol=2e-4, atol=2e-4)
 
 
+def test_an_evaluation_that_is_left_half_way_changes_no_mode_of_torch(session: Session) -> None:
+    """It begins where gradients are off, and what it works on is dropped where they are on."""
+    result = session.compile()
+    (name,) = (n.name for n in result.graph.inputs)
+    inputs = {b.name: torch.from_numpy(b.encode({name: session.sample_inputs[0]})) for b in result.inputs}
+    with torch.no_grad():
+        values = evaluate_ops(result.lowered, inputs)
+        next(values)
+    assert torch.is_grad_enabled()
+    next(values)
+    assert torch.is_grad_enabled()
+    del values
+    assert torch.is_grad_enabled()
+
+
 def test_every_op_of_a_good_run_is_good(session: Session) -> None:
     heard: list[object] = []
     stop = session.on("checked", heard.append)

@@ -52,23 +52,23 @@ def evaluate_ops(graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[No
     """
     values: dict[str, Tensor] = {}
     last = {source: node.name for node in graph.topological() for source in node.sources}
-    with torch.no_grad():
-        for node in graph.topological():
-            if node.kind is NodeKind.OP:
-                operands = [values.get(edge.source) for edge in node.inputs]
-                if any(x is None for x in operands):
-                    continue
-                moved = [apply(edge.tms, x) for edge, x in zip(node.inputs, operands, strict=True) if x is not None]
-                result = _run(node, moved)
-                if result is None:
-                    continue
-                values[node.name] = result
-                yield node, result
-            elif node.kind is not NodeKind.OUTPUT:
+    for node in graph.topological():
+        if node.kind is NodeKind.OP:
+            operands = [values[edge.source] for edge in node.inputs if edge.source in values]
+            if len(operands) < len(node.inputs):
+                continue
+            with torch.no_grad():  # left before the caller goes on: the mode is the thread's, not the generator's
+                result = _run(node, [apply(edge.tms, x) for edge, x in zip(node.inputs, operands, strict=True)])
+            if result is None:
+                continue
+            values[node.name] = result
+            yield node, result
+        elif node.kind is not NodeKind.OUTPUT:
+            with torch.no_grad():
                 values[node.name] = _leaf(node, feeds)
-            for source in set(node.sources):
-                if last[source] == node.name:
-                    values.pop(source, None)
+        for source in set(node.sources):
+            if last[source] == node.name:
+                values.pop(source, None)
 
 
 def _leaf(node: Node, feeds: Mapping[str, Tensor]) -> Tensor:
