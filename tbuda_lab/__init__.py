@@ -12,7 +12,7 @@ from typing import Any
 
 from tbuda_lab._version import __version__ as __version__
 
-_MODULES = (
+API_MODULES = (
     "_C", "ci", "compile", "config", "cpudevice", "device", "module", "op", "op_repo", "optimizers", "parameter",
     "pybudaglobal", "query", "run", "schedulers", "tensor", "torch_compile", "torch_schedulers", "transformers",
     "ttdevice", "tvm_to_python", "utils", "verify",
@@ -42,7 +42,7 @@ def _alias_modules() -> None:
     there = {finder.foreign for finder in sys.meta_path if isinstance(finder, AliasFinder)}
     sys.meta_path.extend(
         AliasFinder(f"{__name__}.{name}", (f"{__name__}.pybuda.{name}",))
-        for name in _MODULES
+        for name in API_MODULES
         if f"{__name__}.{name}" not in there
     )
 

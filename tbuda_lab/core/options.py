@@ -11,13 +11,6 @@ from typing import Any, get_type_hints
 
 from tbuda_lab.core.errors import Diagnostic, InputError, counted
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.overrides import FIRST as FIRST
-from tbuda_lab.core.overrides import OVERRIDE_KINDS as OVERRIDE_KINDS
-from tbuda_lab.core.overrides import Each as Each
-from tbuda_lab.core.overrides import Override as Override
-from tbuda_lab.core.overrides import Target as Target
-from tbuda_lab.core.overrides import broken as broken
-from tbuda_lab.core.overrides import target_text as target_text
 
 
 @dataclasses.dataclass(frozen=True)

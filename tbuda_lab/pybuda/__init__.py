@@ -9,13 +9,8 @@ import importlib
 import sys
 from typing import Any
 
+from tbuda_lab import API_MODULES
 from tbuda_lab._version import __version__
-
-_SUBMODULES = (
-    "_C", "ci", "compile", "config", "cpudevice", "device", "module", "op", "op_repo", "optimizers", "parameter",
-    "pybudaglobal", "query", "run", "schedulers", "tensor", "torch_compile", "torch_schedulers", "transformers",
-    "ttdevice", "tvm_to_python", "utils", "verify",
-)  # fmt: skip
 
 _NAMES = {
     "tbuda_lab.core.formats": ("DataFormat", "MathFidelity"),
@@ -51,13 +46,13 @@ _NAMES = {
 }  # fmt: skip
 _HOME = {name: home for home, names in _NAMES.items() for name in names}
 
-__all__ = ["__version__", *_HOME, *(name for name in _SUBMODULES if name != "_C")]
+__all__ = ["__version__", *_HOME, *(name for name in API_MODULES if name != "_C")]
 
 
 def __getattr__(name: str) -> Any:
     if name == "pybuda":  # scripts that say `from pybuda import pybuda`
         return sys.modules[__name__]
-    if name in _SUBMODULES:
+    if name in API_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)

@@ -14,7 +14,7 @@ from tbuda_lab.dialects.realisation import refuse_host, summary
 from tbuda_lab.dialects.replicas import MODES, Replica
 from tbuda_lab.samba.optim import as_list
 from tbuda_lab.samba.pef import Pef, read_pef, write_pef
-from tbuda_lab.samba.tensor import SambaTensor, plain
+from tbuda_lab.samba.tensor import SambaTensor
 from tbuda_lab.samba.tracing import SECTIONS, Traced, trace
 
 NUMBERS = ("lr", "momentum", "weight_decay", "p")
@@ -289,8 +289,3 @@ def _unknown(call: str, others: Mapping[str, Any]) -> None:
     """Arguments that nothing here reads: told, never passed over in silence."""
     if others:
         warnings.warn(f"session.{call}: no effect here: {', '.join(sorted(others))}", stacklevel=3)
-
-
-def as_plain(inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """Inputs as plain tensors."""
-    return [plain(t) for t in inputs]

@@ -18,7 +18,8 @@ from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.netlist import dumps
-from tbuda_lab.core.options import CompileOptions, OptimizerOptions, Override, TrainingOptions
+from tbuda_lab.core.options import CompileOptions, OptimizerOptions, TrainingOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Loop, Pop, Push, Run, SetScalar, Step, joined
