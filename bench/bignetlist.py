@@ -55,10 +55,10 @@ def big_netlist(ops: int = 1466, chips: int = 32, microbatch: int = 8) -> Netlis
         return name
 
     previous = queue("hidden_states", 0, "queue", "HOST", 2 * microbatch)
-    made = block = 0
+    result = block = 0
     settings: list[tuple[str, dict[str, QueueSetting]]] = []
     moved: list[str] = []
-    while made < ops:
+    while result < ops:
         chip = block % chips
         graph = NetGraph(f"fwd_0_{block}_temporal_epoch_{block}", chip, microbatch)
         n.graphs[graph.name] = graph
@@ -66,7 +66,7 @@ def big_netlist(ops: int = 1466, chips: int = 32, microbatch: int = 8) -> Netlis
             "prologue": False, "epilogue": False, "zero": False, "rd_ptr_local": f"$lptr_q{block}",
             "rd_ptr_global": f"$gptr_q{block}"})}
         weights = []
-        count = min(len(CHAIN), ops - made)
+        count = min(len(CHAIN), ops - result)
         for k in range(min(PARAMETERS, count)):
             name = queue(f"{LONG}.{block}.attention.self.projection_{k}.weight", chip, "ram", "HOST", 1)
             weights.append(name)
@@ -76,7 +76,7 @@ def big_netlist(ops: int = 1466, chips: int = 32, microbatch: int = 8) -> Netlis
         source = previous
         for k in range(count):
             kind = CHAIN[k]
-            name = f"{LONG}.{block}.{kind}_{made + k}"
+            name = f"{LONG}.{block}.{kind}_{result + k}"
             inputs = [OpInput(source, F16B)]
             attributes: dict[str, object] = {}
             if kind in ("matmul", "add", "multiply"):
@@ -91,11 +91,11 @@ def big_netlist(ops: int = 1466, chips: int = 32, microbatch: int = 8) -> Netlis
                 intermed_df=F16B, acc_df=F16B, math_fidelity="HiFi3", tile_dim=(32, 32), buf_size_mb=2,
                 input_buf_min_size_tiles=[0] * len(inputs), attributes=attributes)
             source = name
-        made += count
+        result += count
         settings.append((graph.name, fields))
         moved.append(previous)
         block += 1
-        previous = queue(f"e2e_{LONG}.{block - 1}.output_{block}", block % chips if made < ops else chip, "queue",
+        previous = queue(f"e2e_{LONG}.{block - 1}.output_{block}", block % chips if result < ops else chip, "queue",
                          source, 2 * microbatch)
     body: list[Param | Var | Loop | Execute | VarInst | EndLoop] = [
         Param(["$p_loop_count"]),

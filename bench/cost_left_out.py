@@ -47,11 +47,11 @@ class LeftOut:
 def parameters(runs: Runs) -> dict[str, npt.NDArray[np.str_]]:
     """The value of every run by parameter, shapes and sizes of blocks among them."""
     c = {name: values.astype(np.int64) for name, values in runs.counts.items()}
-    found = {name: values.astype(str) for name, values in c.items()}
+    parameters = {name: values.astype(str) for name, values in c.items()}
     for block, (rows, columns) in {"mblock": ("mblock_m", "mblock_n"), "ublock": ("ublock_r", "ublock_c")}.items():
-        found[block] = np.array([f"{r}x{k}" for r, k in zip(c[rows], c[columns], strict=True)])
-        found[f"{block} size"] = (c[rows] * c[columns]).astype(str)
-    return found
+        parameters[block] = np.array([f"{r}x{k}" for r, k in zip(c[rows], c[columns], strict=True)])
+        parameters[f"{block} size"] = (c[rows] * c[columns]).astype(str)
+    return parameters
 
 
 def values_left_out(runs: Runs, fit: Fit) -> Iterator[LeftOut]:
@@ -89,23 +89,23 @@ def formats_left_out(sheets: list[Sheet], arch: str, table: Table) -> Iterator[L
 def report(arch: str, folder: Path, worst: int) -> None:
     """Prints the tables of one arch."""
     sheets, table = read_folder(folder), load_table(arch)
-    found = [one for runs in group(sheets) if runs.key in table.fits
+    matches = [one for runs in group(sheets) if runs.key in table.fits
              for one in values_left_out(runs, table.fits[runs.key])]
-    found += formats_left_out(sheets, arch, table)
+    matches += formats_left_out(sheets, arch, table)
     print(f"### {arch}\n\n| parameter | values left out | runs | median | 95th percentile | worst value's median |")
     print("|---|---|---|---|---|---|")
-    for parameter in dict.fromkeys(one.parameter for one in found):
-        mine = [one for one in found if one.parameter == parameter]
+    for parameter in dict.fromkeys(one.parameter for one in matches):
+        mine = [one for one in matches if one.parameter == parameter]
         errors = np.concatenate([one.errors for one in mine])
         print(f"| {parameter} | {len(mine)} | {len(errors)} | {np.median(errors):.1%} | "
               f"{np.quantile(errors, 0.95):.1%} | {max(one.median for one in mine):.1%} |")
     print("\n| op | format | variant | left out | runs | median |\n|---|---|---|---|---|---|")
-    for one in sorted(found, key=lambda one: -one.median)[:worst]:
+    for one in sorted(matches, key=lambda one: -one.median)[:worst]:
         print(f"| {one.key.kind} | {one.key.format} | {one.key.variant} | {one.parameter} {one.value} | "
               f"{len(one.errors)} | {one.median:.1%} |")
     print("\n| op | median over all values left out | parameter it is worst for | median |\n|---|---|---|---|")
-    for kind in sorted({one.key.kind for one in found}):
-        mine = [one for one in found if one.key.kind == kind]
+    for kind in sorted({one.key.kind for one in matches}):
+        mine = [one for one in matches if one.key.kind == kind]
         by = {p: np.median(np.concatenate([one.errors for one in mine if one.parameter == p]))
               for p in dict.fromkeys(one.parameter for one in mine)}
         hardest = max(by, key=lambda p: by[p])

@@ -225,9 +225,9 @@ class Bench:
         if not self.drag(op, now, to, rest):
             return
         how = "with a rest" if rest else "at once"
-        made = self.timed(f"drag, let go {how}", op, "pointerup", "edit", page.mouse.up)
+        result = self.timed(f"drag, let go {how}", op, "pointerup", "edit", page.mouse.up)
         text = self.answer()
-        if not made:
+        if not result:
             print(f"refused: {op} from {now} to {to}: {text}")
             return
         self.timed("undo", op, "keydown", "undo", lambda: page.keyboard.press("Control+z"))

@@ -163,12 +163,12 @@ class Bench:
             metrics = client.send("Performance.getMetrics")["metrics"]
             return next(float(m["value"]) for m in metrics if m["name"] == "TaskDuration")
 
-        found = []
+        used = []
         for k in range(count):
             before = ticks()
             page.evaluate(MOVE, [k, 1, count, how])
-            found.append(1000 * (ticks() - before))
-        return found
+            used.append(1000 * (ticks() - before))
+        return used
 
     def moves(self, label: str, frame: Frame, count: int) -> None:
         page = self.page("graph", [frame])

@@ -47,7 +47,7 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
     module, inputs = make(model)
     passed = passes.run(from_torch(module, inputs, name=model), options).graph
     del module
-    found = {}
+    lowered_graphs = {}
     for device in devices:
         spec, seconds = load_device(device), {}
 
@@ -60,8 +60,8 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
         lowered = lower(passed, spec, options)
         fusion = decide(passed, lowered, spec, options, place)
         seconds.pop(id(fusion.lowered), None)
-        found[device] = fusion.lowered, sum(seconds.values())
-    return found
+        lowered_graphs[device] = fusion.lowered, sum(seconds.values())
+    return lowered_graphs
 
 
 def measure(graph: Any, device: str, policy: str, microbatch: int, objective: str = "auto") -> dict[str, Any]:
@@ -119,7 +119,7 @@ def comparisons(rows: list[dict[str, Any]], reference: dict[str, Any]) -> list[t
     cells = {(r["model"], r["device"], r["policy"]): r for r in rows}
     devices = dict.fromkeys(r["device"] for r in rows)
     models = dict.fromkeys(r["model"] for r in rows)
-    found: list[tuple[str, str, str, int, float]] = []
+    comparisons: list[tuple[str, str, str, int, float]] = []
     for device in devices:
         for what in ("sum_kernel_cycles", "sum_limiter_cycles"):
             ours = {m: cells[m, device, "Optimal"][what] for m in models if (m, device, "Optimal") in cells}
@@ -140,14 +140,14 @@ def comparisons(rows: list[dict[str, Any]], reference: dict[str, Any]) -> list[t
             for rival, numbers in rivals.items():
                 if numbers:
                     ratios = [ours[m] / numbers[m] for m in numbers]
-                    found.append((device, rival, what, len(ratios), geometric_mean(ratios)))
-    return found
+                    comparisons.append((device, rival, what, len(ratios), geometric_mean(ratios)))
+    return comparisons
 
 
 def reference(microbatch: int) -> dict[str, Any]:
     """PyBuda's numbers for that batch, as far as they are known."""
-    known: dict[str, Any] = json.loads(REFERENCE.read_text())
-    return known if microbatch == 1 else known.get(f"microbatch_{microbatch}", {"models": {}})
+    existing: dict[str, Any] = json.loads(REFERENCE.read_text())
+    return existing if microbatch == 1 else existing.get(f"microbatch_{microbatch}", {"models": {}})
 
 
 def main() -> None:
@@ -183,9 +183,9 @@ def main() -> None:
         for device, rival, what, count, mean in compared:
             print(f"| {device} | {rival} | {what} | {count} | {mean:.2f} |")
     if arguments.json is not None:
-        kept = [{name: value for name, value in row.items() if name not in PRINTED} for row in rows]
+        selected = [{name: value for name, value in row.items() if name not in PRINTED} for row in rows]
         temporary = arguments.json.with_name(arguments.json.name + ".tmp")
-        temporary.write_text(json.dumps(kept, indent=1) + "\n")
+        temporary.write_text(json.dumps(selected, indent=1) + "\n")
         temporary.replace(arguments.json)
 
 

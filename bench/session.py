@@ -61,8 +61,8 @@ def edit_of(kind: str, session: Any, op: str, rng: random.Random) -> Any:
     from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue, SetOptions, SetOverride
 
     def one(values: Any) -> Any:
-        found = list(values)
-        return rng.choice(found) if found else None
+        matches = list(values)
+        return rng.choice(matches) if matches else None
 
     result = session.result
     node, placement = result.lowered[op], result.placement
@@ -167,13 +167,13 @@ class Times:
         return result
 
     def rows(self) -> list[dict[str, Any]]:
-        found = []
+        rows = []
         for name, values in self.samples.items():
             values = sorted(values)
             p50, p95 = (values[min(len(values) - 1, int(len(values) * q))] for q in (0.5, 0.95))
             row = {"what": name, "n": len(values), "p50": p50, "p95": p95, "most": values[-1]}
-            found.append({k: round(1000 * v, 1) if isinstance(v, float) else v for k, v in row.items()})
-        return found
+            rows.append({k: round(1000 * v, 1) if isinstance(v, float) else v for k, v in row.items()})
+        return rows
 
 
 def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:

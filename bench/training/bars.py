@@ -90,9 +90,9 @@ def gradients() -> None:
             trainer = Trainer(result, "golden" if df is DataFormat.Float32 else "device")
             trainer.forward({result.graph.inputs[0].name: x})
             trainer.backward({result.graph.outputs[0].name: seed})
-            found = trainer.gradients()
+            matches = trainer.gradients()
             worst = min(
-                (float(np.corrcoef(found[n].reshape(-1), p.grad.reshape(-1))[0, 1]), n)
+                (float(np.corrcoef(matches[n].reshape(-1), p.grad.reshape(-1))[0, 1]), n)
                 for n, p in module.named_parameters()
                 if float(p.grad.abs().max()) > 1e-4  # the key's bias has no gradient but rounding
             )
@@ -154,8 +154,8 @@ def digits() -> None:
                 mine = float((module(pixels[test]).argmax(1) == y[test]).float().mean())
                 his = float((twin(pixels[test]).argmax(1) == y[test]).float().mean())
             apart = max(abs(a - b) / b for a, b in zip(ours[:50], wanted[:50], strict=True))
-            said = f"accuracy {mine:.4f}, torch {his:.4f}; losses of 50 steps within {apart:.2%}"
-            print(f"digits     {name} {kind}: {said}", flush=True)
+            text = f"accuracy {mine:.4f}, torch {his:.4f}; losses of 50 steps within {apart:.2%}"
+            print(f"digits     {name} {kind}: {text}", flush=True)
 
 
 def step() -> None:

@@ -179,21 +179,21 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
     if tti.is_image(arguments.target):
         refuse_flags(arguments, "an image says for which device it was compiled, and how")
         return CompileRequest(arguments.target)
-    said = {
+    given = {
         "device": arguments.device, "harvested_rows": rows, "df": arguments.df,
         "accumulate_df": arguments.accumulate_df, "fidelity": arguments.fidelity,
         "op_size": tuple(arguments.op_size), "epoch_break": tuple(arguments.epoch_break), "seed": arguments.seed,
         "batch": getattr(arguments, "microbatch", None), "policy": arguments.policy, "objective": arguments.objective,
         "set": tuple(arguments.set), "chips": arguments.chips, "cluster": arguments.cluster,
     }
-    said = {key: value for key, value in said.items() if value not in (None, ())}
+    given = {key: value for key, value in given.items() if value not in (None, ())}
     folder = Path(arguments.target)
     if not folder.is_dir():
         split_target(arguments.target)
-        return CompileRequest(arguments.target, **said)
+        return CompileRequest(arguments.target, **given)
     record = _read_record(folder)
-    if said:
-        flags = ", ".join("--" + key.replace("_", "-") for key in said)
+    if given:
+        flags = ", ".join("--" + key.replace("_", "-") for key in given)
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
     asked: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
     path, function = asked.pop("target"), ""
@@ -208,9 +208,9 @@ def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
     """Raise `ModelError` for flags that say how to compile what is compiled already."""
     names = ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break", "seed",
              "microbatch", "policy", "objective", "set", "chips", "cluster")
-    said = [name for name in names if getattr(arguments, name, None) not in (None, [])]
-    if said:
-        flags = ", ".join("--" + name.replace("_", "-") for name in said)
+    message = [name for name in names if getattr(arguments, name, None) not in (None, [])]
+    if message:
+        flags = ", ".join("--" + name.replace("_", "-") for name in message)
         raise ModelError(f"{arguments.target}: {why}; leave {flags} out, or compile FILE.py:FUNCTION")
 
 
@@ -422,13 +422,13 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """The arrays of an .npz as tensors. Raises `InputError`."""
     import torch
 
-    found = {}
+    result = {}
     for name, array in read_npz(path).items():
         try:
-            found[name] = torch.from_numpy(array)
+            result[name] = torch.from_numpy(array)
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}: {name!r} holds {array.dtype}, which no tensor holds") from error
-    return found
+    return result
 
 
 def _check_unchanged(session: Session, folder: Path) -> None:

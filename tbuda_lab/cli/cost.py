@@ -98,11 +98,11 @@ def _table(arguments: argparse.Namespace) -> Table | None:
 
 def _write(sheet: Sheet, column: list[str], path: Path) -> None:
     """Header and cells as they were, the new column last (replaced where the sheet already has it)."""
-    kept = [index for index, name in enumerate(sheet.header) if name != COLUMN]
+    selected = [index for index, name in enumerate(sheet.header) if name != COLUMN]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(sheet.header[index] for index in kept), COLUMN])
-        writer.writerows([*(row[index] for index in kept), value]
+        writer.writerow([*(sheet.header[index] for index in selected), COLUMN])
+        writer.writerows([*(row[index] for index in selected), value]
                          for row, value in zip(sheet.cells, column, strict=True))
 
 

@@ -87,13 +87,13 @@ def edited_session(arguments: argparse.Namespace, edits: Path) -> Session:
     from tbuda_lab.cli.target import load_target
     from tbuda_lab.core.session import Session
 
-    said: dict[str, Any] = {
+    given: dict[str, Any] = {
         name: getattr(arguments, name)
         for name in ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break")
         if getattr(arguments, name)
     }
-    if said:
-        flags = ", ".join("--" + name.replace("_", "-") for name in said)
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
         raise ModelError(f"{edits} says device, options and overrides: leave {flags} out")
     request = read_request(arguments)
     if is_image(request.target):  # the edits of the graph in it

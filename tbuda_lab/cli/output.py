@@ -28,7 +28,7 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
     (one that a shell stands in, or a mount) gets the files one by one. Raises `OutputError`, also for a full disk.
     """
     path = Path(os.path.realpath(path))
-    made: list[Path] = []
+    result: list[Path] = []
     try:
         if path.exists() and not path.is_dir():
             raise OutputError(f"cannot write {path}: it is a file; give a folder")
@@ -36,12 +36,12 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
         missing = [p for p in (parent, *parent.parents) if not p.exists()]
         for folder in reversed(missing):
             folder.mkdir()
-            made.append(folder)
+            result.append(folder)
         if path.exists() and not os.access(path, os.W_OK):
             raise OutputError(f"cannot write {path}: permission denied; give a folder that is writable")
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))
     except OSError as error:
-        _remove_empty(made)
+        _remove_empty(result)
         raise _refusal(path, error) from None
     try:
         try:
@@ -55,10 +55,10 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
             _swap(temporary, path, results)
         except OSError as error:
             raise _refusal(path, error) from None
-        made.clear()
+        result.clear()
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        _remove_empty(made)
+        _remove_empty(result)
 
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)

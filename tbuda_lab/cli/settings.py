@@ -18,7 +18,7 @@ def read_settings(words: Iterable[str]) -> dict[str, Any]:
     from tbuda_lab.core.options import CompileOptions
 
     fields = {field.name: field for field in dataclasses.fields(CompileOptions)}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         name = name.strip().replace("-", "_")
@@ -27,8 +27,8 @@ def read_settings(words: Iterable[str]) -> dict[str, Any]:
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=3, cutoff=0.4) or sorted(fields)
             raise InputError(f"--set {word}: there is no option {name!r}; near it: {', '.join(near)}")
-        found[name] = _value(word, str(fields[name].type), text.strip())
-    return found
+        settings[name] = _value(word, str(fields[name].type), text.strip())
+    return settings
 
 
 def _value(word: str, kind: str, text: str) -> Any:

@@ -72,13 +72,13 @@ def load_target(text: str, *, seed: int | None = None) -> Target:
     _call(file, lambda: loader.exec_module(user_module), "importing it")
     make = getattr(user_module, function, None)
     if not callable(make):
-        found = [n for n, v in vars(user_module).items() if inspect.isfunction(v) and v.__module__ == spec.name]
-        raise ModelError(f"{file} has no function {function!r}; it has {', '.join(found) or 'none'}; {EXPECTED}")
+        matches = [n for n, v in vars(user_module).items() if inspect.isfunction(v) and v.__module__ == spec.name]
+        raise ModelError(f"{file} has no function {function!r}; it has {', '.join(matches) or 'none'}; {EXPECTED}")
     keywords = {"seed": seed} if seed is not None and "seed" in inspect.signature(make).parameters else {}
-    made = _call(file, lambda: make(**keywords), f"{function}()")
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], (tuple, list))):
-        raise ModelError(f"{file}:{function}() returned {type(made).__name__}: {EXPECTED}")
-    return Target(file, function, made[0], tuple(made[1]))
+    result = _call(file, lambda: make(**keywords), f"{function}()")
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (tuple, list))):
+        raise ModelError(f"{file}:{function}() returned {type(result).__name__}: {EXPECTED}")
+    return Target(file, function, result[0], tuple(result[1]))
 
 
 def _call(file: Path, action: Callable[[], Any], what: str) -> Any:

@@ -54,10 +54,10 @@ def run_tune(arguments: argparse.Namespace) -> int:
         if sys.stderr.isatty():
             print(file=sys.stderr)
         steps = session.options.optimise_steps
-        kept = tuple(word for word in request.set if not word.startswith("optimise_steps="))
+        selected = tuple(word for word in request.set if not word.startswith("optimise_steps="))
         if steps:
-            kept = (*kept, f"optimise_steps={steps}")
-        write_results(session, dataclasses.replace(request, set=kept), folder, arguments.out)
+            selected = (*selected, f"optimise_steps={steps}")
+        write_results(session, dataclasses.replace(request, set=selected), folder, arguments.out)
     for done, cycles in curve:
         print(f"{done:6d} steps {cycles:14,.0f} cycles per input")
     print(epoch_table(session.compile()))

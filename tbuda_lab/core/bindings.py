@@ -186,8 +186,8 @@ def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBindi
     gradients: dict[str, str] = {}
     for node in passed.of_kind(NodeKind.PARAMETER):
         if node.attrs.get(ROLE) == "state":
-            made = StateBinding(str(node.attrs["state"]), node.name, node.shape)
-            states.setdefault(str(node.attrs["optimizer_of"]), []).append(made)
+            result = StateBinding(str(node.attrs["state"]), node.name, node.shape)
+            states.setdefault(str(node.attrs["optimizer_of"]), []).append(result)
     for output in passed.outputs:
         if output.attrs.get(ACCUMULATES):
             gradients[str(output.attrs["gradient_of"])] = str(output.attrs[WRITES])

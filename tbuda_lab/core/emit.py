@@ -129,12 +129,12 @@ class _Emitter:
     # -- queues ----------------------------------------------------------------------------------------------
     def kept_queue(self, q: QueuePlacement) -> schema.Queue:
         """`queue`, from memory where it was emitted before; those of pickers have contents to fill."""
-        known = self.memory.queues.get(q.name)
-        if known is not None and known[0] is q and q.kind not in SPARSE_KINDS:
-            return known[1]
-        made = self.queue(q)
-        self.memory.queues[q.name] = q, made
-        return made
+        entry = self.memory.queues.get(q.name)
+        if entry is not None and entry[0] is q and q.kind not in SPARSE_KINDS:
+            return entry[1]
+        kept_queue = self.queue(q)
+        self.memory.queues[q.name] = q, kept_queue
+        return kept_queue
 
     def queue(self, q: QueuePlacement) -> schema.Queue:
         mblock = q.mblock
@@ -221,12 +221,12 @@ class _Emitter:
             fused,
             tuple(inputs),
         )
-        known = self.memory.ops.get(node.name)
-        if known is not None and known[0] == key:
-            return known[1]
-        made = self.op(node, epoch)
-        self.memory.ops[node.name] = key, made
-        return made
+        entry = self.memory.ops.get(node.name)
+        if entry is not None and entry[0] == key:
+            return entry[1]
+        kept_op = self.op(node, epoch)
+        self.memory.ops[node.name] = key, kept_op
+        return kept_op
 
     def op(self, node: Node, epoch: Epoch) -> schema.NetOp:
         placed = self.placement.ops[node.name]

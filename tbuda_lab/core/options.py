@@ -173,8 +173,8 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, names in _KINDS.items():
         value = getattr(options, name)
         if not isinstance(value, names) and not (value is None and name in _OPEN):
-            known = ", ".join(member.name for member in names)
-            yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {known}")
+            known_items = ", ".join(member.name for member in names)
+            yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {known_items}")
     chosen = options.default_df_override
     if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
         why = "holds integers" if not chosen.is_float else "is a format of transfers"
@@ -237,10 +237,10 @@ def options_from_json(given: Any) -> dict[str, Any]:
         if value is None and "None" in wanted:
             values[name] = None
         elif enum is not None:
-            known = {member.name: member for member in enum}
-            if not isinstance(value, str) or value not in known:
-                raise InputError(f"{name} is one of {', '.join(known)}, not {value!r}")
-            values[name] = known[value]
+            existing = {member.name: member for member in enum}
+            if not isinstance(value, str) or value not in existing:
+                raise InputError(f"{name} is one of {', '.join(existing)}, not {value!r}")
+            values[name] = existing[value]
         elif "tuple" in wanted and isinstance(value, list) and all(isinstance(v, str) for v in value):
             values[name] = tuple(value)
         elif type(value).__name__ in re.findall(r"\w+", wanted):

@@ -144,25 +144,25 @@ class Trainer:
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         """Give weights new values. Raises `InputError` for an unknown name or another shape, before any is written."""
-        made = {}
+        result = {}
         for name, value in values.items():
             weight = self._weights.get(name)
             if weight is None:
                 raise InputError(f"there is no weight {name!r} in training; there are {', '.join(self._weights)}")
-            made[weight.queue] = weight.encode(value)
-        for queue, array in made.items():
+            result[weight.queue] = weight.encode(value)
+        for queue, array in result.items():
             self.executor.write(queue, array)
 
     def set_states(self, values: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Give the optimizer's state new values, as `states` returns them."""
-        made = {}
+        result = {}
         for name, parts in values.items():
-            known = {s.suffix: s for s in self._weights[name].states} if name in self._weights else {}
+            existing = {s.suffix: s for s in self._weights[name].states} if name in self._weights else {}
             for suffix, value in parts.items():
-                if suffix not in known:
-                    raise InputError(f"weight {name!r} has no state {suffix!r}; it has {', '.join(known) or 'none'}")
-                made[known[suffix].queue] = encoded(value, known[suffix].shape, f"{name} {suffix}")
-        for queue, array in made.items():
+                if suffix not in existing:
+                    raise InputError(f"weight {name!r} has no state {suffix!r}; it has {', '.join(existing) or 'none'}")
+                result[existing[suffix].queue] = encoded(value, existing[suffix].shape, f"{name} {suffix}")
+        for queue, array in result.items():
             self.executor.write(queue, array)
 
     def set_learning_rate(self, value: float, names: Sequence[str] | None = None) -> None:

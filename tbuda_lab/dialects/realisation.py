@@ -61,8 +61,8 @@ def realisations(result: CompileResult, program: HostProgram | None = None) -> t
 
 def counts(entries: Sequence[Realisation]) -> dict[str, int]:
     """How many entries each kind has, all kinds named."""
-    found = collections.Counter(entry.kind for entry in entries)
-    return {kind: found[kind] for kind in KINDS}
+    result = collections.Counter(entry.kind for entry in entries)
+    return {kind: result[kind] for kind in KINDS}
 
 
 def summary(entries: Sequence[Realisation]) -> str:
@@ -88,14 +88,14 @@ def refuse_host(entries: Sequence[Realisation]) -> None:
 def _device_ops(result: CompileResult) -> dict[str, int]:
     """How many ops of the lowered graph come from each op of the traced graph, forward pass alone."""
     traced = result.graph.nodes
-    found: collections.Counter[str] = collections.Counter()
+    device_ops: collections.Counter[str] = collections.Counter()
     for node in result.lowered.nodes.values():
         if node.kind is not NodeKind.OP or node.attrs.get("inserted"):
             continue
         parts = tuple(map(str, node.attrs.get("fused", ()))) or (str(node.attrs.get("source", node.name)),)
         names = (_traced_name(part, result.passed, traced) for part in parts)
-        found.update(name for name in names if name is not None)
-    return found
+        device_ops.update(name for name in names if name is not None)
+    return device_ops
 
 
 def _traced_name(name: str, passed: Graph, traced: Mapping[str, Node]) -> str | None:
@@ -109,14 +109,14 @@ def _traced_name(name: str, passed: Graph, traced: Mapping[str, Node]) -> str | 
 
 def _recipe_ops(result: CompileResult) -> dict[str, tuple[Node, Graph]]:
     """Ops in recipes by name, each with the queue and the recipe that it is in."""
-    found: dict[str, tuple[Node, Graph]] = {}
+    recipe_ops: dict[str, tuple[Node, Graph]] = {}
     for graph in (result.passed, result.lowered):
         for queue in graph.nodes.values():
             if queue.recipe is not None:
                 for node in queue.recipe.nodes.values():
                     if node.kind is NodeKind.OP:
-                        found[node.name] = (queue, queue.recipe)
-    return found
+                        recipe_ops[node.name] = (queue, queue.recipe)
+    return recipe_ops
 
 
 def _of_node(node: Node, devices: int, recipe: tuple[Node, Graph] | None) -> Realisation:

@@ -64,10 +64,10 @@ def pybuda_compile(
     if verify_cfg is not None and verify_cfg.enabled and outputs is not golden:
         require([judge(f"{graph_name} output {k}", want, got, verify_cfg)
                  for k, (want, got) in enumerate(zip(golden, outputs, strict=True))])
-    found = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
-    found.depth = depth
-    found.golden_intermediates = _intermediates(device, sample)
-    return found
+    matches = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
+    matches.depth = depth
+    matches.golden_intermediates = _intermediates(device, sample)
+    return matches
 
 
 def repeated(device: TTDevice, sample: Any) -> Any:

@@ -174,8 +174,8 @@ class CompilerConfig:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _FIELDS:
             near = difflib.get_close_matches(name, _FIELDS, 3)
-            said = f"; did you mean {', '.join(near)}?" if near else ""
-            warnings.warn(f"there is no compiler option {name!r}, nothing reads it{said}", UserWarning, stacklevel=2)
+            text = f"; did you mean {', '.join(near)}?" if near else ""
+            warnings.warn(f"there is no compiler option {name!r}, nothing reads it{text}", UserWarning, stacklevel=2)
         object.__setattr__(self, name, value)
 
     # -- to the compiler -------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ class CompilerConfig:
 
     def options(self, microbatch: int = 1, fp32_fallback: DataFormat = DataFormat.Float16_b) -> CompileOptions:
         """The options of a compile, environment switches applied."""
-        known = {f.name for f in dataclasses.fields(CompileOptions)}
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in known}
-        values |= {name: value for name, value in environment().items() if name in known}
+        existing = {f.name for f in dataclasses.fields(CompileOptions)}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in existing}
+        values |= {name: value for name, value in environment().items() if name in existing}
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))

@@ -96,8 +96,8 @@ def set_configuration_options(
     algorithm = given.get("dram_placement_algorithm")
     if isinstance(algorithm, str):
         if algorithm not in DRAMPlacementAlgorithm.__members__:
-            known = ", ".join(DRAMPlacementAlgorithm.__members__)
-            raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {known}")
+            names = ", ".join(DRAMPlacementAlgorithm.__members__)
+            raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {names}")
         given["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
     if not 0 <= given.get("backend_opt_level", 4) <= 4:
         raise PipelineError(f"backend_opt_level is 0 to 4, not {backend_opt_level!r}")
@@ -220,9 +220,9 @@ def insert_nop(
     Several readers share the nops, or follow each other along them in a daisy chain. hoist_tms: the edge's TMs are
     applied before the nops (they then copy what the reader reads), else behind them.
     """
-    known = str | NodePredicateBuilder
-    dests = (dest_ops,) if isinstance(dest_ops, known) else tuple(dest_ops)
-    if not isinstance(src_op, known) or not dests or not all(isinstance(d, known) for d in dests):
+    existing = str | NodePredicateBuilder
+    dests = (dest_ops,) if isinstance(dest_ops, existing) else tuple(dest_ops)
+    if not isinstance(src_op, existing) or not dests or not all(isinstance(d, existing) for d in dests):
         raise PipelineError(f"insert_nop takes the names of an op and of its readers, not {src_op!r} and {dest_ops!r}")
     for what, flag in (("hoist_tms", hoist_tms), ("daisy_chain", daisy_chain)):
         if not isinstance(flag, bool):
@@ -287,7 +287,7 @@ def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
     if chip_ids:
         raise not_supported("insert_fracture_group(chip_ids=...)",
                             "place the parts, fractured_<k>_<op>, by override_op_placement(chip_id=)")
-    found = []
+    matches = []
     for node in nodes:
         if isinstance(node, str):
             continue
@@ -297,8 +297,8 @@ def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
         if len(dims) != len(parts) or not all(isinstance(d, int) and d < 0 for d in dims) or min(parts) < 1:
             raise PipelineError(f"insert_fracture_group of {name!r}: dims count from the end (-1, -2, ...) and each "
                                 f"has a number of parts, not {dims} and {parts}")
-        found.append((name, dims, parts))
-    _get_global_compiler_config().fracture_groups.extend(found)
+        matches.append((name, dims, parts))
+    _get_global_compiler_config().fracture_groups.extend(matches)
 
 
 override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")
@@ -349,9 +349,9 @@ def configure_mixed_precision(
     if inputs or bits or intermediate_df is not None or accumulate_df is not None:
         if name_regex is not None:
             query.name_regex(name_regex)
-        said = ", ".join(f"{k}={v}" for k, v in (("op_type", op_type), ("name_regex", name_regex)) if v is not None)
+        text = ", ".join(f"{k}={v}" for k, v in (("op_type", op_type), ("name_regex", name_regex)) if v is not None)
         _get_global_compiler_config().precision.append(PrecisionRule(
-            f"configure_mixed_precision({said})", name_regex, op_type, output_df, intermediate_df, accumulate_df,
+            f"configure_mixed_precision({text})", name_regex, op_type, output_df, intermediate_df, accumulate_df,
             math_fidelity, inputs, bits,
         ))  # fmt: skip
         return

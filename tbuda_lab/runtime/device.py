@@ -169,8 +169,8 @@ class Device:
 
     def get_parameters(self, ignore_unused_parameters: bool = True) -> list[Parameter]:
         """Parameters of all modules. ignore_unused_parameters: without those of no elements, which no op reads."""
-        found = [p for module in self.modules for p in module.get_parameters()]
-        return [p for p in found if 0 not in p.shape] if ignore_unused_parameters else found
+        matches = [p for module in self.modules for p in module.get_parameters()]
+        return [p for p in matches if 0 not in p.shape] if ignore_unused_parameters else matches
 
     def get_parameter_checkpoint(self) -> list[dict[str, Tensor]]:
         """Current weights: one dict, name -> Tensor, for the device."""
@@ -340,8 +340,8 @@ class TTDevice(Device):
         chip_ids = chip_ids or None  # an empty list, as an image may name it, is the default
         _check_chips(name, num_chips, chip_ids)
         if arch is not None and not isinstance(arch, BackendDevice):
-            known = ", ".join(f"BackendDevice.{a.name}" for a in BackendDevice if a is not BackendDevice.Invalid)
-            raise PipelineError(f"device {name!r}: arch is one of {known}, not {arch!r}")
+            known_items = ", ".join(f"BackendDevice.{a.name}" for a in BackendDevice if a is not BackendDevice.Invalid)
+            raise PipelineError(f"device {name!r}: arch is one of {known_items}, not {arch!r}")
         if num_chips and chip_ids is not None and num_chips != len(chip_ids):
             raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
         self.arch = arch or _default_arch()
@@ -409,9 +409,9 @@ class TTDevice(Device):
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
         self._batch = microbatch_of(sample) * microbatch_size
         write_files(self._result, self.modules[-1].get_name(), settings)
-        for said in self._result.diagnostics:
-            if said.rule == "override-unmatched":
-                warnings.warn(f"{said.where}: {said.message}; {said.fix}", UserWarning, stacklevel=2)
+        for message in self._result.diagnostics:
+            if message.rule == "override-unmatched":
+                warnings.warn(f"{message.where}: {message.message}; {message.fix}", UserWarning, stacklevel=2)
         return self._result
 
     def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
@@ -482,13 +482,13 @@ class TTDevice(Device):
         wanted = config._get_global_compiler_config().op_intermediates_to_save
         if not wanted:
             return tuple(self._runner.run([inputs])[0])
-        kept = IntermediateOutputs(result, wanted)
-        self._runner.executor.on_op = kept.take
+        retained = IntermediateOutputs(result, wanted)
+        self._runner.executor.on_op = retained.take
         try:
             outputs = tuple(self._runner.run([inputs])[0])
         finally:
             self._runner.executor.on_op = None
-        CONTEXT.intermediates.put(kept.tensors())
+        CONTEXT.intermediates.put(retained.tensors())
         return outputs
 
     # -- results ---------------------------------------------------------------------------------------------

@@ -161,10 +161,10 @@ class Generator:
         choose = (sampling or Sampling()).chooser()
         with torch.no_grad():
             step = self._rewriting(tokens) if self.two_stacks else self._caching(tokens)
-            made = [choose(step(None))]
-            while len(made) < max_new_tokens and made[-1] != stop:
-                made.append(choose(step(made[-1])))
-        return made
+            generate = [choose(step(None))]
+            while len(generate) < max_new_tokens and generate[-1] != stop:
+                generate.append(choose(step(generate[-1])))
+        return generate
 
     def _caching(self, tokens: list[int]) -> Callable[[int | None], torch.Tensor]:
         """The logits after each token, by the cache: prefill first, then one token at a time."""
@@ -231,8 +231,8 @@ class Pipeline:
             ids = list(self.tokenizer(prompt)["input_ids"])
         else:
             ids = list(prompt)
-        made = self.generator.generate(ids, count, Sampling(**sampling), stop)
-        whole = made if self.generator.two_stacks else ids + made
+        result = self.generator.generate(ids, count, Sampling(**sampling), stop)
+        whole = result if self.generator.two_stacks else ids + result
         answer: dict[str, Any] = {
             "generated_token_ids": whole,
             "tokens_per_second": self.generator.tokens_per_second(),
@@ -248,8 +248,8 @@ def pipeline(task: str, model: Any = None, tokenizer: Any = None, **settings: An
     settings: device, options, places, bucket of `Generator`. Raises `InputError` for another task.
     """
     if task not in TASKS:
-        known = ", ".join(TASKS)
-        raise InputError(f"pipeline {task!r} is not supported, only {known}; wrap the model in PyTorchModule")
+        names = ", ".join(TASKS)
+        raise InputError(f"pipeline {task!r} is not supported, only {names}; wrap the model in PyTorchModule")
     if isinstance(model, str) or model is None:
         raise InputError("pipeline takes a loaded model; load it with transformers' from_pretrained first")
     return Pipeline(Generator(model, **settings), tokenizer)

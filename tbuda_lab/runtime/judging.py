@@ -141,12 +141,12 @@ def judge_passes(graph: Graph, options: CompileOptions, sample: Any, cfg: Any) -
 def judge_ops(runner: Runner, sample: Any, cfg: Any) -> None:
     """Every op of the device against the lowered graph in torch. Raises `AssertionError` that names the first op whose
     correlation is below `cfg.pcc`."""
-    found = check_ops(runner, sample, cfg.pcc)
-    first = found.first_failure
+    result = check_ops(runner, sample, cfg.pcc)
+    first = result.first_failure
     if first is not None:
-        wrong = sum(not c.comparison.passes(cfg.pcc) for c in found.ops)
+        wrong = sum(not c.comparison.passes(cfg.pcc) for c in result.ops)
         raise AssertionError(f"{cfg.graph_name}: op {first.op} has correlation {first.comparison.pcc:.6f} < "
-                             f"{cfg.pcc:g} ({wrong} of {len(found.ops)} ops)")
+                             f"{cfg.pcc:g} ({wrong} of {len(result.ops)} ops)")
 
 
 def tell_fields(cfg: Any) -> None:

@@ -35,12 +35,12 @@ def device_spec(
     masks = settings.harvesting_masks
     params = runtime_params or settings.backend_runtime_params_path
     if params and (store or settings.store_backend_db_to_yaml) and not Path(params).exists():
-        found = _with_rows_off(name, chips, path, spec, masks)
-        write_runtime_params(found, Path(params))
-        return found
+        device_spec = _with_rows_off(name, chips, path, spec, masks)
+        write_runtime_params(device_spec, Path(params))
+        return device_spec
     if not masks and params:
-        known = masks_of(Path(params))
-        masks = tuple(known.get(chip, spec.harvesting_mask(i)) for i, chip in enumerate(spec.chips))
+        existing = masks_of(Path(params))
+        masks = tuple(existing.get(chip, spec.harvesting_mask(i)) for i, chip in enumerate(spec.chips))
     return _with_rows_off(name, chips, path, spec, masks)
 
 
@@ -59,11 +59,11 @@ def _with_rows_off(
 
 def masks_of(path: Path) -> dict[int, int]:
     """Harvesting masks by chip of a file of runtime parameters."""
-    found = {}
+    result = {}
     for key, value in yaml_map(path, "file of runtime parameters").items():
         match = _MASK.fullmatch(str(key))
         if match:
             if type(value) is not int or value < 0:
                 raise InputError(f"{path}: {key} is a mask of rows, not {value!r}")
-            found[int(match[1])] = value
-    return found
+            result[int(match[1])] = value
+    return result

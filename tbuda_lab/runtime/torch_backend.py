@@ -31,13 +31,13 @@ def tbuda(
     (`CompileOptions`), "name". Weights are bound once; every combination of input shapes is compiled when it is first
     seen and kept. Inference only: results carry no gradient. Raises the compiler's typed errors at the first call.
     """
-    known = {**settings, **(options or {})}
-    unknown = sorted(set(known) - set(SETTINGS))
+    existing = {**settings, **(options or {})}
+    unknown = sorted(set(existing) - set(SETTINGS))
     if unknown:
         raise InputError(f"backend tbuda has no option {unknown[0]!r}; it has {', '.join(SETTINGS)}")
-    made = CompiledGraph(graph_module, **known)
-    _made[graph_module] = made
-    return made
+    result = CompiledGraph(graph_module, **existing)
+    _made[graph_module] = result
+    return result
 
 
 def sessions() -> list[Session]:

@@ -87,9 +87,9 @@ class CPUTraining(DeviceTraining):
         self.waiting: deque[tuple[list[torch.Tensor], list[torch.Tensor]]] = deque()
         modules = [m for m in (*device.modules, device.loss_module) if isinstance(m, PyTorchModule)]
         self.modules = [m.module for m in modules]
-        made = device.optimizer_f
+        result = device.optimizer_f
         self.optimizers = [
-            made(module) for module in self.modules if made is not None and any(True for _ in module.parameters())
+            result(module) for module in self.modules if result is not None and any(True for _ in module.parameters())
         ]
         wanted = device.scheduler_f
         self.schedulers = [wanted(optimizer) for optimizer in self.optimizers] if wanted is not None else []
@@ -160,8 +160,8 @@ class CPUTraining(DeviceTraining):
         return {n: p.detach().clone() for m in self.modules for n, p in m.named_parameters()}
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        found = ((n, p) for m in self.modules for n, p in m.named_parameters())
-        return {n: p.grad.detach().clone() for n, p in found if p.grad is not None}
+        result = ((n, p) for m in self.modules for n, p in m.named_parameters())
+        return {n: p.grad.detach().clone() for n, p in result if p.grad is not None}
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         """The modules have them already: the host trains its modules in place."""
@@ -276,8 +276,8 @@ class TTTraining(DeviceTraining):
             if binding.gradient_of and binding.gradient_of not in given and gradients is not None:
                 shape = next(n.shape for n in result.graph.outputs if n.name == binding.gradient_of)
                 given[binding.gradient_of] = torch.zeros(shape)
-        found = trainer.backward(given, zero_grad)
-        return tuple(found.get(node.name) for node in self.model.inputs)
+        matches = trainer.backward(given, zero_grad)
+        return tuple(matches.get(node.name) for node in self.model.inputs)
 
     def optimize(self) -> None:
         optimizer, trainer = self.device.optimizer, self._ready()
@@ -299,19 +299,19 @@ class TTTraining(DeviceTraining):
         return self._ready().gradients()
 
     def states(self, is_buda: bool) -> dict[str, dict[str, torch.Tensor]]:
-        found = self._ready().states()
+        states = self._ready().states()
         if is_buda:
-            return found
+            return states
         weights = {w.name: w for w in self._ready().result.weights}
         return {
             name: {k: weights[name].reordered(v) if v.numel() == weights[name].size else v for k, v in parts.items()}
-            for name, parts in found.items()
+            for name, parts in states.items()
         }
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         trainer = self._ready()
-        known = {w.name for w in trainer.result.weights}
-        trainer.set_parameters({n: v for n, v in values.items() if n in known})
+        existing = {w.name for w in trainer.result.weights}
+        trainer.set_parameters({n: v for n, v in values.items() if n in existing})
 
 
 def trained(devices: Sequence[Any]) -> list[DeviceTraining]:

@@ -80,12 +80,12 @@ def _by_name(parameters: Any) -> dict[str, Parameter]:
         return dict(parameters)
     if not isinstance(parameters, Iterable):
         raise PipelineError(f"parameters= takes Parameters, not a {type(parameters).__name__}")
-    found = {}
+    by_name = {}
     for one in parameters:
         if not isinstance(one, Parameter):
             raise PipelineError(f"parameters= takes Parameters, not a {type(one).__name__}")
-        found[one.get_name()] = one
-    return found
+        by_name[one.get_name()] = one
+    return by_name
 
 
 class SGD(Optimizer):

@@ -135,8 +135,8 @@ def run_schedulers(_sequential: bool = False) -> None:
 
 
 def _checkpoint() -> None:
-    found = [c for device in CONTEXT.devices for c in device.get_parameter_checkpoint()]
-    get_checkpoint_queue().put(found)
+    matches = [c for device in CONTEXT.devices for c in device.get_parameter_checkpoint()]
+    get_checkpoint_queue().put(matches)
 
 
 def run_training(

@@ -195,16 +195,16 @@ def _by_image(devices: Sequence[Device], sample: Any, path: str) -> list[Device]
     """The devices with the one TTDevice written to an image and loaded from it."""
     if sum(isinstance(d, TTDevice) for d in devices) != 1:
         raise not_supported("tti_path with several TTDevices", "an image holds one device: verify them one by one")
-    found: list[Device] = []
+    by_image: list[Device] = []
     value = sample
     for device in devices:
         if isinstance(device, TTDevice):
             device.compile_to_image(img_path=path, sample_inputs=value)
-            found.append(TTDevice.load_image(img_path=path))
+            by_image.append(TTDevice.load_image(img_path=path))
         else:
-            found.append(device)
+            by_image.append(device)
         value = device.prepare(value)
-    return found
+    return by_image
 
 
 def _only_compiles(cfg: VerifyConfig) -> bool:
@@ -247,17 +247,17 @@ def _parameters_of(params: Sequence[Any], position: int) -> dict[str, Any]:
 def _random(
     shapes: InputShapes, params: Sequence[Any], uniform: bool, centred: bool, generator: torch.Generator
 ) -> tuple[torch.Tensor, ...]:
-    made = []
+    random = []
     for position, shape in enumerate(shapes):
         dtype = _parameters_of(params, position).get("data_format", torch.float32)
         size = tuple(int(n) for n in shape)
         if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            made.append(torch.randint(0, 25000, size, generator=generator).to(dtype))
+            random.append(torch.randint(0, 25000, size, generator=generator).to(dtype))
         elif uniform:
-            made.append((torch.rand(size, generator=generator) - (0.5 if centred else 0.0)).to(dtype))
+            random.append((torch.rand(size, generator=generator) - (0.5 if centred else 0.0)).to(dtype))
         else:
-            made.append(_normal(size, centred, generator).to(dtype))
-    return tuple(made)
+            random.append(_normal(size, centred, generator).to(dtype))
+    return tuple(random)
 
 
 def _normal(size: tuple[int, ...], centred: bool, generator: torch.Generator) -> torch.Tensor:

@@ -85,8 +85,8 @@ Optimizer = SGD | AdamW
 
 def as_list(optim: Any) -> list[Optimizer]:
     """One optimizer, several or none as a list. Raises `TypeError` for what is none of ours."""
-    found: Sequence[Any] = optim if isinstance(optim, list | tuple) else [] if optim is None else [optim]
-    wrong = [type(o).__name__ for o in found if not isinstance(o, SGD | AdamW)]
+    as_list: Sequence[Any] = optim if isinstance(optim, list | tuple) else [] if optim is None else [optim]
+    wrong = [type(o).__name__ for o in as_list if not isinstance(o, SGD | AdamW)]
     if wrong:
         raise TypeError(f"{', '.join(wrong)} does not run on the device; use samba.optim.SGD or samba.optim.AdamW")
-    return list(found)
+    return list(as_list)

@@ -155,8 +155,8 @@ class SambaSession:
         if numbers.pop("p", 0.0):
             warnings.warn("session.run: the dropout probability p has no effect here", stacklevel=2)
         scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
-        known = {s.suffix for w in replicas[0].weights.values() for s in w.states}
-        program = traced.host_program(sections, [k for k in scalars if k in known])
+        existing = {s.suffix for w in replicas[0].weights.values() for s in w.states}
+        program = traced.host_program(sections, [k for k in scalars if k in existing])
         popped = execute(program, replicas, feeds, scalars)
         self._deliver(traced, replicas, sections, popped)
         chosen = traced.outputs
@@ -235,11 +235,11 @@ class SambaSession:
 
     def get_tensors_by_name(self, names: Sequence[str]) -> list[Any]:
         """Parameters, inputs and outputs of the traced graphs by SambaFlow name. Raises `KeyError`."""
-        found: dict[str, Any] = {}
+        matches: dict[str, Any] = {}
         for traced in self.graphs.values():
-            found |= {p.__dict__["sn_name"]: p for p in traced.model.parameters() if "sn_name" in p.__dict__}
-            found |= {str(t.sn_name): t for t in (*traced.inputs, *traced.outputs)}
-        return [found[name] for name in names]
+            matches |= {p.__dict__["sn_name"]: p for p in traced.model.parameters() if "sn_name" in p.__dict__}
+            matches |= {str(t.sn_name): t for t in (*traced.inputs, *traced.outputs)}
+        return [matches[name] for name in names]
 
     # -- several graphs ----------------------------------------------------------------------------------------------
     def add_graph(self, graph: Any) -> None:

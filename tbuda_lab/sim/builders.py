@@ -280,9 +280,9 @@ def _embedding(context: OpContext) -> Kernel:
             raise context.error("embedding", f"index {int(picked[~nothing].max())} beyond the table's {height} rows")
         flat = table.reshape(table.shape[0], height, table.shape[3])
         which = np.arange(table.shape[0])[:, None, None] if table.shape[0] > 1 else 0
-        found = np.array(flat[which, np.where(nothing, 0, picked)])  # one set of indices may serve many tables
-        found[np.broadcast_to(nothing, found.shape[:-1])] = 0
-        return found
+        result = np.array(flat[which, np.where(nothing, 0, picked)])  # one set of indices may serve many tables
+        result[np.broadcast_to(nothing, result.shape[:-1])] = 0
+        return result
 
     return run
 

@@ -268,10 +268,10 @@ class Executor:
                     if port.value in through and values[port.value] is None:
                         values[port.value] = np.stack(self._entries(through[port.value], values, stop - start))
                 self._run_step(step, values, stamps, stop - start, seen, cancel)
-            for found, write in zip(results, plan.writes, strict=True):
-                found.extend(self._entries(write, values, stop - start))
-        for found, slots, write in zip(results, writes, plan.writes, strict=True):
-            for slot, entry in zip(slots, found, strict=True):
+            for result, write in zip(results, plan.writes, strict=True):
+                result.extend(self._entries(write, values, stop - start))
+        for result, slots, write in zip(results, writes, plan.writes, strict=True):
+            for slot, entry in zip(slots, result, strict=True):
                 write.io.store(slot, entry)
 
     @staticmethod
@@ -282,15 +282,15 @@ class Executor:
         if plan.gradient:
             return None
         written = {write.io.stamp[0]: write for write in plan.writes}
-        found = {number: (io, written[io.stamp[0]]) for io, number in plan.reads if io.stamp[0] in written}
-        for io, write in found.values():
+        matches = {number: (io, written[io.stamp[0]]) for io, number in plan.reads if io.stamp[0] in written}
+        for io, write in matches.values():
             if not isinstance(io, QueueIo) or io is not write.io or io.sink is not None:
                 return None
             if io.prologue or io.epilogue or io.rd_autoinc != 1:
                 return None
             if io.occupancy or io.rd_local % (2 * io.entries) != io.wr:
                 return None
-        return {number: write for number, (_, write) in found.items()}
+        return {number: write for number, (_, write) in matches.items()}
 
     def _one_by_one(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """Input by input: for state that passes from one to the next."""
@@ -370,10 +370,10 @@ class Executor:
         return self.keep == "all" or (not isinstance(self.keep, str) and op in self.keep)
 
     def _find(self, name: str) -> QueueIo | RamIo:
-        found = self.io.get(name)
-        if found is None:
+        entry = self.io.get(name)
+        if entry is None:
             raise InputError(f"there is no queue or ram {name!r}; there are {', '.join(self.io) or 'none'}")
-        return found
+        return entry
 
 
 def _check_blocking(where: str, blocking: Blocking, grid: tuple[int, int]) -> None:

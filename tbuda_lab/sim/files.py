@@ -45,25 +45,25 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
             if isinstance(io, QueueIo) and not io.from_host and not io.readers:
                 executor.listen(name)
         executor.run(params=params, max_steps=max_steps)
-        found = collect(executor)
-        write_archive(outputs, found)
+        matches = collect(executor)
+        write_archive(outputs, matches)
     except MemoryError:
         raise misfit(str(path), "memory", "its tensors do not fit the host's memory",
                      "run it with fewer inputs, or where there is more memory") from None
-    return list(found)
+    return list(matches)
 
 
 def expected_inputs(executor: Executor) -> dict[str, bool]:
     """Queues and rams that may be fed -> whether they must be: those that the host feeds and an op reads, unless an
     op writes the same memory through another view."""
-    found = {}
+    expected_inputs = {}
     written = {io.base.spec.name for io in executor.io.values() if isinstance(io, ViewIo) and not io.from_host}
     for name, io in executor.io.items():
         if io.from_host:
-            found[name] = bool(io.readers) and not isinstance(io, ViewIo) and name not in written
+            expected_inputs[name] = bool(io.readers) and not isinstance(io, ViewIo) and name not in written
         elif not isinstance(io, QueueIo):
-            found[name] = False
-    return found
+            expected_inputs[name] = False
+    return expected_inputs
 
 
 def feed(executor: Executor, arrays: Mapping[str, Array]) -> None:
@@ -108,7 +108,7 @@ def collect(executor: Executor) -> dict[str, Array]:
 
 def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Writes an .npz under a temporary name and renames it; equal arrays give equal bytes. Raises `OutputError`."""
-    with atomic_file(path) as made, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with atomic_file(path) as result, zipfile.ZipFile(result, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():  # not np.savez: a queue may be called "file", and it writes the time
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             with archive.open(member, "w", force_zip64=True) as stream:

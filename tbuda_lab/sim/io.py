@@ -42,8 +42,8 @@ class Io:
     # -- slots ----------------------------------------------------------------------------------------------------
     def slot(self, index: int) -> Array:
         """What slot `index` holds; zeros if nothing was ever written to it."""
-        found = self.slots.get(index)
-        return self.blank() if found is None else found
+        entry = self.slots.get(index)
+        return self.blank() if entry is None else entry
 
     def store(self, index: int, value: Array) -> None:
         if self.sink is not None:
@@ -298,19 +298,19 @@ def build(queues: Iterable[Queue], readers: dict[str, list[str]], dynamic: set[s
     """
     listed = list(queues)
     base_of = _bases(listed, dynamic)
-    found: dict[str, QueueIo | RamIo] = {}
+    matches: dict[str, QueueIo | RamIo] = {}
     for spec in listed:
         users = readers.get(spec.name, ())
         if spec.type == "queue":
-            found[spec.name] = QueueIo(spec, users)
+            matches[spec.name] = QueueIo(spec, users)
         elif spec.name not in base_of:
-            found[spec.name] = RamIo(spec, users)
+            matches[spec.name] = RamIo(spec, users)
     for spec in listed:
         if spec.name in base_of:
-            base = found[base_of[spec.name]]
+            base = matches[base_of[spec.name]]
             assert isinstance(base, RamIo)
-            found[spec.name] = ViewIo(spec, base, readers.get(spec.name, ()))
-    return {spec.name: found[spec.name] for spec in listed}
+            matches[spec.name] = ViewIo(spec, base, readers.get(spec.name, ()))
+    return {spec.name: matches[spec.name] for spec in listed}
 
 
 def _bases(queues: list[Queue], dynamic: set[str]) -> dict[str, str]:

@@ -142,11 +142,11 @@ def _check_memory(name: str, order: list[NetOp], writes: list[Write], count: int
             raise misfit(f"op {op.name!r}", "memory", f"one output is (z, R, C) = {shape_text(shape)}: {problem}",
                          "make t, mblock, ublock or grid_size smaller")
     for write in writes:
-        kept = count if isinstance(write.io, QueueIo) else min(count, write.io.entries)
-        problem = too_large(4 * kept * math.prod(write.io.shape))
+        keep = count if isinstance(write.io, QueueIo) else min(count, write.io.entries)
+        problem = too_large(4 * keep * math.prod(write.io.shape))
         problem = problem or too_large(_POINTER * count)
         if problem:
-            raise misfit(f"graphs {name}", "memory", f"{kept} entries of {write.io.describe()}: {problem}",
+            raise misfit(f"graphs {name}", "memory", f"{keep} entries of {write.io.describe()}: {problem}",
                          "make input_count smaller")
 
 
@@ -200,11 +200,11 @@ def _tags(order: list[NetOp], ops: dict[str, NetOp], netlist: Netlist) -> dict[s
 def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, QueueIo | RamIo],
           numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat]) -> PlanStep:
     ports, source_dfs = [], []
-    made = [_source_tile(port.source, ops, netlist) for port in op.inputs]
+    result = [_source_tile(port.source, ops, netlist) for port in op.inputs]
     turned = [t[::-1] if sum(tm.name == "transpose" for tm in port.tms or ()) % 2 else t
-              for t, port in zip(made, op.inputs, strict=True)]
+              for t, port in zip(result, op.inputs, strict=True)]
     tiles = computed_tiles(op, turned)
-    for i, (port, tile) in enumerate(zip(op.inputs, made, strict=True)):
+    for i, (port, tile) in enumerate(zip(op.inputs, result, strict=True)):
         producer = ops.get(port.source)
         df = producer.out_df if producer is not None else netlist.queues[port.source].df
         prepare = numerics.unpack(op, i, df, tags[port.source])

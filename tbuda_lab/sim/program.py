@@ -116,9 +116,9 @@ class ProgramRun:
             elif isinstance(instruction, Deallocate):
                 for name in instruction.queues:
                     self.machine.deallocate(name)
-        for epoch, found in self.pending.items():
-            missing = ", ".join(g for g in epoch if g not in found)
-            raise self._error("P12", f"graphs {', '.join(found)} wait for {missing} of their temporal epoch at the end",
+        for epoch, result in self.pending.items():
+            missing = ", ".join(g for g in epoch if g not in result)
+            raise self._error("P12", f"graphs {', '.join(result)} wait for {missing} of their temporal epoch at the end",
                               "execute all graphs of an epoch before the next one")
 
     # -- variables ------------------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ class ProgramRun:
                 for scope in (self.locals, self.statics, self.params):
                     if text in scope:
                         return scope[text]
-                known = ", ".join(sorted({*self.locals, *self.statics, *self.params})) or "none"
-                raise self._error("variable", f"variable {text} is used and not declared", f"there are {known}")
+                names = ", ".join(sorted({*self.locals, *self.statics, *self.params})) or "none"
+                raise self._error("variable", f"variable {text} is used and not declared", f"there are {names}")
             if text.lower() in ("true", "false"):
                 return int(text.lower() == "true")
             try:
@@ -338,10 +338,10 @@ class ProgramRun:
 
 def check_params(programs: list[Program], params: Mapping[str, int]) -> None:
     """Raises `InputError` for a param that no program takes."""
-    known = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
-    plain = {name.removeprefix("$") for name in known}
-    unknown = [name for name in params if name not in known and name.removeprefix("$") not in plain]
+    existing = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
+    plain = {name.removeprefix("$") for name in existing}
+    unknown = [name for name in params if name not in existing and name.removeprefix("$") not in plain]
     if unknown:
-        listed = ", ".join(sorted(known)) or "none"
+        listed = ", ".join(sorted(existing)) or "none"
         raise InputError(f"no program takes the param {', '.join(unknown)}", [Diagnostic(
             "error", "params", "param", f"the programs take {listed}")])

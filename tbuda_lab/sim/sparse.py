@@ -53,7 +53,7 @@ def build_sparse(context: OpContext) -> Kernel:
     u_kt = context.whole("u_kt")
     bias = context.flag("bias")
     spill = context.numerics.spill(op)
-    kept: list[tuple[Array, Array, int, list[Matrix | RowPicker]]] = []
+    selected: list[tuple[Array, Array, int, list[Matrix | RowPicker]]] = []
 
     def per_core(x: Array, index: int) -> Array:
         """(z, R, C) -> (grid rows, column groups, tiles, 32, 32); what a broadcast along c repeats is left out."""
@@ -65,17 +65,17 @@ def build_sparse(context: OpContext) -> Kernel:
         return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(grid_r, fracture, -1, TILE, TILE)
 
     def matrices(tiles: Array, words: Array, act_rows: int) -> list[Matrix | RowPicker]:
-        for known_tiles, known_words, known_rows, found in kept:
+        for known_tiles, known_words, known_rows, matrices in selected:
             if known_rows == act_rows and same_memory(known_tiles, tiles) and same_memory(known_words, words):
-                return found
+                return matrices
         blocks = per_core(tiles, 0).astype(np.float32, copy=False)
         encodings = per_core(words, 2).astype(np.int32, copy=False).view(np.uint32).reshape(grid_r, fracture, -1)
-        found = [_compact(m) for m in decode_to_csr(
+        matrices = [_compact(m) for m in decode_to_csr(
             blocks, encodings, t=t, mblock_m=op.blocking.mblock[0], ublock_r=op.blocking.ublock[0], u_kt=u_kt,
             act_rows=act_rows, pointer_bits=pointer_bits, index_bits=None if index_bits < 0 else index_bits,
             where=f"op {op.name!r}")]
-        kept[:] = [(tiles, words, act_rows, found)]
-        return found
+        selected[:] = [(tiles, words, act_rows, matrices)]
+        return matrices
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         tiles, act, words = args[:3]
@@ -89,8 +89,8 @@ def build_sparse(context: OpContext) -> Kernel:
             x = act[i % act.shape[0]].reshape(height, columns)
             for g, matrix in enumerate(own):
                 part = slice(g * width, (g + 1) * width)
-                made = matrix @ np.ascontiguousarray(x[:, part])
-                out[i, :, :, part] = made.reshape(t, rows // h, TILE, width)[:, :, :h].reshape(t, rows, width)
+                result = matrix @ np.ascontiguousarray(x[:, part])
+                out[i, :, :, part] = result.reshape(t, rows // h, TILE, width)[:, :, :h].reshape(t, rows, width)
         if spill is not None:
             out = spill(out)
         return mm.add_row(out, args[3], context.tile_dim, context.input_tiles[3]) if bias else out

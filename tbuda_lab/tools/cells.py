@@ -64,35 +64,35 @@ class Cells:
     def parsed(self, texts: list[str], parse: Callable[[str], _T], instead: _T, column: str = "") -> list[_T]:
         """Every text parsed, each different one once. A row that cannot be is an `InputError`, or is refused and has
         `instead`."""
-        known: dict[str, _T | Exception] = {}
-        found = []
+        existing: dict[str, _T | Exception] = {}
+        result = []
         for row, text in enumerate(texts):
-            if text not in known:
+            if text not in existing:
                 try:
-                    known[text] = parse(text)
+                    existing[text] = parse(text)
                 except (ValueError, TbudaError) as error:
-                    known[text] = error
-            value = known[text]
+                    existing[text] = error
+            value = existing[text]
             if isinstance(value, Exception):
                 self._refuse(row, column, value)
                 value = instead
-            found.append(value)
-        return found
+            result.append(value)
+        return result
 
     def numbers(self, names: tuple[str, ...], default: float | None, least: int = 1) -> F64:
         """The counts in the named columns; `default` where there is no such column, or, unless strict, where its cell
         is empty. None: it has to be there."""
-        found = self.texts(names)
-        if found is None:
+        numbers = self.texts(names)
+        if numbers is None:
             if default is None:
                 raise InputError(f"{self.path}: no column {' or '.join(names)}")
             return np.full(len(self.rows), default)
         name = next(name for name in names if name in self.header)
         if default is not None and not self.strict:
-            for row in [row for row, text in enumerate(found) if not text]:
+            for row in [row for row, text in enumerate(numbers) if not text]:
                 self.say(self.lines[row], f": column {name} is empty, taken as {default:g}")
-                found[row] = f"{default:g}"
-        return np.array(self.parsed(found, lambda text: _count(text, least), 1.0, name), np.float64)
+                numbers[row] = f"{default:g}"
+        return np.array(self.parsed(numbers, lambda text: _count(text, least), 1.0, name), np.float64)
 
     def _refuse(self, row: int, column: str, error: Exception) -> None:
         what = f"column {column} {error}" if column else str(error)

@@ -55,13 +55,13 @@ def fit_pieces(x: F64, y: F64, pieces: int) -> F64:
 def cross_validate(x: F64, y: F64, pieces: int, folds: int = FOLDS) -> F64:
     """Estimates of every run by a fit that has not seen it."""
     order = np.random.default_rng(1).permutation(len(y))
-    found = np.zeros(len(y))
+    cross_validate = np.zeros(len(y))
     count = len(y) if len(y) <= _FEW else folds
     for fold in range(count):
         held = order[fold::count]
         seen = np.setdiff1d(order, held)
-        found[held] = (x[held] @ fit_pieces(x[seen], y[seen], pieces).T).max(axis=1)
-    return found
+        cross_validate[held] = (x[held] @ fit_pieces(x[seen], y[seen], pieces).T).max(axis=1)
+    return cross_validate
 
 
 def _fit_one(x: F64, y: F64) -> F64:
@@ -73,8 +73,8 @@ def _fit_one(x: F64, y: F64) -> F64:
     for _ in range(_REWEIGHTS):
         weights, _ = nnls(relative * importance[:, None], importance)
         importance = 1 / np.sqrt(np.maximum(np.abs(relative @ weights - 1), 0.01))
-    found: F64 = weights / scale
-    return found
+    result: F64 = weights / scale
+    return result
 
 
 def _alternate(x: F64, y: F64, pieces: int, owner: npt.NDArray[np.intp]) -> F64:

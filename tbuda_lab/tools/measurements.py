@@ -65,22 +65,22 @@ class Sheet:
 
     def estimate(self, arch: str, table: Table | None = None) -> npt.NDArray[np.int64]:
         """Estimated cycles per input of every run, 0 of those refused: one call of the model per kind of run."""
-        found = np.zeros(len(self.cells), np.int64)
+        estimate = np.zeros(len(self.cells), np.int64)
         groups: dict[tuple[Key, DataFormat, str], list[int]] = {}
         for row, group in enumerate(zip(self.keys, self.formats, self.vectors, strict=True)):
             groups.setdefault(group, []).append(row)
         for (key, df, vector), members in groups.items():
             rows = np.array(members)
             b = self.block(rows)
-            found[rows] = cycles(
+            estimate[rows] = cycles(
                 key.kind, arch=arch, df=df, fidelity=np.asarray(b.fidelity), t=b.t, mblock_m=b.mblock_m,
                 mblock_n=b.mblock_n, ublock_r=b.ublock_r, ublock_c=b.ublock_c, m_k=b.m_k, u_kt=b.u_kt, z=b.z,
                 dim=key.variant if key.kind == "reduce" else None, approximate=key.variant == "approximate",
                 vector=vector, l1_acc=key.variant == "l1_acc", sparse=(b.nz_tiles, b.nz_ublocks, b.nz_strips),
                 table=table,
             )
-        found[list(self.refused)] = 0
-        return found
+        estimate[list(self.refused)] = 0
+        return estimate
 
 
 def read_sheet(path: Path, kind: str | None = None, *, strict: bool = True) -> Sheet:
@@ -148,11 +148,11 @@ def _kinds(cells: Cells, kind: str | None) -> tuple[list[str], list[int]]:
     in_name = [known for known in KINDS if re.search(rf"(?:^|_){known}(?:_|\d|$)", stem)]
     if in_name:
         return [max(in_name, key=len)] * count, []
-    for columns, known in (({"m_k", "u_kt"}, "matmul"), ({"z"}, "reduce")):
+    for columns, existing in (({"m_k", "u_kt"}, "matmul"), ({"z"}, "reduce")):
         if columns <= set(cells.header):
-            cells.say(0, f"neither a column nor the file name gives the op type: taken as {known}, which has "
+            cells.say(0, f"neither a column nor the file name gives the op type: taken as {existing}, which has "
                          f"columns {' and '.join(sorted(columns))}")
-            return [known] * count, []
+            return [existing] * count, []
     raise InputError(f"{cells.path}: neither a column ({', '.join(_OP)}) nor the file name gives the op type; "
                      f"name it with --op: {', '.join(KINDS)}")
 
@@ -161,18 +161,18 @@ def _variants(cells: Cells, kinds: list[str]) -> list[str]:
     stem = _stem(cells)
     l1_acc = cells.texts(("l1_acc",))
     approximate = cells.texts(("approximate_mode", "approx"))
-    found = []
+    variants = []
     for row, kind in enumerate(kinds):
         if kind == "reduce":
             match = re.search(r"(?:^|_)reduce_([rcz])(?:_|$)", stem)
-            found.append(match[1] if match else "z" if "z" in cells.header else "r")
+            variants.append(match[1] if match else "z" if "z" in cells.header else "r")
         elif kind in ("matmul", "depthwise"):
             on = l1_acc[row].lower() in _TRUE if l1_acc is not None else "l1_acc" in stem
-            found.append("l1_acc" if on else "")
+            variants.append("l1_acc" if on else "")
         else:
             on = approximate[row].lower() in _TRUE if approximate is not None else "approx" in stem
-            found.append("approximate" if on else "")
-    return found
+            variants.append("approximate" if on else "")
+    return variants
 
 
 def _reductions(counts: dict[str, F64], kinds: list[str], variants: list[str]) -> None:
@@ -190,13 +190,13 @@ def _stem(cells: Cells) -> str:
 
 def _measured(cells: Cells) -> F64 | None:
     """Cycles per input, NaN where a cell holds no number (a run that failed); None without such a column."""
-    found: F64 | None = None
+    measured: F64 | None = None
     for name, inputs in (("total-runtime", INPUTS_PER_RUN), ("runtime", 1)):
         texts = cells.texts((name,))
         if texts is not None:
             mine = np.array([_number_or_nan(text) for text in texts], np.float64) / inputs
-            found = mine if found is None else np.where(np.isnan(mine), found, mine)
-    return found
+            measured = mine if measured is None else np.where(np.isnan(mine), measured, mine)
+    return measured
 
 
 def _number_or_nan(text: str) -> float:

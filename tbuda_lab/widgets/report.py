@@ -136,8 +136,8 @@ def _timeline(session: Session) -> list[Frame]:
     """The placement in time for a few inputs, as coarse as a page without a kernel can carry it."""
     if session.result is None or not isinstance(session, Session):
         return []
-    found = session.timeline(BATCH)
-    return [trace_frame(found, session.rev), *static_tiles(found.trace)]
+    result = session.timeline(BATCH)
+    return [trace_frame(result, session.rev), *static_tiles(result.trace)]
 
 
 def _status(session: Session) -> dict[str, Any]:

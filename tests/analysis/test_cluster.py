@@ -35,14 +35,14 @@ def session(request, graph) -> Session:
 
 
 def test_every_epoch_stands_on_its_chip(session: Session) -> None:
-    found, placement = cluster_map(session.result), session.result.placement
-    assert set(found.chips) == set(session.device.chips)
-    assert sorted(e for c in found.chips.values() for e in c.epochs) == [e.index for e in placement.epochs]
-    assert all(placement.epochs[e].chip == c.chip for c in found.chips.values() for e in c.epochs)
+    result, placement = cluster_map(session.result), session.result.placement
+    assert set(result.chips) == set(session.device.chips)
+    assert sorted(e for c in result.chips.values() for e in c.epochs) == [e.index for e in placement.epochs]
+    assert all(placement.epochs[e].chip == c.chip for c in result.chips.values() for e in c.epochs)
     cycles = [e.limiter_cycles for e in placement.report.epochs]
-    assert found.pace == max(sum(cycles[e] for e in c.epochs) for c in found.chips.values()) > 0
-    assert len({c.position for c in found.chips.values()}) == len(session.device.chips)
-    assert sum(bool(c.epochs) for c in found.chips.values()) >= 2
+    assert result.pace == max(sum(cycles[e] for e in c.epochs) for c in result.chips.values()) > 0
+    assert len({c.position for c in result.chips.values()}) == len(session.device.chips)
+    assert sum(bool(c.epochs) for c in result.chips.values()) >= 2
 
 
 def test_what_crosses_from_chip_to_chip(session: Session) -> None:
@@ -61,19 +61,19 @@ def test_what_crosses_from_chip_to_chip(session: Session) -> None:
                 size = tiles * tile_bytes(result.lowered[edge.source].df, align=session.device.tile_align)
                 pair = (chip[edge.source], chip[node.name])
                 wanted[pair] = wanted.get(pair, 0) + size
-    found = cluster_map(result)
-    assert found.moves == wanted and wanted
+    matches = cluster_map(result)
+    assert matches.moves == wanted and wanted
     hops = sum(size * session.device.hops(a, b) for (a, b), size in wanted.items())
-    assert sum(link.bytes for link in found.links) == hops
+    assert sum(link.bytes for link in matches.links) == hops
 
 
 def test_the_frame_says_the_same(session: Session) -> None:
-    found = cluster_map(session.result)
+    result = cluster_map(session.result)
     c = Frame.unpack(*cluster_frame(session.result).pack()).columns
-    assert c["chip_id"].tolist() == list(found.chips) and c["chip_cycles"].max() == found.pace
-    assert c["link_forth"].sum() + c["link_back"].sum() == sum(link.bytes for link in found.links)
+    assert c["chip_id"].tolist() == list(result.chips) and c["chip_cycles"].max() == result.pace
+    assert c["link_forth"].sum() + c["link_back"].sum() == sum(link.bytes for link in result.links)
     assert {(a, b): n for a, b, n in zip(c["move_from"].tolist(), c["move_to"].tolist(), c["move_bytes"].tolist(),
-                                         strict=True)} == found.moves
+                                         strict=True)} == result.moves
 
 
 @pytest.mark.parametrize(("chips", "size"), [(2, (2, 1)), (8, (4, 2)), (32, (8, 4))])

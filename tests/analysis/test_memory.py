@@ -62,32 +62,32 @@ def conv() -> Session:
 
 @pytest.fixture(params=["bert", "conv"])
 def session(request: pytest.FixtureRequest) -> Session:
-    found: Session = request.getfixturevalue(request.param)
-    return found
+    session: Session = request.getfixturevalue(request.param)
+    return session
 
 
 def test_the_parts_of_l1_are_what_the_candidate_says(session: Session) -> None:
     placement = session.result.placement
     sums = {"l1_output": "output", "l1_intermed": "intermediate", "l1_param": "parameter", "l1_input": "input"}
     for op in placement.ops:
-        found, row = session.l1(op), placement.candidate(op)
+        result, row = session.l1(op), placement.candidate(op)
         widened = op in placement.input_buffers
         for field, kind in sums.items():
-            got = sum(p.bytes for p in found.parts if p.kind == kind)
+            got = sum(p.bytes for p in result.parts if p.kind == kind)
             assert got == int(row[field]) or (widened and kind == "input" and got > int(row[field])), (op, kind)
-        assert widened or found.used == int(row["l1_total"])
-        assert found.used + found.free + found.reserved == found.size == session.device.l1_size
-        assert found.largest_hole == found.free >= 0
+        assert widened or result.used == int(row["l1_total"])
+        assert result.used + result.free + result.reserved == result.size == session.device.l1_size
+        assert result.largest_hole == result.free >= 0
 
 
 def test_buffers_do_not_overlap(session: Session) -> None:
     for op in session.result.placement.ops:
-        found = session.l1(op)
-        address = found.reserved
-        for part in found.parts:
+        result = session.l1(op)
+        address = result.reserved
+        for part in result.parts:
             assert part.start == address and part.bytes > 0
             address += part.bytes
-        assert address <= found.size
+        assert address <= result.size
 
 
 def test_operands_have_the_buffers_that_were_asked_for(bert: Session) -> None:

@@ -62,18 +62,18 @@ def test_outputs_and_preloaded_parameters_are_those_of_the_compile(session: Sess
 def test_bytes_and_readers_counted_by_hand() -> None:
     n = b.build([b.op("first", "nop", ["x"], grid=(2, 2)), b.op("second", "exp", ["x"], loc=(4, 4))], {"x": (1, 2, 2)})
     device = load_device("wormhole_b0")
-    found = FileMemory(n, device).dram([100.0])
+    result = FileMemory(n, device).dram([100.0])
 
     def entry(name: str) -> int:
         queue = n.queues[name]
         slots = queue.blocking.t * np.prod(queue.blocking.mblock) * np.prod(queue.blocking.ublock)
         return int(slots) * tile_bytes(queue.df, align=device.tile_align) * len(queue.buffers)
 
-    use = found.queues["x"]
+    use = result.queues["x"]
     assert use.readers == ("first", "second") and use.writer == "" and use.reads == {0: 2 * entry("x")}
     written = [q.name for q in n.queues.values() if q.input != "HOST" and q.loc == "dram"]
-    assert found.demand.sum() == 2 * entry("x") + sum(map(entry, written)) and written
-    assert found.cycles == (100,)
+    assert result.demand.sum() == 2 * entry("x") + sum(map(entry, written)) and written
+    assert result.cycles == (100,)
 
 
 def test_what_overlaps_is_said_to_share() -> None:

@@ -64,22 +64,22 @@ def test_nothing_moves_nothing() -> None:
 def test_bytes_times_hops_are_conserved(session: Session, noc: str) -> None:
     size = session.device.noc_size
     for epoch in range(len(session.compile().placement.epochs)):
-        found, links = transfers_of(session.compile(), epoch), session.links(epoch, noc=noc)
+        result, links = transfers_of(session.compile(), epoch), session.links(epoch, noc=noc)
         ways = np.array([
-            [len(walk(k, tuple(s), tuple(t), size)) for s, t in zip(found.source, found.target[k], strict=True)]
+            [len(walk(k, tuple(s), tuple(t), size)) for s, t in zip(result.source, result.target[k], strict=True)]
             for k in (0, 1)
         ])
         taken = {"0": ways[0], "1": ways[1], "both": ways.min(axis=0)}[noc]
-        assert links.bytes.sum() == pytest.approx((found.bytes * taken).sum(), rel=1e-12)
+        assert links.bytes.sum() == pytest.approx((result.bytes * taken).sum(), rel=1e-12)
         if noc != "both":
             assert not links.bytes[1 - int(noc)].any()
 
 
 def test_every_link_is_that_of_a_brute_walk(session: Session) -> None:
-    found, size = transfers_of(session.compile(), 0), session.device.noc_size
+    result, size = transfers_of(session.compile(), 0), session.device.noc_size
     wanted = np.zeros((2, 2, size[1], size[0]))
-    for i, (start, weight) in enumerate(zip(found.source.tolist(), found.bytes, strict=True)):
-        routes = [walk(k, tuple(start), tuple(found.target[k][i].tolist()), size) for k in (0, 1)]
+    for i, (start, weight) in enumerate(zip(result.source.tolist(), result.bytes, strict=True)):
+        routes = [walk(k, tuple(start), tuple(result.target[k][i].tolist()), size) for k in (0, 1)]
         noc = int(len(routes[1]) < len(routes[0]))
         for link in routes[noc]:
             wanted[(noc, *link)] += weight
@@ -99,7 +99,7 @@ def test_an_op_is_given_what_its_operands_take(session: Session) -> None:
     """What arrives over the collecting transfers is bytes x cores of `traffic`, from cores of the producer or DRAM."""
     result = session.compile()
     placement, device = result.placement, session.device
-    found = transfers_of(result, 0)
+    matches = transfers_of(result, 0)
     dram = {core for channel in device.dram_cores for core in channel}
     cores = {
         name: {device.physical_core(spot.start[0] + r, spot.start[1] + c)
@@ -108,15 +108,15 @@ def test_an_op_is_given_what_its_operands_take(session: Session) -> None:
     }  # fmt: skip
     assert any(spot.transposed for spot in placement.ops.values())
     arrived: dict[tuple[str, str], float] = {}
-    for i, f in enumerate(found.flow.tolist()):
-        producer, consumer = found.flows[f]
-        start, ends = tuple(found.source[i].tolist()), [tuple(t.tolist()) for t in found.target[:, i]]
+    for i, f in enumerate(matches.flow.tolist()):
+        producer, consumer = matches.flows[f]
+        start, ends = tuple(matches.source[i].tolist()), [tuple(t.tolist()) for t in matches.target[:, i]]
         if start in cores.get(consumer, ()) and all(e in cores[consumer] for e in ends):
             assert start[0] == ends[0][0] or start[1] == ends[0][1], "a multicast keeps to a row or column"
             continue
         assert start in (cores[producer] if producer in placement.ops else dram), (producer, consumer)
         assert ends[0] in (cores[consumer] if consumer in placement.ops else dram) and ends[0] == ends[1]
-        arrived[producer, consumer] = arrived.get((producer, consumer), 0.0) + found.bytes[i]
+        arrived[producer, consumer] = arrived.get((producer, consumer), 0.0) + matches.bytes[i]
     checked = 0
     for _, op in result.netlist.ops():
         table, spot = placement.models[op.name], placement.ops[op.name]
@@ -174,9 +174,9 @@ def test_dram_answers_at_the_core_that_is_nearest() -> None:
     result, device = session.compile(), session.device
     queue, seen = "e2e_first.matmul_0", {"written": 0, "read": 0}
     for epoch, (what, flow) in enumerate((("written", ("first.matmul", queue)), ("read", (queue, "second.matmul")))):
-        found: Transfers = transfers_of(result, epoch)
-        for i in np.flatnonzero(found.flow == found.flows.index(flow)).tolist():
-            ends = tuple(found.source[i].tolist()), tuple(found.target[0][i].tolist())
+        matches: Transfers = transfers_of(result, epoch)
+        for i in np.flatnonzero(matches.flow == matches.flows.index(flow)).tolist():
+            ends = tuple(matches.source[i].tolist()), tuple(matches.target[0][i].tolist())
             here, there = ends if what == "read" else ends[::-1]
             channel = next((cores for cores in device.dram_cores if here in cores), None)
             if channel is None:

@@ -90,10 +90,10 @@ def test_parameters_are_preloaded_for_a_large_batch_and_streamed_for_one() -> No
     single = op_models(graph, spec, OPTIONS)["mm"].rows
     batch = op_models(graph, spec, dataclasses.replace(OPTIONS, microbatch=64))["mm"].rows
     assert not single["prologue"].any()
-    kept = batch[batch["prologue"] != 0]
-    assert len(kept) == len(batch) // 2
-    share = 32 * (32 // kept["grid_c"].astype(int))  # all rows of the weight, and the columns that the core multiplies
-    assert (kept["l1_param"] == share * tile_bytes(DataFormat.Float16_b)).all()
+    keep = batch[batch["prologue"] != 0]
+    assert len(keep) == len(batch) // 2
+    share = 32 * (32 // keep["grid_c"].astype(int))  # all rows of the weight, and the columns that the core multiplies
+    assert (keep["l1_param"] == share * tile_bytes(DataFormat.Float16_b)).all()
 
 
 def test_preloaded_weights_are_there_with_all_parts_of_a_stream() -> None:

@@ -29,22 +29,22 @@ def table_of(*fits: tuple[Key, list[dict[str, float]]]) -> Table:
 def test_pieces_are_summed_and_the_largest_wins() -> None:
     table = table_of((Key("exp", "fp16"), [{"one": 100, "blocks": 200, "tiles": 3}, {"tiles": 60}]))
     m = np.array([1, 2, 4])
-    found = cycles("exp", arch="wormhole_b0", df=DataFormat.Float16_b, t=3, mblock_m=m, mblock_n=2, ublock_r=2,
+    result = cycles("exp", arch="wormhole_b0", df=DataFormat.Float16_b, t=3, mblock_m=m, mblock_n=2, ublock_r=2,
                    ublock_c=2, table=table)
     blocks = 3 * m * 2
-    assert list(found) == list(np.maximum(100 + 200 * blocks + 3 * 4 * blocks, 60 * 4 * blocks))
+    assert list(result) == list(np.maximum(100 + 200 * blocks + 3 * 4 * blocks, 60 * 4 * blocks))
 
 
 def test_matmul_features() -> None:
     weights = {"math": 16, "spill": 40, "spill_blocks": 5, "passes": 7, "step": 90, "inner": 3, "operands": 2}
     table = table_of((Key("matmul", "fp16"), [weights]))
     t, m, n, r, c, k, kt, f = 2, 3, 4, 2, 4, 5, 6, 3
-    found = cycles("matmul", arch="wormhole_b0", df=DataFormat.Float16, fidelity=MathFidelity.HiFi3, t=t, mblock_m=m,
+    result = cycles("matmul", arch="wormhole_b0", df=DataFormat.Float16, fidelity=MathFidelity.HiFi3, t=t, mblock_m=m,
                    mblock_n=n, ublock_r=r, ublock_c=c, m_k=k, u_kt=kt, table=table)
     u = t * m * n
     expected = (16 * k * kt * u * r * c * f + 40 * (k - 1) * u * r * c + 5 * (k - 1) * u + 7 * (k - 1) * t
                 + 90 * k * u + 3 * k * kt * u + 2 * k * kt * u * (r + c))
-    assert found == expected
+    assert result == expected
 
 
 def test_accumulating_slices_is_a_longer_inner_dimension() -> None:
@@ -64,20 +64,20 @@ def test_published_forms_where_nothing_is_fitted() -> None:
     float16 = wormhole | {"df": DataFormat.Float16_b}
     assert cycles("add", **float16) == round(u * 234.25383456 + 2 * tiles * 49.60218332)
     grayskull = Table("grayskull", {}, load_table("grayskull").published)
-    found = cycles("matmul", arch="grayskull", df=DataFormat.Bfp8_b, fidelity=MathFidelity.LoFi, m_k=5, u_kt=2,
+    result = cycles("matmul", arch="grayskull", df=DataFormat.Bfp8_b, fidelity=MathFidelity.LoFi, m_k=5, u_kt=2,
                    table=grayskull, **block)
-    assert found == (5 - 1) * 2 * 1321 + 5 * u * 56 + 5 * 2 * tiles * 36
+    assert result == (5 - 1) * 2 * 1321 + 5 * u * 56 + 5 * 2 * tiles * 36
 
 
 def test_published_sparse_form() -> None:
     t, m, n, r, c, nz, nzu, strips = 1, 4, 2, 2, 2, 100, 30, 6
-    found = cycles("sparse_matmul", arch="grayskull", df=DataFormat.Bfp8_b, fidelity=MathFidelity.HiFi2, t=t,
+    result = cycles("sparse_matmul", arch="grayskull", df=DataFormat.Bfp8_b, fidelity=MathFidelity.HiFi2, t=t,
                    mblock_m=m, mblock_n=n, ublock_r=r, ublock_c=c, m_k=2, u_kt=4, sparse=(nz, nzu, strips))
     every = max(strips * m, nzu)
     math = nz * n * c * 36 * 2
     reload = (every * 20 + nzu * (20 + 20 * c * r)) * n + m * t * (20 + 20 * c * r) * n
     pack = 25 * (every - nzu) * n + 25 * 2 * t * n * m * c * r
-    assert found == math + reload + pack + nz * 12 * (2 + n) + every * 8 + nzu * 8
+    assert result == math + reload + pack + nz * 12 * (2 + n) + every * 8 + nzu * 8
 
 
 def test_other_formats_take_at_least_their_traffic() -> None:
@@ -137,9 +137,9 @@ def test_one_call_for_all_candidates_equals_many() -> None:
 
 
 def test_block_arguments_broadcast() -> None:
-    found = cycles("add", arch="grayskull", df=DataFormat.Bfp8_b, t=1, mblock_m=np.arange(1, 4)[:, None],
+    result = cycles("add", arch="grayskull", df=DataFormat.Bfp8_b, t=1, mblock_m=np.arange(1, 4)[:, None],
                    mblock_n=np.arange(1, 5), ublock_r=1, ublock_c=2)
-    assert found.shape == (3, 4)
+    assert result.shape == (3, 4)
 
 
 def test_unknown_kinds_and_archs() -> None:
@@ -194,43 +194,43 @@ def sheet(folder: Path, name: str, text: str) -> Path:
 def test_op_and_variant_come_from_columns_or_name(tmp_path: Path, name: str, extra: str, values: str,
                                                   key: Key) -> None:
     path = sheet(tmp_path, name, f"{HEAD}{extra},runtime\nBfp8_b,LoFi,1,2,4,2,1{values},1000\n")
-    found = read_sheet(path)
-    assert found.keys == [key]
-    assert found.measured is not None and list(found.measured) == [1000.0]
+    result = read_sheet(path)
+    assert result.keys == [key]
+    assert result.measured is not None and list(result.measured) == [1000.0]
 
 
 def test_total_runtime_is_of_128_inputs(tmp_path: Path) -> None:
     head = ("Binary-Type,math_fidelity,input0_df,input0_t,output_t,output_mb_r,output_mb_c,output_ub_r,output_ub_c,"
             "total-runtime")
-    found = read_sheet(sheet(tmp_path, "x.csv", f"{head}\nadd,HiFi4,Float16_b,1,1,2,4,1,8,128000\n"))
-    assert found.measured is not None and list(found.measured) == [1000.0]
-    assert found.keys == [Key("add", "fp16")]
-    assert found.counts["ublock_c"][0] == 8 and found.counts["fidelity"][0] == 4
+    result = read_sheet(sheet(tmp_path, "x.csv", f"{head}\nadd,HiFi4,Float16_b,1,1,2,4,1,8,128000\n"))
+    assert result.measured is not None and list(result.measured) == [1000.0]
+    assert result.keys == [Key("add", "fp16")]
+    assert result.counts["ublock_c"][0] == 8 and result.counts["fidelity"][0] == 4
 
 
 def test_runs_without_a_time_are_estimated_but_not_fitted(tmp_path: Path) -> None:
     rows = "".join(f"Bfp8_b,LoFi,1,2,2,1,1,{text}\n" for text in ("100", "N/A", "", "-1", "inf"))
-    found = read_sheet(sheet(tmp_path, "gelu.csv", f"{HEAD},runtime\n{rows}"))
-    assert found.measured is not None and list(np.isnan(found.measured)) == [False, True, True, True, True]
-    assert len(set(found.estimate("wormhole_b0"))) == 1
-    assert len(group([found])[0].measured) == 1
+    result = read_sheet(sheet(tmp_path, "gelu.csv", f"{HEAD},runtime\n{rows}"))
+    assert result.measured is not None and list(np.isnan(result.measured)) == [False, True, True, True, True]
+    assert len(set(result.estimate("wormhole_b0"))) == 1
+    assert len(group([result])[0].measured) == 1
 
 
 def test_reductions_are_given_by_the_block_they_read(tmp_path: Path) -> None:
     """8 x 2 tiles of each of 4 x 3 blocks, reduced over r: 3 blocks of 2 tiles out, 32 tiles read for each."""
-    found = read_sheet(sheet(tmp_path, "reduce-r.csv", f"{HEAD},runtime\nBfp8_b,LoFi,1,4,3,8,2,1\n"))
-    features = found.block(np.array([0])).features()
+    result = read_sheet(sheet(tmp_path, "reduce-r.csv", f"{HEAD},runtime\nBfp8_b,LoFi,1,4,3,8,2,1\n"))
+    features = result.block(np.array([0])).features()
     assert (features["blocks"][0], features["tiles"][0], features["inner_tiles"][0]) == (3, 6, 4 * 3 * 8 * 2)
 
 
 def test_mixed_sheet_is_estimated_row_by_row(tmp_path: Path) -> None:
     path = sheet(tmp_path, "x.csv", f"Unary-Type,{HEAD}\ntanh,Bfp8_b,LoFi,1,2,2,1,1\nexp,Float16_b,HiFi4,1,4,2,2,2\n")
-    found = read_sheet(path)
-    assert found.measured is None
+    result = read_sheet(path)
+    assert result.measured is None
     tanh = cycles("tanh", arch="wormhole_b0", df=DataFormat.Bfp8_b, t=1, mblock_m=2, mblock_n=2, ublock_r=1, ublock_c=1)
     exp = cycles("exp", arch="wormhole_b0", df=DataFormat.Float16_b, t=1, mblock_m=4, mblock_n=2, ublock_r=2,
                  ublock_c=2)
-    assert list(found.estimate("wormhole_b0")) == [int(tanh), int(exp)]
+    assert list(result.estimate("wormhole_b0")) == [int(tanh), int(exp)]
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
@@ -288,9 +288,9 @@ def test_a_wider_form_is_kept_only_where_it_helps(tmp_path: Path, crowding: int,
     fit = calibrate(group(read_folder(tmp_path)))[Key("power", "fp16")]
     assert ["ublock_tiles" in piece for piece in fit.pieces] == [taken]
     assert fit.mean_error < 0.005
-    found = cycles("power", arch="grayskull", df=DataFormat.Float16_b, t=1, mblock_m=3, mblock_n=3, ublock_r=4,
+    result = cycles("power", arch="grayskull", df=DataFormat.Float16_b, t=1, mblock_m=3, mblock_n=3, ublock_r=4,
                    ublock_c=1, table=EMPTY.with_fits({fit.key: fit}))
-    assert found == pytest.approx(70 + 9 * (250 + 4 * (20 + crowding * 4)), rel=0.01)
+    assert result == pytest.approx(70 + 9 * (250 + 4 * (20 + crowding * 4)), rel=0.01)
 
 
 def test_runs_in_two_sheets_count_once(tmp_path: Path) -> None:

@@ -164,13 +164,13 @@ def test_a_reader_that_goes_back_needs_a_buffer_of_that_depth() -> None:
     reader = next(
         r for r in consumer.rows if r["cores"] == 1 and str(r["stream"]) == "" and r["ublock_r"] * r["ublock_c"] == 1
     )
-    found = {}
+    matches = {}
     for depth in (2, 8):
         p = producer.rows[plain & (producer.rows["buf_size_mb"] == depth)][0]
-        found[depth] = pipe(producer.profile, p, "r", consumer.profile, 0, reader, "r").reason
+        matches[depth] = pipe(producer.profile, p, "r", consumer.profile, 0, reader, "r").reason
         by_columns = pipe(producer.profile, p, "r", consumer.profile, 0, reader, "c").reason
         assert by_columns is EdgeReason.LEGAL
-    assert found == {2: EdgeReason.BUFFERING, 8: EdgeReason.LEGAL}
+    assert matches == {2: EdgeReason.BUFFERING, 8: EdgeReason.LEGAL}
 
 
 def test_one_core_feeding_twenty_is_refused() -> None:

@@ -182,9 +182,9 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
 def notebook(*cells: str) -> str:
     """A notebook of code cells, as a file."""
     spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    made = [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": cell}
+    result = [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": cell}
             for i, cell in enumerate(cells)]
-    return json.dumps({"cells": made, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
+    return json.dumps({"cells": result, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
 
 
 def open_and_run(watched: Watched, lab: Lab, name: str, *cells: str) -> Any:

@@ -37,16 +37,16 @@ def hear(page: Any) -> None:
 def answer(page: Any, what: str = "done") -> str:
     """The line that says what came of an edit, taken away again once the edit is over. The page `hear`s."""
     page.wait_for_function("what => window.answers.some(a => a.what === what)", arg=what)
-    said = page.evaluate(
+    message = page.evaluate(
         "what => window.answers.splice(0, window.answers.findIndex(a => a.what === what) + 1).at(-1)", what)
-    assert said["seen"], "nobody saw the line"
+    assert message["seen"], "nobody saw the line"
     close = page.locator(f"{GRID} [data-tb-answer={what}] [data-tb-action=dismiss]")
     if close.is_visible():
         with contextlib.suppress(playwright_api.TimeoutError):  # it went by itself
             close.click(timeout=5000)
     expect(close).to_be_hidden()
     over(page)
-    return str(said["text"])
+    return str(message["text"])
 
 
 def over(page: Any) -> None:

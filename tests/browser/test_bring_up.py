@@ -100,10 +100,10 @@ def test_the_card_shows_the_netlist_entry(page: Any, shots: Path) -> None:
     card.wait_for(state="visible")
     expect(card.locator("strong")).to_have_text(name)
     terms, texts = (card.locator(f".tb-entry {t}").all_inner_texts() for t in ("dt", "dd"))
-    said = dict(zip(terms, texts, strict=True))
+    message = dict(zip(terms, texts, strict=True))
     op = f"next(g.ops[{name!r}] for g in session.result.netlist.graphs.values() if {name!r} in g.ops)"
-    assert said["type"] == in_kernel(page, f"print({op}.type)")
-    assert said["grid_loc"] == in_kernel(page, f"print(list({op}.grid_loc))")
+    assert message["type"] == in_kernel(page, f"print({op}.type)")
+    assert message["grid_loc"] == in_kernel(page, f"print(list({op}.grid_loc))")
     page.screenshot(path=shots / "card_light.png")
     page.mouse.move(5, 5)
 

@@ -210,8 +210,8 @@ def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Pat
     page.mouse.move(x + (cols - now[1]) * w, y, steps=6)
     line = page.locator(f"{GRID} .tb-tag span", has_text="cycles / input")
     line.wait_for(state="visible")
-    said = line.inner_text().removeprefix("cycles / input").split("→")[-1].split("(")[0].split(",")[0].strip()
-    assert said == (
+    message = line.inner_text().removeprefix("cycles / input").split("→")[-1].split("(")[0].split(",")[0].strip()
+    assert message == (
         f"{after / 1000:.1f}k" if 1000 <= after < 100_000 else f"{after / 1000:.0f}k" if after >= 1000 else str(after)
     )
     page.screenshot(path=shots / "exact_light.png")
@@ -347,7 +347,7 @@ def serious(page: Any, place: str) -> list[str]:
     if not axe.is_file():
         return []
     page.evaluate(axe.read_text(encoding="utf-8"))
-    found = page.evaluate(
+    result = page.evaluate(
         """async place => {
           const { violations } = await window.axe.run(place, { resultTypes: ['violations'] });
           return violations.filter(v => v.impact === 'serious' || v.impact === 'critical')
@@ -355,7 +355,7 @@ def serious(page: Any, place: str) -> list[str]:
         }""",
         place,
     )
-    return [str(f) for f in found]
+    return [str(f) for f in result]
 
 
 def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:

@@ -108,17 +108,17 @@ def page(browser: Any) -> Iterator[Any]:
         "index.html": ("text/html", PAGE.encode()), "widget.js": ("text/javascript", BUNDLE.read_bytes()),
         "frame.json": ("application/json", json.dumps(frame).encode()),
     }  # fmt: skip
-    made = browser.new_page(viewport={"width": 1200, "height": 900})
-    made.set_default_timeout(60_000)
-    serve(made, "http://graph.test", answers)
-    made.goto("http://graph.test/index.html")
-    made.wait_for_function("() => window.ready")
-    made.locator(".tb-hook").first.wait_for(state="attached")
+    result = browser.new_page(viewport={"width": 1200, "height": 900})
+    result.set_default_timeout(60_000)
+    serve(result, "http://graph.test", answers)
+    result.goto("http://graph.test/index.html")
+    result.wait_for_function("() => window.ready")
+    result.locator(".tb-hook").first.wait_for(state="attached")
     for _ in range(2):  # the second time all of it
-        made.locator("[data-tb-action=graph-fit]").click()
-    made.wait_for_timeout(300)
-    yield made
-    made.close()
+        result.locator("[data-tb-action=graph-fit]").click()
+    result.wait_for_timeout(300)
+    yield result
+    result.close()
 
 
 def middle(page: Any) -> tuple[float, float]:
@@ -127,9 +127,9 @@ def middle(page: Any) -> tuple[float, float]:
 
 
 def same(page: Any) -> None:
-    found = page.evaluate("() => window.compare()")
-    assert found["shown"] > 500
-    assert found["differ"] <= 5e-3 * found["shown"], found  # edges between pixels may round otherwise
+    result = page.evaluate("() => window.compare()")
+    assert result["shown"] > 500
+    assert result["differ"] <= 5e-3 * result["shown"], result  # edges between pixels may round otherwise
 
 
 def drag(page: Any, dx: int, dy: int) -> None:

@@ -62,14 +62,14 @@ def violations(page: Any, place: str) -> list[str]:
     page.wait_for_function(
         """place => !document.querySelector(place).getAnimations({ subtree: true }).some(
           a => a.playState === 'running' && a.effect.getComputedTiming().endTime !== Infinity)""", arg=place)
-    found = page.evaluate(
+    result = page.evaluate(
         """async place => {
           const { violations } = await window.axe.run(place, { resultTypes: ['violations'] });
           return violations.filter(v => ['serious', 'critical'].includes(v.impact)).flatMap(v =>
             v.nodes.slice(0, 5).map(n =>
               `${v.id}: ${n.html.slice(0, 160)} (${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''})`));
         }""", place)
-    return list(found)
+    return list(result)
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
@@ -77,15 +77,15 @@ def test_nothing_serious(page: Any, theme: str) -> None:
     command(page, "apputils:change-theme", theme=f"JupyterLab {theme}")
     page.wait_for_selector(f"[data-tb-root=bringup][data-tb-theme={theme.lower()}]")
     page.wait_for_timeout(1500)
-    found: dict[str, list[str]] = {}
+    matches: dict[str, list[str]] = {}
     for tab, there in TABS.items():
         page.locator(f"[data-tb-root=bringup] [data-tb-action=tab-{tab}]").first.click()
         page.locator(f"[data-tb-root=bringup] {there}").first.wait_for()
         page.wait_for_timeout(400)
-        found |= {f"{tab}: {v}": [] for v in violations(page, "[data-tb-root=bringup]")}
-    found |= {f"sidebar: {v}": [] for v in violations(page, "#tbuda-sidebar")}
-    found |= {f"status: {v}": [] for v in violations(page, "[data-tb-status]")}
-    assert list(found) == []
+        matches |= {f"{tab}: {v}": [] for v in violations(page, "[data-tb-root=bringup]")}
+    matches |= {f"sidebar: {v}": [] for v in violations(page, "#tbuda-sidebar")}
+    matches |= {f"status: {v}": [] for v in violations(page, "[data-tb-status]")}
+    assert list(matches) == []
 
 
 def test_axe_would_find_something(page: Any) -> None:

@@ -87,8 +87,8 @@ def test_a_command_reaches_the_session_in_front_and_names_it(page: Any, shots: P
 
 
 def test_times_on_the_screen_are_one_number(page: Any) -> None:
-    said = in_kernel(page, "print(f'{a.time().per_input:,.0f} {a.time().epochs[0].bound}')", "one.ipynb")
-    number, bound = said.split()[0], " ".join(said.split()[1:])
+    message = in_kernel(page, "print(f'{a.time().per_input:,.0f} {a.time().epochs[0].bound}')", "one.ipynb")
+    number, bound = message.split()[0], " ".join(message.split()[1:])
     front = page.locator(".jp-NotebookPanel:visible")
     expect(front.locator("[data-tb-epoch-time]")).to_contain_text(number)
     expect(front.locator("[data-tb-bound]")).to_have_attribute("data-tb-bound", bound)

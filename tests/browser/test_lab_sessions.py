@@ -52,8 +52,8 @@ def idle(page: Any, session: str = "lab_mlp") -> None:
     """Until a session has run, in its view and in the list of sessions: that comes a moment later."""
     page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=PATIENCE)
     page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
-    said = page.locator("[data-tb-status][data-tb-state=idle] [data-tb-action=status-session]")
-    expect(said).to_have_text(re.compile(rf"^{session}: [\d,]+ cycles/input$"), timeout=PATIENCE)
+    message = page.locator("[data-tb-status][data-tb-state=idle] [data-tb-action=status-session]")
+    expect(message).to_have_text(re.compile(rf"^{session}: [\d,]+ cycles/input$"), timeout=PATIENCE)
 
 
 def can(page: Any, command: str, label: str) -> None:

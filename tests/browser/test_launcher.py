@@ -33,8 +33,8 @@ def test_launcher_card(watched: Any, lab: Any, shots: Path) -> None:
     page.wait_for_function("() => window.jupyterapp.shell.currentWidget?.context?.path.startsWith('Untitled')")
     page.evaluate("() => window.jupyterapp.shell.currentWidget.context.ready")  # read, and not being written any more
     path = page.evaluate("() => window.jupyterapp.shell.currentWidget.context.path")
-    made = json.loads((lab.folder / path).read_text())
-    assert "BringUp(model, inputs" in "".join(made["cells"][1]["source"])
+    result = json.loads((lab.folder / path).read_text())
+    assert "BringUp(model, inputs" in "".join(result["cells"][1]["source"])
     run_all(page)
     page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=300_000)
     until(page, lambda: float(page.locator("[data-tb-metric=pcc] b").inner_text()) >= 0.99)

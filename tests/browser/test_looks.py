@@ -92,8 +92,8 @@ def test_a_queue_is_dragged_to_another_channel(page: Any, shots: Path) -> None:
     page.wait_for_selector(f"{MEMORY} [data-tb-channel='{target}'] [data-tb-queue='{name}']")
     lies = f"print({{c for c, _ in session.dram().queues['{name}'].queue.buffers}})"
     until(page, lambda: in_kernel(page, lies) == f"{{{target}}}")  # one of its buffers lay there before
-    said = f"override_dram_queue_placement('{name}', channel={target})"
-    until(page, lambda: said in in_kernel(page, "print(session.to_python())"))
+    text = f"override_dram_queue_placement('{name}', channel={target})"
+    until(page, lambda: text in in_kernel(page, "print(session.to_python())"))
     page.locator("[data-tb-view=grid] [data-tb-answer=done]").filter(has_text=name).wait_for(state="attached")
     expect(page.locator("[data-tb-view=grid] [data-tb-stale]")).to_have_count(0)
     others = page.locator(f"{MEMORY} [data-tb-channel]:not([data-tb-channel='{target}']) [data-tb-queue='{name}']")

@@ -33,9 +33,9 @@ def test_a_broken_netlist(browser: Any, tmp_path: Path, shots: Path) -> None:
     overlap = page.locator("[data-tb-overlap='1,1']")
     expect(overlap).to_have_attribute("aria-label", re.compile("claimed by first, second$"))
     expect(page.locator(".tb-absent")).to_have_count(1)
-    found = len(netlist.check(netlist.load(file)))
-    assert found > 0
-    expect(page.locator("[data-tb-view=findings]")).to_have_attribute("data-tb-findings", str(found))
+    result = len(netlist.check(netlist.load(file)))
+    assert result > 0
+    expect(page.locator("[data-tb-view=findings]")).to_have_attribute("data-tb-findings", str(result))
     link = page.locator("[data-tb-action=goto-line]").first
     line = int(link.get_attribute("data-tb-line"))
     link.click()

@@ -66,18 +66,18 @@ def test_a_line_and_a_filter_go_both_ways(watched: Any, lab: Lab, shots: Path) -
 
     # the filter: from Python, then typed
     rows = page.locator(f"{PROBLEMS} li")
-    known = asked(page, "[[p.severity, p.where, p.rule, p.message, p.fix] for p in problems.problems]")
-    until(page, lambda: rows.count() == len(known) > 0)
+    existing = asked(page, "[[p.severity, p.where, p.rule, p.message, p.fix] for p in problems.problems]")
+    until(page, lambda: rows.count() == len(existing) > 0)
     box = page.locator(f"{PROBLEMS} [data-tb-action=problems-filter]")
     in_kernel(page, "problems.filter = 'no such words'")
     until(page, lambda: rows.count() == 0 and box.input_value() == "no such words")
-    expect(page.locator(f"{PROBLEMS} .tb-found")).to_contain_text(f"0 of {len(known)} problem")
-    word = known[0][2]
+    expect(page.locator(f"{PROBLEMS} .tb-found")).to_contain_text(f"0 of {len(existing)} problem")
+    word = existing[0][2]
     box.fill(word.upper())
     until(page, lambda: asked(page, "problems.filter") == word.upper())
-    found = sum(word in " ".join(one).lower() for one in known)
-    assert found > 0
-    expect(rows).to_have_count(found)
+    result = sum(word in " ".join(one).lower() for one in existing)
+    assert result > 0
+    expect(rows).to_have_count(result)
 
     for theme, name in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
         command(page, "apputils:change-theme", theme=theme)

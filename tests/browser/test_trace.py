@@ -119,7 +119,7 @@ def test_two_cursors_say_how_far_they_are_apart(page: Any) -> None:
 
 
 def test_the_playhead_drives_the_grid(page: Any, shots: Path) -> None:
-    found = json.loads(in_kernel(page, """
+    result = json.loads(in_kernel(page, """
 import json
 trace = session.timeline(8).trace
 epoch = trace.epochs[1]
@@ -127,7 +127,7 @@ cycle = (epoch.start + epoch.end) // 2
 at = trace.at(cycle)
 print(json.dumps([cycle, {trace.ops[o].name: int(k) for o, k in zip(at.op.tolist(), at.kind.tolist())}]))
 """))
-    cycle, doing = found
+    cycle, doing = result
     whole, box = fitted(page), canvas(page)
     page.mouse.click(box["x"] + box["width"] * cycle / whole, box["y"] + 28)  # on the ruler
     page.wait_for_selector(f"{GRID}[data-tb-epoch='1'] .tb-at-moment")

@@ -70,9 +70,9 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
     bare.until(lambda: bare.told.get("pass_name") == second)
     step = trace.find(second)
     changes = trace.steps[step].changes
-    said = page.locator(".tb-pass-bar .tb-found")
-    bare.until(lambda: said.inner_text().startswith(f"{step + 1} of {len(trace.steps)}: "))
-    assert f"{len(changes.added)} added" in said.inner_text() or not changes.added
+    message = page.locator(".tb-pass-bar .tb-found")
+    bare.until(lambda: message.inner_text().startswith(f"{step + 1} of {len(trace.steps)}: "))
+    assert f"{len(changes.added)} added" in message.inner_text() or not changes.added
     shoot(page, shots, "pass")
     press(bare, "graph-stage-lowered")
     bare.sees(f"{GRAPH}[data-tb-stage=lowered]")

@@ -94,10 +94,10 @@ def test_every_row_of_an_odd_sheet_is_estimated(tmp_path: Path, capsys: pytest.C
     source.write_bytes(("\ufeff" + "\r\n".join(odd) + "\r\n").encode())
     capsys.readouterr()
     assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 0
-    said = capsys.readouterr().err
-    assert "line 4 repeats the header" in said and "line 7: unknown op type 'softplus', priced as nop" in said
-    found = [row["estimated_cycles"] for row in rows_of(target)]
-    assert found[:3] == wanted and len(found) == 4 and 0 < int(found[3]) < int(found[2])
+    message = capsys.readouterr().err
+    assert "line 4 repeats the header" in message and "line 7: unknown op type 'softplus', priced as nop" in message
+    matches = [row["estimated_cycles"] for row in rows_of(target)]
+    assert matches[:3] == wanted and len(matches) == 4 and 0 < int(matches[3]) < int(matches[2])
 
 
 def test_a_sheet_says_what_it_is_by_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,8 +143,8 @@ def test_a_sheet_without_any_row_to_read_is_an_error(tmp_path: Path, capsys: pyt
     source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
     source.write_text(SHEET.replace("Bfp8_b", "Bfp9").replace("Float16_b", "Half"), encoding="utf-8")
     assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 1
-    said = capsys.readouterr().err
-    assert "none of its 3 rows" in said and "'Bfp9'" in said and "'Half'" in said and not target.exists()
+    message = capsys.readouterr().err
+    assert "none of its 3 rows" in message and "'Bfp9'" in message and "'Half'" in message and not target.exists()
 
 
 def test_columns_may_stand_in_any_order_and_come_from_several_layouts(tmp_path: Path) -> None:
@@ -178,10 +178,10 @@ def test_notes_of_a_kind_are_told_once(tmp_path: Path, capsys: pytest.CaptureFix
     source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
     source.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
     assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 0
-    said = capsys.readouterr().err
-    assert "unknown op type 'softplus', priced as nop (and" in said and len(said.splitlines()) <= 25
-    found = [row["estimated_cycles"] for row in rows_of(target)]
-    assert found[:60] == [""] * 60 and len(set(found[60:])) == 1 and int(found[60]) > 0
+    message = capsys.readouterr().err
+    assert "unknown op type 'softplus', priced as nop (and" in message and len(message.splitlines()) <= 25
+    matches = [row["estimated_cycles"] for row in rows_of(target)]
+    assert matches[:60] == [""] * 60 and len(set(matches[60:])) == 1 and int(matches[60]) > 0
 
 
 _CELL = st.sampled_from(["", "0", "1", "2", "-1", "1e9", "1e400", "nan", "x", '"', "gelu", "matmul", "reduce", "splice",
@@ -204,5 +204,5 @@ def test_no_sheet_makes_it_fall_over(arch: str, order: random.Random, rows: list
         lines = [",".join(header), ",".join(good.get(name, "") for name in header), *(",".join(row) for row in rows)]
         source.write_bytes(end.join(lines).encode())
         assert main(["cost", "--arch", arch, str(source), "--out", str(target)]) == 0
-        found = [row["estimated_cycles"] for row in rows_of(target)]
-        assert found and all(not value or int(value) > 0 for value in found) and int(found[0]) > 0
+        matches = [row["estimated_cycles"] for row in rows_of(target)]
+        assert matches and all(not value or int(value) > 0 for value in matches) and int(matches[0]) > 0

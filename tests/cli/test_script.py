@@ -55,8 +55,8 @@ def test_exit_codes_and_tracebacks_are_the_scripts(tmp_path: Path, capsys: pytes
     assert main(["script", str(path)]) == 7
     path.write_text("def deep():\n    raise ValueError('no such thing')\ndeep()\n")
     assert main(["script", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert "ValueError: no such thing" in said and "runpy" not in said and said.count("ends.py") == 2
+    message = capsys.readouterr().err
+    assert "ValueError: no such thing" in message and "runpy" not in message and message.count("ends.py") == 2
     assert main(["script", str(tmp_path / "not_there.py")]) == 1
     assert "there is no script" in capsys.readouterr().err
 

@@ -65,11 +65,11 @@ def test_inputs_that_are_none_are_refused(
     np.savez(tmp_path / "words.npz", input=np.array(["a", "b"]))
     (tmp_path / "torn.npz").write_bytes((tmp_path / "words.npz").read_bytes()[:90])
     for target in (str(folder / "m.tti"), f"{folder / 'm.py'}:make"):
-        for name, said in (
+        for name, message in (
             ("one.npy", "a single array"), ("words.npz", "its type is '<U1'"), ("torn.npz", "no .npz archive"),
         ):  # fmt: skip
             assert main(["run", target, "--inputs", str(tmp_path / name)]) == 1
-            assert said in capsys.readouterr().err
+            assert message in capsys.readouterr().err
 
 
 def test_info_and_netlist(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,11 +170,11 @@ def test_plain_arrays_are_read_as_numpy_reads_them(dtype: str, order: str, tmp_p
     np.savez(tmp_path / "plain.npz", **arrays)
     np.savez_compressed(tmp_path / "packed.npz", **arrays)
     for file in ("plain.npz", "packed.npz"):
-        found = read_npz(tmp_path / file)
-        assert list(found) == list(arrays)
+        result = read_npz(tmp_path / file)
+        assert list(result) == list(arrays)
         for name, array in arrays.items():
-            assert found[name].dtype == array.dtype
-            np.testing.assert_array_equal(found[name], array)
+            assert result[name].dtype == array.dtype
+            np.testing.assert_array_equal(result[name], array)
     stream = io.BytesIO()
     np.save(stream, arrays["24"])
     np.testing.assert_array_equal(parse_npy(stream.getvalue(), "x"), arrays["24"])

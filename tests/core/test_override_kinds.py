@@ -153,15 +153,15 @@ def test_a_session_file_is_refused_by_its_line(tmp_path: Path) -> None:
 )
 def test_what_addresses_nothing_is_said_in_the_same_words_in_every_run(target: Any, said: str) -> None:
     """Diagnostics of two sessions are equal: a predicate is not told by the address that it has in one of them."""
-    found = []
+    matches = []
     for _ in range(2):
         session = small()
         session.apply(Override("u_kt", target, 1))
         result = session.compile()
         assert [record.state for record in session.records] == ["unmatched"] and session.records[0].because
-        found.append([d for d in result.diagnostics if d.rule == "override-unmatched"])
-    assert found[0] == found[1]
-    assert found[0][0].where == said and found[0][0].severity == "warning" and found[0][0].fix
+        matches.append([d for d in result.diagnostics if d.rule == "override-unmatched"])
+    assert matches[0] == matches[1]
+    assert matches[0][0].where == said and matches[0][0].severity == "warning" and matches[0][0].fix
 
 
 def test_questions_about_ops_that_there_are_not_name_near_ones() -> None:

@@ -34,10 +34,10 @@ def script(folder: Path, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the digits and the compiled PEF."""
-    made = tmp_path_factory.mktemp("program")
-    write_digits(made / "mnist_data", train=640, test=288)
-    script(made, "compile", "-b", str(BATCH), "--pef-name", "digits")
-    return made
+    folder = tmp_path_factory.mktemp("program")
+    write_digits(folder / "mnist_data", train=640, test=288)
+    script(folder, "compile", "-b", str(BATCH), "--pef-name", "digits")
+    return folder
 
 
 PEF = ("-b", str(BATCH), "-p", "out/digits/digits.pef")
@@ -68,11 +68,11 @@ def torch_accuracy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
 
 def test_run_trains_as_torch_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = script(folder, "run", *PEF, "--num-epochs", str(EPOCHS))
-    found = re.search(r"accuracy ([\d.]+)", printed)
-    assert found is not None, printed
+    match = re.search(r"accuracy ([\d.]+)", printed)
+    assert match is not None, printed
     expected = torch_accuracy(folder, monkeypatch)
     assert expected > 80  # a training that learned something
-    assert abs(float(found[1]) - expected) <= 1
+    assert abs(float(match[1]) - expected) <= 1
 
 
 def test_test_compares_with_the_host(folder: Path) -> None:

@@ -116,8 +116,8 @@ def test_an_op_moved_by_hand_is_found(built: Path, tmp_path: Path) -> None:
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     code = main(["diff", *map(str, words)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    message = capsys.readouterr()
+    return code, message.out, message.err
 
 
 def test_exit_codes(built: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,11 +125,11 @@ def test_a_deadlock_names_the_ops_and_the_buffers() -> None:
     network = Network(tuple(ops), (edge(ops, 0, 1, 2), edge(ops, 1, 2, 8), edge(ops, 0, 2, 2, port=1)))
     assert not EventDriven(network, 3).finished
     run = run_network(network, 3)
-    (found,) = run.diagnostics
-    assert (found.severity, found.rule, found.where) == ("error", "epoch-deadlock", "fork")
+    (result,) = run.diagnostics
+    assert (result.severity, result.rule, result.where) == ("error", "epoch-deadlock", "fork")
     for text in ("fork", "sum", "join", "fork -> join holds 2 of 4 tiles"):
-        assert text in found.message
-    assert "nop" in found.fix
+        assert text in result.message
+    assert "nop" in result.fix
     # the times are those of buffers that hold a whole input
     roomy = dataclasses.replace(network, edges=tuple(dataclasses.replace(e, capacity=max(4, e.capacity or 0))
                                                      if e.producer == 0 and e.consumer == 2 else e
@@ -140,8 +140,8 @@ def test_a_deadlock_names_the_ops_and_the_buffers() -> None:
 def test_one_edge_alone_can_deadlock() -> None:
     ops = [op("a", 10, 2), op("b", 10, 1)]
     network = Network(tuple(ops), (edge(ops, 0, 1, 1),))
-    (found,) = run_network(network, 2).diagnostics
-    assert "a, b wait for each other" in found.message
+    (result,) = run_network(network, 2).diagnostics
+    assert "a, b wait for each other" in result.message
 
 
 def test_a_circle_of_data_is_refused() -> None:
@@ -227,6 +227,6 @@ def test_a_reader_may_keep_what_it_will_read_again() -> None:
     """Three steps that all need the whole operand: nothing is freed before the last."""
     ops = [op("a", 30, 3), op("b", 60, 3)]
     everything = np.array([3, 3, 3])
-    kept = FlowEdge(0, 1, 0, everything, np.array([0, 0, 3]), 3)
-    run = run_network(Network(tuple(ops), (kept,)), 4)
+    retained = FlowEdge(0, 1, 0, everything, np.array([0, 0, 3]), 3)
+    run = run_network(Network(tuple(ops), (retained,)), 4)
     assert run.end[1].tolist() == [90, 180, 270, 360]

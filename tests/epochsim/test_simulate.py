@@ -53,9 +53,9 @@ def test_a_chain_of_equal_ops_on_a_device() -> None:
     costs = op_costs(result)  # type: ignore[arg-type]
     cycles = costs["e1"].cycles
     assert all(costs[f"e{i}"].cycles == cycles for i in range(6))
-    found = simulate(result, 40, BARE)  # type: ignore[arg-type]
-    rows = {o.op: i for i, o in enumerate(found.ops)}
-    first, last = found.start[rows["e0"], 0], found.end[rows["e5"]]
+    matches = simulate(result, 40, BARE)  # type: ignore[arg-type]
+    rows = {o.op: i for i, o in enumerate(matches.ops)}
+    first, last = matches.start[rows["e0"], 0], matches.end[rows["e5"]]
     row = result.placement.candidate("e1")
     steps = int(row["mblock_m"]) * int(row["mblock_n"])
     assert steps <= BARE.steps
@@ -77,17 +77,17 @@ def test_costs_are_those_the_placer_reports(result: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("batch", [1, 5, 64])
 def test_an_epoch_is_switch_fill_inputs_and_stall(result: SimpleNamespace, batch: int) -> None:
-    found = simulate(result, batch)
-    assert len(found.epochs) == len(result.placement.epochs)
+    matches = simulate(result, batch)
+    assert len(matches.epochs) == len(result.placement.epochs)
     costs = op_costs(result)
-    for epoch in found.epochs:
+    for epoch in matches.epochs:
         assert epoch.cycles == epoch.switch + epoch.fill + batch * epoch.slowest + epoch.stall
         assert epoch.fill >= 0 and epoch.stall >= 0
         ops = result.placement.epochs[epoch.index].ops
         assert epoch.slowest == max(costs[name].cycles for name in ops) == costs[epoch.slowest_op].cycles
         assert epoch.period >= epoch.slowest - 1e-9 or batch == 1
-    assert found.cycles == sum(e.cycles for e in found.epochs)
-    assert found.epochs[0].start == found.constants.switch
+    assert matches.cycles == sum(e.cycles for e in matches.epochs)
+    assert matches.epochs[0].start == matches.constants.switch
 
 
 def test_a_long_batch_runs_at_the_slowest_op_or_says_what_holds_it_up(result: SimpleNamespace) -> None:
@@ -103,30 +103,30 @@ def test_a_long_batch_runs_at_the_slowest_op_or_says_what_holds_it_up(result: Si
 
 def test_waits_and_work_fill_the_time_between(result: SimpleNamespace) -> None:
     """For each op and input: from the end of the input before to the end of this one, all cycles are accounted for."""
-    found = simulate(result, 12)
+    matches = simulate(result, 12)
     costs = op_costs(result)
-    starts = {e.index: e.start for e in found.epochs}
-    epoch_start = np.array([starts[result.placement.ops[o.op].epoch] for o in found.ops])
-    if len(found.trace.ops) == len(found.ops):
-        spent = found.waits.sum(axis=2)
-        between = np.diff(found.end, axis=1, prepend=epoch_start[:, None])
+    starts = {e.index: e.start for e in matches.epochs}
+    epoch_start = np.array([starts[result.placement.ops[o.op].epoch] for o in matches.ops])
+    if len(matches.trace.ops) == len(matches.ops):
+        spent = matches.waits.sum(axis=2)
+        between = np.diff(matches.end, axis=1, prepend=epoch_start[:, None])
         assert np.allclose(spent, between)
-    for i, op in enumerate(found.ops):
+    for i, op in enumerate(matches.ops):
         assert op.compute == 12 * costs[op.op].kernel
-        assert (found.waits[i, :, WaitKind.COMPUTE] == costs[op.op].kernel).all()
+        assert (matches.waits[i, :, WaitKind.COMPUTE] == costs[op.op].kernel).all()
         assert op.wait_dram >= 12 * (costs[op.op].cycles - costs[op.op].kernel) * costs[op.op].limiter.endswith("dram")
 
 
 def test_no_input_is_taken_before_it_was_made(result: SimpleNamespace) -> None:
-    found = simulate(result, 6)
-    row = {o.op: i for i, o in enumerate(found.ops)}
+    matches = simulate(result, 6)
+    row = {o.op: i for i, o in enumerate(matches.ops)}
     for node in result.lowered.ops:
         for source in node.sources:
             if source in row:
                 # an op cannot be done with an input before its producer is, nor begin before that began
-                assert (found.end[row[node.name]] >= found.end[row[source]]).all()
-                assert (found.start[row[node.name]] >= found.start[row[source]]).all()
-    assert (np.diff(found.start, axis=1) >= 0).all()
+                assert (matches.end[row[node.name]] >= matches.end[row[source]]).all()
+                assert (matches.start[row[node.name]] >= matches.start[row[source]]).all()
+    assert (np.diff(matches.start, axis=1) >= 0).all()
 
 
 def test_the_program_as_emitted_goes_round_its_loop(result: SimpleNamespace) -> None:
@@ -177,10 +177,10 @@ def test_preloaded_parameters_delay_the_first_input() -> None:
     result = placed(s.output("mm"), options=CompileOptions(microbatch=32))
     cost = op_costs(result)["mm"]  # type: ignore[arg-type]
     assert result.placement.candidate("mm")["prologue"] and cost.preload > 0
-    found = simulate(result, 4, BARE)  # type: ignore[arg-type]
-    row = [o.op for o in found.ops].index("mm")
-    assert found.start[row, 0] >= cost.preload
-    assert found.waits[row, 0, WaitKind.DRAM] >= cost.preload
+    matches = simulate(result, 4, BARE)  # type: ignore[arg-type]
+    row = [o.op for o in matches.ops].index("mm")
+    assert matches.start[row, 0] >= cost.preload
+    assert matches.waits[row, 0, WaitKind.DRAM] >= cost.preload
 
 
 def test_deadlocks_are_reported_not_run_into(result: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,11 +188,11 @@ def test_deadlocks_are_reported_not_run_into(result: SimpleNamespace, monkeypatc
     from tbuda_lab.core.epochsim import build as module
 
     monkeypatch.setattr(module._Builder, "_held", lambda self, source, name, port: 0)
-    found = simulate(result, 3)
-    assert found.deadlocked
-    errors = [d for d in found.diagnostics if d.severity == "error"]
+    matches = simulate(result, 3)
+    assert matches.deadlocked
+    errors = [d for d in matches.diagnostics if d.severity == "error"]
     assert errors and all(d.rule == "epoch-deadlock" for d in errors)
-    assert found.cycles > 0
+    assert matches.cycles > 0
 
 
 def test_nothing_deadlocks_in_what_the_placer_makes(result: SimpleNamespace) -> None:

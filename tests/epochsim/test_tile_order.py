@@ -233,12 +233,12 @@ def test_a_picker_that_streams_moves_down_the_picture() -> None:
 
 
 def test_stripes_are_rectangles_that_cover_the_grid() -> None:
-    found = Stripes((0, 2), (0, 1, 3))
-    assert found.rectangles((5, 4)) == [
+    result = Stripes((0, 2), (0, 1, 3))
+    assert result.rectangles((5, 4)) == [
         (0, 0, 2, 1), (0, 1, 2, 2), (0, 3, 2, 1), (2, 0, 3, 1), (2, 1, 3, 2), (2, 3, 3, 1),
     ]
-    part = found.part_of((5, 4))
-    for number, (r, c, rows, cols) in enumerate(found.rectangles((5, 4))):
+    part = result.part_of((5, 4))
+    for number, (r, c, rows, cols) in enumerate(result.rectangles((5, 4))):
         assert (part[r : r + rows, c : c + cols] == number).all()
 
 
@@ -250,11 +250,11 @@ def test_steps_end_with_the_whole_and_edges_are_consistent(graph: Graph, steps: 
         table: OpModels = result.placement.models[name]
         row = result.placement.candidate(name)
         assert table.profile is not None
-        found = op_steps(table.profile, row, result.placement.ublock_order[name], steps, max(steps, 64))
-        emit = found.emit()
+        matches = op_steps(table.profile, row, result.placement.ublock_order[name], steps, max(steps, 64))
+        emit = matches.emit()
         tiles = int(row["t"]) * int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"] * row["ublock_c"])
         assert emit[-1] == tiles and (np.diff(emit) >= 0).all() and (emit >= 0).all()
-        assert found.bounds[0] == 0 and (np.diff(found.bounds) > 0).all()
+        assert matches.bounds[0] == 0 and (np.diff(matches.bounds) > 0).all()
     built = build(result, EpochConstants(steps=steps, max_steps=max(steps, 64)))  # type: ignore[arg-type]
     for edge in built.network.edges:
         whole = built.network.ops[edge.producer].total

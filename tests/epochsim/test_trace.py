@@ -105,31 +105,31 @@ def check_rows(found: Spans, limit: int) -> None:
 @given(st.integers(0, 4), st.integers(0, 4000), st.integers(1, 4000), st.integers(20, 400))
 def test_a_window_shows_the_time_that_was_spent_in_it(seed: int, start: int, width: int, limit: int) -> None:
     trace = made_up(seed, 9, 900)
-    found = trace.zoom(start, start + width, limit)
-    check_rows(found, limit)
+    result = trace.zoom(start, start + width, limit)
+    check_rows(result, limit)
     inside = (trace.end > start) & (trace.start < min(start + width, trace.cycles + 1))
-    assert found.exact == (inside.sum() <= limit)
-    if found.exact:
-        assert (found.start.astype(np.int64) + found.origin).tolist() == trace.start[inside].tolist()
-        assert found.op.tolist() == trace.op[inside].tolist()
+    assert result.exact == (inside.sum() <= limit)
+    if result.exact:
+        assert (result.start.astype(np.int64) + result.origin).tolist() == trace.start[inside].tolist()
+        assert result.op.tolist() == trace.op[inside].tolist()
         return
-    clipped = np.minimum(trace.end, found.end_of_window) - np.maximum(trace.start, start)
+    clipped = np.minimum(trace.end, result.end_of_window) - np.maximum(trace.start, start)
     for kind in WaitKind:
         spent = clipped[inside & (trace.kind == kind)].sum()
-        shown = (found.share[:, kind].astype(float) * (found.end - found.start) * found.lanes / 255).sum()
+        shown = (result.share[:, kind].astype(float) * (result.end - result.start) * result.lanes / 255).sum()
         # a share is kept in 8 bits and rounded down
-        slack = (found.end - found.start).sum() * found.lanes / 255
+        slack = (result.end - result.start).sum() * result.lanes / 255
         assert spent - slack - 1 <= shown <= spent + 1
-    most = np.take_along_axis(found.share, found.kind[:, None].astype(np.int64), axis=1)[:, 0]
-    assert (most == found.share.max(axis=1)).all()
+    most = np.take_along_axis(result.share, result.kind[:, None].astype(np.int64), axis=1)[:, 0]
+    assert (most == result.share.max(axis=1)).all()
 
 
 def test_more_ops_than_rows_are_drawn_together() -> None:
     trace = made_up(1, 301, 20_000)
-    found = trace.zoom(0, trace.cycles, 50)
-    check_rows(found, 50)
-    assert found.lanes >= 8 and not found.exact
-    busy = (found.share.astype(float).sum(axis=1) * (found.end - found.start) * found.lanes / 255).sum()
+    result = trace.zoom(0, trace.cycles, 50)
+    check_rows(result, 50)
+    assert result.lanes >= 8 and not result.exact
+    busy = (result.share.astype(float).sum(axis=1) * (result.end - result.start) * result.lanes / 255).sum()
     assert busy == pytest.approx((trace.end - trace.start).sum(), rel=0.05)
 
 
@@ -161,9 +161,9 @@ def test_of_a_million_spans_no_more_than_4096_are_shown() -> None:
     windows = [(0, trace.cycles), *((int(a), int(a + w)) for a, w in zip(
         rng.integers(0, trace.cycles, 20), 2 ** rng.integers(3, 16, 20), strict=True))]
     for start, end in windows:
-        found = trace.zoom(start, end)
-        check_rows(found, 4096)
-        assert found.nbytes <= 100_000
+        result = trace.zoom(start, end)
+        check_rows(result, 4096)
+        assert result.nbytes <= 100_000
 
 
 # -- Chrome -----------------------------------------------------------------------------------------------------------

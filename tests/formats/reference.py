@@ -48,8 +48,8 @@ def minifloat(x: float, df: DataFormat) -> float:
     unit = Fraction(1, 1 << fraction_bits)
     if exponent > top:
         return to_float32(sign, (2 - unit) * Fraction(2) ** top)
-    kept = fraction >> (23 - fraction_bits)
-    return to_float32(sign, (1 + kept * unit) * Fraction(2) ** exponent)
+    keep = fraction >> (23 - fraction_bits)
+    return to_float32(sign, (1 + keep * unit) * Fraction(2) ** exponent)
 
 
 def integer(x: float, df: DataFormat) -> float:
@@ -110,8 +110,8 @@ def convert(values: list[float], df: DataFormat) -> list[float]:
     if df in INTEGERS:
         return [integer(v, df) for v in values]
     if df in BFP_BITS:
-        found: list[float] = []
+        convert: list[float] = []
         for start in range(0, len(values), 16):
-            found += block_values(*block_codes(values[start:start + 16], df), df)
-        return found
+            convert += block_values(*block_codes(values[start:start + 16], df), df)
+        return convert
     return list(values)

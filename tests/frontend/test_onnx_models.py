@@ -108,8 +108,8 @@ def test_the_same_as_through_torch(name: str, tmp_path: Path) -> None:
             assert g.shape == w.shape and pcc(w, g) >= 0.9999
     named = {m for m, _ in model.named_modules()}
     assert {node.origin.module for node in graph.ops} <= named
-    kept = {n.name for n in graph if n.kind is NodeKind.PARAMETER}
-    assert kept and {k.rpartition(".")[0] for k in kept if "." in k} <= named
+    selected = {n.name for n in graph if n.kind is NodeKind.PARAMETER}
+    assert selected and {k.rpartition(".")[0] for k in selected if "." in k} <= named
 
 
 @pytest.mark.e2e

@@ -30,12 +30,12 @@ def cases() -> dict[str, list[Any]]:
     """Cases of one node, by its op type."""
     from onnx.backend.test.loader import load_node_model_tests
 
-    found: dict[str, list[Any]] = {}
+    cases: dict[str, list[Any]] = {}
     for case in load_node_model_tests():
         nodes = case.model.graph.node
         if len(nodes) == 1 and nodes[0].domain in ("", "ai.onnx"):
-            found.setdefault(nodes[0].op_type, []).append(case)
-    return found
+            cases.setdefault(nodes[0].op_type, []).append(case)
+    return cases
 
 
 def tensor(value: Any) -> torch.Tensor | None:
@@ -69,7 +69,7 @@ def agrees(case: Any) -> str:
         try:
             got = answers(case, constants)
         except TbudaError as error:
-            said = str(error)
+            text = str(error)
             continue
         for g, value in zip(got, case.data_sets[0][1], strict=True):
             want = tensor(value)
@@ -80,7 +80,7 @@ def agrees(case: Any) -> str:
             if not np.allclose(g.double().numpy(), want.double().numpy(), rtol=2e-3, atol=1e-3, equal_nan=True):
                 return f"differs by {(g.double() - want.double()).abs().max()}"
         return ""
-    return said
+    return text
 
 
 @pytest.mark.parametrize("op_type", listed())

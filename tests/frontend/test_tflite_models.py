@@ -86,7 +86,7 @@ class Writer:
             tflite.OperatorCodeAddVersion(b, 1)
             tflite.OperatorCodeAddBuiltinCode(b, number)
             codes.append(tflite.OperatorCodeEnd(b))
-            given, made, table = self._ints([names.index(i) for i in ins]), self._ints([names.index(out)]), None
+            given, result, table = self._ints([names.index(i) for i in ins]), self._ints([names.index(out)]), None
             if options:
                 held_fields = {f: self._ints(v) if isinstance(v, list) else v for f, v in fields.items()}
                 getattr(tflite, f"{options}Start")(b)
@@ -96,7 +96,7 @@ class Writer:
             tflite.OperatorStart(b)
             tflite.OperatorAddOpcodeIndex(b, len(codes) - 1)
             tflite.OperatorAddInputs(b, given)
-            tflite.OperatorAddOutputs(b, made)
+            tflite.OperatorAddOutputs(b, result)
             if table is not None:
                 tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, options))
                 tflite.OperatorAddBuiltinOptions(b, table)

@@ -35,9 +35,9 @@ def imported(number: int) -> Imported:
     reached: set[object] = set()
 
     def watched(target: object) -> object:
-        found = aten.lookup(target)
-        reached.add(found)
-        return found
+        watched = aten.lookup(target)
+        reached.add(watched)
+        return watched
 
     with mock.patch("tbuda_lab.core.frontend.torch_model.importer.lookup", watched):
         return module, from_torch(module, inputs), frozenset(reached)

@@ -30,23 +30,23 @@ def some(subject: Subject, seeds: range, out: Connection) -> None:
 def outcomes(subject: Subject, seeds: range) -> list[Outcome]:
     """What became of some files; one whose process ended has that as its fault."""
     context = multiprocessing.get_context("fork")
-    found: list[Outcome] = []
-    while len(found) < len(seeds):
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(seeds):
         source, sink = context.Pipe(duplex=False)
-        left = seeds[len(found) : len(found) + AT_ONCE]
+        left = seeds[len(outcomes) : len(outcomes) + AT_ONCE]
         process = context.Process(target=some, args=(subject, left, sink))
         process.start()
         sink.close()
-        count = len(found)
+        count = len(outcomes)
         try:
-            while len(found) < count + len(left):
-                found.append(source.recv())
+            while len(outcomes) < count + len(left):
+                outcomes.append(source.recv())
         except EOFError:
             process.join()
-            seed = seeds[len(found)]
-            found.append(Outcome(subject.name, seed, False, 0.0, 0, f"the process ended with {process.exitcode}"))
+            seed = seeds[len(outcomes)]
+            outcomes.append(Outcome(subject.name, seed, False, 0.0, 0, f"the process ended with {process.exitcode}"))
         process.join()
-    return found
+    return outcomes
 
 
 def main() -> int:
@@ -63,13 +63,13 @@ def main() -> int:
             subject.read(subject.make(random.Random(0), Path(folder), 0))
         began = time.monotonic()
         count = max(1, int(subject.count * arguments.share))
-        found = outcomes(subject, range(arguments.first, arguments.first + count))
-        faults = [o for o in found if o.fault]
+        result = outcomes(subject, range(arguments.first, arguments.first + count))
+        faults = [o for o in result if o.fault]
         wrong += len(faults)
-        refused = sum(o.refused for o in found)
-        print(f"{name:20} {len(found) - refused - len(faults):7} {refused:8} {len(faults):7} "
-              f"{sum(o.seconds for o in found):8.1f} {max(o.seconds for o in found):8.2f} "
-              f"{max(o.bytes for o in found) >> 20:6}   {time.monotonic() - began:.0f} s", flush=True)
+        refused = sum(o.refused for o in result)
+        print(f"{name:20} {len(result) - refused - len(faults):7} {refused:8} {len(faults):7} "
+              f"{sum(o.seconds for o in result):8.1f} {max(o.seconds for o in result):8.2f} "
+              f"{max(o.bytes for o in result) >> 20:6}   {time.monotonic() - began:.0f} s", flush=True)
         seen: set[str] = set()
         for outcome in faults:
             if outcome.fault not in seen:

@@ -103,11 +103,11 @@ def yaml_file(texts: Callable[[], tuple[str, ...]], suffix: str = ".yaml") -> Ma
 
 
 def read_netlist(path: Path) -> object:
-    found = netlists.load(path, lenient=True)
+    result = netlists.load(path, lenient=True)
     for arch in (None, *ARCHS, "toaster"):
-        netlists.check(found, arch, "strict")
-    netlists.show(found)
-    return netlists.dumps(found) if not found.problems else None
+        netlists.check(result, arch, "strict")
+    netlists.show(result)
+    return netlists.dumps(result) if not result.problems else None
 
 
 # -- devices and other YAML ----------------------------------------------------------------------------------------
@@ -252,11 +252,11 @@ def images() -> tuple[dict[str, bytes], ...]:
 
     from tests.tti.models import files_of, session
 
-    found = []
+    result = []
     with tempfile.TemporaryDirectory() as folder:
         for model, dump in (("pair", "default"), ("tokens", "backend"), ("pair", "backend")):
-            found.append(files_of(session(model).export_tti(Path(folder) / "x.tti", dump_format=dump)))
-    return tuple(found)
+            result.append(files_of(session(model).export_tti(Path(folder) / "x.tti", dump_format=dump)))
+    return tuple(result)
 
 
 def image_file(rng: random.Random, folder: Path, changes: int) -> Path:

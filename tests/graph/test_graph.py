@@ -121,10 +121,10 @@ def test_verifier_names_every_problem() -> None:
     graph["h"].shape = (1, 65)
     graph["x"].inputs = (Edge("half"),)
     graph["ids"].value = np.zeros(3, np.int64)
-    found = problems(graph)
-    assert any("'h'" in p and "(1, 64)" in p for p in found)
-    assert any("'x'" in p and "reads nothing" in p for p in found)
-    assert any("'ids'" in p for p in found)
+    result = problems(graph)
+    assert any("'h'" in p and "(1, 64)" in p for p in result)
+    assert any("'x'" in p and "reads nothing" in p for p in result)
+    assert any("'ids'" in p for p in result)
     with pytest.raises(GraphError, match="after some_pass"):
         verify(graph, after="some_pass")
 
@@ -164,10 +164,10 @@ def test_diff_names_what_changed() -> None:
     after["half"].value = np.zeros(3, np.float32)
     after.add(Node("t", NodeKind.OP, (1, 32), ops.Exp(), (Edge("s"),)))
     del after.nodes["ids"]
-    found = diff(before, after)
-    assert found.added == ("t",) and found.removed == ("ids",)
-    assert [change.name for change in found.changed] == ["half", "s"]
-    assert "start=0, stop=32] -> index[dim=-1, start=32, stop=64" in str(found)
+    result = diff(before, after)
+    assert result.added == ("t",) and result.removed == ("ids",)
+    assert [change.name for change in result.changed] == ["half", "s"]
+    assert "start=0, stop=32] -> index[dim=-1, start=32, stop=64" in str(result)
 
 
 def test_networkx_view_keeps_ports_and_tms() -> None:

@@ -94,16 +94,16 @@ def run_op(node, args):
         assert args[0].shape == args[1].shape, (node.name, args[0].shape, args[1].shape)
         y = BINARY[op.fn](*args)
     elif kind == "hw.fused":
-        made = []
+        result = []
         for k, (fn, refs, slope, exp) in enumerate(op.steps):
-            taken = [made[-1 - ref] if ref < 0 else args[ref] for ref in refs]
+            taken = [result[-1 - ref] if ref < 0 else args[ref] for ref in refs]
             if k in dict(op.spread):
                 first = np.arange(taken[1].shape[1 if dict(op.spread)[k] == "r" else 2]) // T * T
                 taken[1] = taken[1][:, first] if dict(op.spread)[k] == "r" else taken[1][:, :, first]
             assert {x.shape for x in taken} == {args[0].shape}, node.name
             facts = SimpleNamespace(slope=slope, exp=exp)
-            made.append(BINARY[fn](*taken) if fn in BINARY else UNARY[fn](*taken, facts))
-        y = made[-1]
+            result.append(BINARY[fn](*taken) if fn in BINARY else UNARY[fn](*taken, facts))
+        y = result[-1]
     elif kind == "hw.matmul":
         assert args[0].shape[0] == args[1].shape[0] and args[0].shape[2] == args[1].shape[1], (
             node.name,

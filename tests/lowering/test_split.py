@@ -71,9 +71,9 @@ def test_parts_add_up(
 @given(st.integers(1, 121), st.integers(1, 8))
 def test_every_kernel_position_has_its_part(positions: int, parts: int) -> None:
     parts = min(parts, positions)
-    found = split.shares(positions, parts)
-    assert [p for share in found for p in share] == list(range(positions))
-    assert len(found) == parts and {len(s) for s in found} <= {positions // parts, -(-positions // parts)}
+    result = split.shares(positions, parts)
+    assert [p for share in result for p in share] == list(range(positions))
+    assert len(result) == parts and {len(s) for s in result} <= {positions // parts, -(-positions // parts)}
 
 
 def slowest(graph: Graph) -> int:
@@ -94,10 +94,10 @@ def test_a_long_depthwise_convolution_is_cut_and_short_ones_are_not() -> None:
             return self.short(self.long(self.first(x)))
 
     graph = passed(Net(), torch.randn(1, 3, 64, 64))
-    found = split.split_parts(graph, WH)
+    result = split.split_parts(graph, WH)
     convolutions = [n for n in graph.ops if n.op is not None and n.op.type == "conv2d_rows"]
     long, short = (next(n.name for n in convolutions if n.op.kernel == (3, 3) and n.op.groups == g) for g in (96, 1))
-    assert found.get(long, 1) > 1 and short not in found
+    assert result.get(long, 1) > 1 and short not in result
     cut, whole = (lower(graph, WH, CompileOptions(enable_conv_splitting=on)) for on in (True, False))
     assert slowest(cut) < 0.8 * slowest(whole)
     # what reads an input is never cut: each part would fetch all of it

@@ -150,13 +150,13 @@ def wrong(text: str, old: str, new: str) -> NetlistError:
 ])
 def test_refused_with_line_and_remedy(old: str, new: str, rule: str, words: tuple[str, ...]) -> None:
     error = wrong(FULL, old, new)
-    found = [d for d in error.diagnostics if d.rule == rule]
-    assert found, str(error)
-    assert all(any(word in str(d) for d in found) for word in words), str(error)
-    assert "some.yaml:" in found[0].where
+    matches = [d for d in error.diagnostics if d.rule == rule]
+    assert matches, str(error)
+    assert all(any(word in str(d) for d in matches) for word in words), str(error)
+    assert "some.yaml:" in matches[0].where
     if rule != "Y1":
         line = FULL[:FULL.index(old)].count("\n") + 1
-        assert any(f"some.yaml:{at}:" in d.where for d in found for at in range(line, line + 16)), str(error)
+        assert any(f"some.yaml:{at}:" in d.where for d in matches for at in range(line, line + 16)), str(error)
 
 
 def test_all_problems_at_once_and_lenient() -> None:

@@ -35,12 +35,12 @@ def test_verdicts_of_the_original_tools(tmp_path: Path) -> None:
 def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     good = JUDGED.read_text().splitlines()[0]
     bad = tmp_path / "bad.jsonl"
-    for text, said in (("{", "line 2"), ("[]", "line 2"), (good.replace('"grid": [', '"grid": [-1, '), "pair"),
+    for text, message in (("{", "line 2"), ("[]", "line 2"), (good.replace('"grid": [', '"grid": [-1, '), "pair"),
                        (good.replace('"tms": [', '"tms": [["spin", 2], '), "spin"),
                        (json.dumps({**json.loads(good), "input_count": 10**12}), "whole number")):
         bad.write_text(good + "\n" + text + "\n")
         assert main(["netlist", "edges", str(bad), "--out", str(tmp_path / "out.jsonl")]) == 1
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert not (tmp_path / "out.jsonl").exists()
     with pytest.raises(InputError, match="line 1"):
         list(judge_lines(['{"producer": 3}']))

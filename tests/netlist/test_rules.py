@@ -31,9 +31,9 @@ def test_rule_names_the_element(c: Case) -> None:
     assert not valid, [str(f) for f in valid]
     n = c.base()
     c.change(n)
-    found = [f for f in netlist.check(n, c.arch, "strict") if f.rule == c.rule]
-    assert any(c.where in "/".join(f.where) for f in found), [str(f) for f in netlist.check(n, c.arch, "strict")]
-    assert all(f.message and f.fix for f in found)
+    matches = [f for f in netlist.check(n, c.arch, "strict") if f.rule == c.rule]
+    assert any(c.where in "/".join(f.where) for f in matches), [str(f) for f in netlist.check(n, c.arch, "strict")]
+    assert all(f.message and f.fix for f in matches)
 
 
 @pytest.mark.parametrize("c", CASES, ids=[f"{c.rule}-{k}" for k, c in enumerate(CASES)])

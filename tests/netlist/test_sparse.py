@@ -66,21 +66,21 @@ def test_statistics_count_what_the_encoder_writes(drawn):
     case["fracture"] = 1
     coo = coo[coo[:, 0] < case["t"]]
     rows = case["mblock_m"] * case["ublock_r"]
-    found = PickerProfile(coo).statistics(rt=case["grid_r"] * rows, grid_r=[case["grid_r"]],
+    result = PickerProfile(coo).statistics(rt=case["grid_r"] * rows, grid_r=[case["grid_r"]],
                                           ublock_r=case["ublock_r"], u_kt=[case["u_kt"]])
     tile = np.unique(np.column_stack([coo[:, 0], coo[:, 1] // 32, coo[:, 2] // 32]), axis=0)
     ublock = np.unique(tile // [1, case["ublock_r"], case["u_kt"]], axis=0)
     strip = np.unique(tile // [1, rows, case["u_kt"]], axis=0)
-    assert found.nz_tiles.tolist() == [len(tile)]
-    assert found.nz_ublocks.tolist() == [len(ublock)]
-    assert found.nz_strips.tolist() == [len(strip)]
-    if not found.fits[0]:
+    assert result.nz_tiles.tolist() == [len(tile)]
+    assert result.nz_ublocks.tolist() == [len(ublock)]
+    assert result.nz_strips.tolist() == [len(strip)]
+    if not result.fits[0]:
         return
     encoding = encode_picker(coo, **case)  # fits promises that this works
     assert int(encoding.nz_tiles.sum()) == len(tile)
     assert int(encoding.nz_ublocks.sum()) == len(ublock)
     assert int(encoding.nz_strips.sum()) == len(strip)
-    assert encoding.num_sparse_tiles == max(1, int(found.distinct[0]))
+    assert encoding.num_sparse_tiles == max(1, int(result.distinct[0]))
 
 
 def test_words_of_one_small_picker():

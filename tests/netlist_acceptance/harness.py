@@ -42,8 +42,8 @@ def run(folder: Path, n: Netlist, feeds: Arrays, *, mode: str = "golden", params
     given = [x for p in params for x in ("--param", p)]
     assert command("netlist", "run", file, "--inputs", folder / "in.npz", "--outputs", folder / "out.npz",
                    "--mode", mode, *given) == 0
-    with np.load(folder / "out.npz", allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(folder / "out.npz", allow_pickle=False) as result:
+        return {name: result[name] for name in result.files}
 
 
 def pcc(a: np.ndarray, b: np.ndarray) -> float:
@@ -60,16 +60,16 @@ def agree(folder: Path, n: Netlist, feeds: Arrays, wanted: Arrays, *, params: tu
         got = run(folder, n, feeds, mode=mode, params=params)
         assert sorted(got) == sorted(wanted)
         for name, value in wanted.items():
-            found, df = got[name], n.queues[name].df
-            assert found.shape == value.shape, name
+            result, df = got[name], n.queues[name].df
+            assert result.shape == value.shape, name
             whole = df.is_integer or df.is_raw
-            assert found.dtype == (np.int32 if whole else np.float32)
+            assert result.dtype == (np.int32 if whole else np.float32)
             if exact or df.is_raw or (whole and mode == "golden"):
-                np.testing.assert_array_equal(found, value, err_msg=f"{name} in {mode} mode")
+                np.testing.assert_array_equal(result, value, err_msg=f"{name} in {mode} mode")
             elif mode == "golden":
                 step = STEP[df.name]
                 scale = float(np.abs(value).max())
                 slack = step * scale if df.is_bfp else 1e-5 * scale
-                np.testing.assert_allclose(found, value, rtol=step, atol=slack + 1e-6, err_msg=f"{name}, golden")
+                np.testing.assert_allclose(result, value, rtol=step, atol=slack + 1e-6, err_msg=f"{name}, golden")
             else:
-                assert pcc(found, value) >= device, f"{name}: PCC {pcc(found, value)} in device mode"
+                assert pcc(result, value) >= device, f"{name}: PCC {pcc(result, value)} in device mode"

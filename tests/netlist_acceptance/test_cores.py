@@ -65,11 +65,11 @@ def test_eight_bit_floats(df: F, tmp_path: Path) -> None:
     n = b.build([b.op("o", "nop", ["x"], (1, 1, 1), df=df, acc_df=F.Float16)], None, [b.queue("x", (1, 1, 1), df=df)],
                 arch="blackhole" if df is F.Fp8_e4m3 else "wormhole_b0")
     x = noise((1, 1, 32, 32), low=0.5, high=4)
-    found = run(tmp_path, n, {"x": x})["o.out"]
+    result = run(tmp_path, n, {"x": x})["o.out"]
     bits = 2 if df is F.Lf8 else 3
     exponent = np.floor(np.log2(x))
     wanted = np.floor(x / 2**exponent * 2**bits) / 2**bits * 2**exponent
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(result, wanted)
 
 
 @pytest.mark.parametrize("extra", [{"stoch_rnd_mode": "pack"}, {"stoch_rnd_mode": "all"}, {"srnd_fpu_en": True}])

@@ -96,9 +96,9 @@ def test_loosely_written_text(tmp_path: Path) -> None:
     for param, count in (("p_loops=2", 4), ("$p_loops=1", 2)):
         assert command("netlist", "run", file, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz",
                        "--param", param) == 0
-        with np.load(tmp_path / "out.npz") as found:
-            assert found["out"].shape == (count, 1, 64, 64)
-            np.testing.assert_allclose(found["out"], x[:count] + np.tile(w, (1, 1, 2, 1)), rtol=2**-10, atol=1e-4)
+        with np.load(tmp_path / "out.npz") as result:
+            assert result["out"].shape == (count, 1, 64, 64)
+            np.testing.assert_allclose(result["out"], x[:count] + np.tile(w, (1, 1, 2, 1)), rtol=2**-10, atol=1e-4)
 
 
 def test_a_retired_encoding_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -117,8 +117,8 @@ def test_a_retired_encoding_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
     assert command("netlist", "check", tmp_path / "n.yaml") == 0
     assert command("netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
                    tmp_path / "out.npz") == 1
-    said = capfd.readouterr().err
-    assert "retired" in said and "Traceback" not in said
+    message = capfd.readouterr().err
+    assert "retired" in message and "Traceback" not in message
 
 
 VALID = netlist.dumps(b.matmul_bias())
@@ -148,9 +148,9 @@ def test_broken_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert codes == [1, 1]
     assert command("netlist", "roundtrip", file, "--out", tmp_path / "again.yaml") in (0, 1)
     assert command("netlist", "show", file) in (0, 1)
-    said = capfd.readouterr()
-    assert "Traceback" not in said.out + said.err
-    assert said.err.strip()
+    message = capfd.readouterr()
+    assert "Traceback" not in message.out + message.err
+    assert message.err.strip()
 
 
 SCALARS = ("", "~", "[]", "{}", "[[]]", "{a: 1}", "-1", "0", "99999999999999999999", "1e400", ".inf", "true", "$x",
@@ -186,9 +186,9 @@ def test_wrong_values_anywhere(seed: int, tmp_path: Path, capfd: pytest.CaptureF
             feeds[q.name] = np.zeros((1, z, 32 * r, 32 * c), np.int32 if q.df.is_raw else np.float32)
     np.savez(tmp_path / "in.npz", **feeds)
     check = command("netlist", "check", file)
-    said = capfd.readouterr()
+    message = capfd.readouterr()
     if check:
-        assert f"{file}:" in said.err
+        assert f"{file}:" in message.err
     code = command("netlist", "run", file, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz")
     command("netlist", "roundtrip", file, "--out", tmp_path / "again.yaml")
     command("netlist", "show", file)
@@ -212,12 +212,12 @@ def test_wrong_inputs_list_what_is_expected(case: str, tmp_path: Path, capfd: py
     if case == "truncated":
         archive.write_bytes(archive.read_bytes()[:-2000])
     assert command("netlist", "run", tmp_path / "n.yaml", "--inputs", archive, "--outputs", tmp_path / "out.npz") == 1
-    said = capfd.readouterr().err
-    assert "Traceback" not in said and not (tmp_path / "out.npz").exists()
+    message = capfd.readouterr().err
+    assert "Traceback" not in message and not (tmp_path / "out.npz").exists()
     if case in ("missing", "rank", "shape", "too many"):
-        assert ("w" in said and "ram of Float16_b" in said) or "the ram has 1" in said
+        assert ("w" in message and "ram of Float16_b" in message) or "the ram has 1" in message
     if case in ("missing", "rank", "shape"):
-        assert "(n, 1, 64, 64) float32" in said
+        assert "(n, 1, 64, 64) float32" in message
 
 
 def test_as_a_process(tmp_path: Path) -> None:

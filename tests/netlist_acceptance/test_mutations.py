@@ -60,10 +60,10 @@ def test_mutated_netlists(seed: int, tmp_path: Path, capfd: pytest.CaptureFixtur
                   ["roundtrip", "--out", tmp_path / "again.yaml"],
                   ["run", "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"]):
         code = command("netlist", words[0], file, *words[1:])
-        said = capfd.readouterr().err
-        assert code in (0, 1) and "Traceback" not in said
+        message = capfd.readouterr().err
+        assert code in (0, 1) and "Traceback" not in message
         if code == 1:
-            lines = [line for line in said.splitlines() if line.strip()]
+            lines = [line for line in message.splitlines() if line.strip()]
             assert lines
             if words[0] == "check":
                 assert all(line.startswith(f"{file}:") and ": error: " in line for line in lines)

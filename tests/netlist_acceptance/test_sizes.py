@@ -70,8 +70,8 @@ def test_huge_numbers(change: Callable[[Netlist], str], tmp_path: Path, capfd: p
         assert command("netlist", words[0], tmp_path / "n.yaml", *words[1:]) in (0, 1)
     code = command("netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
                    tmp_path / "out.npz")
-    said = capfd.readouterr().err
-    assert code == (0 if change is entries else 1) and "Traceback" not in said
-    assert named in said
+    message = capfd.readouterr().err
+    assert code == (0 if change is entries else 1) and "Traceback" not in message
+    assert named in message
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2e6, "kilobytes"
     assert time.process_time() - start < 20

@@ -30,8 +30,8 @@ def full(x: np.ndarray, tile: Tile) -> np.ndarray:
 
 def crop(tiles: np.ndarray, tile: Tile) -> np.ndarray:
     """Back to (.., R, C), the top left of each tile."""
-    kept = tiles[..., :tile[0], :tile[1]].swapaxes(-3, -2)
-    return kept.reshape(*kept.shape[:-4], kept.shape[-4] * tile[0], kept.shape[-2] * tile[1])
+    retained = tiles[..., :tile[0], :tile[1]].swapaxes(-3, -2)
+    return retained.reshape(*retained.shape[:-4], retained.shape[-4] * tile[0], retained.shape[-2] * tile[1])
 
 
 @pytest.mark.parametrize("left,right,out", [

@@ -52,15 +52,15 @@ EDGES = [
 
 def values_of(case: Case, seed: int) -> list[torch.Tensor]:
     rng = torch.Generator().manual_seed(seed)
-    found = []
+    result = []
     for shape in case.shapes:
         x = torch.randn(shape, generator=rng, dtype=torch.float64)
         if case.positive:
             x = x.abs() + 0.1
         if case.integers:
             x = x.round()
-        found.append(x)
-    return found
+        result.append(x)
+    return result
 
 
 def check(case: Case, values: list[torch.Tensor]) -> None:
@@ -69,7 +69,7 @@ def check(case: Case, values: list[torch.Tensor]) -> None:
     result = graph["out"].sources[0]
     seed = torch.randn(graph["out"].shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     graph.add(Node("seed", NodeKind.INPUT, graph["out"].shape))
-    found = differentiate(graph, {result: "seed"}, [f"x{i}" for i in range(len(values))])
+    matches = differentiate(graph, {result: "seed"}, [f"x{i}" for i in range(len(values))])
     feeds = {f"x{i}": v.detach() for i, v in enumerate(values)} | {"seed": seed}
     calculated = evaluate_nodes(graph, feeds, torch.float64)
     leaves = [v.clone().requires_grad_() for v in values]
@@ -80,7 +80,7 @@ def check(case: Case, values: list[torch.Tensor]) -> None:
         y = (leaves[0] - mean) / torch.sqrt(var + case.op.epsilon) * weight + bias
     expected = torch.autograd.grad(y, leaves, seed, allow_unused=True) if y.requires_grad else [None] * len(leaves)
     for i, want in enumerate(expected):
-        name = found.get(f"x{i}")
+        name = matches.get(f"x{i}")
         want = torch.zeros_like(leaves[i]) if want is None else want
         have = calculated[name] if name is not None else torch.zeros_like(want)
         assert have.shape == want.shape, (i, have.shape, want.shape)

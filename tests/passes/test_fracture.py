@@ -48,8 +48,8 @@ def test_parts_give_the_whole(groups: list[Any], parts: dict[str, int]) -> None:
     cut = graph.clone()
     Fracture(options).apply(cut)
     for name, count in parts.items():
-        found = [n.name for n in cut.ops if n.name.startswith("fractured_") and n.name.endswith(f"_{name}")]
-        assert len(found) == count
+        matches = [n.name for n in cut.ops if n.name.startswith("fractured_") and n.name.endswith(f"_{name}")]
+        assert len(matches) == count
     (want,), (got,) = evaluate(graph, {"x": X}).values(), evaluate(cut, {"x": X}).values()
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 

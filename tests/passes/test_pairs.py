@@ -31,13 +31,13 @@ BY_NAME: dict[str, Pass] = {step.name: step for step in PIPELINE} | VARIANTS
 def feeds(graph: Graph) -> dict[str, torch.Tensor]:
     """Random tensors for the inputs; integers small enough for any table in the pairs."""
     generator = torch.Generator().manual_seed(7)
-    made = {}
+    feeds = {}
     for node in graph.inputs:
         if node.attrs["dtype"].startswith("int"):
-            made[node.name] = torch.randint(0, 2, node.shape, generator=generator)
+            feeds[node.name] = torch.randint(0, 2, node.shape, generator=generator)
         else:
-            made[node.name] = torch.randn(node.shape, generator=generator)
-    return made
+            feeds[node.name] = torch.randn(node.shape, generator=generator)
+    return feeds
 
 
 @pytest.mark.parametrize("path", PAIRS, ids=lambda p: p.stem)

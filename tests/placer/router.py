@@ -33,8 +33,8 @@ class Use:
             "fan_out": FAN_OUT, "producer_phases": PHASES, "consumer_phases": PHASES, "dram_in": DRAM_IN,
             "readers": READERS,
         }
-        found = [f"{name} {getattr(self, name)}" for name, most in limits.items() if getattr(self, name) > most]
-        return found + ([f"goes back {self.back} of {self.depth}"] if self.back >= max(1, self.depth) else [])
+        matches = [f"{name} {getattr(self, name)}" for name, most in limits.items() if getattr(self, name) > most]
+        return matches + ([f"goes back {self.back} of {self.depth}"] if self.back >= max(1, self.depth) else [])
 
 
 def _layout(blocks: Plain) -> tuple[np.ndarray, np.ndarray]:
@@ -118,11 +118,11 @@ def prefetched(text: str) -> dict[str, int]:
     netlist = yaml.safe_load(text)
     steps = [step for one in netlist["programs"] for program in one.values() for step in program]
     settings = [s["execute"].get("queue_settings", {}) for s in steps if isinstance(s, dict) and "execute" in s]
-    kept = {name for one in settings for name, how in one.items() if how.get("prologue") in (True, "true")}
+    selected = {name for one in settings for name, how in one.items() if how.get("prologue") in (True, "true")}
     return {
         name: sum(
             max(len(np.unique(c)) for c in _read(op, port, netlist["queues"][source])[0])
-            for port, source in enumerate(op["inputs"]) if source in kept
+            for port, source in enumerate(op["inputs"]) if source in selected
         )
         for name, op in _ops(netlist).items()
     }
@@ -133,19 +133,19 @@ def uses(text: str) -> dict[str, Use]:
     netlist = yaml.safe_load(text)
     queues: Plain = netlist["queues"]
     ops = _ops(netlist)
-    found = {name: Use(depth=op["buf_size_mb"]) for name, op in ops.items()}
+    uses = {name: Use(depth=op["buf_size_mb"]) for name, op in ops.items()}
     for queue in queues.values():
-        if queue["input"] in found:
-            found[queue["input"]].readers += 1
-            found[queue["input"]].fan_out += 1
+        if queue["input"] in uses:
+            uses[queue["input"]].readers += 1
+            uses[queue["input"]].fan_out += 1
     for name, op in ops.items():
         for port, source in enumerate(op["inputs"]):
             blocks = queues.get(source) or ops[source]
             core, place = _read(op, port, blocks)
             if source in queues:
-                found[name].dram_in += max(len(np.unique(c)) for c in core)
+                uses[name].dram_in += max(len(np.unique(c)) for c in core)
                 continue
-            giver = found[source]
+            giver = uses[source]
             pairs = {(a, b) for b, cores in enumerate(core) for a in np.unique(cores).tolist()}
             giver.readers += 1
             giver.fan_out += int(np.bincount([a for a, _ in pairs]).max())
@@ -156,6 +156,6 @@ def uses(text: str) -> dict[str, Use]:
             twice = min(2, blocks["buf_size_mb"])
             moved = core[:, 1:] != core[:, :-1]
             broken = np.pad(moved | (np.diff(place, axis=1) != 1), ((0, 0), (1, 0)), constant_values=True)
-            found[name].consumer_phases += int(moved.sum(axis=1).max() + 1) * twice
+            uses[name].consumer_phases += int(moved.sum(axis=1).max() + 1) * twice
             giver.producer_phases += int(np.bincount(core[broken]).max()) * twice
-    return found
+    return uses

@@ -43,28 +43,28 @@ def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: in
     problem = Problem(graph, p.models, spec, options, p.schedule, {}, frozenset())
     assert p.report is not None
     at = 0
-    for epoch, said in zip(p.epochs, p.report.epochs, strict=True):
+    for epoch, message in zip(p.epochs, p.report.epochs, strict=True):
         first, last = at, at + len(epoch.ops)
         at = last
         rows = {first + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
         _, limiter, load = measure(problem, first, last, rows)
-        assert limiter == said.limiter_cycles
-        op = problem.number[said.limiter_op]
+        assert limiter == message.limiter_cycles
+        op = problem.number[message.limiter_op]
         where, output = problem.places(op, first, last)
-        table = p.models[said.limiter_op]
+        table = p.models[message.limiter_op]
         cycles = limits(table.profile, table.rows, spec, where, output, load, batch).max(axis=0)
         legal = table.rows["reason"] == Reason.LEGAL
         faster = np.flatnonzero(legal & (cycles < cycles[rows[op]]))
         own = int(table.rows["cores"][rows[op]])
         free = spec.rows * spec.cols - sum(int(np.prod(p.ops[n].size)) for n in epoch.ops)
-        text = said.no_larger
+        text = message.no_larger
         held = "none of the candidates that its override leaves"
-        assert not text.startswith(held) or (small and said.limiter_op == "l0.up") or kind == "conv"
+        assert not text.startswith(held) or (small and message.limiter_op == "l0.up") or kind == "conv"
         if text.startswith(("no legal candidate", held)):
             assert not len(faster)
-        elif found := re.match(r"the next faster candidate takes (\d+) cores more, (\d+) are free", text):
-            assert int(found[2]) == free
-            assert int(found[1]) == int(table.rows["cores"][faster].min()) - own > free
+        elif match := re.match(r"the next faster candidate takes (\d+) cores more, (\d+) are free", text):
+            assert int(match[2]) == free
+            assert int(match[1]) == int(table.rows["cores"][faster].min()) - own > free
         else:
             fitting = [int(r) for r in faster if table.rows["cores"][r] <= own + free]
             assert fitting
@@ -77,7 +77,7 @@ def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: in
                 if (s := place_rows(problem, first, last, {**rows, op: r})) is not None and s.limiter_cycles < limiter
             ]
             assert text.startswith("nothing") == bool(better) or len(fitting) > 24
-        answer = why(p, said.limiter_op, spec.rows * spec.cols)
+        answer = why(p, message.limiter_op, spec.rows * spec.cols)
         assert answer.blocks_epoch and text in answer.text
 
 
@@ -89,18 +89,18 @@ def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
     _, rt, ct = p.models[op].profile.out  # type: ignore[union-attr]
     for r in range(1, device.rows + 3):
         for c in range(1, device.cols + 3):
-            found = why_not(p, op, (r, c), device)
+            result = why_not(p, op, (r, c), device)
             mine = rows[(rows["grid_r"] == r) & (rows["grid_c"] == c)]["reason"]
             if r > device.rows or c > device.cols:
-                assert found.reason is Reason.GRID_EXCEEDS_DEVICE
+                assert result.reason is Reason.GRID_EXCEEDS_DEVICE
             elif rt % r or ct % c:
-                assert found.reason is Reason.GRID_DOES_NOT_DIVIDE
-                assert str(rt) in found.fix and str(ct) in found.fix
+                assert result.reason is Reason.GRID_DOES_NOT_DIVIDE
+                assert str(rt) in result.fix and str(ct) in result.fix
             elif (mine == Reason.LEGAL).any():
-                assert found.reason is Reason.LEGAL and not found.fix
+                assert result.reason is Reason.LEGAL and not result.fix
             else:
-                assert found.reason in {Reason(int(x)) for x in mine}
-            assert found.text.startswith(MEANING[found.reason])
+                assert result.reason in {Reason(int(x)) for x in mine}
+            assert result.text.startswith(MEANING[result.reason])
             assert set(MEANING) == set(REMEDY) | {Reason.LEGAL} == set(Reason)
 
 

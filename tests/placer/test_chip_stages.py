@@ -47,8 +47,8 @@ def brute(costs: dict[tuple[int, int], int], n: int, rule: Rules) -> int | None:
 @given(st.data(), st.integers(1, 6), st.integers(1, 4))
 def test_the_division_is_the_best_there_is(data: st.DataObject, n: int, stages: int) -> None:
     spans = [(i, j) for i in range(n) for j in range(i + 1, n + 1)]
-    kept = data.draw(st.sets(st.sampled_from(spans))) | {(i, i + 1) for i in range(n)}
-    costs = {span: data.draw(st.integers(1, 60)) * 100 for span in sorted(kept)}
+    keep = data.draw(st.sets(st.sampled_from(spans))) | {(i, i + 1) for i in range(n)}
+    costs = {span: data.draw(st.integers(1, 60)) * 100 for span in sorted(keep)}
     ops, stage = st.integers(0, n - 1), st.integers(0, stages - 1)
     rule = Rules(
         stages,
@@ -59,18 +59,18 @@ def test_the_division_is_the_best_there_is(data: st.DataObject, n: int, stages: 
     )
     lists = []
     for first in range(n):
-        ends = [last for f, last in sorted(kept) if f == first]
+        ends = [last for f, last in sorted(keep) if f == first]
         lists.append((np.array(ends, dtype=np.int64), np.array([float(costs[first, e]) for e in ends])))
-    found, wanted = divide(lists, rule), brute(costs, n, rule)
+    result, wanted = divide(lists, rule), brute(costs, n, rule)
     if wanted is None:
-        assert found is None
+        assert result is None
         return
-    assert found is not None
-    assert [first for first, _, _ in found] == [0, *(last for _, last, _ in found)][:-1] and found[-1][1] == n
-    numbers = [g for _, _, g in found]
+    assert result is not None
+    assert [first for first, _, _ in result] == [0, *(last for _, last, _ in result)][:-1] and result[-1][1] == n
+    numbers = [g for _, _, g in result]
     assert numbers == sorted(numbers)
-    sums = [sum(costs[f, e] for f, e, g in found if g == k) for k in range(stages)]
-    sums += [rule.link(b[0]) for a, b in itertools.pairwise(found) if a[2] != b[2]]
+    sums = [sum(costs[f, e] for f, e, g in result if g == k) for k in range(stages)]
+    sums += [rule.link(b[0]) for a, b in itertools.pairwise(result) if a[2] != b[2]]
     assert wanted <= max(sums) <= wanted * 1.002 + 2
 
 
@@ -102,7 +102,7 @@ def test_links_carry_what_is_made_before_a_stage_and_read_in_it_or_later() -> No
     order = schedule(graph)
     problem = Problem(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
     at = {name: i for i, name in enumerate(order)}
-    found = link_cycles(problem, device.chips)
+    result = link_cycles(problem, device.chips)
     links = device.neighbours(device.chips[0])[device.chips[1]]
     for begin in range(len(order)):
         size = 0
@@ -110,7 +110,7 @@ def test_links_carry_what_is_made_before_a_stage_and_read_in_it_or_later() -> No
             if any(at[u] >= begin for u, _ in graph.users()[name] if u in at):
                 z, rt, ct = tile_shape(graph[name].shape)
                 size += z * rt * ct * tile_bytes(DataFormat.Float16_b)
-        assert found[begin] == pytest.approx(size / (0.9 * links * device.eth_bytes_per_cycle))
+        assert result[begin] == pytest.approx(size / (0.9 * links * device.eth_bytes_per_cycle))
     assert link_cycles(problem, device.chips[:1]) == ()
 
 

@@ -128,15 +128,15 @@ def test_queues_that_live_at_one_time_never_share_an_address(algorithm: str, spa
         for i, (first, length, n, size) in enumerate(spans)
     ]
     try:
-        found = allocate(requests, spec, algorithm)
+        result = allocate(requests, spec, algorithm)
     except PlacementError as error:
         assert error.diagnostics
         return
     cells: dict[int, list[tuple[int, int, int, int]]] = {}
     for request in requests:
-        first, last = found.lifetimes.get(request.name, (-1, 99))
-        assert request.name in found.lifetimes or not found.lifetimes or request.last < 0
-        for channel, address in found.buffers[request.name]:
+        first, last = result.lifetimes.get(request.name, (-1, 99))
+        assert request.name in result.lifetimes or not result.lifetimes or request.last < 0
+        for channel, address in result.buffers[request.name]:
             cells.setdefault(channel, []).append((address, address + request.size, first, last))
     for buffers in cells.values():
         for a, b in itertools.combinations(buffers, 2):
@@ -149,10 +149,10 @@ def test_lifetimes_are_used_only_when_not_everything_fits_at_once() -> None:
     few = [BufferRequest(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(2)]
     assert not allocate(few, spec).lifetimes
     many = [BufferRequest(f"q{i}", 0, 8, 300_000_000, epoch=i, last=i + 1) for i in range(12)]
-    found = allocate(many, spec)
-    assert found.lifetimes["q5"] == (5, 6)
-    assert set(found.buffers["q0"]) == set(found.buffers["q2"])
-    assert not set(found.buffers["q0"]) & set(found.buffers["q1"])
+    result = allocate(many, spec)
+    assert result.lifetimes["q5"] == (5, 6)
+    assert set(result.buffers["q0"]) == set(result.buffers["q2"])
+    assert not set(result.buffers["q0"]) & set(result.buffers["q1"])
 
 
 def test_out_of_memory_says_by_how_much() -> None:
@@ -179,8 +179,8 @@ def test_hops_are_shortest_ways_on_the_two_rings(device: str) -> None:
             ring.add_edge((x, y), (x, (y + 1) % height))
     back = ring.reverse()
     cores = np.array([(0, 0), (spec.rows - 1, 3), (4, spec.cols - 1)])
-    found = hops(spec, spec.chips[0], cores)
-    for core, line in zip(cores.tolist(), found, strict=True):
+    result = hops(spec, spec.chips[0], cores)
+    for core, line in zip(cores.tolist(), result, strict=True):
         place = spec.physical_core(*core)
         for channel, value in enumerate(line):
             ways = [nx.shortest_path_length(g, place, d) for g in (ring, back) for d in spec.dram_cores[channel]]
@@ -197,8 +197,8 @@ def test_closest_takes_the_near_channel_and_spreads_within_an_epoch() -> None:
     spec = load_device("wormhole_b0")
     near = np.full((2, 6), 9)
     near[:, 4] = 1
-    found = allocate_dram([BufferRequest("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST")
-    assert found["q"][0][0] == 4 and found["q"][1][0] != 4
+    result = allocate_dram([BufferRequest("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST")
+    assert result["q"][0][0] == 4 and result["q"][1][0] != 4
     other = allocate_dram(
         [
             BufferRequest("a", 0, 1, 4096, hops=near, epoch=1), BufferRequest("b", 0, 1, 4096, hops=near, epoch=2)

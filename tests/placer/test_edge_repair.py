@@ -38,8 +38,8 @@ def try_all(problem: Problem, book: EdgeBook, op: int, picked: int, load: int, t
     """Every row of the op, then every pair with a row of one of its producers, one after the other."""
 
     def rows(op: int) -> list[int]:
-        found = alternatives(problem, op, book.first, book.last, load, target)
-        return list(dict.fromkeys(_spread(found, problem.shapes(op), _ALTERNATIVES)))
+        rows = alternatives(problem, op, book.first, book.last, load, target)
+        return list(dict.fromkeys(_spread(rows, problem.shapes(op), _ALTERNATIVES)))
 
     def cores(op: int, row: int) -> int:
         return int(problem.tables[op].rows["cores"][row])
@@ -51,11 +51,11 @@ def try_all(problem: Problem, book: EdgeBook, op: int, picked: int, load: int, t
             best, extra = {op: row}, cores(op, row) - cores(op, picked)
             break
     for producer in dict.fromkeys(p for p in problem.facts[op].producers if p in book.rows):
-        kept = book.rows.pop(producer)
+        retained = book.rows.pop(producer)
         for other in rows(producer):
-            more = cores(producer, other) - cores(producer, kept)
+            more = cores(producer, other) - cores(producer, retained)
             wanted = [r for r in rows(op) if more + cores(op, r) - cores(op, picked) < extra]
-            if extra <= 0 or other == kept or not wanted or not book.check(producer, other):
+            if extra <= 0 or other == retained or not wanted or not book.check(producer, other):
                 continue
             book.rows[producer] = other
             for row in wanted:
@@ -63,7 +63,7 @@ def try_all(problem: Problem, book: EdgeBook, op: int, picked: int, load: int, t
                     best, extra = {producer: other, op: row}, more + cores(op, row) - cores(op, picked)
                     break
             del book.rows[producer]
-        book.rows[producer] = kept
+        book.rows[producer] = retained
     book.rows.update(best)
     return bool(best)
 
@@ -73,7 +73,7 @@ def test_a_repair_is_that_of_trying_every_pair(name: str) -> None:
     """Random rows of random runs of ops, with one memory of repairs for all runs; the last refusal counts too."""
     problem, rng = problem_of(name), np.random.default_rng(3)
     outcomes, changed = set(), 0
-    kept: dict = {}
+    selected: dict = {}
     for _ in range(12):
         first = int(rng.integers(0, len(problem.order) - 2))
         last = min(len(problem.order), first + int(rng.integers(2, 9)))
@@ -90,14 +90,14 @@ def test_a_repair_is_that_of_trying_every_pair(name: str) -> None:
                 wanted = None
                 break
         for _ in range(2):  # the second time from memory
-            got, book = choose_rows(problem, first, last, picked, 0, target, {}, repairs=kept)
+            got, book = choose_rows(problem, first, last, picked, 0, target, {}, repairs=selected)
             if wanted is None and got is not None:  # more than one producer had to give way
                 assert legal(problem, first, last, got)
             else:
                 assert got == wanted and book.refusal == plain.refusal
         outcomes.add(wanted is None)
         changed += wanted is not None and wanted != picked
-    assert kept and (changed or outcomes == {True, False})
+    assert selected and (changed or outcomes == {True, False})
 
 
 def legal(problem: Problem, first: int, last: int, rows: dict[int, int]) -> bool:
@@ -133,10 +133,10 @@ def test_all_producers_of_an_op_give_way_where_one_is_not_enough() -> None:
     assert {first, first + 1} == set(book.rows)
     for op in book.rows:
         assert not any(legal(problem, first, last, {**picked, op: other}) for other in others[op][:200])
-    found = repair_around(book, last - 1, [picked[last - 1]], others)
+    result = repair_around(book, last - 1, [picked[last - 1]], others)
     assert book.rows == {op: picked[op] for op in (first, first + 1)}
-    assert set(found) == {first, first + 1, last - 1} and found[last - 1] == picked[last - 1]
-    assert legal(problem, first, last, found)
+    assert set(result) == {first, first + 1, last - 1} and result[last - 1] == picked[last - 1]
+    assert legal(problem, first, last, result)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -157,7 +157,7 @@ def test_walks_that_are_kept_change_no_edge(name: str) -> None:
                         problem.profiles[producer], p, problem.orders[problem.order[producer]],
                         problem.profiles[op], port, c, problem.read_orders[fact.name],
                     )  # fmt: skip
-                    kept = pipe(*asked, from_queue=queue is not EdgeReason.LEGAL, walks=walks)
-                    assert kept == pipe(*asked, from_queue=queue is not EdgeReason.LEGAL)
-                    seen.add(kept.reason)
+                    keep = pipe(*asked, from_queue=queue is not EdgeReason.LEGAL, walks=walks)
+                    assert keep == pipe(*asked, from_queue=queue is not EdgeReason.LEGAL)
+                    seen.add(keep.reason)
     assert EdgeReason.LEGAL in seen

@@ -95,8 +95,8 @@ def test_a_queue_within_an_epoch_holds_a_batch_and_is_set_up_by_the_program() ->
     a, b = edges(plain.lowered)[0]
     result = compiled((queue(a, b),), batch=4)
     assert result.placement.ops[a].epoch == result.placement.ops[b].epoch
-    made = result.netlist.queues[f"e2e_{a}_0"]
-    assert made.input == a and made.entries == 4
+    output = result.netlist.queues[f"e2e_{a}_0"]
+    assert output.input == a and output.entries == 4
     runs = [i for i in result.netlist.programs[0].instructions if isinstance(i, Execute)]
     assert any(f"e2e_{a}_0" in (i.settings or {}) for i in runs)
     samples = [(x * k,) for k in (1.0, -0.5, 0.25, 2.0)]
@@ -124,17 +124,17 @@ def test_hoisted_tms_stand_before_the_nops_and_others_behind() -> None:
     graph = lowered()
     before = graph["l0.score"].inputs[1]
     for hoist in (True, False):
-        found = edit(graph, DEVICE, CompileOptions(), [nop("l0.k", "l0.score", nop_count=3, hoist_tms=hoist)]).graph
+        result = edit(graph, DEVICE, CompileOptions(), [nop("l0.k", "l0.score", nop_count=3, hoist_tms=hoist)]).graph
         chain = [f"buffer_{i}_l0.k_l0.score" for i in range(3)]
-        assert nops_between(found, "l0.k") == tuple(chain)
-        assert [found[n].sources for n in chain] == [("l0.k",), (chain[0],), (chain[1],)]
-        assert found["l0.score"].inputs[1].source == chain[2]
-        assert found[chain[0]].inputs[0].tms == (before.tms if hoist else ())
-        assert found["l0.score"].inputs[1].tms == (() if hoist else before.tms)
+        assert nops_between(result, "l0.k") == tuple(chain)
+        assert [result[n].sources for n in chain] == [("l0.k",), (chain[0],), (chain[1],)]
+        assert result["l0.score"].inputs[1].source == chain[2]
+        assert result[chain[0]].inputs[0].tms == (before.tms if hoist else ())
+        assert result["l0.score"].inputs[1].tms == (() if hoist else before.tms)
         # what the reader sees has the shape it had
-        seen = apply_shapes(found["l0.score"].inputs[1].tms, tile_shape(found[chain[2]].shape))
+        seen = apply_shapes(result["l0.score"].inputs[1].tms, tile_shape(result[chain[2]].shape))
         assert seen == apply_shapes(before.tms, tile_shape(graph["l0.k"].shape))
-        assert all(isinstance(found[n].op, HwUnary) and found[n].attrs["fidelity"] for n in chain)
+        assert all(isinstance(result[n].op, HwUnary) and result[n].attrs["fidelity"] for n in chain)
     assert graph["l0.score"].inputs[1] == before, "the graph given is left as it was"
 
 
@@ -154,10 +154,10 @@ def test_readers_with_different_tms_keep_them_and_that_is_said() -> None:
     x = s.op("fork", HwUnary("exp"), (1, 1, 64, 64), s.input("x", 1, 1, 64, 64))
     turned = s.op("turned", HwUnary("gelu"), (1, 1, 64, 64), (x, (transpose(),)))
     graph = s.output(s.op("sum", HwBinary("add"), (1, 1, 64, 64), turned, x))
-    found = edit(graph, DEVICE, CompileOptions(), [nop("fork", ("turned", "sum"))])
-    assert found.graph["turned"].inputs[0].tms == (transpose(),) and found.graph["sum"].inputs[1].tms == ()
-    assert {found.graph["turned"].sources[0], found.graph["sum"].sources[1]} == {"buffer_0_fork_turned"}
-    (note,) = found.notes
+    result = edit(graph, DEVICE, CompileOptions(), [nop("fork", ("turned", "sum"))])
+    assert result.graph["turned"].inputs[0].tms == (transpose(),) and result.graph["sum"].inputs[1].tms == ()
+    assert {result.graph["turned"].sources[0], result.graph["sum"].sources[1]} == {"buffer_0_fork_turned"}
+    (note,) = result.notes
     assert note.where == "fork" and "differ" in note.message
     alone = edit(graph, DEVICE, CompileOptions(), [nop("fork", "turned")])
     assert not alone.notes and alone.graph["buffer_0_fork_turned"].inputs[0].tms == (transpose(),)
@@ -166,16 +166,16 @@ def test_readers_with_different_tms_keep_them_and_that_is_said() -> None:
 def test_by_list_pattern_and_predicate() -> None:
     graph = lowered()
     for target in (("l0.q", "l0.k"), re.compile(r"l0\.[qk]"), lambda name: name in ("l0.q", "l0.k")):
-        found = edit(graph, DEVICE, CompileOptions(), [Override("insert_nop", target, {"dest": None})]).graph
-        made = {n.name for n in found.ops} - {n.name for n in graph.ops}
-        assert made == {"buffer_0_l0.q_l0.score", "buffer_0_l0.k_l0.score"}
+        result = edit(graph, DEVICE, CompileOptions(), [Override("insert_nop", target, {"dest": None})]).graph
+        output = {n.name for n in result.ops} - {n.name for n in graph.ops}
+        assert output == {"buffer_0_l0.q_l0.score", "buffer_0_l0.k_l0.score"}
 
 
 def test_a_queue_is_marked_on_its_reader_and_the_last_request_for_an_edge_counts() -> None:
     graph = lowered()
-    found = edit(graph, DEVICE, CompileOptions(), [queue("l0.k", "l0.score"), nop("l0.k", "l0.score")]).graph
-    assert queued_ports(found["l0.score"]) == (1,)
-    assert cut_edges(found, "l0.k") == (("l0.score", 1),)
+    result = edit(graph, DEVICE, CompileOptions(), [queue("l0.k", "l0.score"), nop("l0.k", "l0.score")]).graph
+    assert queued_ports(result["l0.score"]) == (1,)
+    assert cut_edges(result, "l0.k") == (("l0.score", 1),)
     again = [nop("l0.k", "l0.score", nop_count=4), nop("l0.k", "l0.score", nop_count=2)]
     assert len(nops_between(edit(graph, DEVICE, CompileOptions(), again).graph, "l0.k")) == 2
 
@@ -209,9 +209,9 @@ def test_without_edits_the_graph_is_the_same_object() -> None:
 def test_what_is_impossible_is_an_error_that_says_what_would_work(record: Override, said: str) -> None:
     with pytest.raises(OverrideError) as caught:
         edit(lowered(), DEVICE, CompileOptions(), [record])
-    (found,) = caught.value.diagnostics
-    assert found.where == record.target and found.rule == f"override-{record.kind}"
-    assert said in f"{found.message}; {found.fix}"
+    (result,) = caught.value.diagnostics
+    assert result.where == record.target and result.rule == f"override-{record.kind}"
+    assert said in f"{result.message}; {result.fix}"
 
 
 def test_all_impossible_requests_are_told_at_once_and_before_balancing() -> None:

@@ -99,9 +99,9 @@ def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
         segment = Segment(at, at + len(rows), rows, ((0, 0, False),) * len(rows), 0, 0)
         at += len(rows)
         for pair in find(problem, segment):
-            said = buffer(problem, segment, i)
+            message = buffer(problem, segment, i)
             join = problem.order[pair.join]
-            assert said.input_tiles.get(join) or any(d.severity == "warning" for d in said.diagnostics)
+            assert message.input_tiles.get(join) or any(d.severity == "warning" for d in message.diagnostics)
 
 
 def test_a_chain_has_no_forks() -> None:

@@ -64,10 +64,10 @@ def test_the_better_of_both_placements_is_kept(device: str) -> None:
     apart = lower(passed(), spec, OPTIONS, ends=[n.attrs["steps"][0] for n in exps])
     assert {n.name for n in exps} <= {n.name for n in apart.ops} and len(list(apart.ops)) == len(list(graph.ops)) + 2
     fused, cut = total(outcome(graph, device)), total(outcome(apart, device))
-    found = decide(passed(), graph, spec, OPTIONS, lambda g: outcome(g, device))
-    (pattern,) = [p for p in found.patterns if p.steps[-1] == "exp"]
+    result = decide(passed(), graph, spec, OPTIONS, lambda g: outcome(g, device))
+    (pattern,) = [p for p in result.patterns if p.steps[-1] == "exp"]
     assert len(pattern.ops) == 2 and pattern.tried == (fused, cut) and pattern.cut == (cut < fused)
-    assert found.outcome is not None and total(found.outcome) == min(fused, cut)
+    assert result.outcome is not None and total(result.outcome) == min(fused, cut)
     assert f"{fused:,}" in pattern.text and f"{cut:,}" in pattern.text
     assert pattern.members and all(op in pattern.members for op in pattern.ops)
 
@@ -84,9 +84,9 @@ def test_nothing_is_placed_where_every_value_goes_on_in_dest_or_nothing_fits() -
     def never(graph: Graph) -> Outcome:
         raise AssertionError("placed")
 
-    found = decide(graph, lowered, spec, OPTIONS, never)
-    assert [p.ends for p in found.patterns] == [()] and found.lowered is lowered
-    assert found.patterns[0].as_one < found.patterns[0].apart
+    result = decide(graph, lowered, spec, OPTIONS, never)
+    assert [p.ends for p in result.patterns] == [()] and result.lowered is lowered
+    assert result.patterns[0].as_one < result.patterns[0].apart
 
     def unplaceable(graph: Graph) -> Outcome:
         raise PlacementError("no room", [])
@@ -103,9 +103,9 @@ def test_a_small_part_of_the_model_is_not_worth_trying(monkeypatch: pytest.Monke
         calls.append(graph)
         return outcome(graph, "wormhole_b0")
 
-    found = decide(passed(), lower(passed(), spec, OPTIONS), spec, OPTIONS, place)
-    assert len(calls) == 1 and all(p.tried is None for p in found.patterns)
-    assert any("too little to try" in p.text for p in found.patterns)
+    result = decide(passed(), lower(passed(), spec, OPTIONS), spec, OPTIONS, place)
+    assert len(calls) == 1 and all(p.tried is None for p in result.patterns)
+    assert any("too little to try" in p.text for p in result.patterns)
 
 
 def test_a_session_decides_as_a_compile_does_and_an_edit_changes_nothing() -> None:

@@ -16,11 +16,11 @@ def cells(row: int, col: int, height: int, width: int) -> set[tuple[int, int]]:
 
 @given(st.lists(st.tuples(SIZES, st.booleans()), max_size=14), st.integers(1, 10), st.integers(1, 12))
 def test_packed_rectangles_lie_inside_and_apart(shapes: list, rows: int, cols: int) -> None:
-    found = pack([Item(r, c, turn) for (r, c), turn in shapes], rows, cols)
-    if found is None:
+    result = pack([Item(r, c, turn) for (r, c), turn in shapes], rows, cols)
+    if result is None:
         return
     used: set[tuple[int, int]] = set()
-    for ((r, c), turn), (row, col, turned) in zip(shapes, found, strict=True):
+    for ((r, c), turn), (row, col, turned) in zip(shapes, result, strict=True):
         assert not turned or turn
         mine = cells(row, col, *((c, r) if turned else (r, c)))
         assert not mine & used
@@ -55,9 +55,9 @@ def test_starts_and_first_fit_are_all_free_places(used: list, size: tuple[int, i
 
 
 def test_pins_are_kept_and_impossible_ones_refused() -> None:
-    found = pack([Item(2, 2), Item(2, 2, pin=(0, 1))], 4, 4)
-    assert found is not None and found[1] == (0, 1, False)
-    assert not cells(*found[0][:2], 2, 2) & cells(0, 1, 2, 2)
+    result = pack([Item(2, 2), Item(2, 2, pin=(0, 1))], 4, 4)
+    assert result is not None and result[1] == (0, 1, False)
+    assert not cells(*result[0][:2], 2, 2) & cells(0, 1, 2, 2)
     assert pack([Item(2, 2, pin=(0, 0)), Item(2, 2, pin=(1, 1))], 4, 4) is None
     assert pack([Item(2, 2, pin=(3, 3))], 4, 4) is None
 

@@ -77,11 +77,11 @@ def extent(own: frozenset[tuple[int, int]]) -> tuple[int, int]:
 
 def snapshot(placer: InteractivePlacer) -> list:
     """Epochs of a placer in the brute-force form."""
-    found: list = [[] for _ in range(placer.get_current_epoch_index() + 1)]
+    snapshot: list = [[] for _ in range(placer.get_current_epoch_index() + 1)]
     for op in placer.get_current_name_to_op_placement().values():
         own = cells(*op.placed_cores.start, *op.placed_cores.size)
-        found[op.global_epoch_id].append((op.name, tuple(op.shape), own))
-    return found
+        snapshot[op.global_epoch_id].append((op.name, tuple(op.shape), own))
+    return snapshot
 
 
 @given(st.lists(EDITS, max_size=30))
@@ -209,24 +209,24 @@ def test_starts_heat_and_explanations_agree_with_sets_of_cells(ops: list, shape:
         for col in range(-1, COLS + 1):
             own = cells(row, col, height, width)
             free = own <= ALL and not own & used
-            said = placer.explain(shape, (row, col), transpose=turn, without=without)
-            assert (said is None) == free
+            message = placer.explain(shape, (row, col), transpose=turn, without=without)
+            assert (message is None) == free
             if (row, col) in ALL:
                 assert bool(masks[row] >> col & 1) == free
                 assert heat[row, col] == (len(own & used) if own <= ALL else -1)
-            if said is None:
+            if message is None:
                 continue
             if not own <= ALL:
-                assert said.rule == "outside"
+                assert message.rule == "outside"
             else:
-                assert said.rule == "occupied" and set(said.cells) == own & used
-                assert set(said.blockers) == {n for n, _, o in brute.epochs[0] if o & own and n not in without}
+                assert message.rule == "occupied" and set(message.cells) == own & used
+                assert set(message.blockers) == {n for n, _, o in brute.epochs[0] if o & own and n not in without}
             starts = [s for s in ALL if cells(*s, height, width) <= ALL and not cells(*s, height, width) & used]
-            if said.nearest is None:
+            if message.nearest is None:
                 assert not starts
             else:
-                far = abs(said.nearest[0] - row) + abs(said.nearest[1] - col)
-                assert tuple(said.nearest) in starts
+                far = abs(message.nearest[0] - row) + abs(message.nearest[1] - col)
+                assert tuple(message.nearest) in starts
                 assert far == min(abs(r - row) + abs(c - col) for r, c in starts)
 
 
@@ -348,9 +348,9 @@ def test_a_pin_is_kept_or_refused_with_what_blocks_it() -> None:
 
 def test_refusals_name_harvested_rows() -> None:
     device = load_device("n150")
-    said = InteractivePlacer(device).explain((2, 2), (device.rows - 1, 0))
-    assert said is not None and said.rule == "outside"
-    assert all(str(row) in said.text for row in device.harvested_by_chip[0])
+    message = InteractivePlacer(device).explain((2, 2), (device.rows - 1, 0))
+    assert message is not None and message.rule == "outside"
+    assert all(str(row) in message.text for row in device.harvested_by_chip[0])
 
 
 def test_an_op_too_large_or_placed_twice_is_an_error() -> None:

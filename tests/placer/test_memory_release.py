@@ -19,7 +19,7 @@ def test_nothing_is_kept_of_a_placement_that_is_dropped(policy: str) -> None:
     device, options = load_device("wormhole_b0"), CompileOptions(balancer_policy=policy)
     graph = encoder(1)
     outcome = place_and_mend(graph, op_models(graph, device, options), device, options)
-    kept = weakref.ref(outcome.problem)
+    retained = weakref.ref(outcome.problem)
     del outcome
     gc.collect()
-    assert kept() is None
+    assert retained() is None

@@ -68,8 +68,8 @@ def test_a_queue_joins_epochs_when_it_is_cheaper_and_says_what_it_costs() -> Non
     for use in uses(dumps(joined.netlist)).values():
         assert not use.faults()
     model, x, _ = traced()
-    found = Runner(joined, "golden").run([(x,)])[0][0].float()
-    assert torch.nn.functional.mse_loss(found, model(x)) < 1e-4
+    result = Runner(joined, "golden").run([(x,)])[0][0].float()
+    assert torch.nn.functional.mse_loss(result, model(x)) < 1e-4
 
 
 def test_epochs_stay_apart_where_the_switch_is_shared_or_the_user_says_so() -> None:

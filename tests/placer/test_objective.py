@@ -102,12 +102,12 @@ def test_a_weight_is_preloaded_in_one_epoch_and_streamed_in_another() -> None:
              Override("epoch_break", readers[1]))  # fmt: skip
     result = compile_graph(graph, "wormhole_b0", CompileOptions(microbatch=4), asked)
     both = next(s for s in result.lowered[readers[0]].sources if "both" in s)
-    said = [
+    message = [
         setting.fields["prologue"]
         for program in result.netlist.programs for step in program.instructions
         for name, setting in (getattr(step, "settings", None) or {}).items() if name == both
     ]  # fmt: skip
-    assert said == [True, False]
+    assert message == [True, False]
     got = Runner(result).run([inputs] * 4)
     for out in got:
         assert torch.corrcoef(torch.stack([out[0].flatten(), module(*inputs).detach().flatten()]))[0, 1] > 0.99
@@ -134,11 +134,11 @@ def test_a_session_searches_by_steps_or_seconds_as_one_edit() -> None:
     curve = session.optimise(seconds=0.5)
     steps = session.options.optimise_steps
     assert curve[-1][0] == steps > 0 and session.options.optimise_seconds is None
-    found = session.result
-    assert found is not None and time_of(found) <= time_of(before)
+    result = session.result
+    assert result is not None and time_of(result) <= time_of(before)
     other = Session(graph, inputs, "grayskull", CompileOptions(microbatch=4))
     assert other.optimise(steps=steps) == curve
-    assert other.compile().placement.ops == found.placement.ops
+    assert other.compile().placement.ops == result.placement.ops
     session.undo()
     assert session.compile().placement.ops == before.placement.ops
     for wrong in ({}, {"seconds": 1.0, "steps": 2}):

@@ -94,11 +94,11 @@ def test_maximize_t_takes_the_largest_t_and_then_the_smallest_grid() -> None:
     graph = encoder(1)
     p = placed(graph, load_device("wormhole_b0"), balancer_policy="MaximizeTMinimizeGrid")
     problem = problem_of(graph)
-    known = Candidates(problem)
+    existing = Candidates(problem)
     assert len(p.epochs) > 1
     for epoch in p.epochs:
         op = problem.number[epoch.ops[0]]
-        ranks = [(-r["t"], r["grid_r"] + r["grid_c"], r["grid_r"]) for r in known.data(op, known.rows(op))]
+        ranks = [(-r["t"], r["grid_r"] + r["grid_c"], r["grid_r"]) for r in existing.data(op, existing.rows(op))]
         chosen = p.candidate(epoch.ops[0])
         assert (-chosen["t"], chosen["grid_r"] + chosen["grid_c"], chosen["grid_r"]) == min(ranks)
 
@@ -107,8 +107,8 @@ def test_cnn_takes_the_tallest_grids() -> None:
     graph = convolutions(64, 64, 2)
     p = placed(graph, load_device("wormhole_b0"), balancer_policy="CNN")
     problem = problem_of(graph)
-    known = Candidates(problem)
-    tallest = {name: int(known.data(i, known.rows(i))["grid_r"].max()) for i, name in enumerate(problem.order)}
+    existing = Candidates(problem)
+    tallest = {name: int(existing.data(i, existing.rows(i))["grid_r"].max()) for i, name in enumerate(problem.order)}
     assert sum(int(p.candidate(n)["grid_r"]) == tallest[n] for n in p.ops) >= 0.6 * len(p.ops)
 
 
@@ -124,10 +124,10 @@ def test_random_depends_on_the_seed_alone() -> None:
 
 def test_upstream_sees_one_ublock_per_grid_and_stream() -> None:
     problem = problem_of(encoder(1), microbatch=16)
-    known = Candidates(problem)
+    existing = Candidates(problem)
     for op in range(len(problem.order)):
-        rows = known.rows(op)
-        data, legal = known.data(op, rows), problem.tables[op].rows[problem.legal[problem.tables[op].signature]]
+        rows = existing.rows(op)
+        data, legal = existing.data(op, rows), problem.tables[op].rows[problem.legal[problem.tables[op].signature]]
         blocks: dict[tuple[object, ...], set[tuple[int, int]]] = {}
         for r in data:
             shape = (int(r["grid_r"]), int(r["grid_c"]), str(r["stream"]), int(r["stream_r"]), int(r["stream_c"]))

@@ -42,10 +42,10 @@ def test_a_core_has_streams_for_what_is_preloaded(tms: tuple[TM, ...], operands:
     sizes += [Override("prologue", f"add{i}", {1: True}, "code") for i in range(operands)]
     placement = place(graph, op_models(graph, device, options, sizes), device, options, sizes)
     counted = prefetched(dumps(emit(graph, placement, device, 64).netlist))
-    kept = [q for q in placement.queues.values() if q.kind == "parameter" and q.prologue]
+    selected = [q for q in placement.queues.values() if q.kind == "parameter" and q.prologue]
     assert all(counted[f"add{i}"] <= LIMIT for i in range(operands))
-    assert sum(counted.values()) > 0 and len(kept) == operands, "preloaded, or the test says nothing"
+    assert sum(counted.values()) > 0 and len(selected) == operands, "preloaded, or the test says nothing"
     if tms == TMS[0]:
-        assert all(q.grid != (8, 4) for q in kept)
+        assert all(q.grid != (8, 4) for q in selected)
     else:
-        assert all(q.grid == (8, 4) for q in kept)
+        assert all(q.grid == (8, 4) for q in selected)

@@ -45,9 +45,9 @@ def compiled(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: s
 def test_every_policy_keeps_within_the_streams(device: str, policy: str) -> None:
     mask = torch.triu(torch.full((160, 160), -1e4), 1)[None, None]
     result = compiled(Attention(192, 3), (torch.randn(1, 160, 192), mask), device, balancer_policy=policy)
-    found = uses(dumps(result.netlist))
-    assert {name: use.faults() for name, use in found.items() if use.faults()} == {}
-    assert max(use.fan_out for use in found.values()) > 0
+    matches = uses(dumps(result.netlist))
+    assert {name: use.faults() for name, use in matches.items() if use.faults()} == {}
+    assert max(use.fan_out for use in matches.values()) > 0
 
 
 @pytest.mark.parametrize(("width", "heads", "seed"), [(128, 2, 0), (256, 4, 3)])
@@ -104,10 +104,10 @@ def test_a_queue_takes_one_of_the_output_streams() -> None:
     for size, together in (((4, 4), False), ((4, 2), True)):
         sizes = Override("op_size", "exp", (1, 1)), Override("op_size", "sine", size)
         result = compile_graph(graph, "wormhole_b0", options, (*sizes, Override("epoch_break", "cosine")))
-        found = uses(dumps(result.netlist))
-        assert {name: use.faults() for name, use in found.items() if use.faults()} == {}
+        matches = uses(dumps(result.netlist))
+        assert {name: use.faults() for name, use in matches.items() if use.faults()} == {}
         assert (result.placement.ops["exp"].epoch == result.placement.ops["sine"].epoch) is together
-        assert found["exp"].fan_out == (8 + 1 if together else 1)
+        assert matches["exp"].fan_out == (8 + 1 if together else 1)
 
 
 @pytest.mark.parametrize(

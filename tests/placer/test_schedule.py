@@ -55,13 +55,13 @@ def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, wanted: list[list
         with pytest.raises(OverrideError, match="cannot be honoured"):
             constrained(graph, order, records)
         return
-    found = constrained(graph, order, records)
-    at = {n: i for i, n in enumerate(found)}
-    assert sorted(found) == sorted(order)
+    result = constrained(graph, order, records)
+    at = {n: i for i, n in enumerate(result)}
+    assert sorted(result) == sorted(order)
     assert all(at[a] < at[b] for b, sources in before.items() for a in sources)
     held = {n: i for i, n in enumerate(order)}
     if all(held[a] < held[b] for b, sources in before.items() for a in sources):
-        assert found == order, "an order that the schedule has anyway changes nothing"
+        assert result == order, "an order that the schedule has anyway changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_an_order_that_cannot_be_had_is_an_error(record: Override, said: str) ->
     graph = encoder(1)
     with pytest.raises(OverrideError) as caught:
         constrained(graph, schedule(graph), [record])
-    (found,) = caught.value.diagnostics
-    assert found.rule == "override-schedule_constraint" and said in f"{found.message}; {found.fix}"
+    (result,) = caught.value.diagnostics
+    assert result.rule == "override-schedule_constraint" and said in f"{result.message}; {result.fix}"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

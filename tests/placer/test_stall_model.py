@@ -75,20 +75,20 @@ def event_driven(problem: Problem, segment: Segment, batch: int) -> tuple[float,
 # -- reconvergence ---------------------------------------------------------------------------------------------------
 def ways(problem: Problem, fork: int, op: int) -> list[tuple[int, ...]]:
     """Every path of ops from a fork to an op, both left out; one entry for each."""
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     for producer in problem.facts[op].producers:
         if producer == fork:
-            found.append(())
+            result.append(())
         elif producer > fork:
-            found += [(*way, producer) for way in ways(problem, fork, producer)]
-    return found
+            result += [(*way, producer) for way in ways(problem, fork, producer)]
+    return result
 
 
 @pytest.mark.parametrize("graph", [encoder(1), convolutions(16, 16, 2)], ids=["encoder", "convolutions"])
 def test_meetings_are_pairs_of_disjoint_paths_and_every_op_where_paths_part_and_meet_has_one(graph: Graph) -> None:
     problem = problem_of(graph)
-    found = meetings(problem)
-    for join, some in found.items():
+    result = meetings(problem)
+    for join, some in result.items():
         for m in some:
             assert m.join == join == m.short[-1][0] == m.long[-1][0]
             paths = ways(problem, m.fork, join)
@@ -99,7 +99,7 @@ def test_meetings_are_pairs_of_disjoint_paths_and_every_op_where_paths_part_and_
         first = [p for p in paths if p] + ([()] if () in paths else [])
         apart = any(not set(a) & set(b) and a != b for a, b in itertools.combinations(first, 2))
         if apart:  # a pair of paths with nothing in common but the ends: fork and join stand among the meetings
-            assert any(m.fork == fork for m in found.get(join, ())), (problem.order[fork], problem.order[join])
+            assert any(m.fork == fork for m in result.get(join, ())), (problem.order[fork], problem.order[join])
 
 
 # -- filling ---------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def chain(kinds: str) -> Graph:
 
 def at_rows(problem: Problem, segment: Segment) -> list[Needs]:
     """One level and target: the rows that the epoch has."""
-    found = []
+    at_rows = []
     load = measure(problem, segment.first, segment.last, dict(enumerate(segment.rows)))[2]
     for op, row in enumerate(segment.rows):
         where = problem.places(op, segment.first, segment.last)
@@ -128,8 +128,8 @@ def at_rows(problem: Problem, segment: Segment) -> list[Needs]:
         at = int(np.flatnonzero(problem.legal[problem.tables[op].signature] == row)[0])
         kernel = float(problem.tables[op].rows[row]["cycles"])
         one = np.array([[[limiter]], [[kernel]]])
-        found.append(Needs(np.ones((2, 1, 1), np.int32), one, np.array([[at]])))
-    return found
+        at_rows.append(Needs(np.ones((2, 1, 1), np.int32), one, np.array([[at]])))
+    return at_rows
 
 
 @pytest.mark.parametrize("kinds", ["ee", "eeeeee", "mem", "mmmm", "rer", "emremre"])
@@ -180,15 +180,15 @@ def diamond(width: int = 256) -> Graph:
 
 def few_rows(models: dict[str, OpModels], count: int) -> dict[str, OpModels]:
     """Only so many candidates of every op, spread over its legal ones."""
-    kept = {}
+    few_rows = {}
     for name, table in models.items():
         legal = table.legal()
         cores = table.rows["cores"][legal]
         single = legal[np.lexsort((-table.rows["buf_size_mb"][legal], cores))]
         rows = table.rows[single[np.unique(np.linspace(0, len(single) - 1, count).astype(int))]].copy()
         rows.setflags(write=False)
-        kept[name] = OpModels(f"{table.signature}/few", rows, table.profile)
-    return kept
+        few_rows[name] = OpModels(f"{table.signature}/few", rows, table.profile)
+    return few_rows
 
 
 def reduced() -> Graph:
@@ -253,8 +253,8 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
 @pytest.mark.parametrize("batch", [1, 24])
 @pytest.mark.parametrize("name", ["diamond", "encoder", "convolutions"])
 def test_mending_takes_what_the_choice_of_epochs_charged(name: str, device: str, batch: int) -> None:
-    made = {"diamond": diamond(), "encoder": encoder(2, 128, 256), "convolutions": convolutions(32, 64, 3)}
-    problem, segments = chosen(made[name], device, batch)
+    result = {"diamond": diamond(), "encoder": encoder(2, 128, 256), "convolutions": convolutions(32, 64, 3)}
+    problem, segments = chosen(result[name], device, batch)
     mended = mend(problem, segments)
     charged = sum(epoch_cost(problem, s) for s in segments)
     assert sum(epoch_cost(mended.problem, s) for s in mended.segments) == pytest.approx(charged, rel=1e-9)
@@ -272,21 +272,21 @@ def test_parts_of_a_run_that_cannot_be_held_as_one_know_the_rows_before_them(mon
     policy = Optimal(problem, quiet)
     path = [(s.first, s.last) for s in policy.run()]
     realise, ready = policy.realise, policy._ready
-    known: list[tuple[int, list[int]]] = []
+    existing: list[tuple[int, list[int]]] = []
 
     def refused(*args: object) -> object:
         return (None, None) if args[5] == np.inf else choose_rows(*args)  # type: ignore[arg-type]
 
     def noted(segment: Segment, outside: dict[int, int]) -> Segment:
-        known.append((segment.first, sorted(outside)))
+        existing.append((segment.first, sorted(outside)))
         return ready(segment, outside)
 
     monkeypatch.setattr(sys.modules[Optimal.__module__], "choose_rows", refused)
     monkeypatch.setattr(policy, "realise", lambda a, b, outside: realise(a, b, outside) if b - a <= 3 else None)
     monkeypatch.setattr(policy, "_ready", noted)
     parts = policy._settle(path)
-    assert len(parts) > len(path) and len(known) == len(parts)
-    assert all(before == list(range(first)) for first, before in known)
+    assert len(parts) > len(path) and len(existing) == len(parts)
+    assert all(before == list(range(first)) for first, before in existing)
     outside: dict[int, int] = {}
     for part in parts:
         rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
@@ -344,6 +344,6 @@ def test_no_time_at_all_still_gives_nothing_worse_than_another_policy() -> None:
 
 def test_the_report_states_the_objective() -> None:
     problem, segments = chosen(diamond(), "wormhole_b0", 16)
-    said = objective(problem, segments)
-    assert said.total == pytest.approx(sum(weighed(s) + overhead(problem, s.first, s.last) for s in segments))
-    assert said.time == pytest.approx(said.slowest_chip) and said.kernel > 0 and said.waiting > 0
+    message = objective(problem, segments)
+    assert message.total == pytest.approx(sum(weighed(s) + overhead(problem, s.first, s.last) for s in segments))
+    assert message.time == pytest.approx(message.slowest_chip) and message.kernel > 0 and message.waiting > 0

@@ -84,9 +84,9 @@ def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
             rows = {at + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
             spots = tuple((*p.ops[n].start, p.ops[n].transposed) for n in epoch.ops)
             kernel, limiter, _ = measure(problem, at, at + len(rows), rows)
-            found = flow(problem, Segment(at, at + len(rows), tuple(rows.values()), spots, kernel, limiter))
-            assert found.period == seen.period
-            assert abs(found.cycles - (seen.end - seen.start)) <= 1000  # the way of the last result to DRAM
+            matches = flow(problem, Segment(at, at + len(rows), tuple(rows.values()), spots, kernel, limiter))
+            assert matches.period == seen.period
+            assert abs(matches.cycles - (seen.end - seen.start)) <= 1000  # the way of the last result to DRAM
             at += len(rows)
 
 
@@ -110,40 +110,40 @@ def test_a_mend_pays_in_the_whole_simulation_and_changes_no_result() -> None:
 @pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
 def test_mended_epochs_are_legal_never_slower_and_need_no_more_mending(device: str) -> None:
     problem, segments = chosen(encoder(2, 128, 256), device=device)
-    found = mend(problem, segments)
-    assert total(found.problem, found.segments) <= total(problem, segments)
+    result = mend(problem, segments)
+    assert total(result.problem, result.segments) <= total(problem, segments)
     outside: dict[int, int] = {}
     at = 0
-    for segment in found.segments:
+    for segment in result.segments:
         assert segment.first == at
         rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-        assert choose_rows(found.problem, segment.first, segment.last, rows, 0, 0.0, outside)[0] == rows
-        kernel, limiter, _ = measure(found.problem, segment.first, segment.last, rows)
+        assert choose_rows(result.problem, segment.first, segment.last, rows, 0, 0.0, outside)[0] == rows
+        kernel, limiter, _ = measure(result.problem, segment.first, segment.last, rows)
         assert (kernel, limiter) == (segment.kernel_cycles, segment.limiter_cycles)
         cells = [
             (top + r, left + c)
             for op, (top, left, turned) in zip(rows, segment.spots, strict=True)
-            for h, w in [(found.problem.tables[op].rows[rows[op]][f] for f in ("grid_r", "grid_c"))]
+            for h, w in [(result.problem.tables[op].rows[rows[op]][f] for f in ("grid_r", "grid_c"))]
             for r in range(w if turned else h)
             for c in range(h if turned else w)
         ]
         assert len(cells) == len(set(cells))
         outside.update(rows)
         at = segment.last
-    assert at == len(found.problem.order)
-    again = mend(found.problem, found.segments)
-    assert again.segments == found.segments and not again.edits
+    assert at == len(result.problem.order)
+    again = mend(result.problem, result.segments)
+    assert again.segments == result.segments and not again.edits
     # the edits asked for by the user give the same graph
-    same = edit(problem.graph, problem.device, problem.options, found.edits).graph
-    assert {n.name: n.inputs for n in same} == {n.name: n.inputs for n in found.problem.graph}
+    same = edit(problem.graph, problem.device, problem.options, result.edits).graph
+    assert {n.name: n.inputs for n in same} == {n.name: n.inputs for n in result.problem.graph}
 
 
 def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
     """Every edge of every epoch tried: the search looks at full buffers only, and misses nothing by that."""
     problem, segments = chosen(encoder(1, 128, 256))
-    found = mend(problem, segments)
+    result = mend(problem, segments)
     best = total(problem, segments)
-    assert total(found.problem, found.segments) < best
+    assert total(result.problem, result.segments) < best
     for op, fact in enumerate(problem.facts):
         for port, producer in enumerate(fact.producers):
             if producer < 0:
@@ -164,13 +164,13 @@ def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
                 parts.append(dataclasses.replace(s, kernel_cycles=kernel, limiter_cycles=limiter))
             best = min(best, total(trial, tuple(parts)))
         assert op < len(problem.order)
-    assert total(found.problem, found.segments) <= best
+    assert total(result.problem, result.segments) <= best
 
 
 def test_one_input_at_a_time_is_left_alone() -> None:
     problem, segments = chosen(encoder(1, 128, 256), batch=1)
-    found = mend(problem, segments)
-    assert found.segments == segments and found.problem is problem and not found.notes
+    result = mend(problem, segments)
+    assert result.segments == segments and result.problem is problem and not result.notes
 
 
 # -- ops that fit no epoch ---------------------------------------------------------------------------------------------

@@ -50,15 +50,15 @@ def cost(segments: tuple[Segment, ...] | list[Segment]) -> float:
 
 def orders(graph: Graph, order: tuple[str, ...], first: str) -> list[tuple[str, ...]]:
     """One schedule for every set of ops that may run before the epoch of `first` (within it, the given order)."""
-    found = []
+    orders = []
     sources = {n: {s for s in graph[n].sources if s in order} for n in order}
     for size in range(len(order)):
         for before in itertools.combinations(order, size):
             chosen = set(before)
             if first in chosen or not all(sources[n] <= chosen for n in before) or not sources[first] <= chosen:
                 continue
-            found.append((*before, first, *(n for n in order if n not in chosen and n != first)))
-    return found
+            orders.append((*before, first, *(n for n in order if n not in chosen and n != first)))
+    return orders
 
 
 @pytest.mark.slow
@@ -67,35 +67,35 @@ def test_the_best_of_all_schedules_is_found_where_one_cut_is_given() -> None:
     start = schedule(graph)
     begins = frozenset({"late"})
     best = float("inf")
-    kept = problem_of(graph, start, begins)
+    retained = problem_of(graph, start, begins)
     for order in orders(graph, start, "late"):
-        problem = reordered(kept, order)
+        problem = reordered(retained, order)
         best = min(best, cost(Optimal(problem, lambda _: None).run()))
-    before = Optimal(kept, lambda _: None).run()
-    found = improve(kept, before, 64)
-    assert cost(found.segments) < 0.95 * cost(before)
-    assert cost(found.segments) <= 1.02 * best
-    assert found.moved
+    before = Optimal(retained, lambda _: None).run()
+    result = improve(retained, before, 64)
+    assert cost(result.segments) < 0.95 * cost(before)
+    assert cost(result.segments) <= 1.02 * best
+    assert result.moved
 
 
 def test_moves_keep_producers_first_and_every_edge_legal() -> None:
     for graph, begins in ((lopsided(), frozenset({"late"})), (encoder(2), frozenset({"l0.exp", "l1.up"}))):
         problem = problem_of(graph, schedule(graph), begins)
         before = Optimal(problem, lambda _: None).run()
-        found = improve(problem, before, 32)
-        assert cost(found.segments) <= cost(before)
-        assert sum(s.limiter_cycles for s in found.segments) <= sum(s.limiter_cycles for s in before)
-        at = {n: i for i, n in enumerate(found.problem.order)}
+        result = improve(problem, before, 32)
+        assert cost(result.segments) <= cost(before)
+        assert sum(s.limiter_cycles for s in result.segments) <= sum(s.limiter_cycles for s in before)
+        at = {n: i for i, n in enumerate(result.problem.order)}
         assert sorted(at) == sorted(problem.order)
         assert all(at[s] < at[n.name] for n in graph.ops for s in n.sources if s in at)
         outside: dict[int, int] = {}
-        for segment in found.segments:
+        for segment in result.segments:
             rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-            assert choose_rows(found.problem, segment.first, segment.last, rows, 0, 0.0, outside)[0] == rows
+            assert choose_rows(result.problem, segment.first, segment.last, rows, 0, 0.0, outside)[0] == rows
             outside.update(rows)
-        assert begins <= {found.problem.order[s.first] for s in found.segments}
+        assert begins <= {result.problem.order[s.first] for s in result.segments}
         again = improve(problem, before, 32)
-        assert (again.problem.order, again.segments) == (found.problem.order, found.segments)
+        assert (again.problem.order, again.segments) == (result.problem.order, result.segments)
 
 
 def test_a_reordered_problem_is_the_one_made_from_that_order() -> None:
@@ -103,10 +103,10 @@ def test_a_reordered_problem_is_the_one_made_from_that_order() -> None:
     one = schedule(graph)
     other = orders(graph, one, "late")[2]
     assert one != other
-    made = reordered(problem_of(graph, one, frozenset()), other)
+    result = reordered(problem_of(graph, one, frozenset()), other)
     plain = problem_of(graph, other, frozenset())
-    assert made.order == plain.order and made.facts == plain.facts and made.number == plain.number
-    assert [t.signature for t in made.tables] == [t.signature for t in plain.tables]
+    assert result.order == plain.order and result.facts == plain.facts and result.number == plain.number
+    assert [t.signature for t in result.tables] == [t.signature for t in plain.tables]
 
 
 def test_constraints_and_steps_are_kept() -> None:

@@ -73,8 +73,8 @@ def test_figures_show_the_numbers(session: Session) -> None:
     from tbuda_lab.widgets.views import plots
 
     def column(figure: object, name: str) -> list[object]:
-        found = [r.data_source.data[name] for r in figure.renderers if name in r.data_source.data]  # type: ignore[attr-defined]
-        return list(found[0])
+        matches = [r.data_source.data[name] for r in figure.renderers if name in r.data_source.data]  # type: ignore[attr-defined]
+        return list(matches[0])
 
     assert column(plots.utilisation(session), "balance") == [r.balance for r in epoch_costs(session.result)]
     assert column(plots.epoch_cycles(session), "limiter") == [r.limiter for r in epoch_costs(session.result)]

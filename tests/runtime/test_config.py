@@ -172,8 +172,8 @@ def test_records_become_overrides() -> None:
     config.override_dram_parameters("mm0", True)
     from tbuda_lab.core.frontend import from_pybuda
 
-    made = settings.resolved(from_pybuda(Chain("chain"), X))
-    assert [(o.kind, o.target, o.value) for o in made] == [
+    result = settings.resolved(from_pybuda(Chain("chain"), X))
+    assert [(o.kind, o.target, o.value) for o in result] == [
         ("u_kt", "mm0", 2),
         ("t_stream_dir", "mm0", "r"),
         ("t_stream_shape", "mm0", (2, 1)),

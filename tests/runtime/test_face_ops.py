@@ -135,8 +135,8 @@ def test_names_of_parameters_and_constants() -> None:
 def test_torch_modules_have_buffers_and_take_parameters() -> None:
     module = pybuda.PyTorchModule("t", torch.nn.BatchNorm2d(3))
     module.add_parameter("extra", Parameter(torch.ones(2)), prepend_name=True)
-    found = {p.get_name(): p.requires_grad for p in module.get_parameters()}
-    assert found["running_mean"] is False and found["weight"] is True and "extra" in found
+    matches = {p.get_name(): p.requires_grad for p in module.get_parameters()}
+    assert matches["running_mean"] is False and matches["weight"] is True and "extra" in matches
 
 
 def test_a_tapout_queue_has_what_the_op_gives() -> None:
@@ -145,8 +145,8 @@ def test_a_tapout_queue_has_what_the_op_gives() -> None:
     x = torch.rand(1, 32, 64)
     TTDevice("tt0", module=module)
     torch.testing.assert_close(module.run(x)[0].value(), x.sqrt().exp(), rtol=0.02, atol=0.02)
-    kept = pybuda.get_intermediates_queue().get_nowait()[handle].value()
-    torch.testing.assert_close(kept[0], x.sqrt(), rtol=0.02, atol=0.02)
+    retained = pybuda.get_intermediates_queue().get_nowait()[handle].value()
+    torch.testing.assert_close(retained[0], x.sqrt(), rtol=0.02, atol=0.02)
     with pytest.raises(RuntimeError, match="one output"):
         module.insert_tapout_queue_for_op("root", 1)
 

@@ -30,8 +30,8 @@ class Product(PyBudaModule):
 
 def formats(device: TTDevice, x: torch.Tensor) -> dict[str, str]:
     netlist = device.compile_for_inputs((x,)).netlist
-    found = {name: queue.df.name for name, queue in netlist.queues.items()}
-    return found | {name: o.out_df.name for graph in netlist.graphs.values() for name, o in graph.ops.items()}
+    matches = {name: queue.df.name for name, queue in netlist.queues.items()}
+    return matches | {name: o.out_df.name for graph in netlist.graphs.values() for name, o in graph.ops.items()}
 
 
 @pytest.mark.parametrize(("dtype", "arch", "want"), [

@@ -39,14 +39,14 @@ def test_intermediates_are_those_of_torch_one_list_per_input() -> None:
     for scale in (1.0, -2.0):
         tt0.push_to_inputs(scale * X)
     out = pybuda.run_inference(input_count=2)
-    kept = pybuda.get_intermediates_queue()
+    retained = pybuda.get_intermediates_queue()
     for scale in (1.0, -2.0):
         product = scale * X @ module.weights.value()
-        absolute, matmul = (t.value() for t in kept.get_nowait())
+        absolute, matmul = (t.value() for t in retained.get_nowait())
         assert absolute.shape == matmul.shape == (2, 1, 40, 64)
         assert pcc(product, matmul[:, 0]) > 0.999 and pcc(product.abs(), absolute[:, 0]) > 0.999
         assert pcc(product.abs().sqrt(), out.get()[0].value()) > 0.999
-    assert kept.empty()
+    assert retained.empty()
 
 
 def test_an_intermediate_that_is_none_is_named() -> None:
@@ -122,19 +122,19 @@ def test_verify_through_an_image(tmp_path: Path) -> None:
 
 def test_what_a_compile_says_of_itself() -> None:
     module = Chain("a")
-    found = pybuda.pybuda_compile(pybuda.TTDevice("tt0", module=module), "g", X)
-    assert set(found.pass_specific_output_kwargs) == {"placer_solution", "consteval_trace", "output_host_tms"}
+    result = pybuda.pybuda_compile(pybuda.TTDevice("tt0", module=module), "g", X)
+    assert set(result.pass_specific_output_kwargs) == {"placer_solution", "consteval_trace", "output_host_tms"}
     product = X[:1] @ module.weights.value()
-    assert torch.allclose(found.golden_intermediates["a_mm"].value(), product, atol=1e-6)
-    assert torch.allclose(found.golden_intermediates["a_abs"].value(), product.abs(), atol=1e-6)
+    assert torch.allclose(result.golden_intermediates["a_mm"].value(), product, atol=1e-6)
+    assert torch.allclose(result.golden_intermediates["a_abs"].value(), product.abs(), atol=1e-6)
 
 
 def test_a_compile_for_training_has_a_backward_program_and_the_same_outputs() -> None:
     module = Chain("a")
-    found = pybuda.pybuda_compile(pybuda.TTDevice("tt", module=module), "g", X,
+    result = pybuda.pybuda_compile(pybuda.TTDevice("tt", module=module), "g", X,
                                   compiler_cfg=pybuda.CompilerConfig(enable_training=True))  # fmt: skip
-    assert [p.name for p in found.result.netlist.programs] == ["run_fwd_0", "run_bwd_0"]
-    assert pcc((X @ module.weights.value()).abs().sqrt(), found.outputs[0].value()) > 0.999
+    assert [p.name for p in result.result.netlist.programs] == ["run_fwd_0", "run_bwd_0"]
+    assert pcc((X @ module.weights.value()).abs().sqrt(), result.outputs[0].value()) > 0.999
 
 
 def test_queues_of_gradients_are_refused_without_training() -> None:

@@ -19,17 +19,17 @@ class Grows(LearningRateScheduler):
 
 @pytest.mark.parametrize("kind", sorted(OPTIMIZERS))
 def test_one_of_parameters_and_device_params(kind: str) -> None:
-    made: Any = get_optimizer_type_from_string(kind)
+    result: Any = get_optimizer_type_from_string(kind)
     rate: Any = {"learning_rate": 0.5}
     weight = pybuda.Parameter(torch.ones(2, 2), name="w")
-    assert made(**rate, device_params=True).trains("anything")
-    chosen = made(**rate, parameters=[weight])
+    assert result(**rate, device_params=True).trains("anything")
+    chosen = result(**rate, parameters=[weight])
     assert chosen.trains("w") and not chosen.trains("v")
     for wrong in ({}, {"parameters": [weight], "device_params": True}):
         with pytest.raises(AssertionError, match="exactly one"):
-            made(**rate, **wrong)
+            result(**rate, **wrong)
     with pytest.raises(PipelineError, match="learning_rate"):
-        made(learning_rate=-1.0, device_params=True)
+        result(learning_rate=-1.0, device_params=True)
 
 
 def test_a_learning_rate_of_zero_is_one_and_schedulers_set_it() -> None:

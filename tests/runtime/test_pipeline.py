@@ -38,15 +38,15 @@ A, B = torch.randn(1, 1, 32, 64), torch.randn(1, 1, 32, 64)
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by one for every compile."""
-    made: list[str] = []
+    compiles: list[str] = []
     real = devices.compile_graph
 
     def counted(graph, *args, **kwargs):
-        made.append(graph.name)
+        compiles.append(graph.name)
         return real(graph, *args, **kwargs)
 
     monkeypatch.setattr(devices, "compile_graph", counted)
-    return made
+    return compiles
 
 
 def check(outputs: list[pybuda.Tensor], a: torch.Tensor, b: torch.Tensor, module: TwoInputs) -> None:

@@ -42,16 +42,16 @@ class Small(PyBudaModule):
 
 def names_read() -> set[str]:
     """Attributes and strings (`effective("amp_level")`, override forms) that code reads, definitions left out."""
-    found: set[str] = set()
+    names_read: set[str] = set()
     for path in ROOT.rglob("*.py"):
         if path.name in ("options.py", "settings.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                found.add(node.attr)
+                names_read.add(node.attr)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "effective":
-                found.update(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
-    return found
+                names_read.update(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+    return names_read
 
 
 def test_every_option_is_read_or_listed_as_without_effect() -> None:
@@ -59,9 +59,9 @@ def test_every_option_is_read_or_listed_as_without_effect() -> None:
     options = {f.name for f in dataclasses.fields(CompilerConfig)}
     assert not set(NO_EFFECT) - options, "listed, but there is no such option"
     assert not {name for name in options - set(NO_EFFECT) if name not in read}
-    known = {f.name for f in dataclasses.fields(CompileOptions)}
-    assert not {name for name in known if name not in read and name not in NO_EFFECT}
-    assert {option for option, _ in ENVIRONMENT.values()} <= options | known
+    existing = {f.name for f in dataclasses.fields(CompileOptions)}
+    assert not {name for name in existing if name not in read and name not in NO_EFFECT}
+    assert {option for option, _ in ENVIRONMENT.values()} <= options | existing
 
 
 OTHER: dict[str, Any] = {"graph_solver_self_cut_type": "Off", "match_subgraph_patterns": 2, "backend_runtime_args": "x"}
@@ -100,8 +100,8 @@ def test_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_consteval_off_leaves_the_models_ops_on_the_device() -> None:
     folded = TTDevice("t", module=Small()).compile_for_inputs((X,))
     config._get_global_compiler_config().enable_consteval = False
-    kept = TTDevice("u", module=Small()).compile_for_inputs((X,))
-    assert "fold" not in folded.placement.ops and "fold" in kept.placement.ops
+    keep = TTDevice("u", module=Small()).compile_for_inputs((X,))
+    assert "fold" not in folded.placement.ops and "fold" in keep.placement.ops
 
 
 @pytest.mark.parametrize("depth", list(CompileDepth))

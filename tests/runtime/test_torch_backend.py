@@ -45,12 +45,12 @@ def test_graphs_at_breaks_and_shapes_that_are_kept() -> None:
             (got, count), (want, _) = compiled(x), model(x)
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
             assert count == rows
-    made = sessions()[before:]
-    assert len(made) == 4  # two graphs, two shapes
-    named = {name for session in made for name in (n.name for n in session.trace())}
+    result = sessions()[before:]
+    assert len(result) == 4  # two graphs, two shapes
+    named = {name for session in result for name in (n.name for n in session.trace())}
     assert {"first.weight", "second.0.bias", "second.1.running_mean"} <= named
-    assert {n.origin.module for session in made for n in session.trace().ops} >= {"first", "second.0", "second.1"}
-    assert all(session.compile().placement.ops for session in made)
+    assert {n.origin.module for session in result for n in session.trace().ops} >= {"first", "second.0", "second.1"}
+    assert all(session.compile().placement.ops for session in result)
 
 
 def test_graphs_of_several_inputs() -> None:

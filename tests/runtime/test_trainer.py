@@ -60,8 +60,8 @@ def test_gradients_and_updates_of_accumulated_batches(arch: str) -> None:
     with pytest.raises(InputError, match="room"):
         trainer.forward({source: x[:2]})
     for k, half in enumerate((slice(0, 2), slice(2, 4))):
-        found = trainer.backward({out: seed[half]}, zero_grad=k == 0)
-        close(found, {source: leaf.grad[half]})
+        matches = trainer.backward({out: seed[half]}, zero_grad=k == 0)
+        close(matches, {source: leaf.grad[half]})
     close(trainer.gradients(), {n: p.grad for n, p in module.named_parameters()})
     trainer.optimize()
     with torch.no_grad():
@@ -187,18 +187,18 @@ def test_an_optimizer_calculates_in_float32_for_16_bit_weights(arch: str) -> Non
 def test_recomputed_values_give_the_same_gradients_from_fewer_queues() -> None:
     module = model()
     x, seed = torch.randn(1, ROWS, WIDTH), torch.randn(1, ROWS, 10)
-    kept: dict[bool, set[str]] = {}
+    selected: dict[bool, set[str]] = {}
     for recompute in (False, True):
         graph = from_pybuda(PyTorchModule("model", module), (x,), training=True)
         training = TrainingOptions(optimizer_options("sgd"), recompute=recompute)
         options = CompileOptions(default_df_override=DataFormat.Float32, training=training)
         result = compile_graph(graph, "wormhole_b0", options)
-        kept[recompute] = {q.source for q in result.placement.queues.values() if q.kind == "e2e"}
+        selected[recompute] = {q.source for q in result.placement.queues.values() if q.kind == "e2e"}
         trainer = Trainer(result)
         trainer.forward({graph.inputs[0].name: x})
         trainer.backward({graph.outputs[0].name: seed})
         module.zero_grad()
         module(x).backward(seed)
         close(trainer.gradients(), {n: p.grad for n, p in module.named_parameters()})
-    assert kept[True] == {"input_kept_nop"} < kept[False] | {"input_kept_nop"}
-    assert len(kept[False]) > 1
+    assert selected[True] == {"input_kept_nop"} < selected[False] | {"input_kept_nop"}
+    assert len(selected[False]) > 1

@@ -77,9 +77,9 @@ def test_manual_loop_over_a_device_and_the_host() -> None:
             loss.backward()
             assert float(pybuda.get_loss_queue().get()[0]) == pytest.approx(loss.item(), rel=1e-3)
             assert back.get()[0].value().shape == (2, 32, 32)
-        (found,) = pybuda.get_parameter_gradients(tt)
+        (result,) = pybuda.get_parameter_gradients(tt)
         for name, p in w.items():
-            near(found[name], p.grad)
+            near(result[name], p.grad)
         pybuda.run_optimizer(checkpoint=True)
         theirs.step()
         ours, host = checkpoints.get()

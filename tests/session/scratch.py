@@ -24,8 +24,8 @@ def same_as_from_scratch(session: Session, chips: Sequence[int] | None = None) -
     pins, breaks = pins_and_breaks(result.lowered, models, result.device, result.overrides, order)
     stages = chip_breaks(order, result.device, result.overrides)
     fresh = Problem(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
-    said = unmatched_targets(result.lowered, result.overrides)
-    wanted = assemble(fresh, placed.segments, placed.policy, result.overrides, said, chips=chips)
+    message = unmatched_targets(result.lowered, result.overrides)
+    wanted = assemble(fresh, placed.segments, placed.policy, result.overrides, message, chips=chips)
     got = result.placement
     assert (got.ops, got.epochs, got.queues, got.schedule) == (
         wanted.ops, wanted.epochs, wanted.queues, wanted.schedule

@@ -51,11 +51,11 @@ def test_the_table_has_every_op_and_tells_which_was_asked_for(mlp: Session, tmp_
 
 def test_parquet_has_the_columns_of_the_csv(mlp: Session, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
-    found = parquet.read_table(mlp.export_table(tmp_path / "ops.parquet"))
+    result = parquet.read_table(mlp.export_table(tmp_path / "ops.parquet"))
     with mlp.export_table(tmp_path / "ops.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert found.column_names == list(rows[0])
-    assert [{k: str(v) for k, v in row.items()} for row in found.select(["name", "epoch", "type"]).to_pylist()] == [
+    assert result.column_names == list(rows[0])
+    assert [{k: str(v) for k, v in row.items()} for row in result.select(["name", "epoch", "type"]).to_pylist()] == [
         {k: row[k] for k in ("name", "epoch", "type")} for row in rows
     ]
 

@@ -75,8 +75,8 @@ def test_the_journal_holds_them_and_whatif_prices_them(tmp_path: Path) -> None:
     path = tmp_path / "edits.buda.json"
     session = opened(journal=path)
     source, reader = pair(session)
-    found = session.whatif(InsertQueue(source, (reader,)))
-    assert found.kernel_cycles[0] == sum(e.kernel_cycles for e in session.compile().placement.report.epochs)  # type: ignore[union-attr]
+    result = session.whatif(InsertQueue(source, (reader,)))
+    assert result.kernel_cycles[0] == sum(e.kernel_cycles for e in session.compile().placement.report.epochs)  # type: ignore[union-attr]
     session.apply(InsertNop(source, (reader,), hoist_tms=False), InsertQueue(source, (reader,), 0))
     names = sorted(session.compile().placement.ops)
     session.apply(SetOverride(Override("schedule_constraint", (source, reader))))
@@ -100,11 +100,11 @@ def test_python_of_a_session_is_understood_by_the_config_module() -> None:
     config._clear_global_compiler_config()
     try:
         exec(text, {"pybuda": pybuda})
-        made = config._get_global_compiler_config().resolved(session.graph("traced"))
+        result = config._get_global_compiler_config().resolved(session.graph("traced"))
     finally:
         config._clear_global_compiler_config()
-    assert sorted((o.kind, o.target) for o in made) == sorted((o.kind, o.target) for o in session.overrides)
-    by_kind = {o.kind: o.value for o in made}
+    assert sorted((o.kind, o.target) for o in result) == sorted((o.kind, o.target) for o in session.overrides)
+    by_kind = {o.kind: o.value for o in result}
     assert by_kind["insert_nop"] == {"dest": (reader,), "hoist_tms": True, "nop_count": 2, "daisy_chain": True}
     assert by_kind["insert_queue"] == {"dest": reader, "port": 0}
 
@@ -123,10 +123,10 @@ def test_gestures(text: str, command: object) -> None:
 
 def test_the_old_name_of_insert_nop_warns() -> None:
     config._clear_global_compiler_config()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as message:
         warnings.simplefilter("always")
         pybuda.config.insert_buffering_nop("a", ["b", "c"], nop_count=2)
     (record,) = config._get_global_compiler_config().overrides
     config._clear_global_compiler_config()
     assert record.kind == "insert_nop" and record.value["dest"] == ("b", "c")
-    assert [w.category for w in said] == [DeprecationWarning]
+    assert [w.category for w in message] == [DeprecationWarning]

@@ -18,26 +18,26 @@ from tests.session.scratch import same_as_from_scratch
 def edits_of(session: Session, seed: int, count: int) -> list:
     rng = np.random.default_rng(seed)
     ops = list(session.compile().placement.ops)
-    found = []
-    while len(found) < count:
+    result = []
+    while len(result) < count:
         op = ops[int(rng.integers(len(ops)))]
         table = session.legal(op)
         size = table.legal[int(rng.integers(len(table.legal)))]
         start = table.starts(*size)[0] if table.starts(*size) else (0, 0)
         kinds = [ResizeOp(op, size), EpochBreak(op), PlaceOp(op, start)]
-        found.append(kinds[int(rng.integers(3))])
-    return found
+        result.append(kinds[int(rng.integers(3))])
+    return result
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_an_edited_result_is_what_its_epochs_give_from_scratch(bert: Session, seed: int) -> None:
-    made = 0
+    result = 0
     for edit in edits_of(bert, seed, 4):
         try:
             bert.attempt(edit)
         except TbudaError:
             continue
-        made += 1
+        result += 1
         wanted, got = same_as_from_scratch(bert), bert.compile().placement
         notes = [d for d in got.diagnostics if d in wanted.diagnostics]
         assert len(notes) == len(wanted.diagnostics)
@@ -48,7 +48,7 @@ def test_an_edited_result_is_what_its_epochs_give_from_scratch(bert: Session, se
         ours, theirs = got.report.bounds, wanted.report.bounds
         assert (ours.achieved_kernel, ours.achieved_limiter) == (theirs.achieved_kernel, theirs.achieved_limiter)
         assert ours.area <= theirs.area and ours.dram <= theirs.dram and ours.critical_op <= theirs.critical_op
-    assert made >= 2
+    assert result >= 2
 
 
 def test_frames_are_those_of_the_result_and_made_once(bert: Session) -> None:

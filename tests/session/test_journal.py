@@ -118,8 +118,8 @@ def test_two_branches_merge_by_keeping_the_lines_of_both(traced, tmp_path, befor
     done = subprocess.run(["git", "merge-file", "--union", "-p", *files], capture_output=True, check=True)
     (tmp_path / "merged").write_bytes(done.stdout)
     merged = Session.open(tmp_path / "merged", graph, inputs)
-    said = [s.label for s in (*base.history, *ours.history[before:], *theirs.history[before:])]
-    assert [s.label for s in merged.history] == said and len(said) == before + 2
+    message = [s.label for s in (*base.history, *ours.history[before:], *theirs.history[before:])]
+    assert [s.label for s in merged.history] == message and len(message) == before + 2
     merged.apply(EpochBreak(ops[2]))
     json.loads((tmp_path / "merged").read_text())  # written again it is plain JSON
     conflict = subprocess.run(["git", "merge-file", "-p", *files], capture_output=True)

@@ -59,8 +59,8 @@ def test_every_legal_epoch_is_reached_and_the_rest_stays(branches: Session) -> N
             check_placement(branches)
             after = members(branches)
             assert any(op in ops and before[epoch] <= ops for ops in after)
-            kept = [ops for i, ops in enumerate(before) if i not in (here, epoch)]
-            assert all(ops in after for ops in kept)
+            selected = [ops for i, ops in enumerate(before) if i not in (here, epoch)]
+            assert all(ops in after for ops in selected)
             branches.undo()
             assert members(branches) == before
     assert ways == {True, False}
@@ -108,8 +108,8 @@ def test_epochs_of_agrees_with_the_edges(branches: Session) -> None:
 
 @given(st.lists(st.integers(0, 4), max_size=9))
 def test_the_longest_run_that_never_falls(values: list[int]) -> None:
-    found = sorted(_longest_rising(values))
-    chosen = [values[i] for i in found]
+    matches = sorted(_longest_rising(values))
+    chosen = [values[i] for i in matches]
     assert chosen == sorted(chosen)
     runs = (c for n in range(len(values) + 1) for c in itertools.combinations(values, n))
-    assert len(found) == max(len(c) for c in runs if list(c) == sorted(c))
+    assert len(matches) == max(len(c) for c in runs if list(c) == sorted(c))

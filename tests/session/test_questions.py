@@ -106,15 +106,15 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
         edges = _edges(problem, number, rows, span, shapes)
         for r, c in np.argwhere(some):
             book = EdgeBook(problem, *span, {})
-            said = set()
+            message = set()
             for other in {o for o in rows if o != number}:
                 book.rows = {other: rows[other]}
                 if not book.check(number, int(shapes[r, c]["row"])):
-                    said.add(book.refusal[2].name)
-            wrong = bool(said & set(STREAM_RULES))
+                    message.add(book.refusal[2].name)
+            wrong = bool(message & set(STREAM_RULES))
             assert bool(shapes[r, c]["edge"]) == wrong
             if wrong:
-                assert edges[int(shapes[r, c]["edge"])].split(": ")[1] in [EdgeReason[n].value for n in said]
+                assert edges[int(shapes[r, c]["edge"])].split(": ")[1] in [EdgeReason[n].value for n in message]
             agreed[wrong] += 1
     assert min(agreed.values()) > 20
 
@@ -152,12 +152,12 @@ def test_chips_that_run_together_count_once():
     op = matmuls(session)[0]
     here = session.result.placement.ops[op].size
     size = next(s for s in session.legal(op).legal if s != here)
-    said = session.whatif(ResizeOp(op, size))
+    message = session.whatif(ResizeOp(op, size))
     first = shown_cycles(session)
     session.apply(ResizeOp(op, size))
     session.compile()
-    assert (said.total_cycles[0], said.kernel_cycles[0]) == first
-    assert (said.total_cycles[1], said.kernel_cycles[1]) == shown_cycles(session)
+    assert (message.total_cycles[0], message.kernel_cycles[0]) == first
+    assert (message.total_cycles[1], message.kernel_cycles[1]) == shown_cycles(session)
     assert [(step.limiter, step.kernel) for step in cost_history(session)] == [first, shown_cycles(session)]
 
 
@@ -165,14 +165,14 @@ def test_whatif_is_what_happens_and_changes_nothing(bert):
     op = matmuls(bert)[6]
     first, state = bert.result, bert._state.history.state
     for size in bert.legal(op).legal:
-        said = bert.whatif(ResizeOp(op, size))
+        message = bert.whatif(ResizeOp(op, size))
         assert bert.result is first and bert._state.history.state is state and not bert.stale
         bert.apply(ResizeOp(op, size))
         after = bert.compile().placement
-        assert said.total_cycles[1] == sum(e.limiter_cycles for e in after.report.epochs)
-        assert said.kernel_cycles[1] == sum(after.epoch_cycles)
-        assert said.epochs == (len(first.placement.epochs), len(after.epochs))
-        for displaced in said.displaced:
+        assert message.total_cycles[1] == sum(e.limiter_cycles for e in after.report.epochs)
+        assert message.kernel_cycles[1] == sum(after.epoch_cycles)
+        assert message.epochs == (len(first.placement.epochs), len(after.epochs))
+        for displaced in message.displaced:
             assert after.ops[displaced.op] == displaced.after
         bert.undo()
 
@@ -180,11 +180,11 @@ def test_whatif_is_what_happens_and_changes_nothing(bert):
 def test_whatif_counts_queues_and_dram(bert):
     """A new epoch sends what crosses it through DRAM: as many queues and bytes as compiling it gives."""
     op = bert.result.placement.epochs[0].ops[2]
-    said = bert.whatif(EpochBreak(op))
+    message = bert.whatif(EpochBreak(op))
     before = bert.compile().netlist
     bert.apply(EpochBreak(op))
     after = bert.compile().netlist
-    assert said.queues == (len(before.queues), len(after.queues)) and said.queues[1] > said.queues[0]
+    assert message.queues == (len(before.queues), len(after.queues)) and message.queues[1] > message.queues[0]
     sizes = []
     for netlist in (before, after):
         ends = [
@@ -193,8 +193,8 @@ def test_whatif_counts_queues_and_dram(bert):
             if q.loc == "dram" and q.name in bert.result.placement.queues
         ]
         sizes.append(sum(size for size, _ in ends))
-    assert said.dram_bytes[1] == sizes[1] and said.dram_bytes[0] <= said.dram_bytes[1]
-    assert 0 < said.dram_full[0] <= said.dram_full[1] < 1
+    assert message.dram_bytes[1] == sizes[1] and message.dram_bytes[0] <= message.dram_bytes[1]
+    assert 0 < message.dram_full[0] <= message.dram_full[1] < 1
     with pytest.raises((OverrideError, PlacementError)):  # known only when queues are placed
         bert.whatif(QueueChannel(next(iter(after.queues)), channel=99))
     assert bert.whatif(ResizeOp(op, bert.legal(op).grid), queues=False).queues is None
@@ -217,10 +217,10 @@ def test_suggestions_are_real(traced):
     session = Session(graph, inputs, "e300", name="encoder")
     session.configure(balancer_policy="MinimizeGrid")
     session.compile()
-    found = session.suggest(5)
-    assert found and len(found) <= 5
-    assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
-    best = found[0]
+    result = session.suggest(5)
+    assert result and len(result) <= 5
+    assert [s.gain for s in result] == sorted((s.gain for s in result), reverse=True)
+    best = result[0]
     before = sum(e.limiter_cycles for e in session.result.placement.report.epochs)
     session.apply(*best.commands)
     after = session.compile().placement
@@ -233,11 +233,11 @@ def test_suggestions_are_of_many_kinds_and_do_what_they_say(traced):
     session = Session(graph, inputs, "e300", name="encoder")
     session.apply(EpochBreak("0.softmax.dc.exp.2"), EpochBreak("0.add_1"), ResizeOp("0.up.matmul", (1, 1)))
     session.compile()
-    found = session.suggest(30)
-    kinds = {s.kind for s in found}
+    result = session.suggest(30)
+    kinds = {s.kind for s in result}
     assert {"resize", "merge", "free"} <= kinds
     for kind in kinds:
-        one = next(s for s in found if s.kind == kind)
+        one = next(s for s in result if s.kind == kind)
         before = sum(session.placed().limiter_cycles)
         session.apply(*one.commands)
         assert (before, sum(session.placed().limiter_cycles)) == one.effect.total_cycles and one.gain > 0
@@ -263,9 +263,9 @@ def test_streams_and_inner_steps_are_suggested_where_a_policy_left_them_slow():
     big = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).eval()
     options = CompileOptions(microbatch=64, balancer_policy="MaximizeTMinimizeGrid")
     session = Session(big, (torch.randn(1, 384, 1024),), "e300", options)
-    found = session.suggest(40)
+    result = session.suggest(40)
     for kind in ("stream", "u_kt"):
-        one = next(s for s in found if s.kind == kind)
+        one = next(s for s in result if s.kind == kind)
         session.apply(*one.commands)
         assert sum(session.placed().limiter_cycles) == one.effect.total_cycles[1] < one.effect.total_cycles[0]
         session.undo()

@@ -89,8 +89,8 @@ def _of_the_model(session: Session, rng: random.Random) -> dict[str, tuple[Comma
 
 def random_edit(session: Session, rng: random.Random) -> tuple[Command, ...]:
     op = rng.choice(session.compile().placement.schedule)
-    found = {**_about_an_op(session, op, rng), **_of_the_model(session, rng)}
-    return found[rng.choice(sorted(found))]
+    matches = {**_about_an_op(session, op, rng), **_of_the_model(session, rng)}
+    return matches[rng.choice(sorted(matches))]
 
 
 class Follower:
@@ -138,11 +138,11 @@ def test_random_edits_can_be_undone_and_replayed(traced, tmp_path: Path, name: s
     options = CompileOptions(schedule_swaps=2)
     session = Session(graph, inputs, device, options, name=name, journal=path)
     follower = Follower(session)
-    made = 0
+    result = 0
     for step in range(STEPS[name]):
         act = rng.choice(("edit", "edit", "edit", "edit", "undo", "redo", "checkpoint", "transaction"))
         if act == "edit":
-            made += follower.edit(rng)
+            result += follower.edit(rng)
         elif act == "transaction":
             follower.both_or_none(rng)
         elif act == "checkpoint":
@@ -150,7 +150,7 @@ def test_random_edits_can_be_undone_and_replayed(traced, tmp_path: Path, name: s
         else:
             getattr(session, act)()
         follower.look()
-    assert made >= 2
+    assert result >= 2
     end = follower.look()
     again = Session.open(path, graph, inputs)
     assert netlist.dumps(again.compile().netlist) == end
@@ -173,10 +173,10 @@ def test_a_pattern_is_journaled_with_the_ops_inside_fused_ops(traced, tmp_path: 
     inner = [n for node in session.graph().ops for n in node.attrs.get("fused", ()) if n != node.name]
     assert inner
     session.apply(Override("op_size", re.compile(re.escape(inner[0])), (1, 1)))
-    said = netlist.dumps(session.compile().netlist)
+    message = netlist.dumps(session.compile().netlist)
     assert inner[0] in session.compile().placement.ops
     again = Session.open(path, graph, inputs)
-    assert netlist.dumps(again.compile().netlist) == said != first
+    assert netlist.dumps(again.compile().netlist) == message != first
     queue = next(q for q in session.compile().placement.queues.values() if q.location == "dram")
     session.apply(Override("queue_channel", re.compile(re.escape(queue.name)), {"channel": 1}))
     assert Session.open(path, graph, inputs).overrides[-1].target == Each((queue.name,))

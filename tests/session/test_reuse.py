@@ -120,8 +120,8 @@ def test_an_edit_runs_again_what_depends_on_it(
     now = session.placed()
     assert len(plain.segments) > 2
     if now.problem.order == plain.problem.order:
-        kept = sum(any(s is old for old in plain.segments) for s in now.segments)
-        assert kept >= len(plain.segments) - max(1, epochs)
+        retained = sum(any(s is old for old in plain.segments) for s in now.segments)
+        assert retained >= len(plain.segments) - max(1, epochs)
     assert all(a is b for a, b in zip(plain.segments[: home - 1], now.segments[: home - 1], strict=True))
     session.undo()
     again = session.work

@@ -224,11 +224,11 @@ def test_a_run_pauses_behind_the_first_op_that_differs(heard: list[LiveStep]) ->
     thread = threading.Thread(target=lambda: outputs.append(session.run(break_below=0.99)), daemon=True)
     thread.start()
     until(lambda: session.control.waiting)
-    (found,) = checks
-    assert found.first_failure is not None and found.first_failure.op == bad == steps[-1].op
-    assert found.first_failure.first is not None and found.first_failure.comparison.pcc < 0.99
+    (result,) = checks
+    assert result.first_failure is not None and result.first_failure.op == bad == steps[-1].op
+    assert result.first_failure.first is not None and result.first_failure.comparison.pcc < 0.99
     worked = {n for n, done in zip(steps[-1].ops, steps[-1].done.tolist(), strict=True) if done}
-    assert worked == {c.op for c in found.ops}
+    assert worked == {c.op for c in result.ops}
     session.control.step_op()
     until(lambda: session.control.waiting and steps[-1].done.sum() == len(worked) + 1)
     session.control.resume()

@@ -51,15 +51,15 @@ def test_every_promise_is_kept(layers, policy: str, device: str) -> None:
     options = CompileOptions(microbatch=64, balancer_policy=policy)
     session = Session(graph, inputs, device, options)
     before = cost(session)
-    found = session.suggest(10)
-    assert len(found) >= 5 and len({s.kind for s in found}) >= 2
-    for one in found:
+    result = session.suggest(10)
+    assert len(result) >= 5 and len({s.kind for s in result}) >= 2
+    for one in result:
         session.apply(*one.commands)
         if one.kind != "nop":
             assert before - cost(session) == pytest.approx(one.gain) and one.gain > 0
         session.undo()
-    assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
-    assert [s.commands for s in session.suggest(10)] == [s.commands for s in found]
+    assert [s.gain for s in result] == sorted((s.gain for s in result), reverse=True)
+    assert [s.commands for s in session.suggest(10)] == [s.commands for s in result]
 
 
 def test_a_split_is_the_best_edit_where_two_ops_crowd_each_other(crowded: Session) -> None:
@@ -91,10 +91,10 @@ def test_no_cut_gains_more_than_its_bound(crowded: Session, layers) -> None:
 
 def test_it_tells_the_best_so_far_and_can_be_stopped(crowded: Session) -> None:
     told: list[tuple[list[str], float]] = []
-    found = crowded.suggest(8, progress=lambda best, part: told.append(([s.label for s in best], part)))
+    result = crowded.suggest(8, progress=lambda best, part: told.append(([s.label for s in best], part)))
     parts = [part for _, part in told]
     assert parts == sorted(parts) and parts[0] > 0 and parts[-1] < 1 and len(told) > 4
-    assert len(told[-1][0]) > 0 and told[-1][0][0] == found[0].label
+    assert len(told[-1][0]) > 0 and told[-1][0][0] == result[0].label
     stop = threading.Event()
 
     def enough(best: list, _: float) -> None:
@@ -106,7 +106,7 @@ def test_it_tells_the_best_so_far_and_can_be_stopped(crowded: Session) -> None:
         crowded.suggest(8, progress=enough, cancel=stop)
     assert crowded._state.history.state is state and not crowded.stale
     assert crowded.suggest(8, seconds=0.0) == crowded.suggest(0) == []
-    assert [s.label for s in crowded.suggest(8, seconds=600.0)] == [s.label for s in found]
+    assert [s.label for s in crowded.suggest(8, seconds=600.0)] == [s.label for s in result]
 
 
 def test_epochs_that_are_alike_are_looked_at_once(layers) -> None:

@@ -59,9 +59,9 @@ def test_steps_losses_and_learning_rates_are_those_of_torch() -> None:
 
 def test_gradients_against_torch_and_epochs_by_direction() -> None:
     session, model = made(device="grayskull")
-    found = session.check_gradients(*batches(1)[0])
-    assert {c.name for c in found} == {n for n, _ in model.named_parameters()}
-    assert all(c.pcc is not None and c.pcc > 0.9999 for c in found)
+    result = session.check_gradients(*batches(1)[0])
+    assert {c.name for c in result} == {n for n, _ in model.named_parameters()}
+    assert all(c.pcc is not None and c.pcc > 0.9999 for c in result)
     assert session.result is not None
     assert [e.direction for e in session.result.placement.epochs] == ["fwd", "bwd", "opt"]
 

@@ -88,9 +88,9 @@ class Net:
         out = df(fmt or self.default)
         ports = []
         for i, source in enumerate(inputs):
-            made = df(in_df[i]) if in_df else self._format_of(source)
+            result = df(in_df[i]) if in_df else self._format_of(source)
             listed = [tm(x) for x in (tms or {}).get(i, [])] or None
-            ports.append(OpInput(source, made, listed, (pad or {}).get(i), (unpad or {}).get(i)))
+            ports.append(OpInput(source, result, listed, (pad or {}).get(i), (unpad or {}).get(i)))
         mblock = rt // (grid[0] * ublock[0]), ct // (grid[1] * ublock[1])
         self.net.graphs[graph].ops[name] = NetOp(
             name, kind, grid, ports, Blocking(t, mblock, ublock, order), out,

@@ -35,16 +35,16 @@ def run(net, feeds, *, mode="golden", params=None, **options):
 
 
 def reference(net, feeds, params=None):
-    found = Reference(net)
+    reference = Reference(net)
     for name, array in feeds.items():
         if net.queues[name].type == "ram":
             for slot, entry in enumerate(array):
-                found.write(name, entry, slot)
+                reference.write(name, entry, slot)
         else:
-            found.push(name, array)
+            reference.push(name, array)
     with np.errstate(all="ignore"):
-        found.run(params)
-    return found
+        reference.run(params)
+    return reference
 
 
 def check(net, *, seed=0, low=-1.0, high=1.0, params=None, rtol=2e-6, feeds=None, device=True, **given):

@@ -305,8 +305,8 @@ class Reference:
         return t
 
     def tile_dim(self, name):
-        found = self.ops[name][1].tile_dim if name in self.ops else self.net.queues[name].tile_dim
-        return found or (32, 32)
+        result = self.ops[name][1].tile_dim if name in self.ops else self.net.queues[name].tile_dim
+        return result or (32, 32)
 
     def evaluate(self, op, inputs):
         a = op.attributes

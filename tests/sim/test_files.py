@@ -34,9 +34,9 @@ def test_a_file_runs_and_more_entries_than_a_queue_holds_follow(tmp_path):
     path = write(tmp_path / "n.yaml", example(loops=3))
     np.savez(tmp_path / "in.npz", **{"x.in": ones(6), "w": ones(1, 10), "other": np.zeros(3)})
     assert run_file(path, tmp_path / "in.npz", tmp_path / "out.npz") == ["out"]
-    with np.load(tmp_path / "out.npz") as found:
-        assert found.files == ["out"]
-        np.testing.assert_array_equal(found["out"], ones(6) + 10)
+    with np.load(tmp_path / "out.npz") as result:
+        assert result.files == ["out"]
+        np.testing.assert_array_equal(result["out"], ones(6) + 10)
     first = (tmp_path / "out.npz").read_bytes()
     run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
     assert (tmp_path / "out.npz").read_bytes() == first
@@ -67,8 +67,8 @@ def test_a_loop_without_end_is_refused_before_its_first_turn(tmp_path):
     assert "takes 4294967294 steps or more, 10000000 are allowed" in seen[0] and "--max-steps" in seen[0]
     assert not (tmp_path / "out.npz").exists()
     run_file(path, tmp_path / "in.npz", tmp_path / "out.npz", params={"$p_n": 6}, max_steps=14)
-    with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_array_equal(found["sum"], 2 * ones(1))
+    with np.load(tmp_path / "out.npz") as result:
+        np.testing.assert_array_equal(result["sum"], 2 * ones(1))
 
 
 def test_steps_count_over_all_loops_of_a_program():
@@ -117,9 +117,9 @@ def test_rams_are_written_out_by_slot_and_take_initial_contents(tmp_path):
     path = write(tmp_path / "n.yaml", cache().netlist())
     np.savez(tmp_path / "in.npz", **{"in": ones(1, 7), "cache": ones(3)})
     assert run_file(path, tmp_path / "in.npz", tmp_path / "out.npz", params={"slot": 2}) == ["cache", "out"]
-    with np.load(tmp_path / "out.npz") as found:
-        assert found["cache"][:, 0, 0, 0].tolist() == [1, 2, 7]
-        assert found["out"][:, 0, 0, 0].tolist() == [7]
+    with np.load(tmp_path / "out.npz") as result:
+        assert result["cache"][:, 0, 0, 0].tolist() == [1, 2, 7]
+        assert result["out"][:, 0, 0, 0].tolist() == [7]
 
 
 def test_the_host_need_not_feed_a_view_of_what_an_op_writes(tmp_path):
@@ -139,8 +139,8 @@ def test_the_host_need_not_feed_a_view_of_what_an_op_writes(tmp_path):
     x = np.random.default_rng(0).random((1, 4, 32, 32), np.float32)
     np.savez(tmp_path / "in.npz", x=x)
     run_file(write(tmp_path / "n.yaml", net.netlist()), tmp_path / "in.npz", tmp_path / "out.npz")
-    with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_array_equal(found["out"], x.swapaxes(0, 1))
+    with np.load(tmp_path / "out.npz") as result:
+        np.testing.assert_array_equal(result["out"], x.swapaxes(0, 1))
 
 
 def test_params_default_to_one_and_modes_differ(tmp_path):
@@ -166,8 +166,8 @@ def test_an_instance_takes_the_array_of_the_name_before_its_suffix(tmp_path):
     path = write(tmp_path / "n.yaml", net)
     np.savez(tmp_path / "in.npz", **{"x.in": ones(2), "w.0": ones(1, 10), "w.1": ones(1, 20)})
     assert run_file(path, tmp_path / "in.npz", tmp_path / "out.npz") == ["out.0", "out.1"]
-    with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_array_equal(found["out.1"] - found["out.0"], np.full_like(found["out.0"], 10))
+    with np.load(tmp_path / "out.npz") as result:
+        np.testing.assert_array_equal(result["out.1"] - result["out.0"], np.full_like(result["out.0"], 10))
 
 
 def test_integer_and_raw_outputs_are_int32(tmp_path):
@@ -183,10 +183,10 @@ def test_integer_and_raw_outputs_are_int32(tmp_path):
     words = np.arange(2048, dtype=np.int32).reshape(1, 1, 32, 64) - 7
     np.savez(tmp_path / "in.npz", a=np.full((1, 1, 32, 64), 300, np.int32), words=words)
     run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
-    with np.load(tmp_path / "out.npz") as found:
-        assert found["out"].dtype == np.int32 and (found["out"] == 127).all()
+    with np.load(tmp_path / "out.npz") as result:
+        assert result["out"].dtype == np.int32 and (result["out"] == 127).all()
         # words run tile after tile: the first tile is the upper one now, its words the first 1024 as before
-        np.testing.assert_array_equal(found["moved"].reshape(-1), words.reshape(-1))
+        np.testing.assert_array_equal(result["moved"].reshape(-1), words.reshape(-1))
 
 
 def test_queues_of_any_name_and_equal_bytes(tmp_path):
@@ -196,8 +196,8 @@ def test_queues_of_any_name_and_equal_bytes(tmp_path):
     files.write_archive(tmp_path / "one.npz", arrays)
     files.write_archive(tmp_path / "two.npz", arrays)
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
-    with np.load(tmp_path / "one.npz", allow_pickle=False) as found:
-        assert sorted(found.files) == sorted(arrays)
+    with np.load(tmp_path / "one.npz", allow_pickle=False) as result:
+        assert sorted(result.files) == sorted(arrays)
         for name, array in arrays.items():
-            np.testing.assert_array_equal(found[name], array)
+            np.testing.assert_array_equal(result[name], array)
     assert sorted(read_npz(tmp_path / "two.npz")) == sorted(arrays)

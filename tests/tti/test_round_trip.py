@@ -132,10 +132,10 @@ def test_new_weights_are_folded_as_a_compile_folds_them(written: tuple[Path, dic
     rng = np.random.default_rng(5)
     new = {n: (np.abs(rng.normal(size=v.shape)) * 0.1 + 0.05).astype(np.float32) for n, v in image.weights().items()}
     model, sample = MODELS[name]()
-    known = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    existing = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with torch.no_grad():
         for n, v in new.items():
-            known[n].copy_(torch.from_numpy(v))
+            existing[n].copy_(torch.from_numpy(v))
     compiled = Session(model, sample, DEVICES[name], name=name).compile()
     got = image.with_weights(new)
     assert set(got.parameters) == set(compiled.parameters)

@@ -215,7 +215,7 @@ def result(layers: int = 12) -> Any:
 
 def times(placement: Placement) -> BatchTime:
     """As if every op were held by its kernel, but in each epoch one, 1.5 times slower by DRAM, which limits it."""
-    found = []
+    result = []
     for epoch in placement.epochs:
         kernels = [int(placement.candidate(n)["cycles"]) for n in epoch.ops]
         held = len(kernels) // 2
@@ -226,8 +226,8 @@ def times(placement: Placement) -> BatchTime:
             for at, (c, k) in enumerate(zip(cycles, kernels, strict=True))
         )
         steady = cycles[held]
-        found.append(EpochTime(steady + 24_000, steady, 3_500, 500, 20_000, Bound.SWITCH, held, ops))
-    return BatchTime(1, sum(e.cycles for e in found), tuple(found))
+        result.append(EpochTime(steady + 24_000, steady, 3_500, 500, 20_000, Bound.SWITCH, held, ops))
+    return BatchTime(1, sum(e.cycles for e in result), tuple(result))
 
 
 def text(res: Any) -> str:
@@ -298,9 +298,9 @@ class FakeSession:
 
     def verify(self, *, break_below: float | None = None) -> list[Comparison]:
         self.run()
-        found = [Comparison("output 0", 0.9991, 0.02, 3.0)]
-        self.events.emit("verified", found)
-        return found
+        verify = [Comparison("output 0", 0.9991, 0.02, 3.0)]
+        self.events.emit("verified", verify)
+        return verify
 
 
 def fixture() -> dict[str, Any]:

@@ -82,23 +82,23 @@ def test_a_line_far_down_a_long_netlist_is_in_its_twin() -> None:
 
 # -- problems ---------------------------------------------------------------------------------------------------------
 def test_problems_are_filtered_as_the_page_does() -> None:
-    made = [
+    result = [
         Diagnostic("warning", "a.matmul", "approximate", "gelu <is> approximate", "say so"),
         Diagnostic("note", "b.add", "padded", "32 rows are padding"),
         Diagnostic("error", "c", "l1", "does not fit", "a smaller MATMUL"),
     ]
-    frames = {"problems": problems_frame(made)}
+    frames = {"problems": problems_frame(result)}
 
     def kept(part: str) -> list[str]:
         return re.findall(r"<li>\w+: ([\w.]+):", fragments.problems_html(frames, part))
 
     assert kept("") == ["c", "a.matmul", "b.add"]  # errors first
     for part in ("matmul", "MATMUL ", "warning", "padded", "<is>", "32 rows", "nowhere"):
-        words = [f"{d.severity} {d.where} {d.rule} {d.message} {d.fix}".lower() for d in made]
-        wanted = {d.where for d, text in zip(made, words, strict=True) if part.strip().lower() in text}
+        words = [f"{d.severity} {d.where} {d.rule} {d.message} {d.fix}".lower() for d in result]
+        wanted = {d.where for d, text in zip(result, words, strict=True) if part.strip().lower() in text}
         assert set(kept(part)) == wanted
-        said = fragments.problems_html(frames, part)
-        assert f"{len(wanted)} of 3 with" in said and "<is>" not in said
+        message = fragments.problems_html(frames, part)
+        assert f"{len(wanted)} of 3 with" in message and "<is>" not in message
 
 
 def test_the_filter_of_problems_is_a_trait(session: Session) -> None:
@@ -189,8 +189,8 @@ def test_a_comparison_draws_what_its_mode_says() -> None:
     groups = [g for g in elements(svg, "g") if len(g) and g[0].tag == SVG + "title"]
     fills = {(g[0].text or "").split(":")[0]: g[1].get("fill", "") for g in groups}
     assert fills["grows"].startswith("hsl(212 ") and fills["slow"].startswith("hsl(28 ")  # faster, slower
-    said = [t.text for t in elements(svg, "text")]
-    assert "-50.0 %" in said and "+50.0 %" in said
+    message = [t.text for t in elements(svg, "text")]
+    assert "-50.0 %" in message and "+50.0 %" in message
     assert sorted(drawn(svg)[1]) == ["grows", "slow"]
     assert "hsl(212 " in view.static().html and view.static().html.count("<svg") == 2
     view.mode = "split"
@@ -228,10 +228,10 @@ def test_the_cluster_draws_the_time_of_its_epoch(session: Session) -> None:
         assert [w.split(":")[0] for w in busy] == [f"epoch {e.index}" for e in sorted(now, key=lambda e: e.chip)]
         boxes = sum(p.get("d", "").count("M") for p in elements(svg, "path") if p.get("stroke-width") == ".5")
         assert boxes == sum(len(e.ops) for e in now)
-        for e, said in zip(sorted(now, key=lambda e: e.chip), busy, strict=True):
+        for e, message in zip(sorted(now, key=lambda e: e.chip), busy, strict=True):
             cores = sum(placement.ops[o].size[0] * placement.ops[o].size[1] for o in e.ops)
             size = session.device.rows * session.device.cols
-            assert said.endswith(f": {100 * cores / size:.0f} % of cores")
+            assert message.endswith(f": {100 * cores / size:.0f} % of cores")
         assert svg in view.static().html and f"Temporal epoch {epoch.temporal} of" in view.static().html
         assert view.svg(epoch.index) == svg
     with pytest.raises(InputError, match="no epoch 99"):

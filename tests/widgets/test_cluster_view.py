@@ -38,8 +38,8 @@ def test_an_epoch_goes_to_a_chip_in_one_step(hub: Hub) -> None:
     steps = len(session.history)
     edits = [{"do": "chip", "op": op, "chip": 1 - epoch.chip} for op in epoch.ops]
     page = say(hub, type="edit", do="many", edits=edits, label="epoch 0 away")
-    said = answers(page)
-    assert said[0]["ok"], said
+    message = answers(page)
+    assert message[0]["ok"], message
     assert {session.result.placement.ops[op].chip for op in epoch.ops} == {1 - epoch.chip}
     assert len(session.history) == steps + 1
     say(hub, type="undo")
@@ -48,8 +48,8 @@ def test_an_epoch_goes_to_a_chip_in_one_step(hub: Hub) -> None:
 
 def test_a_chip_that_is_not_there_is_refused(hub: Hub) -> None:
     op = hub.session.result.placement.epochs[0].ops[0]
-    said = answers(say(hub, type="edit", do="chip", op=op, chip=7))
-    assert not said[0]["ok"] and "7" in said[0]["text"]
+    message = answers(say(hub, type="edit", do="chip", op=op, chip=7))
+    assert not message[0]["ok"] and "7" in message[0]["text"]
 
 
 def test_the_twin_names_chips_and_what_crosses(hub: Hub) -> None:

@@ -225,17 +225,17 @@ def test_netlist_lines_are_those_of_the_loader(compiled: Any) -> None:
     assert frame.columns["text"].tobytes().decode() == text
     source = netlist.loads(text).source
     wanted = {path[-1]: span.line - 1 for path, span in source.items() if len(path) == 3 and path[0] == "graphs"}
-    found = dict(zip(frame.text("entry_name"), frame.columns["entry_line"].tolist(), strict=True))
+    result = dict(zip(frame.text("entry_name"), frame.columns["entry_line"].tolist(), strict=True))
     for name in compiled.placement.ops:
-        assert found[name] == wanted[name]
+        assert result[name] == wanted[name]
         lines = text.splitlines()
-        last = found[name] + int(frame.columns["entry_lines"][frame.text("entry_name").index(name)])
+        last = result[name] + int(frame.columns["entry_lines"][frame.text("entry_name").index(name)])
         assert "}" in lines[last - 1]
 
 
 def test_errors_come_first() -> None:
-    said = [Diagnostic("note", "a", "r", "m"), Diagnostic("error", "b", "r", "m"), Diagnostic("warning", "c", "r", "m")]
-    assert problems_frame(said).text("where") == ["b", "c", "a"]
+    message = [Diagnostic("note", "a", "r", "m"), Diagnostic("error", "b", "r", "m"), Diagnostic("warning", "c", "r", "m")]
+    assert problems_frame(message).text("where") == ["b", "c", "a"]
 
 
 # -- sizes, repeatability ------------------------------------------------------------------------------------------

@@ -157,9 +157,9 @@ def test_work_done_in_a_cell_is_shown_too() -> None:
     states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
     assert states["Check"] == "done" and states["Run"] == "done" and states["Verify"] == "pending"
     assert page.statuses()[-1]["message"] == "", "the count of inputs belongs to a run that goes"
-    found = session.verify()
+    result = session.verify()
     states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
-    assert states["Verify"] == "done" and hub.comparisons == found
+    assert states["Verify"] == "done" and hub.comparisons == result
     assert page.frames()["summary"].meta["pcc"] == pytest.approx(0.9991)
 
 

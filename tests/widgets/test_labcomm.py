@@ -70,18 +70,18 @@ class Pipe:
     def until(self, holds: Callable[[], Any], seconds: float = 60) -> Any:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            found = holds()
-            if found:
-                return found
+            until = holds()
+            if until:
+                return until
             time.sleep(0.01)
         raise AssertionError(f"nothing after {seconds} s; last: {self.sent[-1:]}")
 
     def frames(self) -> dict[str, Frame]:
-        found = {}
+        frames = {}
         for message, buffers in self.sent:
             if message["type"] == "frame" and message["chunk"] == [0, 1]:
-                found[message["key"]] = Frame.unpack(message["header"], buffers[0])
-        return found
+                frames[message["key"]] = Frame.unpack(message["header"], buffers[0])
+        return frames
 
 
 @pytest.fixture
@@ -120,8 +120,8 @@ def test_a_new_session_appears_and_a_closed_page_is_told_nothing(hub: Hub) -> No
     pipe = Pipe(open="sessions")
     model, inputs = perceptron()
     other = Session(model, inputs, "e300", name="other")
-    made = hub_of(other)
-    pipe.until(lambda: row(pipe, made).get("name") == "other")
+    result = hub_of(other)
+    pipe.until(lambda: row(pipe, result).get("name") == "other")
     pipe.leave()
     count = len(pipe.sent)
     other.compile()
@@ -144,8 +144,8 @@ def test_commands_do_what_the_session_does(hub: Hub) -> None:
     assert hub.session.overrides == ()
     hub.select([OP])
     pipe.say(type="command", name="why", session=hub.id, seq=4)
-    said = pipe.until(lambda: pipe.of("answer")[3:])[0]
-    assert said["text"] == hub.session.why(OP).text
+    message = pipe.until(lambda: pipe.of("answer")[3:])[0]
+    assert message["text"] == hub.session.why(OP).text
 
 
 def test_a_command_that_makes_no_sense_is_refused(hub: Hub) -> None:

@@ -16,22 +16,22 @@ def test_a_queue_is_put_into_a_channel_by_message(hub: Hub) -> None:
     assert frame_registry.MAKERS
     name = next(n for n, u in hub.session.dram().queues.items() if u.queue.kind == "parameter")
     page = say(hub, type="edit", do="channel", op=name, channel=4)
-    said = answers(page)
-    assert said[0]["ok"] and f"queue {name} to channel 4" in said[0]["text"]
+    message = answers(page)
+    assert message[0]["ok"] and f"queue {name} to channel 4" in message[0]["text"]
     assert {c for c, _ in hub.session.dram().queues[name].queue.buffers} == {4}
     frame = say(hub, type="want", key="memory").frames()["memory"]
     at = frame.text("queue_name").index(name)
     assert set(frame.columns["block_channel"][frame.columns["block_queue"] == at].tolist()) == {4}
     for channel in (99, -1, "three", None):
-        said = answers(say(hub, type="edit", do="channel", op=name, channel=channel))
-        assert not said[0]["ok"], channel
+        message = answers(say(hub, type="edit", do="channel", op=name, channel=channel))
+        assert not message[0]["ok"], channel
     assert {c for c, _ in hub.session.dram().queues[name].queue.buffers} == {4}, "a refused edit leaves no trace"
     assert len(hub.session.history) == 1
 
 
 def test_a_name_that_is_no_queue_is_refused(hub: Hub) -> None:
-    said = answers(say(hub, type="edit", do="channel", op="no such queue", channel=1))
-    assert not said[0]["ok"] and not hub.session.history
+    message = answers(say(hub, type="edit", do="channel", op="no such queue", channel=1))
+    assert not message[0]["ok"] and not hub.session.history
 
 
 def test_the_twin_is_small() -> None:

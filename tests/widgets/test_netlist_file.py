@@ -52,9 +52,9 @@ def test_ops_outside_extend_the_grid() -> None:
 
 def test_queue_rows() -> None:
     queues = frames_of(b.chain())["queues"]
-    found = row(queues, "queue", "x")
-    assert found["entries"] == 2
-    assert found["bytes"] == 32 + 2 * 4 * 2080
+    result = row(queues, "queue", "x")
+    assert result["entries"] == 2
+    assert result["bytes"] == 32 + 2 * 4 * 2080
     at = queues.text("queue_name").index("x")
     assert queues.text("queue_readers")[at] == "a"
     assert queues.text("queue_place")[at].startswith("dram 0, 0x10000000")

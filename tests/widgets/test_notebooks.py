@@ -91,8 +91,8 @@ def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end() -> None:
     outputs = [[output(note, "a")], [output("<p>first</p>", "a"), output(note, "b")], [output("<p>last</p>", "a")]]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=o) for o in outputs])
     tool().finished(notebook)
-    found = [[o.data["text/html"] for o in cell.outputs] for cell in notebook.cells]
-    assert found == [["<p>last</p>"], ["<p>first</p>", note], ["<p>last</p>"]]
+    matches = [[o.data["text/html"] for o in cell.outputs] for cell in notebook.cells]
+    assert matches == [["<p>last</p>"], ["<p>first</p>", note], ["<p>last</p>"]]
 
 
 def test_pieces_of_a_stream_are_joined() -> None:

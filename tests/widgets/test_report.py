@@ -31,9 +31,9 @@ built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is n
 
 @pytest.fixture(scope="module")
 def session() -> Any:
-    made = synthetic.FakeSession()
-    made.compile()
-    return made
+    session = synthetic.FakeSession()
+    session.compile()
+    return session
 
 
 class Embedded(HTMLParser):
@@ -159,8 +159,8 @@ def test_every_chip_has_its_own_harvested_rows() -> None:
     memory, svg = memory_frame(session.result), "{http://www.w3.org/2000/svg}"
     for number, epoch in enumerate(placement.epochs):
         harvested = device.harvested_by_chip[device.chips.index(epoch.chip)]
-        said = [t.text or "" for t in ET.fromstring(epoch_svg(frame, number)).iter(f"{svg}text")]
-        assert [t for t in said if "harvested" in t] == [f"row {row} harvested" for row in harvested]
+        message = [t.text or "" for t in ET.fromstring(epoch_svg(frame, number)).iter(f"{svg}text")]
+        assert [t for t in message if "harvested" in t] == [f"row {row} harvested" for row in harvested]
         strips = [y for y, _ in rows_of(frame, 34, 10, epoch.chip)[1]]
         working = [r for r in device.worker_rows if r not in harvested]
         assert strips == [34 * sum(r < row for r in working) + 10 * k for k, row in enumerate(harvested)]

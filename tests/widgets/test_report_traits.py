@@ -58,7 +58,7 @@ def test_the_report_holds_them(traced) -> None:
     session.apply(ResizeOp(OP, (1, 1)))
     session.compile()
     page = report.report_html(session)
-    found = re.search(r'<script type="application/json" id="tb-data">(.*?)</script>', page, re.S)
-    assert found is not None
-    keys = {f["header"]["key"] for f in json.loads(found[1])["frames"]}
+    match = re.search(r'<script type="application/json" id="tb-data">(.*?)</script>', page, re.S)
+    assert match is not None
+    keys = {f["header"]["key"] for f in json.loads(match[1])["frames"]}
     assert {"memory", "diff", "ops", "netlist"} <= keys

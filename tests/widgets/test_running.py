@@ -104,10 +104,10 @@ def test_a_run_knows_where_on_the_timeline_it_is(session: Session) -> None:
     deadline = time.monotonic() + 60
     while live(page).get("cycle") is None and time.monotonic() < deadline:
         session.run([session.sample_inputs] * 3)
-    found = session.timeline(1)
-    at = found.levels.names.index(live(page)["op"])
-    assert live(page)["cycle"] == found.end[at, 0]
-    assert live(page)["stalled"] == [s.fork for s in found.stalls if s.critical and s.epoch == live(page)["epoch"]]
+    result = session.timeline(1)
+    at = result.levels.names.index(live(page)["op"])
+    assert live(page)["cycle"] == result.end[at, 0]
+    assert live(page)["stalled"] == [s.fork for s in result.stalls if s.critical and s.epoch == live(page)["epoch"]]
     hub.wait()
 
 

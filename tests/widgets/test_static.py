@@ -53,8 +53,8 @@ def test_every_view_has_a_small_twin_and_hardly_any_state(session: Session, name
 
 def test_every_view_there_is_was_looked_at() -> None:
     others = {"NetlistFile", "ImageFile", "StaticView"}
-    known = {n for n in widgets.__all__ if n[0].isupper()}
-    assert known == {*VIEWS, *others}
+    existing = {n for n in widgets.__all__ if n[0].isupper()}
+    assert existing == {*VIEWS, *others}
 
 
 def test_a_long_netlist_says_what_is_left_out(session: Session) -> None:

@@ -125,9 +125,9 @@ def test_queues_between_epochs_count_the_inputs_in_between(found: EpochTrace) ->
         for fill in found.fills(op, points=10**6):
             if fill.unit == "inputs":
                 checked += 1
-                made, read = found.end[number[fill.producer]], found.end[number[fill.consumer]]
+                result, read = found.end[number[fill.producer]], found.end[number[fill.consumer]]
                 for time, level in zip(fill.time.tolist(), fill.level.tolist(), strict=True):
-                    assert level == (made <= time).sum() - (read <= time).sum()
+                    assert level == (result <= time).sum() - (read <= time).sum()
     assert checked
 
 
@@ -232,10 +232,10 @@ def test_an_edit_while_the_old_placement_is_simulated_gets_its_own_trace(monkeyp
     at_work, go, simulate = threading.Event(), threading.Event(), session.timeline
 
     def slow(*args: Any) -> EpochTrace:
-        found = simulate(*args)
+        slow = simulate(*args)
         at_work.set()
         assert go.wait(60)
-        return found
+        return slow
 
     monkeypatch.setattr(session, "timeline", slow)
     say(hub, page, {"type": "need_trace", "batch": 8})

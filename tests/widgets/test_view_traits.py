@@ -81,12 +81,12 @@ def test_a_page_gets_the_graph_after_a_pass_and_what_it_changed(session: Session
 
 def test_the_workbench_shows_what_it_is_told(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     view = widgets.BringUp(session, start=False)
-    said: list[dict[str, object]] = []
-    monkeypatch.setattr(view, "post", lambda message, buffers: said.append(message))
+    said_items: list[dict[str, object]] = []
+    monkeypatch.setattr(view, "post", lambda message, buffers: said_items.append(message))
     view.show("grid")
     view.show("memory")
     view.show(1)
-    assert (view.mode, view.docks["tab"]) == ("grid", "memory") and said == [{"type": "show", "epoch": 1}]
+    assert (view.mode, view.docks["tab"]) == ("grid", "memory") and said_items == [{"type": "show", "epoch": 1}]
     with pytest.raises(InputError, match="no 'kitchen'; there are split, graph, grid, ops"):
         view.show("kitchen")
 
@@ -118,13 +118,13 @@ def test_edges_carry_their_tms_as_the_graph_has_them() -> None:
     frame = graph_frame(graph, "lowered")
     names = frame.text("node_name")
     ends = frame.columns["edge_source"], frame.columns["edge_target"]
-    said = {(names[s], names[t]): text for s, t, text in zip(*ends, frame.text("edge_tms"), strict=True)}
+    given = {(names[s], names[t]): text for s, t, text in zip(*ends, frame.text("edge_tms"), strict=True)}
     wanted: dict[tuple[str, str], list[str]] = {}
     for node in graph:
         for edge in node.inputs:
             if edge.tms and edge.source in names:
                 wanted.setdefault((edge.source, node.name), []).append(" → ".join(map(str, edge.tms)))
-    assert said == {pair: "\n".join(dict.fromkeys(lines)) for pair, lines in wanted.items()} and said
+    assert given == {pair: "\n".join(dict.fromkeys(lines)) for pair, lines in wanted.items()} and given
 
 
 def test_the_picture_of_the_graph_does_as_the_traits_say(session: Session) -> None:
@@ -171,8 +171,8 @@ def test_a_page_gets_the_links_of_an_epoch(session: Session, noc: str) -> None:
 
 def test_links_that_there_are_not(session: Session) -> None:
     for wrong in ({"epoch": 99, "noc": "0"}, {"epoch": 0, "noc": "2"}, {"epoch": None, "noc": "0"}):
-        said = [m for m, _ in say(hub_of(session), type="need_links", **wrong, ask=1).messages]
-        assert said[-1]["type"] == "refused" and said[-1]["key"] == "links"
+        message = [m for m, _ in say(hub_of(session), type="need_links", **wrong, ask=1).messages]
+        assert message[-1]["type"] == "refused" and message[-1]["key"] == "links"
 
 
 def test_the_twin_of_the_grid_has_links_above_the_threshold(session: Session) -> None:

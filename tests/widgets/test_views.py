@@ -35,9 +35,9 @@ class Mlp(torch.nn.Module):
 @pytest.fixture(scope="module")
 def session() -> Session:
     torch.manual_seed(0)
-    made = Session(Mlp(), torch.randn(1, 64, 256), "n150", name="mlp")
-    made.compile()
-    return made
+    session = Session(Mlp(), torch.randn(1, 64, 256), "n150", name="mlp")
+    session.compile()
+    return session
 
 
 @pytest.fixture
@@ -116,10 +116,10 @@ def test_the_table_is_data(session: Session) -> None:
 
 def test_the_table_is_an_array_of_records(session: Session) -> None:
     table = views.OpTable(session)
-    made, rows = table.to_frame(), table.to_rows()
-    assert made.dtype.names == tuple(rows[0])
-    assert [dict(zip(made.dtype.names, record.tolist(), strict=True)) for record in made] == rows
-    slowest = made[np.argmax(made["cycles"])]["name"]
+    result, rows = table.to_frame(), table.to_rows()
+    assert result.dtype.names == tuple(rows[0])
+    assert [dict(zip(result.dtype.names, record.tolist(), strict=True)) for record in result] == rows
+    slowest = result[np.argmax(result["cycles"])]["name"]
     assert slowest == max(rows, key=lambda row: row["cycles"])["name"]
 
 

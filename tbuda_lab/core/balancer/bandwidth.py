@@ -139,9 +139,9 @@ def demands(
     for port, place in enumerate(where):
         size = move.operand_bytes[port]
         if place == DRAM and profile.operands[port].feed == "parameter":
-            kept = preloads(profile, port, rows)
-            cycles[1 + port] = np.where(kept, size / (base / 2) / microbatch, 0.0)
-            shared[1 + port] = np.where(kept, 0, size)
+            retained = preloads(profile, port, rows)
+            cycles[1 + port] = np.where(retained, size / (base / 2) / microbatch, 0.0)
+            shared[1 + port] = np.where(retained, 0, size)
         elif place == DRAM:
             shared[1 + port] = size
         elif place == HOST:
@@ -151,9 +151,9 @@ def demands(
             cycles[1 + port] = size / noc
     if move.picker_bytes is not None:
         # preloaded like a parameter, or streamed where L1 has no room for it
-        kept = preloads_encoding(rows)
-        cycles[-1] = np.where(kept, move.picker_bytes / (base / 2), 0.0)
-        shared[-1] = np.where(kept, 0, move.picker_bytes)
+        retained = preloads_encoding(rows)
+        cycles[-1] = np.where(retained, move.picker_bytes / (base / 2), 0.0)
+        shared[-1] = np.where(retained, 0, move.picker_bytes)
     if output == DRAM:
         shared[-2] = move.output_bytes
     elif output == HOST:
@@ -177,9 +177,9 @@ def limits(
 
     `where` and `output` say over what each moves: "noc", "dram" or "host" ("" for an output nobody waits for).
     """
-    found = demands(profile, rows, device, where, output, load.host_cores, microbatch, move)
+    result = demands(profile, rows, device, where, output, load.host_cores, microbatch, move)
     rate = device.dram_bytes_per_cycle / dram_divider(device, load.dram_cores)
-    slowest: np.ndarray = np.maximum(found.cycles, found.shared / rate)
+    slowest: np.ndarray = np.maximum(result.cycles, result.shared / rate)
     return slowest
 
 

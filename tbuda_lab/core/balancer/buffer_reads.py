@@ -43,12 +43,12 @@ class BufferReads:
     def buffers(self, row: np.void, order: str, stored: TileShape) -> Buffers:
         """The buffers of a stored output (t, rows, columns)."""
         key = (row.item(), order, stored)
-        found = self._buffers.get(key)
-        if found is None:
+        entry = self._buffers.get(key)
+        if entry is None:
             if len(self._buffers) >= _KEPT_BUFFERS:
                 self._buffers.clear()
-            found = self._buffers[key] = buffers(row, order, stored)
-        return found
+            entry = self._buffers[key] = buffers(row, order, stored)
+        return entry
 
     def of(
         self,
@@ -62,10 +62,10 @@ class BufferReads:
     ) -> BufferRead:
         """`consumer_walk`, through the TMs back to what is stored (t, rows, columns)."""
         key = (tuple(tms), stored, id(consumer), port, row.item(), order, t)
-        found = self._found.get(key)
-        if found is not None:
+        entry = self._found.get(key)
+        if entry is not None:
             self._found.move_to_end(key)
-            return found[1]
+            return entry[1]
         walk = walk_back(tms, stored, consumer, port, row, order, t)
         self._found[key] = consumer, walk  # the profile is held, so that its id stays its own
         self._tiles += walk.r.size

@@ -42,15 +42,15 @@ def _apart(name: str, choice: Choice, profile: OpProfile) -> Diagnostic | None:
         return Diagnostic("error", name, "override-t_stream_shape", message, fix)
 
     (down, along), direction = choice.stream_shape, choice.stream_dir
-    said = f"t-stream shape {down}x{along}"
+    text = f"t-stream shape {down}x{along}"
     if (down > 1 and direction in ("n", "c", "cz")) or (along > 1 and direction in ("n", "r", "rz")):
-        return error(f"{said} and direction {direction!r} do not go together", "take one of the two away")
+        return error(f"{text} and direction {direction!r} do not go together", "take one of the two away")
     if choice.grid is not None:
         rows, cols = parallel_tiles(profile)
         (high, wide) = choice.grid
         if rows % (high * down) or cols % (wide * along):
             return error(
-                f"{said} on a grid of {high}x{wide} does not divide {rows}x{cols} tiles",
+                f"{text} on a grid of {high}x{wide} does not divide {rows}x{cols} tiles",
                 "rows of grid times pieces must divide the rows of tiles, and columns the columns",
             )
     return None
@@ -62,8 +62,8 @@ def _read(record: Override, name: str, limits: OpLimits) -> Kind | Diagnostic:
     try:
         asked = kind.parse(record.value)
     except Malformed as error:
-        said, fix = error.fault
-        fault = said, kind.legal(limits) or fix
+        message, fix = error.fault
+        fault = message, kind.legal(limits) or fix
     else:
         wrong = asked.validate(limits)
         if wrong is None:

@@ -234,12 +234,12 @@ class EdgeCache:
             c_order,
             from_queue,
         )
-        found = self._found.get(key)
-        if found is None:
+        cost = self._found.get(key)
+        if cost is None:
             verdict = EdgeReason.LEGAL if from_queue else stream_verdict(producer, p, consumer, port, c)
             if verdict is EdgeReason.LEGAL:
-                found = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, walks=self._walks)
+                cost = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, walks=self._walks)
             else:
-                found = EdgeCost(verdict)
-            self._found[key] = found
-        return found
+                cost = EdgeCost(verdict)
+            self._found[key] = cost
+        return cost

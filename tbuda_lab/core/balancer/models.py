@@ -27,13 +27,13 @@ def op_models(
 ) -> dict[str, OpModels]:
     """All candidates of every op. Raises `OverrideError` for an override that excludes every legal candidate and
     `PlacementError` for ops that have none at all; each names the counts of refusals and what would lift them."""
-    found = profiles(graph, options)
-    fixed = choices(found, device, overrides)
+    result = profiles(graph, options)
+    fixed = choices(result, device, overrides)
     shared: dict[str, OpModels] = {}
     models: dict[str, OpModels] = {}
     failures: list[Diagnostic] = []
     vetoed: list[Diagnostic] = []
-    for name, profile in found.items():
+    for name, profile in result.items():
         choice = fixed.get(name, Choice())
         signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
         table = shared.get(signature)

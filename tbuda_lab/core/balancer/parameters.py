@@ -46,14 +46,14 @@ def preloads(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
     """Rows that preload an operand."""
     if profile.operands[port].feed != "parameter":
         return np.zeros(len(rows), dtype=bool)
-    kept: np.ndarray = rows["prologue"] >> port & 1 == 1
-    return kept
+    preloads: np.ndarray = rows["prologue"] >> port & 1 == 1
+    return preloads
 
 
 def preloads_encoding(rows: np.ndarray) -> np.ndarray:
     """Rows that preload the encoding of their picker."""
-    kept: np.ndarray = rows["prologue"] & ENCODING != 0
-    return kept
+    preloads_encoding: np.ndarray = rows["prologue"] & ENCODING != 0
+    return preloads_encoding
 
 
 def is_small(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
@@ -65,10 +65,10 @@ def is_small(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
 
 def preloads_large(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
     """Rows that preload a parameter which is not small."""
-    found = np.zeros(len(rows), dtype=bool)
+    preloads_large = np.zeros(len(rows), dtype=bool)
     for port in range(len(profile.operands)):
-        found |= preloads(profile, port, rows) & ~is_small(profile, port, rows)
-    return found
+        preloads_large |= preloads(profile, port, rows) & ~is_small(profile, port, rows)
+    return preloads_large
 
 
 def prologues(
@@ -87,11 +87,11 @@ def prologues(
         if not profile.stream_parameters:
             always |= np.where(resident_tiles(profile, port, grids) <= SMALL_TILES, 1 << port, 0)
     masks = np.array([0] if stream else _ways(free), dtype=np.int64)
-    found = always[:, None] | masks
-    new = np.ones(found.shape, dtype=bool)
+    prologues = always[:, None] | masks
+    new = np.ones(prologues.shape, dtype=bool)
     for way in range(1, len(masks)):
-        new[:, way] = (found[:, :way] != found[:, way : way + 1]).all(axis=1)
-    return found, new
+        new[:, way] = (prologues[:, :way] != prologues[:, way : way + 1]).all(axis=1)
+    return prologues, new
 
 
 def _ways(ports: Sequence[int]) -> list[int]:

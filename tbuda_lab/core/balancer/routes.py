@@ -125,14 +125,14 @@ class RouteTable:
     def rules(self, p_rows: Ids, c_rows: Ids) -> Ids:
         """The rule of each pair (n,) of rows; arrays that broadcast."""
         p_rows, c_rows = np.broadcast_arrays(p_rows, c_rows)
-        found = np.zeros(p_rows.shape, np.int64)
+        rules = np.zeros(p_rows.shape, np.int64)
         pair = self._p.streams[p_rows] * len(self._c.first) + self._c.streams[c_rows]
         for number in np.unique(pair).tolist():
             block = self._block(*divmod(number, len(self._c.first)))
             if block is not None:
                 mine = pair == number
-                found[mine] = block[self._p.facts[p_rows[mine]], self._c.facts[c_rows[mine]]]
-        return found
+                rules[mine] = block[self._p.facts[p_rows[mine]], self._c.facts[c_rows[mine]]]
+        return rules
 
     def _block(self, p_stream: int, c_stream: int) -> np.ndarray | None:
         """(buffers of the producer, layouts of the reader) rules; None where no stack is in the way."""
@@ -143,13 +143,13 @@ class RouteTable:
 
     def _judge(self, p_stream: int, c_stream: int) -> np.ndarray | None:
         producer, p_rows, consumer, c_rows = self._ends
-        made, read = p_rows[self._p.first[p_stream]], c_rows[self._c.first[c_stream]]
-        steps = net_steps(edge_tms(producer, made, consumer, self._port, read))
+        result, read = p_rows[self._p.first[p_stream]], c_rows[self._c.first[c_stream]]
+        steps = net_steps(edge_tms(producer, result, consumer, self._port, read))
         chain = chain_of(steps)
         if not chain.stacked:
             return None
-        after = shape_after(stored_shape(producer, made), steps)
-        t = int(made["t"])
+        after = shape_after(stored_shape(producer, result), steps)
+        t = int(result["t"])
         sizes = p_rows["buf_size_mb"][self._p.fact_rows].astype(np.int64)
         slots = Source((1, 1), t, (1, 1), (1, 1), "r", sizes).slots(self._count)
         in_phases = phased(chain, t, slots)
@@ -178,14 +178,14 @@ class Routes:
     def table(self, producer: OpModels, consumer: OpModels, port: int, order: str) -> RouteTable:
         """The table of an edge; order: of the reader's ublocks."""
         key = producer.signature, consumer.signature, port, order
-        found = self._tables.get(key)
-        if found is None:
-            made, read = self._made.get(key[0]), self._read.get(key[1])
-            if made is None:
+        entry = self._tables.get(key)
+        if entry is None:
+            cached, read = self._made.get(key[0]), self._read.get(key[1])
+            if cached is None:
                 rows = producer.rows
-                made = self._made[key[0]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
+                cached = self._made[key[0]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
             if read is None:
                 rows = consumer.rows
                 read = self._read[key[1]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, _LAYOUT))
-            found = self._tables[key] = RouteTable(producer, made, consumer, read, port, order, self._count)
-        return found
+            entry = self._tables[key] = RouteTable(producer, cached, consumer, read, port, order, self._count)
+        return entry

@@ -69,21 +69,21 @@ def compile_until(
     """Compile `graph` up to the end of stage `until`. Raises as `compile_graph` does, and `ValueError` for a name that
     is no stage."""
     end = DEPTHS.index(until)
-    found = [StageResult(DEPTHS[0], None, (f"device {device.name}",)),
+    matches = [StageResult(DEPTHS[0], None, (f"device {device.name}",)),
              StageResult(DEPTHS[1], graph, (f"{len(graph.ops)} ops",))]
     if end >= DEPTHS.index("post_initial_graph_pass"):
-        found += _passed(graph, options, end)
+        matches += _passed(graph, options, end)
     if end >= DEPTHS.index("buda_graph_pre_placer"):
-        passed = found[-1].graph
+        passed = matches[-1].graph
         assert passed is not None
         if end < DEPTHS.index("balancer_pass"):
             lowered = lower_for(lower(passed, device, options), passed, device, options, overrides)
             lowered = edit(lowered, device, options, overrides).graph
-            found.append(StageResult("buda_graph_pre_placer", lowered, (f"{len(lowered.ops)} hardware ops",)))
+            matches.append(StageResult("buda_graph_pre_placer", lowered, (f"{len(lowered.ops)} hardware ops",)))
     if end < DEPTHS.index("balancer_pass"):
-        return StagedCompile(tuple(found[: end + 1]))
+        return StagedCompile(tuple(matches[: end + 1]))
     result = compile_graph(graph, device, options, overrides)
-    return StagedCompile((*found, *placed_stages(result))[: end + 1], result)
+    return StagedCompile((*matches, *placed_stages(result))[: end + 1], result)
 
 
 def placed_stages(result: CompileResult) -> tuple[StageResult, ...]:
@@ -111,12 +111,12 @@ def _passed(graph: Graph, options: CompileOptions, end: int) -> list[StageResult
     """The stages that are passes, up to the one numbered `end` at most."""
     done = passes.run(graph, options, snapshots=True)
     names = [r.name for r in done.reports]
-    found: list[StageResult] = []
+    passed: list[StageResult] = []
     begin = 0
 
     def add(stage: str, stop: int) -> None:
         after = done.snapshots[stop - 1] if stop else graph
-        found.append(StageResult(stage, after, tuple(_line(r) for r in done.reports[begin:stop])))
+        passed.append(StageResult(stage, after, tuple(_line(r) for r in done.reports[begin:stop])))
 
     for stage in DEPTHS[2:8]:
         name = dict(_LAST_PASS).get(stage)
@@ -130,7 +130,7 @@ def _passed(graph: Graph, options: CompileOptions, end: int) -> list[StageResult
         add(stage, max(begin, stop))
         begin = max(begin, stop)
     add("pre_lowering_pass", len(names))
-    return found
+    return passed
 
 
 def _line(report: Report) -> str:

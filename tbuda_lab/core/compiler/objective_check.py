@@ -25,12 +25,12 @@ def objective_notes(
     value = placement.report.objective if placement.report is not None else None
     if value is None or len(device.chips) > 1 or not options.counts_fill or not options.enable_fork_join_buffering:
         return []
-    found = simulate(Trial(lowered, placement, device, tuple(overrides)), value.inputs)
-    took = found.cycles / value.inputs
+    result = simulate(Trial(lowered, placement, device, tuple(overrides)), value.inputs)
+    took = result.cycles / value.inputs
     if abs(value.time - took) <= OFF * took:
         return []
-    slowest = float(sum(epoch.slowest for epoch in found.epochs))
-    switch = sum(epoch.switch for epoch in found.epochs) / value.inputs
+    slowest = float(sum(epoch.slowest for epoch in result.epochs))
+    switch = sum(epoch.switch for epoch in result.epochs) / value.inputs
     terms = {
         "slowest ops": (value.limiter, slowest),
         "filling and waiting": (value.waiting, took - slowest - switch),

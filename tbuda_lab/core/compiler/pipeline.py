@@ -69,8 +69,8 @@ class LruCache(OrderedDict[Hashable, Any]):
     def get_or(self, key: Hashable, make: Callable[[], T]) -> T:
         if key in self:
             self.move_to_end(key)
-            found: T = self[key]
-            return found
+            result: T = self[key]
+            return result
         return self.store(key, make())
 
     def store(self, key: Hashable, value: T) -> T:
@@ -151,26 +151,26 @@ class Pipeline:
             return front
 
         def edited() -> Front:
-            found = edit(front.lowered, self.device, options, edits)
+            result = edit(front.lowered, self.device, options, edits)
             key = front.key, frozen(edits)
-            return Front(key, front.passed, found.graph, found.notes, front, front.fusion)
+            return Front(key, front.passed, result.graph, result.notes, front, front.fusion)
 
         return self._fronts.get_or((front.key, frozen(edits)), edited)
 
     def _fused(self, front: Front, options: CompileOptions, clock: Clock) -> Front:
         """The front with what the price of fusing decides; a placement that was made for it is kept for `anchor`."""
-        made: dict[int, Front] = {}
+        result: dict[int, Front] = {}
 
         def place(graph: Graph) -> Outcome:
-            trial = made[id(graph)] = Front((front.key, "fusing", len(made)), front.passed, graph)
+            trial = result[id(graph)] = Front((front.key, "fusing", len(result)), front.passed, graph)
             return self._whole(trial, options, (), clock)
 
         fusion = decide(front.passed, front.lowered, self.device, options, place)
         if fusion.outcome is None:
             return dataclasses.replace(front, fusion=fusion)
-        found = dataclasses.replace(made[id(fusion.lowered)], fusion=dataclasses.replace(fusion, outcome=None))
-        self._tried.store(found.key, fusion.outcome)
-        return found
+        fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, outcome=None))
+        self._tried.store(fused.key, fusion.outcome)
+        return fused
 
     def _named_apart(
         self, front: Front, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
@@ -187,8 +187,8 @@ class Pipeline:
                 lowered = lower(front.passed, self.device, options, named, ends)
             return Front((front.key, named), front.passed, lowered, fusion=front.fusion)
 
-        found: Front = self._fronts.get_or((front.key, named), make)
-        return found
+        named_apart: Front = self._fronts.get_or((front.key, named), make)
+        return named_apart
 
     def profiles(self, front: Front, options: CompileOptions) -> dict[str, OpProfile]:
         """What of every op decides its candidates."""
@@ -214,12 +214,12 @@ class Pipeline:
 
     def models(self, front: Front, options: CompileOptions, overrides: Sequence[Override]) -> dict[str, OpModels]:
         """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises."""
-        found = self.profiles(front, options)
+        result = self.profiles(front, options)
         signatures = self.signatures(front, options)
-        fixed = choices(found, self.device, overrides)
+        fixed = choices(result, self.device, overrides)
         free: dict[str, OpModels] = {}  # by signature, where nothing is fixed: layers ask for the same ones
         models: dict[str, OpModels] = {}
-        for name, profile in found.items():
+        for name, profile in result.items():
             signature, choice = signatures[name], fixed.get(name, _FREE)
             plain = choice is _FREE
             table = free.get(signature) if plain else None
@@ -247,10 +247,10 @@ class Pipeline:
         def make() -> IncrementalPlacer:
             plain = not request.base and request.options == front_end(request.options)
             self._count("place")
-            found = self._tried.pop(front.key, None) if plain else None
-            if found is None:
-                found = self._whole(front, request.options, request.base, clock)
-            placer = IncrementalPlacer(self.device, request.base, found)
+            result = self._tried.pop(front.key, None) if plain else None
+            if result is None:
+                result = self._whole(front, request.options, request.base, clock)
+            placer = IncrementalPlacer(self.device, request.base, result)
             if self.keep_epochs:
                 placer.whole().before()  # what the first edit would wait for
             return placer
@@ -259,9 +259,9 @@ class Pipeline:
 
     def take_over(self, known: Request, same: Request) -> None:
         """What is known of a request without edits also holds for another one, which comes to the same placement."""
-        for kept in (self._placed, self._anchors):
-            if known.key in kept:
-                kept.store(same.key, kept[known.key])
+        for retained in (self._placed, self._anchors):
+            if known.key in retained:
+                retained.store(same.key, retained[known.key])
 
     def _whole(
         self, front: Front, options: CompileOptions, overrides: tuple[Override, ...], clock: Clock
@@ -284,11 +284,11 @@ class Pipeline:
         if not anchor.edits:
             return front
         key = front.key, "mended", frozen(anchor.edits)
-        found: Front = self._fronts.get_or(
+        result: Front = self._fronts.get_or(
             key, lambda: dataclasses.replace(front, key=key, lowered=anchor.graph, plain=front.plain or front)
         )
-        self._mended.store(front.key, found)
-        return found
+        self._mended.store(front.key, result)
+        return result
 
     def placed(self, graph: Graph, request: Request, clock: Clock) -> tuple[Front, Placed]:
         """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
@@ -303,19 +303,19 @@ class Pipeline:
             refuse_impossible(front.lowered, self.device, request.options, request.overrides)
             if request.overrides == request.base:
                 return whole(request)
-            kept = self._kept_for(graph, front, request, clock) if self.keep_epochs else None
-            if kept is None:
+            retained = self._kept_for(graph, front, request, clock) if self.keep_epochs else None
+            if retained is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
-            near, anchor = kept
+            near, anchor = retained
             if frozen(anchor.overrides) == frozen(request.overrides):
                 return near, anchor.whole()
             with clock.stage("balance"):
                 models = self.models(near, request.options, request.overrides)
             with clock.stage("place"):
                 self._count("edit")
-                made = anchor.made
+                result = anchor.made
                 edited = anchor.edited(models, request.overrides, clock.cancel)
-                self._count("epoch", anchor.made - made)
+                self._count("epoch", anchor.made - result)
             if edited is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
             return near, edited
@@ -342,26 +342,26 @@ class Pipeline:
 
         def make() -> tuple[Front, IncrementalPlacer] | None:
             try:
-                found = edit(near.lowered, self.device, request.options, added)
+                result = edit(near.lowered, self.device, request.options, added)
             except OverrideError:  # not beside what the placer inserted
                 return None
             key = (near.key, "edited", frozen(added))
-            made = Front(key, near.passed, found.graph, (*near.notes, *found.notes), near.plain or near, near.fusion)
+            output = Front(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near, near.fusion)
             overrides = (*request.base, *added)
             with clock.stage("balance"):
-                models = self.models(made, request.options, overrides)
+                models = self.models(output, request.options, overrides)
             with clock.stage("place"):
                 self._count("regraph")
                 before = anchor.made
-                placing = anchor.regraphed(found.graph, models, overrides, clock.cancel)
+                placing = anchor.regraphed(result.graph, models, overrides, clock.cancel)
                 self._count("epoch", anchor.made - before)
-            return None if placing is None else (made, placing)
+            return None if placing is None else (output, placing)
 
         base = dataclasses.replace(request, overrides=request.base).key
-        kept: tuple[Front, IncrementalPlacer] | None = self._anchors.get_or((base, frozen(added)), make)
-        if kept is not None:
-            self._mended.store(front.key, kept[0])
-        return kept
+        result: tuple[Front, IncrementalPlacer] | None = self._anchors.get_or((base, frozen(added)), make)
+        if result is not None:
+            self._mended.store(front.key, result[0])
+        return result
 
     def reached(self, request: Request) -> str:
         """The last stage whose work for a request is known: "placed", "balanced", "lowered" or ""."""

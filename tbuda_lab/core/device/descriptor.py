@@ -56,11 +56,11 @@ def apply(base: DeviceSpec, data: dict[str, Any], path: Path) -> DeviceSpec:
         raise InputError(f"{path}: functional_workers is empty")
     xs = sorted({x for x, _ in workers})
     ys = sorted({y for _, y in workers})
-    known = set(workers)
-    if len(known) != len(workers):
+    existing = set(workers)
+    if len(existing) != len(workers):
         raise InputError(f"{path}: functional_workers names a core twice")
     if len(workers) != len(xs) * len(ys):
-        missing = next((x, y) for y in ys for x in xs if (x, y) not in known)
+        missing = next((x, y) for y in ys for x in xs if (x, y) not in existing)
         raise InputError(f"{path}: functional_workers are no full grid: {missing[0]}-{missing[1]} is missing")
     channels = [c if isinstance(c, list) else [c] for c in _list(data, "dram", path)]
     dram = tuple(tuple(_core(c, "dram", path) for c in channel) for channel in channels)
@@ -116,13 +116,13 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def _harvesting(data: dict[str, Any], path: Path) -> dict[int, tuple[int, ...]]:
-    found: dict[int, tuple[int, ...]] = {}
+    result: dict[int, tuple[int, ...]] = {}
     for chip, entry in _map(data, "harvesting", path).items():
         mask = entry.get("harvest_mask", 0) if isinstance(entry, dict) else None
         if not _whole(chip, 0, 1 << 31) or not _whole(mask, 0, 1 << 64):
             raise InputError(f"{path}: harvesting gives each chip a harvest_mask, not {_short(chip)}: {_short(entry)}")
-        found[chip] = rows_of_mask(mask)
-    return found
+        result[chip] = rows_of_mask(mask)
+    return result
 
 
 def _is_chip(value: Any, chips: Mapping[int, Any]) -> bool:
@@ -156,17 +156,17 @@ def _untranslate(values: list[int], physical: tuple[int, ...], path: Path) -> li
 
 
 def _list(data: dict[str, Any], key: str, path: Path) -> list[Any]:
-    found = data.get(key) or []
-    if not isinstance(found, list):
+    entry = data.get(key) or []
+    if not isinstance(entry, list):
         raise InputError(f"{path}: {key} is a list")
-    return found
+    return entry
 
 
 def _map(data: dict[str, Any], key: str, path: Path) -> dict[Any, Any]:
-    found = data.get(key) or {}
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: {key} is a map, not {_short(found)}")
-    return found
+    entry = data.get(key) or {}
+    if not isinstance(entry, dict):
+        raise InputError(f"{path}: {key} is a map, not {_short(entry)}")
+    return entry
 
 
 def _dst_bytes(data: dict[str, Any], base: DeviceSpec, path: Path) -> int:
@@ -179,10 +179,10 @@ def _dst_bytes(data: dict[str, Any], base: DeviceSpec, path: Path) -> int:
 
 
 def _cores(data: dict[str, Any], key: str, path: Path) -> list[Core]:
-    found = [_core(entry, key, path) for entry in _flat(_list(data, key, path))]
-    if len(found) > _MOST_CORES:
-        raise InputError(f"{path}: {key} lists {len(found)} cores; a chip has {_MOST_CORES} at most")
-    return found
+    result = [_core(entry, key, path) for entry in _flat(_list(data, key, path))]
+    if len(result) > _MOST_CORES:
+        raise InputError(f"{path}: {key} lists {len(result)} cores; a chip has {_MOST_CORES} at most")
+    return result
 
 
 def _flat(entries: Iterable[Any]) -> Iterable[Any]:

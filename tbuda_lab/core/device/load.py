@@ -75,8 +75,8 @@ def _named(device: str | Path) -> DeviceSpec:
 def _packaged(name: str) -> dict[str, Any]:
     """A YAML map of this package's data folder."""
     text = resources.files("tbuda_lab.core.device").joinpath("data", name).read_text(encoding="utf-8")
-    found: dict[str, Any] = parse_yaml(text, name)
-    return found
+    packaged: dict[str, Any] = parse_yaml(text, name)
+    return packaged
 
 
 @functools.cache

@@ -121,16 +121,16 @@ class Diff:
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know before believing the cycles."""
-        found = []
+        notes = []
         if self.before.grid != self.after.grid:
-            found.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
+            notes.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
         if "estimate" in (self.before.cycles_from, self.after.cycles_from):
-            found.append("Cycles are estimates from the netlists' own fields: kernels alone, without what limits them.")
+            notes.append("Cycles are estimates from the netlists' own fields: kernels alone, without what limits them.")
         unknown = sorted({*self.before.unknown, *self.after.unknown})
         if unknown:
             more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-            found.append(f"No estimate for {', '.join(unknown[:3])}{more}; they count as 0 cycles.")
-        return tuple(found)
+            notes.append(f"No estimate for {', '.join(unknown[:3])}{more}; they count as 0 cycles.")
+        return tuple(notes)
 
     def to_markdown(self, limit: int = 25) -> str:
         """A summary for a pull request: totals, then at most `limit` ops that differ, the largest change first."""
@@ -150,13 +150,13 @@ def same_epochs(before: dict[str, int], after: dict[str, int]) -> dict[int, int]
         if op in after:
             pair = (epoch, after[op])
             shared[pair] = shared.get(pair, 0) + 1
-    found: dict[int, int] = {}
+    same_epochs: dict[int, int] = {}
     taken: set[int] = set()
     for (old, new), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
-        if old not in taken and new not in found:
-            found[new] = old
+        if old not in taken and new not in same_epochs:
+            same_epochs[new] = old
             taken.add(old)
-    return found
+    return same_epochs
 
 
 def compare_sides(before: Side, after: Side) -> Diff:
@@ -184,7 +184,7 @@ def compare_sides(before: Side, after: Side) -> Diff:
         for name in dict.fromkeys((*before.queues, *after.queues))
         if before.queues.get(name) != after.queues.get(name)
     )
-    kept = set(same.values())
+    retained = set(same.values())
     pairs = [(same.get(k), k) for k in range(len(after.epochs))]
-    lost: list[tuple[int | None, int | None]] = [(k, None) for k in range(len(before.epochs)) if k not in kept]
+    lost: list[tuple[int | None, int | None]] = [(k, None) for k in range(len(before.epochs)) if k not in retained]
     return Diff(before, after, tuple(changes), queues, (*pairs, *lost))

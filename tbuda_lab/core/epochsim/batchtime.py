@@ -109,13 +109,13 @@ def summed(epochs: tuple[Epoch, ...], batch: int, times: tuple[EpochTime, ...]) 
 def epoch_times(trace: EpochTrace, result: Compiled) -> tuple[EpochTime, ...]:
     """What a simulation says of each epoch."""
     stalled = {s.fork for s in trace.stalls if s.critical}
-    found, first = [], 0
+    epoch_times, first = [], 0
     for epoch, times in zip(result.placement.epochs, trace.epochs, strict=True):
         last = first + len(epoch.ops)
         waits, costs = trace.ops[first:last], trace.costs[first:last]
-        found.append(_epoch(times, waits, costs, stalled, trace.per_run))
+        epoch_times.append(_epoch(times, waits, costs, stalled, trace.per_run))
         first = last
-    return tuple(found)
+    return tuple(epoch_times)
 
 
 def _epoch(

@@ -177,11 +177,11 @@ class _Builder:
         """The groups of an op's cores that do not go in step."""
         feeds = self._feeds(name)
         key = (grid, *(self._key(source, name, port) for source, port in feeds))
-        found = self.known.stripes.get(key)
-        if found is None:
+        entry = self.known.stripes.get(key)
+        if entry is None:
             walks = [(self._walk(source, name, port), self._steps_of(source)) for source, port in feeds]
-            found = self.known.stripes[key] = stripes(walks, grid, self.constants.parts)
-        return found
+            entry = self.known.stripes[key] = stripes(walks, grid, self.constants.parts)
+        return entry
 
     def _op(self, name: str, cost: OpCost) -> FlowOp:
         streamed = any(place != NOC for place in cost.where)
@@ -205,15 +205,15 @@ class _Builder:
         )
 
     def _read_order(self, name: str) -> str:
-        found = self._read_orders.get(name)
-        if found is None:
-            found = self._read_orders[name] = read_order(self.graph, self.orders, name)
-        return found
+        entry = self._read_orders.get(name)
+        if entry is None:
+            entry = self._read_orders[name] = read_order(self.graph, self.orders, name)
+        return entry
 
     def _walk(self, source: str, name: str, port: int) -> TileOrder:
         key = self._key(source, name, port)
-        found = self.known.walks.get(key)
-        if found is None:
+        entry = self.known.walks.get(key)
+        if entry is None:
             p_table, _, p = self._table(source)
             c_table, _, c = self._table(name)
             assert p_table.profile is not None and c_table.profile is not None
@@ -228,8 +228,8 @@ class _Builder:
                 self._read_order(name),
                 self._steps_of(name),
             )
-            found = self.known.keep(key, walk)
-        return found
+            entry = self.known.keep(key, walk)
+        return entry
 
     def _held(self, source: str, name: str, port: int) -> int:
         """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""

@@ -64,15 +64,15 @@ def event_graph(network: Network) -> tuple[EventGraph, list[Deadlock]]:
     """The constraints of a network. Buffers on a deadlocked cycle are taken as if they held one whole input, so that
     times can be given for the rest; the deadlocks say which."""
     roomy: set[int] = set()
-    found: list[Deadlock] = []
+    event_graph: list[Deadlock] = []
     while True:
         graph = _constraints(network, roomy)
         stuck = _deadlocks(graph)
         if not stuck:
-            return graph, found
+            return graph, event_graph
         if any(not set(deadlock.edges) - roomy for deadlock in stuck):
             raise ValueError("the ops feed each other in a circle")
-        found += stuck
+        event_graph += stuck
         roomy.update(e for deadlock in stuck for e in deadlock.edges)
 
 
@@ -125,9 +125,9 @@ def _data(producer: FlowOp, edge: FlowEdge) -> tuple[np.ndarray, np.ndarray]:
     """(steps of the consumer, step of the producer each waits for), without those implied by the step before."""
     need = np.maximum.accumulate(edge.need)
     step = np.searchsorted(producer.emit, need)
-    kept = need > 0
-    kept[1:] &= (step[1:] != step[:-1]) | (need[:-1] == 0)
-    wait = np.flatnonzero(kept)
+    keep = need > 0
+    keep[1:] &= (step[1:] != step[:-1]) | (need[:-1] == 0)
+    wait = np.flatnonzero(keep)
     return wait, step[wait]
 
 
@@ -138,10 +138,10 @@ def _space(producer: FlowOp, edge: FlowEdge, capacity: int) -> tuple[np.ndarray,
     behind = producer.emit - capacity  # tiles of this input that must be gone; <= 0 reaches back
     lag = (total - behind) // total
     step = np.searchsorted(edge.freed, behind + lag * total)
-    kept = emits.copy()
+    keep = emits.copy()
     where = np.flatnonzero(emits)
-    kept[where[1:]] = (step[where[1:]] != step[where[:-1]]) | (lag[where[1:]] != lag[where[:-1]])
-    wait = np.flatnonzero(kept)
+    keep[where[1:]] = (step[where[1:]] != step[where[:-1]]) | (lag[where[1:]] != lag[where[:-1]])
+    wait = np.flatnonzero(keep)
     return wait, step[wait], lag[wait]
 
 
@@ -155,13 +155,13 @@ def _deadlocks(graph: EventGraph) -> list[Deadlock]:
         return []
     inside = same & (graph.edge >= 0)
     inside[inside] = label[graph.source[inside]] == label[graph.target[inside]]
-    found = []
+    deadlocks = []
     for part in np.flatnonzero(np.bincount(label) > 1):
         mine = inside & (graph.why == WaitReason.SPACE)
         mine[mine] = label[graph.target[mine]] == part
         ops = np.unique(graph.op[np.flatnonzero(label == part)])
-        found.append(Deadlock(tuple(ops.tolist()), tuple(np.unique(graph.edge[mine]).tolist())))
-    return found
+        deadlocks.append(Deadlock(tuple(ops.tolist()), tuple(np.unique(graph.edge[mine]).tolist())))
+    return deadlocks
 
 
 def deadlock_diagnostics(network: Network, deadlocks: list[Deadlock]) -> list[Diagnostic]:

@@ -52,17 +52,17 @@ class Levels:
         if op not in self._number:
             raise KeyError(f"{op!r} is not in the trace")
         number = self._number[op]
-        found: dict[tuple[int, int, int], Fill] = {}
+        matches: dict[tuple[int, int, int], Fill] = {}
         for index in self._edges_of(number):
             edge = self.run.network.edges[index]
             key = (int(self.owner[edge.producer]), int(self.owner[edge.consumer]), edge.port)
             fill = self._buffer(index, start, end, points)
-            if key not in found or _fullness(fill) > _fullness(found[key]):
-                found[key] = fill
+            if key not in matches or _fullness(fill) > _fullness(matches[key]):
+                matches[key] = fill
         for producer, consumer, port in self.feeds:
             if number in (producer, consumer):
-                found.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end, points))
-        return [found[key] for key in sorted(found)]
+                matches.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end, points))
+        return [matches[key] for key in sorted(matches)]
 
     @property
     def _number(self) -> Mapping[str, int]:
@@ -81,7 +81,7 @@ class Levels:
         """Tiles that have left the producer and that the reader still needs."""
         network: Network = self.run.network
         edge = network.edges[index]
-        made = np.diff(network.ops[edge.producer].emit, prepend=0)
+        result = np.diff(network.ops[edge.producer].emit, prepend=0)
         freed = np.diff(edge.freed, prepend=0)
         done = []
         for part in (edge.producer, edge.consumer):
@@ -90,7 +90,7 @@ class Levels:
         times, changes = [], []
         for round_, size in enumerate(self.sizes):
             shift = int(self.starts[round_, self.epoch[edge.producer]])
-            for ends, change in ((done[0], made), (done[1], -freed)):
+            for ends, change in ((done[0], result), (done[1], -freed)):
                 times.append((ends[:, :size] + shift).reshape(-1))
                 changes.append(np.repeat(change, size))
         time, level = _levels(np.concatenate(times), np.concatenate(changes), start, end, points)

@@ -52,7 +52,7 @@ def fork_join_stalls(
     for index, total in enumerate(np.bincount(edges, cycles, len(network.edges)) if len(edges) else ()):
         if total and len(readers[network.edges[index].producer]) > 1:
             lost[index] = int(total)
-    found = []
+    stalls = []
     nodes, inputs = np.nonzero(full)
     # in the later half the pipeline is full; before, waits tell more of how it filled
     by = np.lexsort((inputs, cycles, 2 * inputs >= cause.shape[1]))
@@ -62,8 +62,8 @@ def fork_join_stalls(
         at = worst[index]
         stall = _follow(network, graph, cause, own, int(nodes[at]), int(inputs[at]))
         if stall is not None:
-            found.append(ForkJoinStall(*stall, index, total, index in critical))
-    return sorted(found, key=lambda stall: not stall.critical)
+            stalls.append(ForkJoinStall(*stall, index, total, index in critical))
+    return sorted(stalls, key=lambda stall: not stall.critical)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +149,7 @@ def stall_diagnostics(
     """A warning for each fork-join stall that slows its epoch down, with its branches; a note for each other buffer
     that does: an op and its reader take turns because it does not hold enough for both to work."""
     batch = max(1, waiting.cause.shape[1])
-    found = []
+    stall_diagnostics = []
     explained = set()
     for stall in stalls:
         if not stall.critical:
@@ -161,7 +161,7 @@ def stall_diagnostics(
             f", because {join} joins its {_branch(network, stall.short)} with the slower "
             f"{_branch(network, stall.long)}"
         )
-        found.append(_diagnostic(network, edge, "warning", "fork-join-stall", stall.cycles // batch, why, reader))
+        stall_diagnostics.append(_diagnostic(network, edge, "warning", "fork-join-stall", stall.cycles // batch, why, reader))
     full = sorted(frozenset[int]().union(*(chain.full for chain in chains)) - explained)
     if full:
         blamed = (waiting.cause >= 0) & (graph.why[waiting.cause] == WaitReason.SPACE)
@@ -170,8 +170,8 @@ def stall_diagnostics(
             edge = network.edges[index]
             lost = int(cycles[index]) // batch
             reader = network.ops[edge.consumer].name
-            found.append(_diagnostic(network, edge, "note", "buffer-stall", lost, "", reader))
-    return list(dict.fromkeys(found))
+            stall_diagnostics.append(_diagnostic(network, edge, "note", "buffer-stall", lost, "", reader))
+    return list(dict.fromkeys(stall_diagnostics))
 
 
 def _diagnostic(

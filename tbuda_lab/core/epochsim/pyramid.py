@@ -185,8 +185,8 @@ def _rows(spent: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     at = np.flatnonzero(fresh)
     to = np.append(at[1:], lanes * buckets)
     lane, low = np.divmod(at, buckets)
-    kept = look.reshape(-1)[at] >= 0
-    return lane[kept], low[kept], (to - lane * buckets)[kept]
+    keep = look.reshape(-1)[at] >= 0
+    return lane[keep], low[keep], (to - lane * buckets)[keep]
 
 
 def _pairs(values: np.ndarray) -> np.ndarray:

@@ -269,7 +269,7 @@ class _Clock:
         return Levels(self.run, names, self.owner, self.epoch, self.starts, sizes, start, end, feeds)
 
     def times(self) -> tuple[EpochTimes, ...]:
-        found = []
+        times = []
         cycles = np.array([c.cycles for c in self.built.costs], dtype=np.int64)
         half = (self.per_run - 1) // 2
         for at, epoch in enumerate(self.result.placement.epochs):
@@ -280,7 +280,7 @@ class _Clock:
             total, rest = int(done[-1]), (self.per_run - 1) * slowest
             stall = max(0, total - int(done[0]) - rest)
             start = int(self.starts[0, epoch.index])
-            found.append(
+            times.append(
                 EpochTimes(
                     epoch.index,
                     epoch.chip,
@@ -295,7 +295,7 @@ class _Clock:
                     tuple(dict.fromkeys(self.run.network.ops[i].name for i in self.run.chains[at].ops)),
                 )
             )
-        return tuple(found)
+        return tuple(times)
 
 
 def _waits(trace: Trace, built: Built, batch: int) -> np.ndarray:

@@ -87,8 +87,8 @@ def solve(graph: EventGraph, batch: int) -> Schedule:
     nodes = graph.nodes
     if nodes == 0 or batch == 0:
         return Schedule(np.zeros((nodes, batch), dtype=np.int64), 0)
-    kept = graph.lag < batch  # a constraint that reaches back before the first input holds nothing up
-    source, target, lag, weight = (a[kept] for a in (graph.source, graph.target, graph.lag, graph.weight))
+    keep = graph.lag < batch  # a constraint that reaches back before the first input holds nothing up
+    source, target, lag, weight = (a[keep] for a in (graph.source, graph.target, graph.lag, graph.weight))
     level = levels(graph)
     across = (lag > 0) & (source < nodes)
     period = 1
@@ -144,9 +144,9 @@ def solve(graph: EventGraph, batch: int) -> Schedule:
         complete = round_ - deepest
         round_ += 1
         if complete >= 1 and complete < batch - 1:
-            found = checker.period(times, complete)
-            if found is not None:
-                gap, growth = found
+            result = checker.period(times, complete)
+            if result is not None:
+                gap, growth = result
                 _extend(times, reach, complete, batch, gap, growth)
                 computed = complete + 1
                 break

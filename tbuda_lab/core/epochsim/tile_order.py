@@ -203,8 +203,8 @@ def stripes(walks: list[tuple[TileOrder, Steps]], grid: tuple[int, int], most: i
         rows[1:] |= (grid_label[1:] != grid_label[:-1]).any(axis=1)
         cols[1:] |= (grid_label[:, 1:] != grid_label[:, :-1]).any(axis=0)
     rows[0] = cols[0] = True
-    found = Stripes(tuple(np.flatnonzero(rows).tolist()), tuple(np.flatnonzero(cols).tolist()))
-    return found if found.count <= most else Stripes()
+    result = Stripes(tuple(np.flatnonzero(rows).tolist()), tuple(np.flatnonzero(cols).tolist()))
+    return result if result.count <= most else Stripes()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,8 +260,8 @@ def _segments(
     """`operation` over values[begin[i]:end[i]] for all i; `nothing` where a range is empty."""
     padded = np.append(values, nothing)
     pairs = np.stack([begin, end], axis=1).reshape(-1)
-    found = operation.reduceat(padded, pairs)[::2]
-    return np.where(begin < end, found, nothing)
+    segments = operation.reduceat(padded, pairs)[::2]
+    return np.where(begin < end, segments, nothing)
 
 
 def _read(profile: OpProfile, port: int, row: np.void, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -116,8 +116,8 @@ class Trace:
 
     def at(self, cycle: int) -> Moment:
         """What every op does at `cycle`: the spans with start <= cycle < end."""
-        found = self.pyramid.covering(cycle)
-        return Moment(cycle, self.op[found], self.input[found], self.kind[found], self.cause[found])
+        result = self.pyramid.covering(cycle)
+        return Moment(cycle, self.op[result], self.input[result], self.kind[result], self.cause[result])
 
     def to_chrome_trace(self, path: str | Path) -> None:
         """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go: see `chrome.py`."""

@@ -51,6 +51,6 @@ def waits(graph: EventGraph, schedule: Schedule) -> Waits:
         value = np.where(real, value, NEVER)
         met = (value == start[target][:, inputs]) * rank
         best = np.maximum.reduceat(met, bounds, axis=0)
-        found = np.where(best > 0, other[np.minimum(len(other) - best, len(other) - 1)], -1)
-        cause[np.ix_(target[bounds], inputs)] = found
+        result = np.where(best > 0, other[np.minimum(len(other) - best, len(other) - 1)], -1)
+        cause[np.ix_(target[bounds], inputs)] = result
     return Waits(cycles, np.where(cycles > 0, cause, -1).astype(np.int32))

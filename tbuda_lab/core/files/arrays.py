@@ -81,10 +81,10 @@ def _members(
     if len(infos) > MAX_MEMBERS:
         raise InputError(f"{path} has more than {MAX_MEMBERS} arrays")
     budget = Budget(str(path), min(MAX_ARRAYS, unpacked_most(size, MAX_RATIO, SMALL)))
-    found: dict[str, Array] = {}
+    members: dict[str, Array] = {}
     for info in infos:
         name = info.filename.removesuffix(".npy")
-        if name in found:
+        if name in members:
             raise InputError(f"{path} has two arrays {name!r}")
         if wanted is not None and not wanted(name):
             continue
@@ -93,8 +93,8 @@ def _members(
                              f"{size_text(info.file_size)}; write arrays that are mostly equal without compression")
         budget.take(info.file_size, repr(name))
         with archive.open(info) as stream:
-            found[name] = _read(stream, info.file_size, f"{path} is no .npz archive of plain arrays: {name!r}")
-    return found
+            members[name] = _read(stream, info.file_size, f"{path} is no .npz archive of plain arrays: {name!r}")
+    return members
 
 
 def _read(stream: Any, size: int, name: str) -> Array:

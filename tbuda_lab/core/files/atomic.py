@@ -30,8 +30,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         temporary = _fresh(Path(tempfile.gettempdir()) / target.name if special else target)
         yield temporary
         if special:
-            with temporary.open("rb") as made, target.open("wb", buffering=0) as out:
-                shutil.copyfileobj(made, out)
+            with temporary.open("rb") as result, target.open("wb", buffering=0) as out:
+                shutil.copyfileobj(result, out)
         else:
             os.replace(temporary, target)
     except OSError as error:

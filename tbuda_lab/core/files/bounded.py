@@ -59,7 +59,7 @@ def parse_json(text: str, name: str) -> Any:
 
 def json_map(path: Path, what: str, most: int = 4 << 20) -> dict[str, Any]:
     """The object in a JSON file of at most `most` bytes. Raises `InputError`; `what` says what the file should be."""
-    found = parse_json(bounded_text(path, most, f"is no {what}"), str(path))
-    if not isinstance(found, dict):
+    json_map = parse_json(bounded_text(path, most, f"is no {what}"), str(path))
+    if not isinstance(json_map, dict):
         raise InputError(f"{path}: not a {what}: expected an object at the top")
-    return found
+    return json_map

@@ -82,10 +82,10 @@ def parse_yaml(text: str, name: str, limits: Limits = Limits()) -> Any:
 def yaml_map(path: Path, what: str, most: int = 4 << 20) -> dict[str, Any]:
     """The map in a YAML file of at most `most` bytes. Raises `InputError`, with place where there is one; `what` says
     what the file should be."""
-    found = parse_yaml(bounded_text(path, most, f"is no {what}"), f"{path}: not a {what}")
-    if not isinstance(found, dict):
+    yaml_map = parse_yaml(bounded_text(path, most, f"is no {what}"), f"{path}: not a {what}")
+    if not isinstance(yaml_map, dict):
         raise InputError(f"{path}: not a {what}: expected a map at the top")
-    return found
+    return yaml_map
 
 
 class _PlainLoader(yaml.CSafeLoader):
@@ -101,8 +101,8 @@ class _PlainLoader(yaml.CSafeLoader):
         if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
             raise ValueError(f"a number of {len(node.value)} characters, more than {MAX_NUMBER}")
         make = self.construct_yaml_int if node.tag.endswith(":int") else self.construct_yaml_float
-        found: int | float = make(node)
-        return found
+        result: int | float = make(node)
+        return result
 
     def text(self, node: Any) -> str:
         return str(self.construct_scalar(node))

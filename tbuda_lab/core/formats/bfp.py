@@ -60,9 +60,9 @@ def block_exponents(x: F32) -> npt.NDArray[np.intp]:
         np.bitwise_and(words, dtype.type((1 << shift) - 1), out=low)
         np.right_shift(words, dtype.type(shift), out=high)
         level = np.maximum(low, high, out=low)
-    found: npt.NDArray[np.intp] = scratch("bfp.exp", np.intp, n // BLOCK)
-    np.maximum(level[0::2], level[1::2], out=found, casting="unsafe")
-    return found
+    block_exponents: npt.NDArray[np.intp] = scratch("bfp.exp", np.intp, n // BLOCK)
+    np.maximum(level[0::2], level[1::2], out=block_exponents, casting="unsafe")
+    return block_exponents
 
 
 def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
@@ -80,7 +80,7 @@ def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
         n = piece.size
         exponent = block_exponents(piece)
         special = _special_blocks(piece, exponent, family_a)
-        kept = piece.reshape(-1, BLOCK)[special].copy() if special.size else None
+        keep = piece.reshape(-1, BLOCK)[special].copy() if special.size else None
         factor = scratch("bfp.factor", np.float32, n)
         value = scratch("bfp.value", np.float32, n)
         np.take(inverse, exponent, axis=0, out=factor.reshape(-1, BLOCK), mode="clip")
@@ -103,8 +103,8 @@ def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
         np.take(unit, exponent, axis=0, out=factor.reshape(-1, BLOCK), mode="clip")
         value *= factor
         np.add(value, np.float32(0), out=target)  # a zero magnitude has no sign
-        if kept is not None:
-            target.reshape(-1, BLOCK)[special] = decode(*encode(kept, df, cut=mode == "cut"), df)
+        if keep is not None:
+            target.reshape(-1, BLOCK)[special] = decode(*encode(keep, df, cut=mode == "cut"), df)
 
 
 def _special_blocks(x: F32, exponent: npt.NDArray[np.intp], family_a: bool) -> npt.NDArray[np.intp]:
@@ -114,10 +114,10 @@ def _special_blocks(x: F32, exponent: npt.NDArray[np.intp], family_a: bool) -> n
         odd |= exponent < _SAFE
     if not odd.any():
         return np.empty(0, np.intp)
-    found = np.flatnonzero(odd)
+    result = np.flatnonzero(odd)
     # blocks of zeros are the common case here, and the float path serves them
-    nonzero: npt.NDArray[np.bool_] = (x.reshape(-1, BLOCK)[found] != 0).any(axis=1)
-    return found[nonzero]
+    nonzero: npt.NDArray[np.bool_] = (x.reshape(-1, BLOCK)[result] != 0).any(axis=1)
+    return result[nonzero]
 
 
 def encode(blocks: F32, df: DataFormat, *, cut: bool = False) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:

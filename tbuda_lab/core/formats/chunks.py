@@ -28,10 +28,10 @@ def scratch(name: str, dtype: npt.DTypeLike, size: int = CHUNK) -> npt.NDArray[A
     buffers: dict[str, npt.NDArray[Any]] | None = getattr(_local, "buffers", None)
     if buffers is None:
         buffers = _local.buffers = {}
-    found = buffers.get(name)
-    if found is None or found.size < size:
-        found = buffers[name] = np.empty(size, dtype)
-    return found[:size]
+    entry = buffers.get(name)
+    if entry is None or entry.size < size:
+        entry = buffers[name] = np.empty(size, dtype)
+    return entry[:size]
 
 
 def flat_pair(x: npt.ArrayLike, out: F32 | None) -> tuple[F32, F32, F32]:

@@ -109,15 +109,15 @@ _FIDELITIES = {f.name: f for f in MathFidelity} | {"HiFi2_A": MathFidelity.HiFi2
 
 def parse_format(name: str) -> DataFormat:
     """The format a netlist spells `name`; raises `NetlistError` listing the names there are."""
-    found = _BY_NAME.get(name)
-    if found is None:
+    entry = _BY_NAME.get(name)
+    if entry is None:
         raise NetlistError(f"unknown data format {name!r}; one of {', '.join(_BY_NAME)}")
-    return found
+    return entry
 
 
 def parse_fidelity(name: str) -> MathFidelity:
     """The fidelity a netlist spells `name` (HiFi2_A and HiFi2_B are HiFi2); raises `NetlistError` otherwise."""
-    found = _FIDELITIES.get(name)
-    if found is None:
+    entry = _FIDELITIES.get(name)
+    if entry is None:
         raise NetlistError(f"unknown math fidelity {name!r}; one of {', '.join(_FIDELITIES)}")
-    return found
+    return entry

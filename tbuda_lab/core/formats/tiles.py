@@ -75,8 +75,8 @@ def unpack_tiles(data: npt.ArrayLike, df: DataFormat, tile_dim: TileDim = (32, 3
 
 def _check_dim(tile_dim: TileDim) -> None:
     if tuple(tile_dim) not in TILE_DIMS:
-        known = ", ".join(f"{h}x{w}" for h, w in TILE_DIMS)
-        raise InputError(f"no tile is {tile_dim[0]}x{tile_dim[1]}; there are {known}")
+        names = ", ".join(f"{h}x{w}" for h, w in TILE_DIMS)
+        raise InputError(f"no tile is {tile_dim[0]}x{tile_dim[1]}; there are {names}")
 
 
 def _split(x: npt.NDArray[Any], df: DataFormat, tile_dim: TileDim) -> npt.NDArray[Any]:

@@ -240,12 +240,12 @@ def _nets(tree: Hierarchy, local: dict[tuple[int, int], int]) -> list[dict[int, 
 
 
 def _join(nets: dict[int, tuple[int, list[int], bool]], u: int, source: int, target: int | None) -> None:
-    known = nets.get(u)
-    if known is None:
-        known = nets[u] = (source, [], False)
+    entry = nets.get(u)
+    if entry is None:
+        entry = nets[u] = (source, [], False)
     if target is None:
-        nets[u] = (known[0], known[1], True)
-    elif target not in known[1]:
-        known[1].append(target)
+        nets[u] = (entry[0], entry[1], True)
+    elif target not in entry[1]:
+        entry[1].append(target)
 
 

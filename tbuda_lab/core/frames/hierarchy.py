@@ -53,13 +53,13 @@ def hierarchy(graph: Graph) -> Hierarchy:
     paths = [_path(n) for n in drawn]
     position = {n.name: i for i, n in enumerate(drawn)}
     edges = [(position[s], v) for v, n in enumerate(drawn) for s in n.sources if s in position]
-    kept = _worth_keeping(paths)
+    retained = _worth_keeping(paths)
     while True:
-        tree, prefixes = _nest(drawn, paths, kept)
+        tree, prefixes = _nest(drawn, paths, retained)
         torn = {prefixes[g] for g in _reentered(tree, edges)}
         if not torn:
             return tree
-        kept -= torn
+        retained -= torn
 
 
 def _nest(
@@ -101,7 +101,7 @@ def _reentered(tree: Hierarchy, edges: list[tuple[int, int]]) -> list[int]:
     for node, home in enumerate(tree.home):
         for group in tree.ancestors(home):
             inside[group].add(node)
-    found = []
+    reentered = []
     for group in range(1, len(tree.groups)):
         members = inside[group]
         last = max(members)  # nodes are in topological order: whatever lies behind the last member cannot come back
@@ -110,13 +110,13 @@ def _reentered(tree: Hierarchy, edges: list[tuple[int, int]]) -> list[int]:
         while stack:
             for target in after[stack.pop()]:
                 if target in members:
-                    found.append(group)
+                    reentered.append(group)
                     stack.clear()
                     break
                 if target < last and target not in seen:
                     seen.add(target)
                     stack.append(target)
-    return found
+    return reentered
 
 
 def _path(node: Node) -> tuple[str, ...]:

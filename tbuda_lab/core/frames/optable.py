@@ -28,10 +28,10 @@ def op_columns(frame: Frame, per_core: bool = False) -> dict[str, np.ndarray]:
     count = high * wide
     op = np.repeat(np.arange(len(count)), count)
     within = np.arange(len(op)) - np.repeat(np.cumsum(count) - count, count)
-    made = {name: values[op] for name, values in columns.items()}
-    made["core_row"] = (columns["row"][op] + within // wide[op]).astype("<u2")
-    made["core_col"] = (columns["col"][op] + within % wide[op]).astype("<u2")
-    return made
+    op_columns = {name: values[op] for name, values in columns.items()}
+    op_columns["core_row"] = (columns["row"][op] + within // wide[op]).astype("<u2")
+    op_columns["core_col"] = (columns["col"][op] + within % wide[op]).astype("<u2")
+    return op_columns
 
 
 def epoch_totals(frame: Frame) -> list[dict[str, Any]]:
@@ -41,14 +41,14 @@ def epoch_totals(frame: Frame) -> list[dict[str, Any]]:
     c, names = frame.columns, frame.text("op_name")
     limits = c.get("epoch_limiter_cycles", c["epoch_cycles"])  # a file says nothing of what limits its ops
     times = epoch_time(frame)
-    made = []
+    epoch_totals = []
     for epoch in range(len(c["epoch_cycles"])):
         members = np.flatnonzero(c["op_epoch"] == epoch)
         slowest = names[members[c["op_cycles"][members].argmax()]] if members.size else ""
-        made.append({
+        epoch_totals.append({
             "epoch": epoch, "temporal": int(c["epoch_temporal"][epoch]), "chip": int(c["epoch_chip"][epoch]),
             "ops": int(members.size), "cores": int(c["epoch_cores"][epoch]), "cycles": float(c["epoch_cycles"][epoch]),
             "limiter_cycles": float(limits[epoch]), "slowest": slowest, "time": float(times[epoch]),
             "balance": float(c["epoch_busy"][epoch]),
         })  # fmt: skip
-    return made
+    return epoch_totals

@@ -20,14 +20,14 @@ STATIC_ROWS = 20_000
 
 def blocks(trace: Trace) -> list[tuple[int, int]]:
     """Runs of at most `BLOCK` lanes of one epoch, (first, end): what a tile covers."""
-    found: list[tuple[int, int]] = []
+    blocks: list[tuple[int, int]] = []
     epochs = [op.epoch for op in trace.ops]
     first = 0
     for lane in range(1, len(epochs) + 1):
         if lane == len(epochs) or epochs[lane] != epochs[first] or lane - first == BLOCK:
-            found.append((first, lane))
+            blocks.append((first, lane))
             first = lane
-    return found
+    return blocks
 
 
 def trace_frame(found: EpochTrace, rev: int, batches: Sequence[int] = ()) -> Frame:

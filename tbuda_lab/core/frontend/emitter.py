@@ -64,9 +64,9 @@ class Emitter:
             if key in self._scalars:
                 return self._scalars[key]
             finite = math.copysign(min(abs(float(value)), FLOAT_LIMIT), float(value))
-            made = self._constant(np.full((1,), finite, np.float32), name or self.name_for("constant"))
-            self._scalars[key] = made
-            return made
+            result = self._constant(np.full((1,), finite, np.float32), name or self.name_for("constant"))
+            self._scalars[key] = result
+            return result
         array = as_array(value) if isinstance(value, torch.Tensor) else value
         return self._constant(array, name or self.name_for("constant"))
 

@@ -40,12 +40,12 @@ class BoundInputs:
         if size == 1:
             return self
 
-        made: dict[int, torch.Tensor] = {}
+        result: dict[int, torch.Tensor] = {}
 
         def first(value: Any) -> Any:
             if not (isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == size):
                 return value
-            return made.setdefault(id(value), value[:1])  # one cut of each tensor, so that leaves stay the arguments
+            return result.setdefault(id(value), value[:1])  # one cut of each tensor, so that leaves stay the arguments
 
         args, kwargs = pytree.tree_map(first, (self.args, self.kwargs))
         return BoundInputs(args, kwargs, tuple((path, first(t)) for path, t in self.leaves))
@@ -148,16 +148,16 @@ def _signature_text(forward: Callable[..., Any]) -> str:
 
 
 def _tensors(path: str, value: Any) -> list[tuple[str, torch.Tensor]]:
-    found = []
+    result = []
     for key, leaf in pytree.tree_flatten_with_path(value)[0]:
         where = path + pytree.keystr(key)
         if isinstance(leaf, torch.Tensor):
-            found.append((where, leaf))
+            result.append((where, leaf))
         elif not (leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype | torch.device)):
             raise InputError(
                 f"input {where!r} is a {type(leaf).__name__}; inputs are tensors, numbers, strings or None"
             )
-    return found
+    return result
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -172,7 +172,7 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
     those of the trace. Raises `InputError` for a wrong count, name, shape or dtype.
     """
     nodes = graph.inputs
-    found: dict[str, Any] = {}
+    matches: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
         by_path = {str(node.attrs.get("argument", node.name)): node.name for node in nodes}
         for key, value in inputs.items():
@@ -180,8 +180,8 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
                 name = by_path.get(path, path)
                 if name not in {n.name for n in nodes}:
                     raise InputError(f"the model has no input {path!r}; its inputs are {', '.join(by_path)}")
-                found[name] = tensor
-        missing = [node.name for node in nodes if node.name not in found]
+                matches[name] = tensor
+        missing = [node.name for node in nodes if node.name not in matches]
         if missing:
             raise InputError(f"missing input(s): {', '.join(missing)}")
     else:
@@ -191,13 +191,13 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
         if len(tensors) != len(nodes):
             names = ", ".join(f"{n.name} {tuple(n.shape)}" for n in nodes)
             raise InputError(f"{counted(len(tensors), 'input tensor')} for a model of {len(nodes)}: {names}")
-        found = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
+        matches = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
     for node in nodes:
-        check_input(node, found[node.name])
-        if found[node.name].is_meta:
+        check_input(node, matches[node.name])
+        if matches[node.name].is_meta:
             raise InputError(f"input {node.name!r} is on the meta device and has no values; make it on the CPU")
-    _check_microbatch(nodes, found)
-    return {node.name: found[node.name] for node in nodes}
+    _check_microbatch(nodes, matches)
+    return {node.name: matches[node.name] for node in nodes}
 
 
 def check_input(node: Node, tensor: torch.Tensor) -> None:

@@ -49,14 +49,14 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
 
 
 def _facets(old: Node, new: Node) -> tuple[tuple[str, str, str], ...]:
-    found = []
+    facets = []
     for facet in ("kind", "op", "operands", "shape", "df", "attrs", "value"):
         if facet == "value" and old.value is new.value:  # no need to digest what is the same array
             continue
         a, b = _facet(old, facet), _facet(new, facet)
         if a != b:
-            found.append((facet, a, b))
-    return tuple(found)
+            facets.append((facet, a, b))
+    return tuple(facets)
 
 
 def _facet(node: Node, facet: str) -> str:

@@ -178,10 +178,10 @@ class _Parser:
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         if self.token.text == "[":
-            known = {f.name for f in dataclasses.fields(cls)}
+            existing = {f.name for f in dataclasses.fields(cls)}
             for key, value in self.group("[", "]", lambda: self.field(hints)):
-                if key not in known:
-                    raise self.error(f"op {type_name!r} has no attribute {key!r}; it has {', '.join(sorted(known))}", 1)
+                if key not in existing:
+                    raise self.error(f"op {type_name!r} has no attribute {key!r}; it has {', '.join(sorted(existing))}", 1)
                 values[key] = value
         try:
             return cls(**values)
@@ -203,11 +203,11 @@ class _Parser:
         return Edge(source, tuple(tms))
 
     def origin(self) -> Origin:
-        found = self.mapping()
-        unknown = set(found) - set(ORIGIN_KEYS)
+        result = self.mapping()
+        unknown = set(result) - set(ORIGIN_KEYS)
         if unknown:
             raise self.error(f"an origin has no {', '.join(sorted(unknown))}; it has {', '.join(ORIGIN_KEYS)}", 1)
-        return Origin(**{ORIGIN_KEYS[key]: str(value) for key, value in found.items()})
+        return Origin(**{ORIGIN_KEYS[key]: str(value) for key, value in result.items()})
 
     # -- values ----------------------------------------------------------------------------------------------
     def value(self, node: Node) -> str:

@@ -8,28 +8,28 @@ from tbuda_lab.core.graph.op import ShapeError
 
 def problems(graph: Graph) -> list[str]:
     """Everything wrong with `graph`, one sentence each: names, edges, order, kinds, shapes, values."""
-    found: list[str] = []
+    problems: list[str] = []
     for name, node in graph.nodes.items():
         if name != node.name:
-            found.append(f"{node.name!r} is filed under {name!r}")
-        found.extend(f"{name!r} reads {s!r}, which does not exist" for s in node.sources if s not in graph.nodes)
-    if found:
-        return found
+            problems.append(f"{node.name!r} is filed under {name!r}")
+        problems.extend(f"{name!r} reads {s!r}, which does not exist" for s in node.sources if s not in graph.nodes)
+    if problems:
+        return problems
     try:
         order = graph.topological()
     except GraphError as e:
         return [str(e)]
     for node in order:
-        found.extend(f"{node.name!r}: {problem}" for problem in _node(graph, node))
-    return found
+        problems.extend(f"{node.name!r}: {problem}" for problem in _node(graph, node))
+    return problems
 
 
 def verify(graph: Graph, after: str = "") -> None:
     """Raise `GraphError` with all problems; `after` names the pass that made the graph."""
-    found = problems(graph)
-    if found:
+    result = problems(graph)
+    if result:
         where = f" after {after}" if after else ""
-        raise GraphError(f"graph {graph.name!r} is malformed{where}: " + "; ".join(found))
+        raise GraphError(f"graph {graph.name!r} is malformed{where}: " + "; ".join(result))
 
 
 def _node(graph: Graph, node: Node) -> list[str]:

@@ -239,8 +239,8 @@ class LoweringContext:
     def masked(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Make the padding rows or columns zero by multiplying with a 0/1 constant, where they are not known to be."""
         z, r, c = value.zrc
-        for wanted, known, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
-            if not wanted or known:
+        for wanted, existing, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
+            if not wanted or existing:
                 continue
             padded = tiles_of(size) * TILE
             mask = (np.arange(padded) < size).astype(np.float32)

@@ -145,11 +145,11 @@ def _maximum_of(ctx: LoweringContext, x: TileValue, shape: Shape, sources: list[
 
 def unique(sources: list[np.ndarray]) -> list[np.ndarray]:
     """Equal selections count once."""
-    kept: list[np.ndarray] = []
+    unique: list[np.ndarray] = []
     for source in sources:
-        if not any(np.array_equal(source, other) for other in kept):
-            kept.append(source)
-    return kept
+        if not any(np.array_equal(source, other) for other in unique):
+            unique.append(source)
+    return unique
 
 
 def picked_rows(ctx: LoweringContext, x: TileValue, shape: Shape, source: np.ndarray) -> TileValue:

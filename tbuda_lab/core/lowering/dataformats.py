@@ -38,14 +38,14 @@ def _optimizer_nodes(graph: Graph) -> set[str]:
     """The ops, state and constants of the optimizer, which calculates in Float32: 0.999, its distance to 1 and means of
     squares have no place in 16 bits. (With exponents of 5 bits it has the default, which mixes with no others.)"""
     phase = phases(graph)
-    found = {name for name, part in phase.items() if part == "optimizer"}
+    optimizer_nodes = {name for name, part in phase.items() if part == "optimizer"}
     users = graph.users() if phase else {}
     for node in graph.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT) if phase else ():
         readers = [name for name, _ in users[node.name]]
-        own = node.kind is NodeKind.CONSTANT and bool(readers) and all(name in found for name in readers)
+        own = node.kind is NodeKind.CONSTANT and bool(readers) and all(name in optimizer_nodes for name in readers)
         if own or node.attrs.get(ROLE) == "state":
-            found.add(node.name)
-    return found
+            optimizer_nodes.add(node.name)
+    return optimizer_nodes
 
 
 def _assign_write(graph: Graph, output: Node, producer: Node) -> None:

@@ -54,12 +54,12 @@ def queued_ports(node: Node) -> tuple[int, ...]:
 
 def nops_between(graph: Graph, source: str, readers: Sequence[str] | None = None) -> tuple[str, ...]:
     """Inserted nops between an op and (some of) its readers, in graph order."""
-    found = []
+    nops_between = []
     for node in graph.ops:
         ends = node.attrs.get(BETWEEN)
         if ends and ends[0] == source and (readers is None or set(ends[1:]) & set(readers)):
-            found.append(node.name)
-    return tuple(found)
+            nops_between.append(node.name)
+    return tuple(nops_between)
 
 
 def cut_edges(graph: Graph, source: str, readers: Sequence[str] | None = None) -> tuple[tuple[str, int], ...]:
@@ -94,8 +94,8 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
         if editor.of_a_nop(record):
             editor.run(record)
     if any(record.kind == "data_format" for record in wanted):
-        for name, said, fix in mismatched(editor.graph):
-            editor.errors.append(Diagnostic("error", name, "override-data_format", said, fix))
+        for name, message, fix in mismatched(editor.graph):
+            editor.errors.append(Diagnostic("error", name, "override-data_format", message, fix))
     if editor.errors:
         raise OverrideError(f"the graph does not allow {counted(len(editor.errors), 'edit')}", editor.errors)
     editor.graph.resort()
@@ -104,11 +104,11 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
 
 def _latest(records: Sequence[Override]) -> list[Override]:
     """Of several requests for the same edge the last one counts."""
-    kept: list[Override] = []
+    latest: list[Override] = []
     for record in records:
-        kept = [k for k in kept if edit_key(k) != edit_key(record)]
-        kept.append(record)
-    return kept
+        latest = [k for k in latest if edit_key(k) != edit_key(record)]
+        latest.append(record)
+    return latest
 
 
 def edit_key(record: Override) -> tuple[Any, ...]:
@@ -192,10 +192,10 @@ class _Editor:
         return None
 
     def _nop(self, name: str, source: str, tms: tuple[TM, ...], ends: tuple[str, ...]) -> str:
-        made = self.graph[insert_nop(self.graph, name, source, tms)]
-        made.attrs[BETWEEN] = ends
-        assign_op(self.graph, made, self.device, self.options)
-        return made.name
+        result = self.graph[insert_nop(self.graph, name, source, tms)]
+        result.attrs[BETWEEN] = ends
+        assign_op(self.graph, result, self.device, self.options)
+        return result.name
 
     def _rewire(self, name: str, port: int, source: str, tms: tuple[TM, ...]) -> None:
         node = self.graph[name]
@@ -237,10 +237,10 @@ class _Editor:
         users = self.graph.users()
         dest = _names(value.get("dest"))
         inner = starts - set(dest or ())  # nops of the chain itself, unless one of them is meant
-        found = [e for s in self.graph.nodes if s in starts for e in users[s] if e[0] not in inner]
-        readers = list(dict.fromkeys(name for name, _ in found))
+        matches = [e for s in self.graph.nodes if s in starts for e in users[s] if e[0] not in inner]
+        readers = list(dict.fromkeys(name for name, _ in matches))
         if dest is None:
-            return found or ("nothing reads it", "choose an op that feeds another")
+            return matches or ("nothing reads it", "choose an op that feeds another")
         for name in dest:
             if name in readers:
                 continue
@@ -254,4 +254,4 @@ class _Editor:
                     f"more of them with nop_count, or name {nops[-1]} as the source",
                 )
             return f"{name} does not read it", f"its readers: {', '.join(readers) or 'none'}"
-        return [e for name in dest for e in found if e[0] == name]
+        return [e for name in dest for e in matches if e[0] == name]

@@ -217,22 +217,22 @@ def _spliced(op: HwSplice, x: list[Tensor]) -> Tensor:
 
 
 def _fused(op: HwFused, x: list[Tensor]) -> Tensor | None:
-    made: list[Tensor] = []
+    output: list[Tensor] = []
     spread = dict(op.spread)
     for k, (fn, operands, slope, exponent) in enumerate(op.steps):
-        args = [x[n] if n >= 0 else made[~n] for n in operands]
+        args = [x[n] if n >= 0 else output[~n] for n in operands]
         if k in spread:
             args[1] = _filled(args[1], spread[k])
         result = _BINARY[fn](args[0], args[1]) if fn in _BINARY else _unary(fn, args[0], slope, exponent)
         if result is None:
             return None
-        made.append(result)
-    return made[-1]
+        output.append(result)
+    return output[-1]
 
 
 def _filled(x: Tensor, dim: str) -> Tensor:
     """Row 0 of every tile in all its rows ("r"), or column 0 in all its columns ("c")."""
     z, rows, cols = x.shape
     tiles = x.reshape(z, rows // TILE, TILE, cols // TILE, TILE)
-    kept = tiles[:, :, :1] if dim == "r" else tiles[..., :1]
-    return kept.expand(tiles.shape).reshape(x.shape)
+    keep = tiles[:, :, :1] if dim == "r" else tiles[..., :1]
+    return keep.expand(tiles.shape).reshape(x.shape)

@@ -65,7 +65,7 @@ def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tup
     """Take out the matmuls that only fill tiles and are read by nothing but arithmetic that may be fused, as operand 1
     (netlist-format.md#fused-ops). Gives per reader which dim it fills itself, and the ops that it stands for beside its
     own: a matmul with several readers belongs to the first."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    result: dict[str, tuple[str, tuple[str, ...]]] = {}
     for node in graph.topological():
         dim = node.attrs.get(SPREADS)
         if dim is None or node.name in apart or node.op != HwMatmul():
@@ -73,7 +73,7 @@ def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tup
         readers = users[node.name]
         if not readers or len(dict(readers)) < len(readers):
             continue
-        if not all(name not in found and _takes_spread(graph, name, port, users, apart) for name, port in readers):
+        if not all(name not in result and _takes_spread(graph, name, port, users, apart) for name, port in readers):
             continue
         filled = node.inputs[1 if dim == "r" else 0]
         for k, (name, port) in enumerate(sorted(readers)):
@@ -81,11 +81,11 @@ def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tup
             edges = list(reader.inputs)
             edges[port] = Edge(filled.source, (*filled.tms, *edges[port].tms))
             reader.inputs = tuple(edges if port else reversed(edges))
-            found[name] = dim, () if k else (node.name,)
+            result[name] = dim, () if k else (node.name,)
         del graph.nodes[node.name]
-    if found:
+    if result:
         graph.prune()
-    return found
+    return result
 
 
 def _takes_spread(graph: Graph, name: str, port: int, users: Users, apart: Collection[str]) -> bool:
@@ -217,13 +217,13 @@ def inner_names(graph: Graph) -> tuple[str, ...]:
 def addressed(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[str]:
     """Ops inside fused ops (`inner_names`) that an override names: they have to stay ops of their own. The name that a
     fused op goes by means all of it."""
-    found: set[str] = set()
+    matches: set[str] = set()
     for record in overrides:
-        found.update(record.matches(inner))
+        matches.update(record.matches(inner))
         value = record.value if isinstance(record.value, Mapping) else {}
         readers = value.get("dest") or ()
-        found.update({readers} if isinstance(readers, str) else readers)
-    return frozenset(found & set(inner)) if found else frozenset()
+        matches.update({readers} if isinstance(readers, str) else readers)
+    return frozenset(matches & set(inner)) if matches else frozenset()
 
 
 # -- how the machine runs it ---------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
     place: dict[int, str] = {}
     free: list[int] = []
     most = 0
-    found: list[SubStep] = []
+    result: list[SubStep] = []
     spread = dict(op.spread)
     for k, (fn, refs, slope, exp) in enumerate(op.steps):
         names = [f"input{ref}" if ref >= 0 else place[~ref] for ref in refs]
@@ -274,8 +274,8 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
                 most += 1
             place[k] = f"intermed{free.pop(0)}"
         free = sorted([*free, *(int(name.removeprefix("intermed")) for name in done)])
-        found.append(SubStep(fn, tuple(names), place[k], tuple(done), slope, exp, spread.get(k, "")))
-    return tuple(found)
+        result.append(SubStep(fn, tuple(names), place[k], tuple(done), slope, exp, spread.get(k, "")))
+    return tuple(result)
 
 
 def _by_dest(op: HwFused, k: int, readers: Sequence[int], arch: str) -> bool:
@@ -291,11 +291,11 @@ def unsaved(op: HwFused, arch: str) -> tuple[int, ...]:
     """Steps, by number, whose value goes on inside without making its reader cheaper: only arithmetic on a value in
     dest takes less than it would on its own (placement.md#kernel-cycles)."""
     steps = plan(op, arch)
-    found: list[int] = []
+    unsaved: list[int] = []
     for k, (_, refs, _, _) in enumerate(op.steps):
         cheaper = steps[k].from_dest and steps[k].fn in _ARITHMETIC
-        found.extend(~ref for ref in refs if ref < 0 and not (cheaper and steps[~ref].output == "dest"))
-    return tuple(sorted(set(found)))
+        unsaved.extend(~ref for ref in refs if ref < 0 and not (cheaper and steps[~ref].output == "dest"))
+    return tuple(sorted(set(unsaved)))
 
 
 def intermediates(steps: Sequence[SubStep]) -> int:

@@ -172,8 +172,8 @@ def _best(height: int, members: list[Node], graph: Graph, device: DeviceSpec) ->
     total = sum(weight.values())
 
     def waste(candidate: int) -> float:
-        found = sum(w * _waste(candidate, columns, device) for columns, w in weight.items()) / total
-        return math.log(candidate / height) + found
+        result = sum(w * _waste(candidate, columns, device) for columns, w in weight.items()) / total
+        return math.log(candidate / height) + result
 
     best = min(range(height, int(height * MOST) + 1), key=lambda n: (waste(n) + (WORTH if n > height else 0.0), n))
     return best

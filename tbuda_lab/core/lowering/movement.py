@@ -106,8 +106,8 @@ def _swap_above_columns(ctx: LoweringContext, x: TileValue, i: int, j: int) -> T
 def rows_from(ctx: LoweringContext, x: TileValue, shape: Shape, source: np.ndarray) -> TileValue:
     """Result row k (counted through the slices) is source row source[k] (counted likewise), or zero where -1."""
     _, rows, _ = collapse(shape)
-    kept = np.flatnonzero(source >= 0)
-    return ctx.pick_rows(x, shape, np.stack([kept // rows, kept % rows, source[kept]], axis=1))
+    keep = np.flatnonzero(source >= 0)
+    return ctx.pick_rows(x, shape, np.stack([keep // rows, keep % rows, source[keep]], axis=1))
 
 
 # -- reshape ------------------------------------------------------------------------------------------------------
@@ -220,10 +220,10 @@ def scatter_rows(ctx: LoweringContext, op: ops.ScatterRows, operands: list[TileV
     (x,) = operands
     z, rows, _ = x.zrc
     goal = np.asarray(op.index.array).reshape(-1).astype(np.int64)
-    kept = np.flatnonzero(goal >= 0)
-    slices = np.repeat(np.arange(z), len(kept))
-    source = (np.arange(z)[:, None] * rows + kept[None, :]).reshape(-1)
-    return ctx.pick_rows(x, shape, np.stack([slices, np.tile(goal[kept], z), source], axis=1))
+    keep = np.flatnonzero(goal >= 0)
+    slices = np.repeat(np.arange(z), len(keep))
+    source = (np.arange(z)[:, None] * rows + keep[None, :]).reshape(-1)
+    return ctx.pick_rows(x, shape, np.stack([slices, np.tile(goal[keep], z), source], axis=1))
 
 
 # -- joining ------------------------------------------------------------------------------------------------------

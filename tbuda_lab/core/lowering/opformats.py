@@ -105,8 +105,8 @@ def mismatched(graph: Graph) -> Iterator[tuple[str, str, str]]:
         if isinstance(node.op, HwSplice):
             formats = {s: graph[s].df for s in node.sources if graph[s].kind is not NodeKind.CONSTANT}
             if len(set(formats.values())) > 1:
-                said = ", ".join(f"{s} ({f})" for s, f in formats.items())
-                yield node.name, f"it joins {said}", "set all of them together, as one edit"
+                text = ", ".join(f"{s} ({f})" for s, f in formats.items())
+                yield node.name, f"it joins {text}", "set all of them together, as one edit"
     for output in graph.outputs:
         source = graph[output.sources[0]]
         if source.df is not None and source.df.is_bfp:

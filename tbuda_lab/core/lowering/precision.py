@@ -63,9 +63,9 @@ def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: Compil
         for name in [n.name for n in graph.topological()]:
             node = graph[name]
             if _selected(node, passed, rule, pattern):
-                said = tuple(_applied(graph, device, options, node, rule))
-                if said:
-                    line = f"{rule.reason}: {', '.join(said)}"
+                message = tuple(_applied(graph, device, options, node, rule))
+                if message:
+                    line = f"{rule.reason}: {', '.join(message)}"
                     node.attrs[_SAID] = (*node.attrs.get(_SAID, ()), line)
 
 
@@ -112,8 +112,8 @@ def _applied(
             node.attrs["acc_df"] = rule.accumulate_df
             yield f"accumulates in {rule.accumulate_df.name}"
         else:
-            kept = node.attrs["acc_df"].name
-            yield f"accumulation stays {kept}: {device.arch} has no {rule.accumulate_df.name} there"
+            retained = node.attrs["acc_df"].name
+            yield f"accumulation stays {retained}: {device.arch} has no {rule.accumulate_df.name} there"
     if rule.intermediate_df is not None and not isinstance(node.op, HwSparseMatmul):
         if _one_family(device, node, rule.intermediate_df):
             node.attrs["intermed_df"] = rule.intermediate_df

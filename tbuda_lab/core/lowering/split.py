@@ -53,12 +53,12 @@ def split_parts(graph: Graph, device: DeviceSpec) -> dict[str, int]:
             else:
                 works[node.name] = node.op.kernel[0] * node.op.kernel[1], work
     longest = max(longest, SHARE * total / (device.rows * device.cols))
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for name, (positions, work) in works.items():
         parts = min(MOST, positions, math.ceil(work.narrow / longest))
         if parts > 1:
-            found[name] = parts
-    return found
+            result[name] = parts
+    return result
 
 
 def _work(graph: Graph, node: Node, op: ops.ConvRows, device: DeviceSpec) -> _Work:

@@ -54,12 +54,12 @@ class Texts:
         self._limit = limit
 
     def of(self, item: T, make: Callable[[T], str]) -> str:
-        found = self._known.get(id(item))
-        if found is None or found[0] is not item:
+        entry = self._known.get(id(item))
+        if entry is None or entry[0] is not item:
             if len(self._known) >= self._limit:
                 self._known.clear()
-            found = self._known[id(item)] = (item, make(item))
-        return found[1]
+            entry = self._known[id(item)] = (item, make(item))
+        return entry[1]
 
 
 def dumps(n: Netlist, texts: Texts | None = None) -> str:

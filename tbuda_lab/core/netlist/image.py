@@ -70,10 +70,10 @@ def image_of(archive: Archive) -> Image:
 
 def manifest_name(archive: Archive) -> str:
     """Where the manifest lies, which tells the archive's folder. Raises `InputError` where there is none."""
-    found = [n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(n).parts) <= 2]
-    if not found:
+    manifest_name = [n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(n).parts) <= 2]
+    if not manifest_name:
         raise InputError(f"{archive.path} has no {MANIFEST}: it is no TTI archive, or one of an unknown version")
-    return min(found, key=lambda n: len(PurePosixPath(n).parts))
+    return min(manifest_name, key=lambda n: len(PurePosixPath(n).parts))
 
 
 def _manifest(text: str, name: str, path: Path) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def _manifest(text: str, name: str, path: Path) -> dict[str, Any]:
 def image_facts(image: Image) -> list[tuple[str, str]]:
     """The manifest in words: (what, value), in the order a reader wants."""
     m = image.manifest
-    found = m.get("compiled_graph_state")
-    state: dict[str, Any] = found if isinstance(found, dict) else {}
+    entry = m.get("compiled_graph_state")
+    state: dict[str, Any] = entry if isinstance(entry, dict) else {}
     section = m.get("tbuda_lab")
     ours: dict[str, Any] = section if isinstance(section, dict) else {}
     size = sum(member.size for member in image.members)

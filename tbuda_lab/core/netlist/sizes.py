@@ -85,17 +85,17 @@ def l1_buffers(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str])
     k = op.attributes.get("m_k", 1)
     if op.intermed_df not in (None, op.out_df) and op.type == "matmul" and isinstance(k, int) and k > 1:
         intermediate = block * tile_size(op.intermed_df or op.out_df, op.tile_dim, align)
-    found = [("output", -1, output), ("intermediate", -1, intermediate),
+    l1_buffers = [("output", -1, output), ("intermediate", -1, intermediate),
              ("overlay", -1, max((op.overlay_size or 0) - OVERLAY_BASE, 0))]
     for n, i in enumerate(op.inputs):
         tile = tile_size(i.df, tables.tile_dim(i.source), align)
         queue = tables.n.queues.get(i.source)
         if queue is not None and i.source in preloaded:
             z, rt, ct = queue.blocking.tiles(queue.grid_size)
-            found.append(("parameter", n, -(-max(z * rt * ct, 0) // (op.grid_size[0] * op.grid_size[1])) * tile))
+            l1_buffers.append(("parameter", n, -(-max(z * rt * ct, 0) // (op.grid_size[0] * op.grid_size[1])) * tile))
         else:
-            found.append(("input", n, _input_tiles(op, n) * tile))
-    return found
+            l1_buffers.append(("input", n, _input_tiles(op, n) * tile))
+    return l1_buffers
 
 
 def _input_tiles(op: NetOp, n: int) -> int:
@@ -104,9 +104,9 @@ def _input_tiles(op: NetOp, n: int) -> int:
     asked = sizes[n] if n < len(sizes) and sizes[n] > 0 else 0
     (m, k_n), (rt, ct) = op.blocking.mblock, op.blocking.ublock
     counts = op.attributes.get("kernel_broadcast")
-    kept = counts.get(f"input_{n}") if isinstance(counts, dict) else None
-    if isinstance(kept, int) and kept > 0:
-        return max(asked, kept)
+    entry = counts.get(f"input_{n}") if isinstance(counts, dict) else None
+    if isinstance(entry, int) and entry > 0:
+        return max(asked, entry)
     u_kt = op.attributes.get("u_kt", 1)
     u_kt = u_kt if isinstance(u_kt, int) and u_kt > 0 else 1
     if op.type == "matmul":

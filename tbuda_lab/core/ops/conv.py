@@ -251,14 +251,14 @@ def window_positions(hw: Pair, kernel: Pair, stride: Pair, padding: Sides, dilat
     left, right, top, bottom = padding
     oh = window(hw[0], kernel[0], stride[0], top, bottom, dilation[0])
     ow = window(hw[1], kernel[1], stride[1], left, right, dilation[1])
-    found = []
+    window_positions = []
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             rows = (np.arange(oh) * stride[0] + i * dilation[0] - top)[:, None]
             cols = (np.arange(ow) * stride[1] + j * dilation[1] - left)[None, :]
             inside = (rows >= 0) & (rows < hw[0]) & (cols >= 0) & (cols < hw[1])
-            found.append(np.where(inside, rows * hw[1] + cols, -1).reshape(-1))
-    return found
+            window_positions.append(np.where(inside, rows * hw[1] + cols, -1).reshape(-1))
+    return window_positions
 
 
 def is_whole(at: np.ndarray, hw: Pair) -> bool:

@@ -59,8 +59,8 @@ class HostCall(NdOp):
                     examples = [torch.zeros(s, dtype=rest if k else first) for k, s in enumerate(operands)]
                     return tuple(self._run(tuple(examples)).shape)
                 except (RuntimeError, IndexError, TypeError) as error:
-                    said = str(error).split("\n")[0]
-        raise ShapeError(f"{self.call} of {', '.join(map(str, operands))}: {said}")
+                    text = str(error).split("\n")[0]
+        raise ShapeError(f"{self.call} of {', '.join(map(str, operands))}: {text}")
 
     def evaluate(self, *operands: torch.Tensor) -> torch.Tensor:
         y = self._run(operands)

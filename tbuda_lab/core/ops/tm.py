@@ -53,8 +53,8 @@ class Reshape(NdOp):
 
     def infer(self, x: Shape) -> Shape:
         count = math.prod(x)
-        known = math.prod(n for n in self.shape if n != -1)
-        shape = tuple(count // known if n == -1 and known else n for n in self.shape)
+        existing = math.prod(n for n in self.shape if n != -1)
+        shape = tuple(count // existing if n == -1 and existing else n for n in self.shape)
         if self.shape.count(-1) > 1 or math.prod(shape) != count:
             raise ShapeError(f"reshape of {x} ({count} elements) to {self.shape}: the element counts must agree")
         return shape
@@ -391,9 +391,9 @@ class ScatterRows(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         at = torch.from_numpy(self.index.array.astype("int64"))
-        kept = torch.nonzero(at >= 0)[:, 0]
+        result = torch.nonzero(at >= 0)[:, 0]
         y = x.new_zeros((*x.shape[:-2], self.rows, x.shape[-1]))
-        return y.index_add(-2, at[kept], x.index_select(-2, kept))
+        return y.index_add(-2, at[result], x.index_select(-2, result))
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         return b.op(GatherRows(self.index), g)
@@ -402,8 +402,8 @@ class ScatterRows(NdOp):
 def unpick(b: Builder, x: str, dim: int, at: np.ndarray, size: int) -> str:
     """Positions of x back to where `pick` took them from: result position at[i] is x's i, others are zero. dim < 0."""
     back = np.full(size, -1)
-    kept = np.flatnonzero(at >= 0)
-    back[at[kept]] = kept
+    keep = np.flatnonzero(at >= 0)
+    back[at[keep]] = keep
     return pick(b, x, dim, back)
 
 

@@ -317,15 +317,15 @@ class Prologue(Kind):
 
     @classmethod
     def legal(cls, limits: OpLimits) -> str:
-        known = ", ".join(f"operand {port}" for port in limits.parameters) or "none"
-        return f"parameters of this op: {known}; True preloads them, False streams them"
+        names = ", ".join(f"operand {port}" for port in limits.parameters) or "none"
+        return f"parameters of this op: {names}; True preloads them, False streams them"
 
     def chosen(self, before: Any) -> Any:
         return tuple(sorted({**dict(before), **self.value}.items()))
 
     def python(self, target: str | list[str]) -> str:
-        said = [f"{'preload' if on else 'stream'} operand {port}" for port, on in self.operands]
-        return python_comment(f"{', '.join(said)} of {target}")
+        message = [f"{'preload' if on else 'stream'} operand {port}" for port, on in self.operands]
+        return python_comment(f"{', '.join(message)} of {target}")
 
     from_json = staticmethod(ports_from_json)
 

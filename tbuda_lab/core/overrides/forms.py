@@ -72,14 +72,14 @@ def malformed(record: Override) -> Fault | None:
 
 def refuse_malformed(overrides: Sequence[Override]) -> None:
     """Raises `OverrideError` with a diagnostic for every override of a form that no model could take."""
-    found: list[Diagnostic] = []
+    matches: list[Diagnostic] = []
     for record in overrides:
         fault = malformed(record)
         if fault is not None:
             where = record.target if isinstance(record.target, str) else record.kind
-            found.append(Diagnostic("error", where, f"override-{record.kind}", *fault))
-    if found:
-        raise OverrideError(f"{counted(len(found), 'override')} cannot be honoured", found)
+            matches.append(Diagnostic("error", where, f"override-{record.kind}", *fault))
+    if matches:
+        raise OverrideError(f"{counted(len(matches), 'override')} cannot be honoured", matches)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
@@ -108,11 +108,11 @@ def named_python(override: Override, names: Sequence[str]) -> str:
     """The calls for a pattern or predicate once it is known which of `names` it matches."""
     if isinstance(override.target, str | tuple):
         return override_python(override)
-    found = override.matches(names)
+    result = override.matches(names)
     if override.value == FIRST:
-        found = found[:1]
-    calls = [override_python(dataclasses.replace(override, target=name)) for name in found]
-    head = f"{override.kind} of {target_text(override.target)}, which matches {len(found)}:"
+        result = result[:1]
+    calls = [override_python(dataclasses.replace(override, target=name)) for name in result]
+    head = f"{override.kind} of {target_text(override.target)}, which matches {len(result)}:"
     return "\n".join([python_comment(head), *calls])
 
 
@@ -150,9 +150,9 @@ def from_json(record: Any) -> Override:
         raise InputError("a target is a name or a list of names")
     if record.get("each", True) is not True:
         raise InputError("each is true where a list of names stands for what a pattern matched")
-    found = Override(kind, Each(tuple(names)) if "each" in record else target, KINDS[kind].from_json(record["value"]),
+    from_json = Override(kind, Each(tuple(names)) if "each" in record else target, KINDS[kind].from_json(record["value"]),
                      "file")  # fmt: skip
-    fault = malformed(found)
+    fault = malformed(from_json)
     if fault is not None:
         raise InputError(f"{kind}: {fault[0]}; {fault[1]}")
-    return found
+    return from_json

@@ -74,8 +74,8 @@ class Override:
 
 def broken(record: Override, order: Iterable[str]) -> list[str]:
     """The ops of a schedule before which an epoch or chip break stands."""
-    found = record.matches(order) if record.value else []
-    return found[:1] if isinstance(record.target, tuple) or record.value == FIRST else found
+    result = record.matches(order) if record.value else []
+    return result[:1] if isinstance(record.target, tuple) or record.value == FIRST else result
 
 
 def frozen(value: Any) -> Any:

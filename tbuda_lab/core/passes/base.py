@@ -126,11 +126,11 @@ class Rewriter:
 
     def _take_name(self, node: Node, result: str, before: int) -> str:
         """A single new op in the place of one old op goes by the old name."""
-        made = self.new[result]
+        output = self.new[result]
         alone = len(self.new) == before + 1 and next(reversed(self.new.nodes)) == result
-        if result == node.name or not alone or made.kind is not NodeKind.OP or node.name in self.new:
+        if result == node.name or not alone or output.kind is not NodeKind.OP or node.name in self.new:
             return result
         del self.new.nodes[result]
-        attrs = {k: v for k, v in made.attrs.items() if k not in ("original_op_name", "original_op_type")}
-        self.new.add(dataclasses.replace(made, name=node.name, attrs={**node.attrs, **attrs}))
+        attrs = {k: v for k, v in output.attrs.items() if k not in ("original_op_name", "original_op_type")}
+        self.new.add(dataclasses.replace(output, name=node.name, attrs={**node.attrs, **attrs}))
         return node.name

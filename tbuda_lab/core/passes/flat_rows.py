@@ -71,10 +71,10 @@ class _Flat:
             fits = False
         if not fits:
             return None
-        made = r.keep(node, None, tuple(self.flat.get(o, o) for o in operands))
-        back = r.builder(node).reshape(made, node.shape)
-        if back != made:
-            self.flat[back] = made
+        entry = r.keep(node, None, tuple(self.flat.get(o, o) for o in operands))
+        back = r.builder(node).reshape(entry, node.shape)
+        if back != entry:
+            self.flat[back] = entry
         return back
 
     def regroup(self, r: Rewriter, x: str) -> None:

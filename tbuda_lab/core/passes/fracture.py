@@ -40,8 +40,8 @@ class Fracture(Pass):
         notes = []
         for name, dims, factors in self.options.fracture_groups:
             if name not in graph:
-                known = ", ".join(list(graph.nodes)[:8])
-                raise _fault(name, "there is no op or parameter of this name", f"{known}, ...")
+                names = ", ".join(list(graph.nodes)[:8])
+                raise _fault(name, "there is no op or parameter of this name", f"{names}, ...")
             asked = [(dim, count) for dim, count in zip(dims, factors, strict=True) if count > 1]
             if graph[name].kind is NodeKind.PARAMETER:
                 users = [u for u, port in graph.users()[name] if port == 1 and isinstance(graph[u].op, Matmul)]
@@ -123,14 +123,14 @@ class _Cutter:
                 raise _fault(self.node.name, fault, "a factor that divides it")
 
         def part(k: int) -> tuple[str, ...]:
-            found = []
+            part = []
             for name, shape, axis in zip(operands, shapes, axes, strict=True):
                 if axis is None:
-                    found.append(name)
+                    part.append(name)
                     continue
                 size = shape[axis] // count
-                found.append(self.b.op(Index(axis, k * size, (k + 1) * size), name))
-            return tuple(found)
+                part.append(self.b.op(Index(axis, k * size, (k + 1) * size), name))
+            return tuple(part)
 
         return part, summed if dim == INNER else glued
 

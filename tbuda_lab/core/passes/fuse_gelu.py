@@ -24,10 +24,10 @@ class FuseGelu(Pass):
     def apply(self, graph: Graph) -> Report:
         # A product matches from its outermost multiply; the inner ones have x or the bracket missing.
         def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
-            found = _Matcher(r).match(node)
-            if found is None:
+            match = _Matcher(r).match(node)
+            if match is None:
                 return None
-            x, kind = found
+            x, kind = match
             return r.keep(node, Gelu(kind), (r.at[x],)) if r.old[x].shape == node.shape else None
 
         return Report(self.name, Rewriter(graph, self.options).run(visit))

@@ -55,14 +55,14 @@ class HostMoves(Pass):
         self, graph: Graph, users: dict[str, list[tuple[str, int]]], node: Node, source: Node, alone: bool
     ) -> None:
         assert node.op is not None
-        made = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(source)])
+        result = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(source)])
         attrs = {**source.attrs, "dtype": "float32"}
         name = source.name if alone else node.name
         readers = users.pop(node.name)
         if alone:
             del graph.nodes[node.name]
         users[source.name] = [u for u in users[source.name] if u[0] != node.name]
-        graph.nodes[name] = Node(name, NodeKind.INPUT, node.shape, origin=source.origin, attrs=attrs, recipe=made)
+        graph.nodes[name] = Node(name, NodeKind.INPUT, node.shape, origin=source.origin, attrs=attrs, recipe=result)
         users[name] = readers
         for reader, port in readers:
             target = graph[reader]
@@ -103,14 +103,14 @@ def _from_output(graph: Graph, users: dict[str, list[tuple[str, int]]], output: 
 
 def before_output(output: Node, node: Node, source: Node) -> Graph:
     """The recipe of `output` with the move `node` put before what it already does."""
-    made = Graph(output.name)
-    made.add(Node(output.name, NodeKind.INPUT, source.shape, attrs={"dtype": "float32"}))
-    made.add(Node(node.name, NodeKind.OP, node.shape, node.op, (Edge(output.name),), origin=node.origin))
+    before_output = Graph(output.name)
+    before_output.add(Node(output.name, NodeKind.INPUT, source.shape, attrs={"dtype": "float32"}))
+    before_output.add(Node(node.name, NodeKind.OP, node.shape, node.op, (Edge(output.name),), origin=node.origin))
     if output.recipe is None:
-        made.add(Node(recipe.RESULT, NodeKind.OUTPUT, node.shape, inputs=(Edge(node.name),)))
-        return made
+        before_output.add(Node(recipe.RESULT, NodeKind.OUTPUT, node.shape, inputs=(Edge(node.name),)))
+        return before_output
     for later in output.recipe:
         if later.kind is not NodeKind.INPUT:
             inputs = tuple(Edge(node.name) if e.source == output.name else e for e in later.inputs)
-            made.add(dataclasses.replace(later, inputs=inputs))
-    return made
+            before_output.add(dataclasses.replace(later, inputs=inputs))
+    return before_output

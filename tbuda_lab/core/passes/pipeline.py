@@ -128,13 +128,13 @@ def run(
     """
     work = graph.clone()
     reports: list[Report] = []
-    kept: list[Graph] = []
+    result: list[Graph] = []
     for step in PIPELINE if options.training is None else TRAINING_PIPELINE:
         report = dataclasses.replace(step, options=options).apply(work)
         verify(work, after=step.name)
         reports.append(report)
         if snapshots:
-            kept.append(work.clone())
+            result.append(work.clone())
         if on_pass is not None:
             on_pass(step, report, work)
-    return PassResult(work, tuple(reports), tuple(kept))
+    return PassResult(work, tuple(reports), tuple(result))

@@ -76,11 +76,11 @@ def _tiles(size: int) -> int:
 
 def _cuts(kernel: int, stride: int) -> list[tuple[int, int, int]]:
     """(patch, kernel positions, patches between them) along one axis, smallest patch first."""
-    found = []
+    cuts = []
     for apart in range(1, -(-kernel // stride) + 1):
         positions = -(-kernel // (stride * apart))
-        found.append((stride * apart if positions > 1 else kernel, positions, apart if positions > 1 else 1))
-    return found
+        cuts.append((stride * apart if positions > 1 else kernel, positions, apart if positions > 1 else 1))
+    return cuts
 
 
 def _best(op: ConvRows, channels: int) -> _Cut | None:

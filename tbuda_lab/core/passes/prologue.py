@@ -49,16 +49,16 @@ class HostPrologue(Pass):
             if n.name in host and n.name in from_inputs and any(u not in host for u, _ in users[n.name])
         ]
         notes = []
-        made: dict[str, Node] = {}
+        result: dict[str, Node] = {}
         for node in cut:
-            made[node.name] = _as_input(graph, node, node.name in integer)
+            result[node.name] = _as_input(graph, node, node.name in integer)
             notes.append(f"{node.name} {node.shape}")
-        if not made:
+        if not result:
             return Report(self.name, 0)
         nodes: dict[str, Node] = {}
         for node in order:
-            if node.name in made:
-                nodes[node.name] = made[node.name]
+            if node.name in result:
+                nodes[node.name] = result[node.name]
             elif node.name not in host or node.name in stored:
                 nodes[node.name] = node
         graph.nodes = nodes
@@ -68,14 +68,14 @@ class HostPrologue(Pass):
 
 def _as_input(graph: Graph, node: Node, integer: bool) -> Node:
     """The INPUT that stands for a host value; masks are kept within what every float format holds."""
-    made = recipe.extract(graph, node.name)
+    as_input = recipe.extract(graph, node.name)
     dtype = "float32"
     if integer:
-        made = recipe.compose(f"{node.name}.float", Cast("float32"), node.shape, [made])
-    elif any(_is_huge(n) for n in made):
-        made = recipe.compose(f"{node.name}.bounded", Clip(-LIMIT, LIMIT), node.shape, [made])
+        as_input = recipe.compose(f"{node.name}.float", Cast("float32"), node.shape, [as_input])
+    elif any(_is_huge(n) for n in as_input):
+        as_input = recipe.compose(f"{node.name}.bounded", Clip(-LIMIT, LIMIT), node.shape, [as_input])
     attrs = {"host": True, "dtype": dtype}
-    return Node(node.name, NodeKind.INPUT, node.shape, origin=node.origin, attrs=attrs, recipe=made)
+    return Node(node.name, NodeKind.INPUT, node.shape, origin=node.origin, attrs=attrs, recipe=as_input)
 
 
 def _is_huge(node: Node) -> bool:
@@ -93,7 +93,7 @@ def _depends_on_inputs(order: list[Node]) -> set[str]:
 
 def _integers(order: list[Node]) -> set[str]:
     """Values of integer or boolean type, or truth values made of such."""
-    found: set[str] = set()
+    integers: set[str] = set()
     for node in order:
         if node.kind is NodeKind.INPUT:
             integer = not node.attrs.get("dtype", "float32").startswith(("float", "bfloat"))
@@ -102,13 +102,13 @@ def _integers(order: list[Node]) -> set[str]:
         elif isinstance(node.op, Cast):
             integer = not node.op.dtype.startswith(("float", "bfloat"))
         elif isinstance(node.op, (Binary, *MOVES, Unary, Where, Concatenate)) and not isinstance(node.op, LogicalNot):
-            integer = bool(node.sources) and all(s in found for s in node.sources)
+            integer = bool(node.sources) and all(s in integers for s in node.sources)
             integer = integer and not isinstance(node.op, Comparison)
         else:
             integer = False
         if integer:
-            found.add(node.name)
-    return found
+            integers.add(node.name)
+    return integers
 
 
 def _cheap(node: Node) -> bool:

@@ -45,11 +45,11 @@ class RankFour(Pass):
 
 def output_recipe(node: Node, op: Reshape, shape: Shape) -> Graph:
     """A recipe from what the device delivers for `node` (an INPUT of its name) to the model's own output."""
-    made = Graph(node.name)
-    made.add(Node(node.name, NodeKind.INPUT, four(shape), attrs={"dtype": "float32"}))
-    made.add(Node(f"{node.name}.0", NodeKind.OP, shape, op, (Edge(node.name),)))
-    made.add(Node(recipe.RESULT, NodeKind.OUTPUT, shape, inputs=(Edge(f"{node.name}.0"),)))
-    return made
+    output_recipe = Graph(node.name)
+    output_recipe.add(Node(node.name, NodeKind.INPUT, four(shape), attrs={"dtype": "float32"}))
+    output_recipe.add(Node(f"{node.name}.0", NodeKind.OP, shape, op, (Edge(node.name),)))
+    output_recipe.add(Node(recipe.RESULT, NodeKind.OUTPUT, shape, inputs=(Edge(f"{node.name}.0"),)))
+    return output_recipe
 
 
 def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:

@@ -26,9 +26,9 @@ def compose(name: str, op: Op, shape: Shape, operands: list[Graph]) -> Graph:
     """The recipe of `op` applied to the results of recipes; equal parts are shared."""
     recipe = Graph(name)
     edges = tuple(Edge(_merge(recipe, part)) for part in operands)
-    made = recipe.unique(name)
-    recipe.add(Node(made, NodeKind.OP, shape, op, edges))
-    return _finish(recipe, made, shape)
+    compose = recipe.unique(name)
+    recipe.add(Node(compose, NodeKind.OP, shape, op, edges))
+    return _finish(recipe, compose, shape)
 
 
 def extract(graph: Graph, name: str) -> Graph:

@@ -65,9 +65,9 @@ class _Layout:
     # -- helpers ---------------------------------------------------------------------------------------------
     def deliver(self, r: Rewriter, node: Node, rows: str, hw: Pair) -> str:
         """Note `rows` as the rows form of `node`; the image form beside it dies unless somebody reads it."""
-        made = r.builder(node).op(FromRows(hw), rows)
-        self.rows[made] = (rows, hw)
-        return made
+        deliver = r.builder(node).op(FromRows(hw), rows)
+        self.rows[deliver] = (rows, hw)
+        return deliver
 
     def as_rows(self, b: Builder, name: str, hw: Pair) -> str | None:
         """`name` in rows layout, or in a shape that broadcasts against rows of an hw image."""
@@ -134,9 +134,9 @@ class _Layout:
         if rows is None:
             self.moved[node.name] = moved
             return None
-        made = self.deliver(r, node, rows, (node.shape[2], node.shape[3]))
-        self.rows[node.name] = self.rows[made]  # which is its name where no other op is new
-        return made
+        output = self.deliver(r, node, rows, (node.shape[2], node.shape[3]))
+        self.rows[node.name] = self.rows[output]  # which is its name where no other op is new
+        return output
 
     def from_channels_last(self, r: Rewriter, node: Node, op: Transpose, before: Node) -> str | None:
         """The second of two transposes that make (1, c, h, w) of (1, h, w, c), which is rows already."""

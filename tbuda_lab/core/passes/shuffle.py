@@ -159,11 +159,11 @@ class Shuffle:
             return []
         form = self.merged()
         if len(form.inputs) >= 2 and len(form.outputs) >= 2:
-            found = _tile_moves(form)
-            if found is None and not form.is_reshape:
-                found = _tile_moves(form, ragged=True)
-            if found is not None:
-                return found
+            result = _tile_moves(form)
+            if result is None and not form.is_reshape:
+                result = _tile_moves(form, ragged=True)
+            if result is not None:
+                return result
         return form.reshape_and_transposes()
 
     def reshape_and_transposes(self) -> list[Op]:

@@ -47,11 +47,11 @@ class PassTrace:
     def labels(self) -> tuple[str, ...]:
         """A name of its own for every step: a pass that runs again is "name#2", "name#3", ..."""
         count: dict[str, int] = {}
-        made = []
+        labels = []
         for step in self.steps:
             count[step.name] = count.get(step.name, 0) + 1
-            made.append(step.name if count[step.name] == 1 else f"{step.name}#{count[step.name]}")
-        return tuple(made)
+            labels.append(step.name if count[step.name] == 1 else f"{step.name}#{count[step.name]}")
+        return tuple(labels)
 
     def find(self, name: str | int) -> int:
         """The number of a step, given by its label or number. Raises `KeyError` naming those there are."""
@@ -66,14 +66,14 @@ class PassTrace:
         """The step that is `by` steps that changed something away from another, as far as there are any; without a name
         counted from before the first (`by` > 0) or after the last. Raises `KeyError`."""
         at = (-1 if by > 0 else len(self.steps)) if name is None else self.find(name)
-        found = [s.index for s in self.steps if s.changes and ((s.index > at) if by > 0 else (s.index < at))]
+        matches = [s.index for s in self.steps if s.changes and ((s.index > at) if by > 0 else (s.index < at))]
         if by < 0:
-            found.reverse()
-        if not found or by == 0:
+            matches.reverse()
+        if not matches or by == 0:
             if 0 <= at < len(self.steps):
                 return at
             raise KeyError("no pass changed anything")
-        return found[min(abs(by), len(found)) - 1]
+        return matches[min(abs(by), len(matches)) - 1]
 
 
 def trace_passes(graph: Graph, options: CompileOptions = DEFAULTS, cancel: threading.Event | None = None) -> PassTrace:

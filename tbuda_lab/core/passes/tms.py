@@ -66,10 +66,10 @@ class SimplifyMoves(Pass):
         def select_first(r: Rewriter, node: Node, op: Index, base: str, form: Shuffle, written: list[Op]) -> str | None:
             if op.stride != 1:
                 return None
-            found = form.selected(op.dim % len(form.outputs), op.start, op.stop)
-            if found is None:
+            result = form.selected(op.dim % len(form.outputs), op.start, op.stop)
+            if result is None:
                 return None
-            dim, start, stop, left = found
+            dim, start, stop, left = result
             ops = left.ops()
             if _cost(ops) >= _cost(written):
                 return None

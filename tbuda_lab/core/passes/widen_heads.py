@@ -57,12 +57,12 @@ class WidenHeads(Pass):
 
 def largest_factor(n: int) -> int:
     """Largest prime factor of n >= 2."""
-    found, d = 1, 2
+    largest_factor, d = 1, 2
     while d * d <= n:
         while n % d == 0:
-            found, n = d, n // d
+            largest_factor, n = d, n // d
         d += 1
-    return max(found, n)
+    return max(largest_factor, n)
 
 
 def smooth(n: int) -> int:

@@ -45,12 +45,12 @@ class Parts:
         names = problem.order[first:last]
         about = [(problem.tables[op].signature, problem.places(op, first, last)) for op in range(first, last)]
         key = (names, segment.rows, tuple(about), tuple(map(problem.pins.get, names)))
-        found = self._known.get(key)
-        if found is None:
+        entry = self._known.get(key)
+        if entry is None:
             if len(self._known) >= self._limit:
                 self._known.clear()
-            found = self._known[key] = EpochResult(epoch_cost(problem, segment), buffer(problem, segment, 0))
-        return found
+            entry = self._known[key] = EpochResult(epoch_cost(problem, segment), buffer(problem, segment, 0))
+        return entry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,20 +71,20 @@ def rectangles(
     epochs: list[Epoch] = []
     directions = [_direction(problem, segment) for segment in segments]
     temporal = temporal_epochs(chips, problem.device.arch, directions)
-    known = {} if before is None else {id(s): i for i, s in enumerate(before.segments)}
+    existing = {} if before is None else {id(s): i for i, s in enumerate(before.segments)}
     for index, (segment, chip) in enumerate(zip(segments, chips, strict=True)):
-        at = known.get(id(segment))
+        at = existing.get(id(segment))
         if before is not None and at is not None:
             epoch = before.epochs[at]
-            kept = Epoch(index, temporal[index], chip, epoch.ops, directions[index])
-            if kept == epoch:
+            retained = Epoch(index, temporal[index], chip, epoch.ops, directions[index])
+            if retained == epoch:
                 ops.update((name, before.ops[name]) for name in epoch.ops)
                 epochs.append(epoch)
                 continue
             for name in epoch.ops:
                 spot = before.ops[name]
                 ops[name] = OpPlacement(name, index, chip, spot.start, spot.size, spot.transposed, spot.row)
-            epochs.append(kept)
+            epochs.append(retained)
             continue
         names = problem.order[segment.first : segment.last]
         for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
@@ -123,8 +123,8 @@ def place_queues(
     Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked."""
     if before is None:
         return plan_queues(problem, ops, overrides).run()
-    known = {id(s) for s in before.segments}
-    touched = [op for s in segments if id(s) not in known for op in problem.order[s.first : s.last]]
+    existing = {id(s) for s in before.segments}
+    touched = [op for s in segments if id(s) not in existing for op in problem.order[s.first : s.last]]
     return plan_queues(problem, ops, overrides, before.queues).run(touched)
 
 
@@ -154,16 +154,16 @@ def assemble(
     parts = parts if parts is not None else Parts()
     check(0.92, "placing queues")
     chips = chips_of(problem, segments) if chips is None else chips
-    said = [*diagnostics, *pipeline_note(problem, segments, chips)]
+    message = [*diagnostics, *pipeline_note(problem, segments, chips)]
     ops, epochs = rectangles(problem, segments, chips) if places is None else places
     check_reach(problem.graph, ops, problem.device)
     placed = place_queues(problem, segments, ops, overrides) if queues is None else dict(queues)
     check(0.98, "reporting")
-    found = [parts.of(problem, segment) for segment in segments]
-    for index, part in enumerate(found):
-        said += [dataclasses.replace(d, where=f"epoch {index}") for d in part.buffering.diagnostics]
+    assemble = [parts.of(problem, segment) for segment in segments]
+    for index, part in enumerate(assemble):
+        message += [dataclasses.replace(d, where=f"epoch {index}") for d in part.buffering.diagnostics]
     blocked = blocked_reasons(problem, segments, problem.refusals)
-    costs = [part.cost for part in found]
+    costs = [part.cost for part in assemble]
     summary = report(problem, costs, policy, blocked, bounds(problem, costs) if limits is None else limits)
     summary = dataclasses.replace(summary, objective=objective)
     return Placement(
@@ -175,8 +175,8 @@ def assemble(
         tuple(e.kernel_cycles for e in summary.epochs),
         problem.orders,
         summary,
-        tuple(said),
-        input_buffers(problem, segments, overrides, found),
+        tuple(message),
+        input_buffers(problem, segments, overrides, assemble),
     )
 
 

@@ -55,9 +55,9 @@ def place(
     epoch, or queues do not fit DRAM; both say what would be legal.
     """
     check = _Check(cancel, on_progress)
-    problem, segments, name, said = _choose(graph, models, device, options, overrides, check)
+    problem, segments, name, message = _choose(graph, models, device, options, overrides, check)
     value = objective(problem, segments) if name == "Optimal" else None
-    placement = assemble(problem, segments, name, overrides, said, objective=value, check=check)
+    placement = assemble(problem, segments, name, overrides, message, objective=value, check=check)
     check(1.0, "placed")
     return placement
 
@@ -92,9 +92,9 @@ def place_and_mend(
     """
     check = _Check(cancel, on_progress)
     edits: tuple[Override, ...] = ()
-    said: list[Diagnostic] = []
+    message: list[Diagnostic] = []
     try:
-        problem, segments, name, found = _choose(graph, models, device, options, overrides, check)
+        problem, segments, name, result = _choose(graph, models, device, options, overrides, check)
     except PlacementError as error:
         edits = rescue(graph, error)
         if not edits:
@@ -102,31 +102,31 @@ def place_and_mend(
         try:
             graph = edit(graph, device, options, edits).graph
             models = op_models(graph, device, options, overrides)
-            problem, segments, name, found = _choose(graph, models, device, options, overrides, check)
+            problem, segments, name, result = _choose(graph, models, device, options, overrides, check)
         except PlacementError:
             raise error from None
-        said = rescue_notes(edits, error)
+        message = rescue_notes(edits, error)
     pinned = tuple(overrides)
     for _ in range(_HOP_ROUNDS):
         added, pins, notes = hops(problem.graph, rectangles(problem, segments, chips_of(problem, segments))[0], device)
         if not added:
             break
-        graph, edits, said, pinned = (
+        graph, edits, message, pinned = (
             edit(graph, device, options, added).graph,
             (*edits, *added),
-            [*said, *notes],
+            [*message, *notes],
             (*pinned, *pins),
         )
         models = op_models(graph, device, options, overrides)
-        problem, segments, name, found = _choose(graph, models, device, options, pinned, check)
+        problem, segments, name, result = _choose(graph, models, device, options, pinned, check)
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
             joined = join(problem, segments, lambda fraction: check(0.88, "joining epochs"))
             problem, segments = joined.problem, list(joined.segments)
-            edits, said = (*edits, *joined.edits), [*said, *joined.notes]
+            edits, message = (*edits, *joined.edits), [*message, *joined.notes]
         mended = mend(problem, segments, tuple(overrides), lambda fraction: check(0.9, "mending epochs"))
         problem, segments = mended.problem, list(mended.segments)
-        edits, said = (*edits, *mended.edits), [*said, *mended.notes]
+        edits, message = (*edits, *mended.edits), [*message, *mended.notes]
     curve: Curve = ()
     if options.optimise_steps or options.optimise_seconds:
         pairs, listed = _kept_order(problem.order, overrides)
@@ -140,12 +140,12 @@ def place_and_mend(
             trial = mend(went.problem, went.segments, tuple(overrides))
         if _time(trial.problem, trial.segments) < _time(problem, segments):
             problem, segments = trial.problem, list(trial.segments)
-            edits, said = (*edits, *trial.edits), [*said, *trial.notes]
+            edits, message = (*edits, *trial.edits), [*message, *trial.notes]
     if edits:
-        found = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
+        result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
     parts = Parts()
     value = objective(problem, segments) if name == "Optimal" or options.enable_fork_join_buffering else None
-    notes = [*found, *said]
+    notes = [*result, *message]
     placement = assemble(problem, segments, name, overrides, notes, parts=parts, objective=value, check=check)
     if curve and placement.report is not None:
         placement = dataclasses.replace(placement, report=dataclasses.replace(placement.report, curve=curve))

@@ -104,6 +104,6 @@ def blocked_reasons(problem: Problem, segments: Sequence[Segment], refusals: dic
         if name in problem.breaks:
             texts.append(f"epoch break before {name}")
             continue
-        said = refusals.get((segment.first, segment.last + 1))
-        texts.append(said or f"with {name} the epoch would cost more than a new one")
+        entry = refusals.get((segment.first, segment.last + 1))
+        texts.append(entry or f"with {name} the epoch would cost more than a new one")
     return texts

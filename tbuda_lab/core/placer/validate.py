@@ -47,15 +47,15 @@ def refuse_impossible(
     """
     if not overrides:
         return
-    found: list[Diagnostic] = []
+    matches: list[Diagnostic] = []
     checks: tuple[Callable[..., None], ...] = (_kinds, _models, _pins, _queues, _order)
     for check in checks:
         try:
             check(graph, device, options, overrides)
         except OverrideError as error:
-            found += [d for d in error.diagnostics if d not in found]
-    if found:
-        raise OverrideError(f"{counted(len(found), 'override')} cannot be honoured", found)
+            matches += [d for d in error.diagnostics if d not in matches]
+    if matches:
+        raise OverrideError(f"{counted(len(matches), 'override')} cannot be honoured", matches)
 
 
 def _kinds(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
@@ -93,8 +93,8 @@ def _pins(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: 
             for name, profile in ((n, profiles[n]) for n in record.matches(names)):
                 size = sizes.get(name)
                 grids = [size] if size else [(r, c) for r, c in _grids(profile, device)]
-                said = bad_pin(name, grids, device, record.value)
-                wrong += [] if said is None else [said]
+                message = bad_pin(name, grids, device, record.value)
+                wrong += [] if message is None else [message]
     if wrong:
         raise OverrideError("op placements that cannot be honoured", wrong)
 
@@ -122,8 +122,8 @@ def bad_pin(name: str, grids: Sequence[tuple[int, ...]], device: DeviceSpec, val
 
 def bad_queue_place(name: str, device: DeviceSpec, chip: object, channel: object) -> Diagnostic | None:
     """What is wrong with a chip and channel that a queue was given, or None."""
-    found = QueuePlacement(chip, channel).on_device(device)  # type: ignore[arg-type]  # judged there
-    return None if found is None else Diagnostic("error", name, f"queue-{found[0]}", *found[1])
+    result = QueuePlacement(chip, channel).on_device(device)  # type: ignore[arg-type]  # judged there
+    return None if result is None else Diagnostic("error", name, f"queue-{result[0]}", *result[1])
 
 
 def _queues(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
@@ -132,8 +132,8 @@ def _queues(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides
         if record.kind == "queue_channel":
             value = record.value if isinstance(record.value, Mapping) else {}
             for name in record.matches(queue_names(graph)):
-                said = bad_queue_place(name, device, value.get("chip"), value.get("channel"))
-                wrong += [] if said is None else [said]
+                entry = bad_queue_place(name, device, value.get("chip"), value.get("channel"))
+                wrong += [] if entry is None else [entry]
     if wrong:
         raise OverrideError("queue placements that cannot be honoured", wrong)
 
@@ -157,23 +157,23 @@ def _order(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides:
 
 def chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Override]) -> frozenset[str]:
     """Ops that begin a stage. Raises `OverrideError` for more breaks than there are chips to break to."""
-    found = frozenset(n for o in overrides if o.kind == "chip_break" for n in broken(o, order))
-    if len(found) >= len(device.chips) > 1:
-        text = f"{len(found)} chip breaks need {len(found) + 1} chips; {device.name} has {len(device.chips)}"
+    chip_breaks = frozenset(n for o in overrides if o.kind == "chip_break" for n in broken(o, order))
+    if len(chip_breaks) >= len(device.chips) > 1:
+        text = f"{len(chip_breaks)} chip breaks need {len(chip_breaks) + 1} chips; {device.name} has {len(device.chips)}"
         raise OverrideError(
             "too many chip breaks",
-            [Diagnostic("error", min(found), "override-chip_break", text, "remove some, or make them epoch breaks")],
+            [Diagnostic("error", min(chip_breaks), "override-chip_break", text, "remove some, or make them epoch breaks")],
         )
-    return found
+    return chip_breaks
 
 
 def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagnostic]:
     """A warning for every override that addresses no op or queue, and an error for every unknown kind."""
-    known = list(names)
-    found: list[Diagnostic] = []
+    existing = list(names)
+    result: list[Diagnostic] = []
     for record in overrides:
         if record.kind not in OVERRIDE_KINDS:
-            found.append(
+            result.append(
                 Diagnostic(
                     "error",
                     target_text(record.target),
@@ -185,13 +185,13 @@ def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diag
             continue
         missing: list[str] = []
         if isinstance(record.target, tuple) and record.target:
-            present = set(known)
+            present = set(existing)
             missing = [n for n in record.target if n not in present]
-        elif not record.matches(known):
+        elif not record.matches(existing):
             missing = [target_text(record.target)]
         for name in missing:
-            close = _closest(name, known)
-            found.append(
+            close = _closest(name, existing)
+            result.append(
                 Diagnostic(
                     "warning",
                     name,
@@ -200,7 +200,7 @@ def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diag
                     f"did you mean {close!r}?" if close else "check the name in the op table",
                 )
             )
-    return found
+    return result
 
 
 def _closest(name: str, known: Sequence[str]) -> str:
@@ -210,8 +210,8 @@ def _closest(name: str, known: Sequence[str]) -> str:
 
 def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
     """Warnings for overrides that address nothing; unknown kinds raise `OverrideError`."""
-    found = _unmatched(overrides, [*(n.name for n in graph.ops), *queue_names(graph)])
-    errors = [d for d in found if d.severity == "error"]
+    unmatched_targets = _unmatched(overrides, [*(n.name for n in graph.ops), *queue_names(graph)])
+    errors = [d for d in unmatched_targets if d.severity == "error"]
     if errors:
         raise OverrideError("unknown overrides", errors)
-    return found
+    return unmatched_targets

@@ -44,10 +44,10 @@ def time_of(placed: Placed, batch: int | None = None) -> BatchTime:
     """What `epochsim.batch_time` says of a placement, by default for the batch that it is compiled for. Epochs that are
     known (of an earlier placement, or equal to another) are not simulated again."""
     size = placed.problem.options.microbatch if batch is None else batch
-    known = placed.times.get(size)
-    if known is None:
-        known = placed.times[size] = _time(placed, size)
-    return known
+    entry = placed.times.get(size)
+    if entry is None:
+        entry = placed.times[size] = _time(placed, size)
+    return entry
 
 
 def _time(placed: Placed, batch: int) -> BatchTime:
@@ -96,9 +96,9 @@ def _pace(placed: Placed, segment: Segment, batch: int) -> Pace:
     problem = placed.problem
     one = trial(problem, segment, placed.overrides)
     sizes = input_buffers(problem, [segment], placed.overrides, [Parts().of(problem, segment)])
-    made = dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes))
-    trace = simulate(made, batch)
-    return _paced(placed, segment, trace, 0, epoch_times(trace, made)[0])
+    result = dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes))
+    trace = simulate(result, batch)
+    return _paced(placed, segment, trace, 0, epoch_times(trace, result)[0])
 
 
 def _paced(placed: Placed, segment: Segment, trace: EpochTrace, index: int, time: EpochTime) -> Pace:

@@ -23,10 +23,10 @@ class OpCard:
 
     def __getitem__(self, name: str) -> str:
         """One of the facts. Raises `KeyError` naming them."""
-        found = dict(self.facts)
-        if name not in found:
-            raise KeyError(f"{name!r}; there are {', '.join(found)}")
-        return found[name]
+        result = dict(self.facts)
+        if name not in result:
+            raise KeyError(f"{name!r}; there are {', '.join(result)}")
+        return result[name]
 
     def __repr__(self) -> str:
         width = max(len(name) for name, _ in self.facts)

@@ -49,7 +49,7 @@ def choices_of(session: Session, op: str) -> OpChoices:
     profile = placed.problem.profiles[placed.problem.number[op]]
     buffers = []
     for operand in range(len(profile.operands)):
-        found = []
+        matches = []
         for factor in FACTORS:
             extra = Override("input_buffer_multiplier", op, {operand: factor})
             try:
@@ -57,8 +57,8 @@ def choices_of(session: Session, op: str) -> OpChoices:
             except TbudaError:
                 continue
             if len(rows):
-                found.append((factor, int(rows["cycles"].min())))
-        buffers.append(tuple(found))
+                matches.append((factor, int(rows["cycles"].min())))
+        buffers.append(tuple(matches))
     asked = {o.kind: o.value for o in session.overrides if o.matches([op])}
     return OpChoices(
         op,
@@ -119,12 +119,12 @@ def _at(table: OpModels, grid: tuple[int, int]) -> np.ndarray:
     """The legal candidates of a shape."""
     rows = table.rows
     same = (rows["reason"] == Reason.LEGAL) & (rows["grid_r"] == grid[0]) & (rows["grid_c"] == grid[1])
-    found: np.ndarray = rows[same]
-    return found
+    result: np.ndarray = rows[same]
+    return result
 
 
 def _best(values: np.ndarray, cycles: np.ndarray) -> tuple[tuple[int, int], ...]:
     """(value, fewest cycles) for every value, ascending."""
     order = np.lexsort((cycles, values))
-    kept, first = np.unique(values[order], return_index=True)
-    return tuple(zip(kept.tolist(), cycles[order][first].tolist(), strict=True))
+    keep, first = np.unique(values[order], return_index=True)
+    return tuple(zip(keep.tolist(), cycles[order][first].tolist(), strict=True))

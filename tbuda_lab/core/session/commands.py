@@ -37,9 +37,9 @@ def refuse(where: str, message: str, fix: str) -> OverrideError:
 
 def read_readers(op: str, names: object) -> tuple[str, ...]:
     """Names of ops, from one or several."""
-    found = (names,) if isinstance(names, str) else names
-    if isinstance(found, tuple | list) and all(isinstance(n, str) and n for n in found):
-        return tuple(found)
+    result = (names,) if isinstance(names, str) else names
+    if isinstance(result, tuple | list) and all(isinstance(n, str) and n for n in result):
+        return tuple(result)
     raise refuse(op, f"readers are names, not {names!r}", "a name, several, or none for all readers")
 
 
@@ -246,8 +246,8 @@ class Preload(Command):
         return ((self.op, Prologue.parse({self.operand: self.on})),)
 
     def apply(self, state: Request) -> Request:
-        known = state.find(Prologue.kind, self.op)
-        value = {**(known.value if known is not None else {}), self.operand: self.on}
+        existing = state.find(Prologue.kind, self.op)
+        value = {**(existing.value if existing is not None else {}), self.operand: self.on}
         return state.put(Override(Prologue.kind, self.op, value, "edit"))
 
 
@@ -338,8 +338,8 @@ class ClearOp(Command):
     name: ClassVar[str] = "clear"
 
     def __post_init__(self) -> None:
-        known = isinstance(self.kinds, tuple) and all(isinstance(k, str) and k in OVERRIDE_KINDS for k in self.kinds)
-        if not known:
+        existing = isinstance(self.kinds, tuple) and all(isinstance(k, str) and k in OVERRIDE_KINDS for k in self.kinds)
+        if not existing:
             fix = f"kinds are among {', '.join(OVERRIDE_KINDS)}"
             raise refuse(self.op, f"a list of kinds of override, not {self.kinds!r}", fix)
 
@@ -401,11 +401,11 @@ class Reorder(Command):
         return f"override {self.at + 1} to place {self.to + 1}"
 
     def apply(self, state: Request) -> Request:
-        found = list(state.overrides)
-        if max(self.at, self.to) >= len(found):
-            raise refuse("overrides", f"there is no place {max(self.at, self.to)}", f"there are {len(found)}, from 0")
-        found.insert(self.to, found.pop(self.at))
-        return dataclasses.replace(state, overrides=tuple(found))
+        result = list(state.overrides)
+        if max(self.at, self.to) >= len(result):
+            raise refuse("overrides", f"there is no place {max(self.at, self.to)}", f"there are {len(result)}, from 0")
+        result.insert(self.to, result.pop(self.at))
+        return dataclasses.replace(state, overrides=tuple(result))
 
     def python(self) -> str:
         return f"# {self.label}"
@@ -437,8 +437,8 @@ class Constrain(Command):
     def apply(self, state: Request) -> Request:
         if self.on:
             return super().apply(state)
-        kept = tuple(o for o in state.overrides if o.kind != ScheduleConstraint.kind or o.target != self.ops)
-        return dataclasses.replace(state, overrides=kept)
+        result = tuple(o for o in state.overrides if o.kind != ScheduleConstraint.kind or o.target != self.ops)
+        return dataclasses.replace(state, overrides=result)
 
     def python(self) -> str:
         call = ScheduleConstraint().python(list(self.ops))
@@ -470,10 +470,10 @@ class SetOptions(Command):
     name: ClassVar[str] = "options"
 
     def __init__(self, **changes: Any) -> None:
-        known = [f.name for f in dataclasses.fields(CompileOptions)]
+        existing = [f.name for f in dataclasses.fields(CompileOptions)]
         for key in changes:
-            if key not in known:
-                raise refuse(key, "unknown option", f"known: {', '.join(known)}")
+            if key not in existing:
+                raise refuse(key, "unknown option", f"known: {', '.join(existing)}")
         object.__setattr__(self, "changes", tuple(sorted(changes.items())))
 
     @property

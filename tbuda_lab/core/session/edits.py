@@ -112,10 +112,10 @@ class Edits:
 
     def load_overrides(self, path: str | Path) -> tuple[Override, ...]:
         """See `Session.load_overrides`."""
-        found = read_overrides(path)
-        if found:
-            self.apply(*found, label=f"overrides of {Path(path).name}", source="file")
-        return found
+        result = read_overrides(path)
+        if result:
+            self.apply(*result, label=f"overrides of {Path(path).name}", source="file")
+        return result
 
     def gesture(self, text: str) -> None:
         """See `Session.gesture`."""
@@ -148,8 +148,8 @@ class Edits:
         """See `Session.looked_up`."""
         with self._state.edit_lock:
             state = self._state.history.next(what)
-            found: CompileResult | None = self._state.results.get(state.key) if state is not None else None
-        return found
+            entry: CompileResult | None = self._state.results.get(state.key) if state is not None else None
+        return entry
 
     @property
     def history(self) -> tuple[EditStep, ...]:
@@ -172,11 +172,11 @@ class Edits:
             self._session.error = None
             if self._state.journal is not None and not self._state.history.open:
                 self._state.journal.write(self._state.history, self._resolve)
-            found: CompileResult | None = self._state.results.get(state.key)
-            newly_stale = found is None and not self._session.stale
-            self._session.stale = self._session.stale or found is None
-        if found is not None:
-            self._session.compiles.show(state, found)
+            entry: CompileResult | None = self._state.results.get(state.key)
+            newly_stale = entry is None and not self._session.stale
+            self._session.stale = self._session.stale or entry is None
+        if entry is not None:
+            self._session.compiles.show(state, entry)
         self._state.events.emit("edited", label)
         if newly_stale:
             self._state.events.emit("stale", True)
@@ -194,8 +194,8 @@ class Edits:
         older: list[Override] = []
         if not self._state.names:
             steps = [entry.step for entry in self._state.history.log if entry.step is not None]
-            made = [o for step in steps for c in step.commands for o in c.overrides()]
-            older = [o for o in (*self._state.history.first.overrides, *made) if not o.named]
+            result = [o for step in steps for c in step.commands for o in c.overrides()]
+            older = [o for o in (*self._state.history.first.overrides, *result) if not o.named]
         if not new and not older:
             return
         if queues and self._session.result is None and any(o.kind == "queue_channel" for o in (*new, *older)):

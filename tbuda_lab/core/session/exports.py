@@ -46,8 +46,8 @@ class ExportSetting:
 
     def checked(self, value: Any) -> bool | int | str:
         """The value, if it may be one. Raises `InputError` saying what may."""
-        known = value in self.choices if self.choices else not isinstance(value, int) or value >= 0
-        if known and isinstance(value, (bool, int, str)) and type(value) is type(self.default):
+        existing = value in self.choices if self.choices else not isinstance(value, int) or value >= 0
+        if existing and isinstance(value, (bool, int, str)) and type(value) is type(self.default):
             return value
         legal = f"one of {', '.join(self.choices)}" if self.choices else _TYPES[type(self.default)]
         raise InputError(f"{self.name} is {legal}, not {value!r}")
@@ -215,15 +215,15 @@ def op_columns(session: Session) -> dict[str, list[Any]]:
     result = session.compile()
     frame = session.frames.ops(result)
     names = [c.removeprefix("op_") for c in frame.columns if c.startswith("op_")]
-    found: dict[str, list[Any]] = {
+    op_columns: dict[str, list[Any]] = {
         n: frame.text(f"op_{n}") if n in TEXTS else frame.columns[f"op_{n}"].tolist() for n in names
     }
     asked: dict[str, list[str]] = {}
     for record in records_of(session.overrides, result, pending=False):
         for op in record.matched:
             asked.setdefault(op, []).append(record.kind)
-    found["overrides"] = [" ".join(asked.get(op, ())) for op in found["name"]]
-    return found
+    op_columns["overrides"] = [" ".join(asked.get(op, ())) for op in op_columns["name"]]
+    return op_columns
 
 
 def export_table(session: Session, path: str | Path) -> None:

@@ -38,8 +38,8 @@ class ResultFrames:
 
     def of(self, result: CompileResult) -> list[Frame]:
         """Three graphs, the placement, the netlist: see `core.frames.result_frames`."""
-        found = self._results.get(id(result))
-        if found is None or found[0] is not result:
+        entry = self._results.get(id(result))
+        if entry is None or entry[0] is not result:
             frames = [
                 self.graph(result.graph, "traced"),
                 self.graph(result.passed, "passed"),
@@ -47,11 +47,11 @@ class ResultFrames:
                 self.result(result),
                 netlist_frame(netlists.dumps(result.netlist, self._texts)),
             ]
-            found = self._results[id(result)] = (result, frames)
+            entry = self._results[id(result)] = (result, frames)
             while len(self._results) > _RESULTS:
                 self._results.popitem(last=False)
         self._results.move_to_end(id(result))
-        return list(found[1])
+        return list(entry[1])
 
     def result(self, result: CompileResult) -> Frame:
         """The frame "ops" of a compile."""
@@ -61,33 +61,33 @@ class ResultFrames:
         self, lowered: Graph, placement: Placement, device: DeviceSpec, times: Callable[[], BatchTime]
     ) -> Frame:
         """The frame "ops" of a placement that nobody changes any more. times: asked for where there is no frame yet."""
-        found = self._placements.get(id(placement))
-        if found is None or found[0] is not placement:
+        entry = self._placements.get(id(placement))
+        if entry is None or entry[0] is not placement:
             frame = ops_frame(lowered, placement, device, self._facts(lowered, placement), times())
-            found = self._placements[id(placement)] = (placement, frame)
+            entry = self._placements[id(placement)] = (placement, frame)
             while len(self._placements) > _RESULTS:
                 self._placements.popitem(last=False)
         self._placements.move_to_end(id(placement))
-        return found[1]
+        return entry[1]
 
     def _facts(self, lowered: Graph, placement: Placement) -> OpColumns:
         """What the ops frames of placements of one graph and order have in common."""
         names = op_names(placement)
-        known = self._facts_known
-        if known is None or known[0] is not lowered or known[1].names != names:
-            known = self._facts_known = lowered, op_facts(lowered, names)
-        return known[1]
+        existing = self._facts_known
+        if existing is None or existing[0] is not lowered or existing[1].names != names:
+            existing = self._facts_known = lowered, op_facts(lowered, names)
+        return existing[1]
 
     def graph(self, graph: Graph, stage: str) -> Frame:
         """The frame of a graph that nobody changes any more."""
         key = id(graph), stage
-        found = self._graphs.get(key)
-        if found is None or found[0] is not graph:
-            found = self._graphs[key] = (graph, graph_frame(graph, stage))
+        entry = self._graphs.get(key)
+        if entry is None or entry[0] is not graph:
+            entry = self._graphs[key] = (graph, graph_frame(graph, stage))
             while len(self._graphs) > _GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
-        return found[1]
+        return entry[1]
 
 
 class Frames:

@@ -97,9 +97,9 @@ def parse(text: str) -> Command | str:
     """The command a sentence means, or "undo" or "redo". Raises `InputError` listing `GRAMMAR`."""
     words = " ".join(text.split())
     for pattern, make in _PATTERNS:
-        found = re.fullmatch(pattern, words)
-        if found is not None:
-            parts = {k: v for k, v in found.groupdict().items() if v is not None}
+        match = re.fullmatch(pattern, words)
+        if match is not None:
+            parts = {k: v for k, v in match.groupdict().items() if v is not None}
             for name in ("op", "to"):
                 if parts.get(name, "")[:1] in ("'", '"'):
                     parts[name] = parts[name][1:-1]

@@ -60,11 +60,11 @@ class Hint:
 def alike(placed: Placed) -> list[list[int]]:
     """Epochs (indices) of which nothing but the names of the ops differs, in lists; slowest first. What earlier epochs
     look like is left out, so what holds for one of them is only expected of the others."""
-    found: dict[object, list[int]] = {}
+    matches: dict[object, list[int]] = {}
     for index, segment in enumerate(placed.segments):
         key = placed.problem.structure(segment.first, segment.last), segment.rows, segment.spots
-        found.setdefault(key, []).append(index)
-    return sorted(found.values(), key=lambda same: (-placed.segments[same[0]].limiter_cycles, same[0]))
+        matches.setdefault(key, []).append(index)
+    return sorted(matches.values(), key=lambda same: (-placed.segments[same[0]].limiter_cycles, same[0]))
 
 
 def hints(

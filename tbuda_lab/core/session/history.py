@@ -152,35 +152,35 @@ def disabled(history: Sequence[EditStep]) -> tuple[Override, ...]:
 
     To switch one on again, apply it: `session.apply(override)`.
     """
-    found: dict[tuple[str, str], Override] = {}
+    matches: dict[tuple[str, str], Override] = {}
     for step in history:
         state = step.before
         for command in step.commands:
             after = command.apply(state)
             if isinstance(command, Disable):
                 gone = [o for o in state.overrides if o not in after.overrides and isinstance(o.target, str)]
-                found |= {(o.kind, str(o.target)): o for o in gone}
+                matches |= {(o.kind, str(o.target)): o for o in gone}
             elif isinstance(command, ClearOp):
-                found = {
+                matches = {
                     k: o
-                    for k, o in found.items()
+                    for k, o in matches.items()
                     if k[1] != command.op or (command.kinds and k[0] not in command.kinds)
                 }
             for override in after.overrides:
                 if isinstance(override.target, str):
-                    found.pop((override.kind, override.target), None)
+                    matches.pop((override.kind, override.target), None)
             state = after
-    return tuple(found.values())
+    return tuple(matches.values())
 
 
 def sources(history: Sequence[EditStep]) -> dict[tuple[str, str], str]:
     """Who set each override made for one name: the source of the last step that did, by (kind, name)."""
-    found: dict[tuple[str, str], str] = {}
+    sources: dict[tuple[str, str], str] = {}
     for step in history:
         before = {(o.kind, o.target): o.value for o in step.before.overrides if isinstance(o.target, str)}
         for override in step.after.overrides:
             if isinstance(override.target, str):
                 key = (override.kind, override.target)
                 if key not in before or before[key] != override.value:
-                    found[key] = step.source
-    return found
+                    sources[key] = step.source
+    return sources

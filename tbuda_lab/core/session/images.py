@@ -60,10 +60,10 @@ def _size(result: CompileResult, weights: bool) -> int:
 
     for gone in [key for key, (ref, _) in _sizes.items() if ref() is None]:
         del _sizes[gone]
-    known = _sizes.setdefault(id(result), (weakref.ref(result), {}))[1]
-    if weights not in known:
-        known[weights] = image_size(result, weights=weights)
-    return known[weights]
+    existing = _sizes.setdefault(id(result), (weakref.ref(result), {}))[1]
+    if weights not in existing:
+        existing[weights] = image_size(result, weights=weights)
+    return existing[weights]
 
 
 def _bytes(size: int) -> str:

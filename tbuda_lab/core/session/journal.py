@@ -196,11 +196,11 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
         if set(fields) != {"set"}:
             raise InputError('options has one field, "set"')
         return SetOptions(**options_from_json(fields["set"]))
-    known = {f.name: f for f in dataclasses.fields(kind)}
+    existing = {f.name: f for f in dataclasses.fields(kind)}
     for name in fields:
-        if name not in known:
-            raise InputError(f"{what} has no field {name!r}; it has: {', '.join(known)}")
-    missing = [n for n, f in known.items() if f.default is dataclasses.MISSING and n not in fields]
+        if name not in existing:
+            raise InputError(f"{what} has no field {name!r}; it has: {', '.join(existing)}")
+    missing = [n for n, f in existing.items() if f.default is dataclasses.MISSING and n not in fields]
     if missing:
         raise InputError(f"{what} lacks {', '.join(missing)}")
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
@@ -315,19 +315,19 @@ def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:
     except InputError as error:
         fail(name, str(error).removeprefix(f"{name}: "), "export overrides as JSON")
     if not isinstance(data, dict) or data.get("format") != OVERRIDES_FORMAT:
-        found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        fail(name, f"format is {found!r}", f"a file of overrides has the format {OVERRIDES_FORMAT!r}")
+        entry = data.get("format") if isinstance(data, dict) else type(data).__name__
+        fail(name, f"format is {entry!r}", f"a file of overrides has the format {OVERRIDES_FORMAT!r}")
     records = data.get("overrides")
     if not isinstance(records, list) or len(records) > MAX_OVERRIDES:
         fail(name, "overrides is no list", f"a list of kind, target and value, at most {MAX_OVERRIDES}")
-    made = []
+    result = []
     for index, record in enumerate(records):
         try:
-            made.append(from_json(record))
+            result.append(from_json(record))
         except TbudaError as error:
             fix = "; ".join(d.fix for d in error.diagnostics if d.fix)
             fail(f"{name}, override {index + 1}", str(error).splitlines()[0], fix)
-    return tuple(made)
+    return tuple(result)
 
 
 def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[EditStep]:

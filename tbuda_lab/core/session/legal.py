@@ -177,13 +177,13 @@ def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], fac
     load = facts.load
     divider = dram_divider(problem.device, load.dram_cores)
     key = ("shapes", table.signature, where, output, divider, load.host_cores)
-    found = problem.answers.get(key)
-    if found is None:
+    entry = problem.answers.get(key)
+    if entry is None:
         shapes = _shapes(problem, op, table, span, load)
         rows = shapes["row"].reshape(-1)
         legal = np.flatnonzero(rows >= 0)
         picked = rows[legal]
-        found = _Best(
+        entry = _Best(
             shapes,
             legal,
             demands(
@@ -192,9 +192,9 @@ def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], fac
             ),
             problem.dram_cores(op, where, output)[picked],
         )  # fmt: skip
-        problem.answers[key] = found
-    assert isinstance(found, _Best)
-    return found
+        problem.answers[key] = entry
+    assert isinstance(entry, _Best)
+    return entry
 
 
 def _epoch(
@@ -226,8 +226,8 @@ def _epoch(
     flat["epoch_op"][legal] = np.where(own < np.ceil(slowest), by, 0)
     kernel = np.delete(facts.kernel, op - first)
     work = float((kernel * np.delete(facts.cores, op - first)).sum())
-    known = np.maximum(flat["cycles"], kernel.max(initial=0.0))
-    flat["epoch_kernel_cycles"] = np.where(flat["row"] >= 0, known, np.nan)
+    existing = np.maximum(flat["cycles"], kernel.max(initial=0.0))
+    flat["epoch_kernel_cycles"] = np.where(flat["row"] >= 0, existing, np.nan)
     used = flat["cycles"] * flat["cores"]
     flat["balance"] = (work + used) / np.maximum(1.0, flat["epoch_cycles"] * problem.cores)
     return tuple(limiter_name(k, where, output) for k in range(3 + len(where))), tuple(names)
@@ -248,7 +248,7 @@ def _edges(
         row = table[0] if neighbour == op else problem.tables[neighbour].rows[rows[neighbour]]
         others.append((producer, reader, port, row, bool(row["stream"])))
     legal = np.flatnonzero(flat["row"] >= 0)
-    found: dict[str, int] = {}
+    matches: dict[str, int] = {}
     for producer, reader, port in near:
         own = flat["row"][legal].astype(np.int64)
         other = np.full(own.shape, rows.get(reader if producer == op else producer, 0), np.int64)
@@ -260,7 +260,7 @@ def _edges(
             text = f"{problem.order[producer]} -> {problem.order[reader]}: {refusal(RouteRule(number)).value}"
             refused = legal[(rules == number) & (flat["edge"][legal] == 0)]
             if len(refused):
-                flat["edge"][refused] = found.setdefault(text, len(found) + 1)
+                flat["edge"][refused] = matches.setdefault(text, len(matches) + 1)
     legal = legal[flat["edge"][legal] == 0]
     streams = table["stream"][flat["row"][legal]] != ""
     if not any(other[-1] for other in others):
@@ -276,9 +276,9 @@ def _edges(
             reason = stream_verdict(profiles[0], first, profiles[1], port, second)
             if reason is not EdgeReason.LEGAL:
                 text = f"{problem.order[producer]} -> {problem.order[reader]}: {reason.value}"
-                flat["edge"][at] = found.setdefault(text, len(found) + 1)
+                flat["edge"][at] = matches.setdefault(text, len(matches) + 1)
                 break
-    return {number: text for text, number in found.items()}
+    return {number: text for text, number in matches.items()}
 
 
 def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: Load) -> np.ndarray:

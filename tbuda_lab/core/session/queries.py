@@ -55,12 +55,12 @@ class Queries:
 
     def time(self, result: CompileResult | None = None) -> BatchTime:
         """See `Session.time`."""
-        found = self._session.compile() if result is None else result
+        time = self._session.compile() if result is None else result
         with contextlib.suppress(TbudaError):
             placed = self.placed()
-            if placed.complete and placed.placement() is found.placement:
+            if placed.complete and placed.placement() is time.placement:
                 return time_of(placed)
-        return batch_time(found, found.options.microbatch)
+        return batch_time(time, time.options.microbatch)
 
     @quiet()
     def legal(self, op: str) -> LegalTable:
@@ -144,8 +144,8 @@ class Queries:
         elif state is None and name == "previous":
             state = self._state.history.done[-1].before if self._state.history.done else self._state.history.state
         if state is None:
-            known = ", ".join((*self._state.history.marked, "start", "previous", "now"))
-            raise InputError(f"no checkpoint {name!r}; there are: {known}")
+            names = ", ".join((*self._state.history.marked, "start", "previous", "now"))
+            raise InputError(f"no checkpoint {name!r}; there are: {names}")
         clock = Clock(None, None)
         make = partial(self._state.pipeline.compile, self._session.trace(), state, clock)
         return self._state.results.get_or(state.key, make)

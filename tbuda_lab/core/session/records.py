@@ -54,9 +54,9 @@ def _judged(override: Override, result: CompileResult) -> OverrideRecord:
     }[kind.addresses]  # fmt: skip
     matched = tuple(override.matches(names))
     obtained = {name: kind.obtained(_Compiled(name, result), override.value) for name in matched}
-    said = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
+    message = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
     if not matched:
-        because = "; ".join(f"{d.message}; {d.fix}" for d in said) or _absent(override, result)
+        because = "; ".join(f"{d.message}; {d.fix}" for d in message) or _absent(override, result)
         return _record(override, matched, obtained, "unmatched", because)
     asked = broken(override, matched) if issubclass(kind, EpochBreak) else matched
     wrong = [name for name in asked if not kind.met(override.value, obtained[name])]
@@ -65,7 +65,7 @@ def _judged(override: Override, result: CompileResult) -> OverrideRecord:
         parts = [f"{name} has {obtained[name]!r}" for name in wrong[:3]]
         because = "; ".join([*parts, *(f"... and {len(wrong) - 3} more" for _ in wrong[3:4])])
     else:
-        because = "; ".join(d.message for d in said)
+        because = "; ".join(d.message for d in message)
     return _record(override, matched, obtained, state, because)
 
 
@@ -80,15 +80,15 @@ def _absent(override: Override, result: CompileResult) -> str:
 
 def vetoed(overrides: tuple[Override, ...], error: TbudaError) -> tuple[OverrideRecord, ...]:
     """Records after a compile that failed: which overrides its diagnostics name."""
-    found = []
+    result = []
     for override in overrides:
         named = [d for d in error.diagnostics if _addresses(override, d.where)]
         exact = [d for d in named if d.rule == f"override-{override.kind}"]
         about = exact or [d for d in named if not d.rule.startswith("override-")]
         because = "; ".join(f"{d.message}; {d.fix}" if d.fix else d.message for d in about)
         matched = tuple(dict.fromkeys(d.where for d in about))
-        found.append(_record(override, matched, {}, "vetoed" if about else "pending", because))
-    return tuple(found)
+        result.append(_record(override, matched, {}, "vetoed" if about else "pending", because))
+    return tuple(result)
 
 
 def _record(
@@ -160,8 +160,8 @@ class _Compiled:
         rows = table.rows[at : at + 1]
         if table.profile is None or (port is not None and port >= len(table.profile.operands)):
             return False
-        found = preloads_large(table.profile, rows) if port is None else preloads(table.profile, port, rows)
-        return bool(found[0])
+        result = preloads_large(table.profile, rows) if port is None else preloads(table.profile, port, rows)
+        return bool(result[0])
 
     def nops(self, readers: Sequence[str] | None) -> tuple[str, ...]:
         return nops_between(self.result.lowered, self.name, readers)

@@ -60,10 +60,10 @@ class Runs:
             raise ValueError("a batch has one input at least")
         result = self._session.result if self._session.result is not None else self._session.compile()
         with self._state.edit_lock:
-            kept = self._timelines
-            if kept is None or kept.result is not result:
-                kept = self._timelines = Timelines(result)
-        return kept.get(batch, per_run)
+            retained = self._timelines
+            if retained is None or retained.result is not result:
+                retained = self._timelines = Timelines(result)
+        return retained.get(batch, per_run)
 
     def verify_ops(
         self, inputs: Any = None, mode: str = "golden", wanted: float = PCC_WANTED, *, runner: Runner | None = None
@@ -79,9 +79,9 @@ class Runs:
             if runner is not None and runner.result is not result:
                 raise InputError("that runner belongs to another placement")
             guarded = self._session.compiles.guarded
-            found = guarded(lambda: check_ops(runner or Runner(result, mode), sample, wanted, cancel))
-        self._state.events.emit("checked", found)
-        return found
+            verify_ops = guarded(lambda: check_ops(runner or Runner(result, mode), sample, wanted, cancel))
+        self._state.events.emit("checked", verify_ops)
+        return verify_ops
 
     def run(
         self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None
@@ -141,9 +141,9 @@ class Runs:
         samples = None if inputs is None else filled(self._session.compile(), [sample])
         got = self.run(samples, mode, break_below=break_below)[0]
         wanted = frontend.reference(self._session.model, sample)
-        found = [
+        verify = [
             compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())
             for i, (w, g) in enumerate(zip(wanted, got, strict=True))
         ]
-        self._state.events.emit("verified", found)
-        return found
+        self._state.events.emit("verified", verify)
+        return verify

@@ -470,9 +470,9 @@ class Session:
         plan = TrainingOptions(chosen, recompute=recompute)
         whole = dataclasses.replace(options or CompileOptions(), training=plan, microbatch=batch)
         sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
-        made = cls(graph, sample, options=whole, **session)
-        made.set_learning_rate(learning_rate)
-        return made
+        for_training = cls(graph, sample, options=whole, **session)
+        for_training.set_learning_rate(learning_rate)
+        return for_training
 
     @property
     def trainer(self) -> Trainer:

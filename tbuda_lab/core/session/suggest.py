@@ -125,23 +125,23 @@ class Search:
     def _resizes(self, kinds: Sequence[Sequence[int]]) -> None:
         """Resizes of what limits its epoch, most promising first; at most `2 n + 8` are tried."""
         queue: list[tuple[float, int, int, int]] = []  # -bound, epoch, of its resizes, kind
-        made: dict[int, list[Hint]] = {}
+        result: dict[int, list[Hint]] = {}
         for kind, epochs in enumerate(kinds):
-            made[kind] = resizes(self.session, self.placed, epochs[0])
-            queue += [(-hint.bound, epochs[0], at, kind) for at, hint in enumerate(made[kind])]
+            result[kind] = resizes(self.session, self.placed, epochs[0])
+            queue += [(-hint.bound, epochs[0], at, kind) for at, hint in enumerate(result[kind])]
         heapq.heapify(queue)
-        found: list[Suggestion] = []
+        matches: list[Suggestion] = []
         tried, most = 0, 2 * self.n + 8
         while queue and tried < most:
             bound, epoch, at, kind = heapq.heappop(queue)
-            if not self._worth(-bound, found) or self._late(0.1 + 0.4 * tried / most):
+            if not self._worth(-bound, matches) or self._late(0.1 + 0.4 * tried / most):
                 break
             first = kinds[kind][0]
-            hint = made[kind][at]
+            hint = result[kind][at]
             one = self._tried(hint if epoch == first else hint.shifted(self.placed, first, epoch))
             tried += 1
             if one is not None:
-                found.append(one)
+                matches.append(one)
                 self.found.append(one)
                 if epoch == first:
                     for other in kinds[kind][1:]:
@@ -199,10 +199,10 @@ def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
     after = np.maximum(shapes["limiter_cycles"], others)
     good = (shapes["verdict"] == 0) & (after < segment.limiter_cycles)
     where, gains = np.argwhere(good), segment.limiter_cycles - after[good]
-    found = []
+    resizes = []
     # equal gains: fewer cores first, they displace less
     for i in np.lexsort((shapes["cores"][good], -gains))[:_PER_EPOCH].tolist():
         size = (int(where[i, 0]) + 1, int(where[i, 1]) + 1)
         commands = tuple(ResizeOp(order[segment.first + at], size) for at in np.flatnonzero(tied).tolist())
-        found.append(Hint("resize", index, commands, float(gains[i])))
-    return found
+        resizes.append(Hint("resize", index, commands, float(gains[i])))
+    return resizes

@@ -98,8 +98,8 @@ def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comma
             soon = min((r for f in facts for r, _ in f.readers), key=lambda r: (_epoch_of(placed, r), r))
             why = f"{order[soon]} reads it in epoch {_epoch_of(placed, soon)}"
         rest = [e for e in legal if e != here]
-        said = f"epochs {', '.join(map(str, rest))}" if len(rest) > 1 else f"epoch {rest[0]}" if rest else "no other"
-        raise refuse(op, f"it cannot run in epoch {epoch}: {why}", f"legal for it alone: {said}")
+        text = f"epochs {', '.join(map(str, rest))}" if len(rest) > 1 else f"epoch {rest[0]}" if rest else "no other"
+        raise refuse(op, f"it cannot run in epoch {epoch}: {why}", f"legal for it alone: {text}")
     together = _together(placed, op)
     old = [
         o.target for o in session.overrides
@@ -122,8 +122,8 @@ def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comma
     edits.append(order_kept)
     after = session.placed(state_after(session, *edits))
     stays = {order[n] for n in range(segments[epoch].first, segments[epoch].last)}
-    found = _epoch_of(after, after.problem.number[op])
-    segment = after.segments[found]
+    result = _epoch_of(after, after.problem.number[op])
+    segment = after.segments[result]
     if not stays & {after.problem.order[n] for n in range(segment.first, segment.last)}:
         raise refuse(
             op, f"epoch {epoch} has no room for it: the placer would put it into an epoch of its own",
@@ -163,14 +163,14 @@ def _order_of(placed: Placed, op: str, together: tuple[str, ...], here: int, epo
 
 def _leading_to(placed: Placed, ops: set[int]) -> set[int]:
     """The ops that must run before these."""
-    found: set[int] = set()
+    result: set[int] = set()
     stack = list(ops)
     while stack:
         for producer in placed.problem.facts[stack.pop()].producers:
-            if producer >= 0 and producer not in found:
-                found.add(producer)
+            if producer >= 0 and producer not in result:
+                result.add(producer)
                 stack.append(producer)
-    return found
+    return result
 
 
 def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Command, ...]:

@@ -111,11 +111,11 @@ class Training:
             feed = self._feed(trainer, inputs, targets)
             trainer.forward(feed)
             trainer.backward()
-            found = trainer.gradients()
+            matches = trainer.gradients()
             result = self._session.result
         assert isinstance(result, CompileResult)
         wanted = _autograd(result.graph, feed, trainer.parameters())
-        return [compare(name, wanted[name].numpy(), found[name].numpy()) for name in found if name in wanted]
+        return [compare(name, wanted[name].numpy(), matches[name].numpy()) for name in matches if name in wanted]
 
     def _feed(self, trainer: Trainer, inputs: Any, targets: Any) -> dict[str, torch.Tensor]:
         """A batch by the names of the graph's inputs, the model's first and then the targets."""
@@ -156,5 +156,5 @@ def _autograd(graph: Graph, feed: Mapping[str, torch.Tensor], weights: Mapping[s
                 values[node.name] = node.op.evaluate(*(values[s] for s in node.sources))
             elif node.attrs.get(LOSS):
                 total = total + values[node.sources[0]].sum()
-    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
+    result = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return {name: g for name, g in zip(leaves, result, strict=True) if g is not None}

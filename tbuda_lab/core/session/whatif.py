@@ -56,8 +56,8 @@ class WhatIf:
 def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> WhatIf:
     """What changes from one placement to the other. queues: place them as well; raises what placing them raises."""
     use = [_dram(placed) for placed in (before, after)] if queues else []
-    kept = {id(s) for s in before.segments} & {id(s) for s in after.segments}
-    old, new = _costs(before, kept), _costs(after, kept)
+    selected = {id(s) for s in before.segments} & {id(s) for s in after.segments}
+    old, new = _costs(before, selected), _costs(after, selected)
     same = old.keys() & new.keys()
     differ_old = sum(cost for key, cost in old.items() if key not in same)
     differ_new = sum(cost for key, cost in new.items() if key not in same)
@@ -100,7 +100,7 @@ def _displaced(before: Placed, after: Placed) -> tuple[Displaced, ...]:
     """Ops with another place, size or epoch, in schedule order."""
     was, now = before.ops(), after.ops()
     same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
-    found: list[Displaced] = []
+    displaced: list[Displaced] = []
     for name, spot in now.items():
         old = was.get(name)
         if old is None or (old is spot and same.get(spot.epoch) == spot.epoch):
@@ -108,18 +108,18 @@ def _displaced(before: Placed, after: Placed) -> tuple[Displaced, ...]:
         if (old.start, old.size, old.transposed, old.chip, old.epoch) != (
             spot.start, spot.size, spot.transposed, spot.chip, same.get(spot.epoch, -1),
         ):  # fmt: skip
-            found.append(Displaced(name, old, spot))
-    return tuple(found)
+            displaced.append(Displaced(name, old, spot))
+    return tuple(displaced)
 
 
 def _costs(placed: Placed, kept: Container[int]) -> dict[tuple[object, ...], int]:
     """Limiter cycles of the epochs whose ids are not in `kept`, by what each is made of."""
-    found: dict[tuple[object, ...], int] = {}
+    costs: dict[tuple[object, ...], int] = {}
     for segment in placed.segments:
         if id(segment) in kept:
             continue
         ops = range(segment.first, segment.last)
         tables = tuple(placed.problem.tables[op].signature for op in ops)
         spots = tuple(tuple(np.asarray(s).tolist()) for s in segment.spots)
-        found[segment.first, segment.last, segment.rows, tables, spots] = segment.limiter_cycles
-    return found
+        costs[segment.first, segment.last, segment.rows, tables, spots] = segment.limiter_cycles
+    return costs

@@ -60,27 +60,27 @@ def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> R
     """The answer for a placed op; `table` is that of `legal`, `fused` what there is to say about fusing it."""
     placement = placed.placement()
     problem = placed.problem
-    said = placer_why(placement, op, problem.cores)
+    message = placer_why(placement, op, problem.cores)
     assert placement.report is not None
     epoch = placement.report.epochs[placement.ops[op].epoch]
     row = placement.candidate(op)
     return Reasons(
         op,
-        said.epoch,
-        said.grid,
-        said.kernel_cycles,
-        said.limiter_cycles,
-        said.limiter,
+        message.epoch,
+        message.grid,
+        message.kernel_cycles,
+        message.limiter_cycles,
+        message.limiter,
         int(row["l1_total"]),
         int(row["cores"]),
-        said.legal,
-        said.total,
-        said.refused,
-        _next_best(placed, op, table, said.limiter_cycles),
+        message.legal,
+        message.total,
+        message.refused,
+        _next_best(placed, op, table, message.limiter_cycles),
         epoch.limiter_op,
         epoch.limiter,
         epoch.limiter_cycles,
-        said.text,
+        message.text,
         fused,
     )
 
@@ -89,10 +89,10 @@ def _next_best(placed: Placed, op: str, table: LegalTable, now: int) -> tuple[Al
     shapes = table.shapes
     legal = [s for s in table.legal if s != table.grid]
     legal.sort(key=lambda s: (float(shapes[s[0] - 1, s[1] - 1]["limiter_cycles"]), s[0] * s[1], s))
-    found: list[Alternative] = []
+    next_best: list[Alternative] = []
     for r, c in legal[:_ALTERNATIVES]:
         shape = shapes[r - 1, c - 1]
-        found.append(
+        next_best.append(
             Alternative(
                 (r, c),
                 int(shape["cores"]),
@@ -104,7 +104,7 @@ def _next_best(placed: Placed, op: str, table: LegalTable, now: int) -> tuple[Al
                 ResizeOp(op, (r, c)),
             )
         )
-    return tuple(found)
+    return tuple(next_best)
 
 
 def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], now: int) -> str:

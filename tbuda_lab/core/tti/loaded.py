@@ -109,8 +109,8 @@ def given(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
     for name, value in values.items():
         node = twin.nodes.get(name)
         if node is None or node.kind is not NodeKind.PARAMETER:
-            known = _listed([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
-            problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {known}"))
+            existing = _listed([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
+            problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {existing}"))
         elif tuple(value.shape) != tuple(node.shape):
             problems.append(Diagnostic("error", name, "weights", f"has shape {tuple(value.shape)}, the parameter "
                                        f"{tuple(node.shape)}"))
@@ -126,11 +126,11 @@ def given(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
 
 def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...] = ()) -> Loaded:
     """A finished compile in the shape of an image that was loaded."""
-    kept = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
+    selected = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
     parameters = in_order(result.netlist, result.parameters)
     return Loaded(
         name, result.graph, result.netlist, result.inputs, result.outputs, parameters, result.device,
-        result.options, result.overrides, modules, tuple(q for q in parameters if q in kept),
+        result.options, result.overrides, modules, tuple(q for q in parameters if q in selected),
         signature(result.passed), cycles_csv(result), {},
     )
 

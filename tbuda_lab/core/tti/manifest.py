@@ -79,8 +79,8 @@ def _override(override: Override, loaded: Loaded) -> list[dict[str, Any]]:
     """An override as a record of names, as `overrides.from_json` reads it; none of a pattern or predicate that matches
     nothing."""
     names = dict.fromkeys([*loaded.graph.nodes, *(op.name for _, op in loaded.netlist.ops()), *loaded.netlist.queues])
-    found = () if override.named else tuple(override.matches(names))
-    return [to_json(override, lambda _: found)] if override.named or found else []
+    result = () if override.named else tuple(override.matches(names))
+    return [to_json(override, lambda _: result)] if override.named or result else []
 
 
 def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:

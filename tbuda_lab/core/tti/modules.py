@@ -14,20 +14,20 @@ from tbuda_lab.core.tti.loaded import ModuleFacts
 
 def module_facts(modules: Sequence[Module], graph: Graph) -> tuple[ModuleFacts, ...]:
     """The modules of a device, in order: each with its parameters and buffers that the graph reads."""
-    known = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
+    existing = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
     taken: set[str] = set()
-    found = []
+    module_facts = []
     for module in modules:
         names: dict[str, str] = {}
         for own in _own_names(module):
             # a name that an earlier module has is written with the module before it (see frontend.pybuda.joined)
-            node = next((n for n in (own, f"{module.get_name()}.{own}") if n in known and n not in taken), None)
+            node = next((n for n in (own, f"{module.get_name()}.{own}") if n in existing and n not in taken), None)
             if node is not None:
                 names[own] = node
         taken |= set(names.values())
         kind = type(module.module) if isinstance(module, PyTorchModule) else type(module)
-        found.append(ModuleFacts(module.get_name(), kind.__name__, names))
-    return tuple(found)
+        module_facts.append(ModuleFacts(module.get_name(), kind.__name__, names))
+    return tuple(module_facts)
 
 
 def model_facts(model: Any, name: str, graph: Graph) -> tuple[ModuleFacts, ...]:

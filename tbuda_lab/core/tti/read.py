@@ -147,17 +147,17 @@ class _ImageReader:
 
     def _graph(self, file: str, arrays: Mapping[str, np.ndarray]) -> Graph:
         """The graph of a file, read once however often it is named."""
-        known = self.graphs.get(file)
-        if known is not None:
-            return known
+        entry = self.graphs.get(file)
+        if entry is not None:
+            return entry
         text = self._bytes(file, MAX_GRAPH, self.archive.text)
         try:
             graph = parse_graph(text, arrays)
-            found = problems(graph)
+            result = problems(graph)
         except (GraphError, RecursionError, ValueError, TypeError) as error:
             raise self._wrong(f"{file} is no graph: {error}") from error
-        if found:
-            raise self._wrong(f"{file}: {found[0]}")
+        if result:
+            raise self._wrong(f"{file}: {result[0]}")
         self.graphs[file] = graph
         return graph
 
@@ -216,7 +216,7 @@ class _ImageReader:
         raise self._wrong(f"{data!r} is nothing that the host does to an output")
 
     def _parameters(self, netlist: Netlist) -> dict[str, np.ndarray]:
-        found = {}
+        parameters = {}
         for part in ("post_const_eval_parameters", "post_const_eval_constants"):
             for queue, node in self._dict(self.state, part).items():
                 if queue not in netlist.queues:
@@ -224,8 +224,8 @@ class _ImageReader:
                 value, wanted = self._tensor(node, f"queue {queue}"), _shape(netlist.queues[queue])
                 if value.shape != wanted:
                     raise self._wrong(f"queue {queue!r} takes {wanted}, its tensor has shape {value.shape}")
-                found[queue] = value
-        return in_order(netlist, found)
+                parameters[queue] = value
+        return in_order(netlist, parameters)
 
     def _tensor(self, node: Any, where: str) -> np.ndarray:
         where = f"{self.path}: {where}"
@@ -233,13 +233,13 @@ class _ImageReader:
         return tensor_of(node, self._bytes(file, MAX_TENSOR, self.archive.read), where)
 
     def _modules(self, graph: Graph) -> tuple[ModuleFacts, ...]:
-        found = []
+        modules = []
         for name, record in self._dict(self.manifest, "module_name_to_metadata").items():
             own = record.get("parameters", {}) if isinstance(record, dict) else None
             if not isinstance(own, dict) or any(not isinstance(n, str) or n not in graph for n in own.values()):
                 raise self._wrong(f"the parameters of module {name!r} are not those of the graph")
-            found.append(ModuleFacts(str(name), str(record.get("class", "")), {str(k): v for k, v in own.items()}))
-        return tuple(found)
+            modules.append(ModuleFacts(str(name), str(record.get("class", "")), {str(k): v for k, v in own.items()}))
+        return tuple(modules)
 
     # -- fields ------------------------------------------------------------------------------------------------
     def _member(self, file: str) -> str:

@@ -11,12 +11,12 @@ def sample_of(graph: Graph, microbatch: int = 1, seed: int = 0) -> tuple[torch.T
     """One tensor per input of a traced graph, the same for the same seed: standard normal, integers 0 and 1 (which
     index any table), booleans. Dim 0 is the microbatch where the graph has 1 there."""
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    result = []
     for node in graph.inputs:
         shape = (microbatch, *node.shape[1:]) if node.shape and node.shape[0] == 1 else tuple(node.shape)
         dtype: torch.dtype = getattr(torch, str(node.attrs.get("dtype", "float32")))
         if dtype.is_floating_point:
-            found.append(torch.randn(shape, generator=generator).to(dtype))
+            result.append(torch.randn(shape, generator=generator).to(dtype))
         else:
-            found.append(torch.randint(0, 2, shape, generator=generator).to(dtype))
-    return tuple(found)
+            result.append(torch.randint(0, 2, shape, generator=generator).to(dtype))
+    return tuple(result)

@@ -100,9 +100,9 @@ def tensor_of(node: dict[str, Any], data: bytes, where: str) -> np.ndarray:
         raise InputError(f"{where}: itemsize is {node.get('itemsize')!r}, {name} takes {dtype.itemsize} bytes")
     words = _numbers(node, data, dtype, math.prod(shape), where)
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    said = node.get("strides")
-    if said is not None and said != strides and said != [s * dtype.itemsize for s in strides]:
-        raise InputError(f"{where}: strides are {said!r}; only row after row is read, {strides} numbers")
+    entry = node.get("strides")
+    if entry is not None and entry != strides and entry != [s * dtype.itemsize for s in strides]:
+        raise InputError(f"{where}: strides are {entry!r}; only row after row is read, {strides} numbers")
     if name == BF16:
         words = (words.astype(np.uint32) << 16).view(np.float32)
     return words.reshape(shape[len(shape) - dim :])
@@ -113,7 +113,7 @@ def _numbers(node: dict[str, Any], data: bytes, dtype: np.dtype[Any], count: int
         if len(data) != count * dtype.itemsize:
             raise InputError(f"{where} has {len(data)} bytes; its shape and format make {count * dtype.itemsize}")
         return np.frombuffer(data, dtype)
-    found = parse_npy(data, where)
-    if found.dtype != dtype or found.size != count:
-        raise InputError(f"{where} holds {found.size} numbers of {found.dtype}; its node says {count} of {dtype}")
-    return np.ascontiguousarray(found).reshape(-1)
+    result = parse_npy(data, where)
+    if result.dtype != dtype or result.size != count:
+        raise InputError(f"{where} holds {result.size} numbers of {result.dtype}; its node says {count} of {dtype}")
+    return np.ascontiguousarray(result).reshape(-1)

@@ -43,10 +43,10 @@ def write_image(
 def image_size(result: CompileResult, *, weights: bool = True) -> int:
     """About how many bytes the archive of a compile would have, without making it."""
     queues = result.netlist.queues
-    kept = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
+    selected = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
     size = len(netlists.dumps(result.netlist)) + OF_A_NODE * (len(result.graph.nodes) + len(queues))
     for name, value in result.parameters.items():
-        if weights or name not in kept:
+        if weights or name not in selected:
             size += BLOCK + value.size * (2 if queues[name].df is DataFormat.Float16_b else value.itemsize)
     for node in result.graph:
         if node.value is not None and (weights or node.kind is not NodeKind.PARAMETER):

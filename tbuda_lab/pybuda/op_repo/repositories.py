@@ -40,19 +40,19 @@ def _full(name: str) -> str:
 
 def _pybuda() -> list[OperatorDefinition]:
     one, two = OperandNumInt(1), OperandNumInt(2)
-    found = [OperatorDefinition(name, _full(name), one) for name in UNARY]
-    found += [OperatorDefinition(name, _full(name), two) for name in BINARY]
-    found += [
+    pybuda = [OperatorDefinition(name, _full(name), one) for name in UNARY]
+    pybuda += [OperatorDefinition(name, _full(name), two) for name in BINARY]
+    pybuda += [
         OperatorDefinition(n, _full(n), OperandNumInt(c), forward_params=ps) for n, (c, ps) in WITH_PARAMETERS.items()
     ]
-    found += [
+    pybuda += [
         OperatorDefinition(n, _full(n), OperandNumRange(2, 7), forward_params=[OperatorParamNumber(p, int, -3, -1)])
         for n, p in SEVERAL.items()
     ]
-    found += [OperatorDefinition(n, _full(n), two) for n in ("matmul", "sparse_matmul")]
-    found += [OperatorDefinition("where", _full("where"), OperandNumInt(3))]
-    found += [OperatorDefinition("index_copy", _full("index_copy"), OperandNumInt(3))]
-    return sorted(found, key=lambda operator: operator.name)
+    pybuda += [OperatorDefinition(n, _full(n), two) for n in ("matmul", "sparse_matmul")]
+    pybuda += [OperatorDefinition("where", _full("where"), OperandNumInt(3))]
+    pybuda += [OperatorDefinition("index_copy", _full("index_copy"), OperandNumInt(3))]
+    return sorted(pybuda, key=lambda operator: operator.name)
 
 
 def _pytorch() -> list[OperatorDefinition]:

@@ -180,8 +180,8 @@ def dropout(p: float, rng: np.random.Generator) -> Unary:
     scale = np.float32(1 / (1 - p)) if p < 1 else np.float32(0)
 
     def run(x: Array, out: Array | None = None) -> Array:
-        kept = rng.random(x.shape, dtype=np.float32) >= p
-        return np.multiply(x * scale, kept, out=out)
+        result = rng.random(x.shape, dtype=np.float32) >= p
+        return np.multiply(x * scale, result, out=out)
 
     return run
 
@@ -223,8 +223,8 @@ def relu(x: Array, threshold: float, mode: str, out: Array | None = None) -> Arr
         return clipped
     if threshold == 0:
         return np.maximum(x, 0, out=out)
-    kept: Array = np.where(x >= x.dtype.type(threshold), x, x.dtype.type(0))
-    return kept
+    result: Array = np.where(x >= x.dtype.type(threshold), x, x.dtype.type(0))
+    return result
 
 
 UNARY: dict[str, Unary] = {

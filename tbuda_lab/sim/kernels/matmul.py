@@ -35,8 +35,8 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
         flat = a.reshape(n * z * rows, inner) if a.flags.c_contiguous or n * z == 1 else None
         if flat is not None:
             target = out.reshape(n * z * rows, b.shape[3]) if out is not None else None
-            found: Array = np.matmul(blas_ready(flat), b[0, 0], out=target)
-            return found.reshape(n, z, rows, b.shape[3])
+            result: Array = np.matmul(blas_ready(flat), b[0, 0], out=target)
+            return result.reshape(n, z, rows, b.shape[3])
     product: Array = np.matmul(blas_ready(a), b, out=out)
     return product
 

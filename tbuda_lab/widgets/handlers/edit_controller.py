@@ -136,16 +136,16 @@ class Desk:
             effect = session.whatif(*commands)
             before, after = session.placed(), session.placed(state_after(session, *commands))
         except TbudaError as error:
-            said: dict[str, Any] = {"ok": False, "text": refusal(error)}
+            given: dict[str, Any] = {"ok": False, "text": refusal(error)}
         else:
             was, now = before.ops(), after.ops()
             same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
-            said = {"ok": True, **effect_data(effect, same), "time": [_per_input(before), _per_input(after)]}
+            given = {"ok": True, **effect_data(effect, same), "time": [_per_input(before), _per_input(after)]}
             names = dict.fromkeys(op for c in commands if isinstance(op := getattr(c, "op", None), str) and op in now)
-            said["own"] = [[n, same.get(now[n].epoch, -1), *now[n].start, *now[n].size] for n in names]
+            given["own"] = [[n, same.get(now[n].epoch, -1), *now[n].start, *now[n].size] for n in names]
         if self._exact.get(view) == number:
-            view.post({"type": "exact", "ask": number, **said}, [])
-            if content.get("live") is True and said["ok"]:
+            view.post({"type": "exact", "ask": number, **given}, [])
+            if content.get("live") is True and given["ok"]:
                 self._look(view, number, commands)
 
     # -- edits that are shown before they are made ---------------------------------------------------------------

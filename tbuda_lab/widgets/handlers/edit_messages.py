@@ -222,10 +222,10 @@ def _load(content: Mapping[str, Any], _session: Session) -> Commands:
     text, name = content.get("text"), content.get("name")
     if not isinstance(text, str):
         raise InputError("the text of a file is wanted")
-    found = parse_overrides(text, name if isinstance(name, str) and name else "overrides")
-    if not found:
+    result = parse_overrides(text, name if isinstance(name, str) and name else "overrides")
+    if not result:
         raise InputError("there are no overrides in that file")
-    return tuple(SetOverride(o) for o in found)
+    return tuple(SetOverride(o) for o in result)
 
 
 _LISTS = {"reorder": _reorder, "constrain": _constrain, "load": _load}

@@ -44,10 +44,10 @@ def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -
 
     def work() -> None:
         try:
-            said = {"ok": True, "rev": hub.session.rev, **make(hub.session, content)}
+            given = {"ok": True, "rev": hub.session.rev, **make(hub.session, content)}
         except TbudaError as error:
-            said = {"ok": False, "text": refusal(error)}
-        view.post({**head, **said}, [])
+            given = {"ok": False, "text": refusal(error)}
+        view.post({**head, **given}, [])
 
     if hub.desk is None:
         return
@@ -74,8 +74,8 @@ def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             if hub.desk is None or hub.desk.waited_for:
                 stop.set()
             elif len(found) > known and time.monotonic() - told >= _TOLD:
-                said = {"list": suggestion_list(session, found), "fraction": fraction}
-                view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **said}, [])
+                given = {"list": suggestion_list(session, found), "fraction": fraction}
+                view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **given}, [])
                 told, known = time.monotonic(), len(found)
 
         with contextlib.suppress(Cancelled):
@@ -87,7 +87,7 @@ def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list[dict[str, Any]]:
     """Suggestions as views show them."""
-    found: list[dict[str, Any]] = []
+    suggestion_list: list[dict[str, Any]] = []
     before = session.placed().ops()
     now = time_of(session.placed()).per_input
     epochs = {n: p.epoch for n, p in before.items()}
@@ -108,7 +108,7 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
                 spot, epoch = before[op], before[op].epoch
             if op in ops or epoch == hint.epoch:
                 spots.append([op, epoch, *spot.start, *spot.size])
-        found.append(
+        suggestion_list.append(
             {
                 "label": hint.label,
                 "kind": hint.kind,
@@ -122,7 +122,7 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
                 "time": [now, time_of(placed).per_input],
             }
         )
-    return found
+    return suggestion_list
 
 
 @answers("why")
@@ -133,43 +133,43 @@ def _why(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 def why_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
     """Why an op stands as it does, with every field that `Session.why` has; edits as messages that ask for them."""
     reasons = session.why(str(content.get("op")))
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for field in dataclasses.fields(reasons):
         value = getattr(reasons, field.name)
         if field.name == "refused":
-            said["refused"] = [[r.name, int(n), meaning, remedy] for r, n, meaning, remedy in value]
+            given["refused"] = [[r.name, int(n), meaning, remedy] for r, n, meaning, remedy in value]
         elif field.name == "next_best":
-            said["next_best"] = [_alternative(a) for a in value]
+            given["next_best"] = [_alternative(a) for a in value]
         elif isinstance(value, (str, int, float, bool)):
-            said[field.name] = value
+            given[field.name] = value
         elif isinstance(value, tuple) and all(isinstance(v, (str, int, float)) for v in value):
-            said[field.name] = list(value)
-    said["picked"] = picked_by(session, reasons.op)
-    said["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
-    return said
+            given[field.name] = list(value)
+    given["picked"] = picked_by(session, reasons.op)
+    given["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
+    return given
 
 
 def _alternative(choice: Any) -> dict[str, Any]:
-    said = {
+    given = {
         f.name: getattr(choice, f.name)
         for f in dataclasses.fields(choice)
         if isinstance(getattr(choice, f.name), (str, int, float, bool))
     }
-    said["grid"] = list(choice.grid)
-    said["edit"] = {"do": "resize", "op": choice.command.op, "size": list(choice.command.size)}
-    said["python"] = choice.command.python()
-    return said
+    given["grid"] = list(choice.grid)
+    given["edit"] = {"do": "resize", "op": choice.command.op, "size": list(choice.command.size)}
+    given["python"] = choice.command.python()
+    return given
 
 
 @answers("choices")
 def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
-        found = choices_of(session, str(asked.get("op")))
+        entry = choices_of(session, str(asked.get("op")))
         return {
-            "u_kt": [list(c) for c in found.u_kt],
-            "streams": [[*s, cycles] for s, cycles in found.streams],
-            "buffers": [[list(f) for f in operand] for operand in found.buffers],
-            "now": {**found.now, "buffers": {str(k): v for k, v in found.now["buffers"].items()}},
+            "u_kt": [list(c) for c in entry.u_kt],
+            "streams": [[*s, cycles] for s, cycles in entry.streams],
+            "buffers": [[list(f) for f in operand] for operand in entry.buffers],
+            "now": {**entry.now, "buffers": {str(k): v for k, v in entry.now["buffers"].items()}},
         }
 
     _asked(hub, view, content, make)
@@ -231,21 +231,21 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     head = {"type": "break_stops", "op": content.get("op"), "ask": content.get("ask")}
 
     def work() -> None:
-        found: list[list[Any]] = []
+        matches: list[list[Any]] = []
         told = time.monotonic()
         try:
             kind = str(content.get("kind") or "epoch_break")
             for count, stop in enumerate(stops(hub.session, str(content.get("op")), kind)):
-                found.append(list(stop))
+                matches.append(list(stop))
                 now = time.monotonic()
                 if now - told >= _TOLD:
-                    view.post({**head, "stops": found, "done": False}, [])
-                    found, told = [], now
+                    view.post({**head, "stops": matches, "done": False}, [])
+                    matches, told = [], now
                 if desk.waited_for or count >= _STOPS:
                     break
         except TbudaError as error:
             view.post({**head, "stops": [], "done": True, "text": refusal(error)}, [])
             return
-        view.post({**head, "stops": found, "done": True}, [])
+        view.post({**head, "stops": matches, "done": True}, [])
 
     desk.submit(work)

@@ -57,12 +57,12 @@ class RunDesk:
         session = self._hub.session
         rev = session.rev
         try:
-            found = session.timeline(1)
+            result = session.timeline(1)
         except TbudaError:  # the run goes on without it
             return
         if session.rev == rev:
-            self._number = {name: i for i, name in enumerate(found.levels.names)}
-            self._timeline = found
+            self._number = {name: i for i, name in enumerate(result.levels.names)}
+            self._timeline = result
 
     def _checked(self, checks: OpChecks) -> None:
         self.checks = checks

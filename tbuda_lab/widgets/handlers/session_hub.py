@@ -300,8 +300,8 @@ class Hub:
         with self._lock:
             self._rev += 1
             for frame in frames:
-                known = self._frames.get(frame.key)
-                if known is frame or (known is not None and frame.key in TOLD_OFTEN and same(known, frame)):
+                entry = self._frames.get(frame.key)
+                if entry is frame or (entry is not None and frame.key in TOLD_OFTEN and same(entry, frame)):
                     continue
                 self._frames[frame.key] = frame
                 self._packed[frame.key] = Packed(frame, self._rev)
@@ -356,8 +356,8 @@ class Hub:
 
     def status(self) -> dict[str, Any]:
         """The message that says how the work goes."""
-        said = {"type": "status", "status": self.board.message(), "session": self.id}
-        return said | ({"breaks": True} if self.break_on_failure else {})
+        given = {"type": "status", "status": self.board.message(), "session": self.id}
+        return given | ({"breaks": True} if self.break_on_failure else {})
 
     def tell_all(self, message: dict[str, Any]) -> None:
         """A message for every view."""

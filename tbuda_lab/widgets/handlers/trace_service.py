@@ -81,16 +81,16 @@ class Timekeeper:
         try:
             rev = session.rev
             per_run = None if asked[1] else session.result.options.microbatch
-            found = session.timeline(asked[0], per_run)
-            found.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
+            result = session.timeline(asked[0], per_run)
+            result.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
         except TbudaError as error:
             _say(views, "failed", str(error).splitlines()[0])
             return
         with self._lock:
             if asked[2] != self._placement:
                 return  # it is made of the one that came meanwhile
-            self.found, self.rev = found, rev
-        frame = trace_frame(found, rev, BATCHES)
+            self.found, self.rev = result, rev
+        frame = trace_frame(result, rev, BATCHES)
         for view in views:
             hub.send_frame(view, frame)
 

@@ -20,8 +20,8 @@ LOADS = 10  # shades of ops on a card
 def cluster_twin(frame: Frame, ops: Frame, epoch: int = 0) -> str:
     """Chips of a cluster frame, with what runs at the time of an epoch of the placement frame, as an HTML fragment."""
     times = ops.columns["epoch_temporal"]
-    said = f"<p>Temporal epoch {int(times[epoch])} of {int(times.max()) + 1}</p>" if times.size else ""
-    return said + cluster_svg(frame, ops, epoch) + _moves(frame)
+    text = f"<p>Temporal epoch {int(times[epoch])} of {int(times.max()) + 1}</p>" if times.size else ""
+    return text + cluster_svg(frame, ops, epoch) + _moves(frame)
 
 
 def cluster_svg(frame: Frame, ops: Frame, epoch: int = 0) -> str:

@@ -28,11 +28,11 @@ def pairs_of(frame: Frame) -> list[tuple[int, Pair]]:
     """The pairs of epochs with the number of differing ops in each, most first."""
     c = frame.columns
     differs = c["op_classes"] > 0
-    found = []
+    result = []
     for a, b in zip(c["pair_a"].tolist(), c["pair_b"].tolist(), strict=True):
         there = ((c["op_a_epoch"] == a) & (a >= 0)) | ((c["op_b_epoch"] == b) & (b >= 0))
-        found.append((int((differs & there).sum()), (a, b)))
-    return sorted(found, key=lambda item: -item[0])
+        result.append((int((differs & there).sum()), (a, b)))
+    return sorted(result, key=lambda item: -item[0])
 
 
 def classes_of(frame: Frame, op: int) -> list[str]:
@@ -52,8 +52,8 @@ def pair_svg(frame: Frame, pair: Pair, mode: str) -> str:
     parts, x, height = [f"<g {FONT}>"], 0.0, 0.0
     for side, epoch in sides_of(pair, mode):
         w, h, drawn = _grid(frame, side, epoch, pair, mode)
-        said = escape(caption(frame, side, epoch, mode))
-        head = f"<text x='{LEFT}' y='-4' font-size='11' fill='#17202e'>{said}</text>"
+        message = escape(caption(frame, side, epoch, mode))
+        head = f"<text x='{LEFT}' y='-4' font-size='11' fill='#17202e'>{message}</text>"
         parts.append(f"<g transform='translate({x} {CAPTION})'>{head}{''.join(drawn)}</g>")
         x, height = x + w + GAP, max(height, h)
     title = " and ".join(f"{frame.meta[side]}, epoch {epoch}" for side, epoch in sides_of(pair, mode))
@@ -112,9 +112,9 @@ def _tile(frame: Frame, side: str, op: int, delta: bool) -> str:
         f"fill='{paint.text}' text-anchor='middle'>{escape(word)}</text>"
         for k, word in enumerate(words)
     )
-    said = ", ".join(kinds) or "as before"
+    said_items = ", ".join(kinds) or "as before"
     return (
-        f"<g><title>{escape(name)}: {said}{f', cycles {change}' if change else ''}</title><rect x='{x}' y='{y}' "
+        f"<g><title>{escape(name)}: {said_items}{f', cycles {change}' if change else ''}</title><rect x='{x}' y='{y}' "
         f"width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>{text}</g>"
     )
 

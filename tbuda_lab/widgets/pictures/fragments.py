@@ -24,12 +24,12 @@ def metrics_html(frames: Mapping[str, Frame]) -> str:
     if "ops" in frames:
         ops = frames["ops"]
         total = model_time(ops)
-        said = time_text(ops)
+        message = time_text(ops)
         count, epochs = ops.columns["op_name"].size, ops.columns["epoch_cycles"].size
         words += [
             f"{count} {'op' if count == 1 else 'ops'}",
             f"{epochs} {'epoch' if epochs == 1 else 'epochs'}",
-            said,
+            message,
         ]
         if total:
             words.append(f"{short(ops.meta['clock_hz'] / total)} inputs/s (estimated)")
@@ -54,10 +54,10 @@ def stored_html(html: str) -> str:
     """A fragment as a notebook keeps it. Pictures become images with a text, which a sanitiser leaves alone (JupyterLab
     takes SVG out of notebooks that are not trusted); they lie on white, so that they can be read on a dark page too.
     What is folded away goes, the last first, where the whole would be longer than `LIMIT`."""
-    made = _PICTURE.sub(_image, html)
-    while len(made) >= LIMIT and (folded := list(_MORE.finditer(made))):
-        made = made[: folded[-1].start()] + made[folded[-1].end() :]
-    return f"{TWIN}{made}</div>"
+    result = _PICTURE.sub(_image, html)
+    while len(result) >= LIMIT and (folded := list(_MORE.finditer(result))):
+        result = result[: folded[-1].start()] + result[folded[-1].end() :]
+    return f"{TWIN}{result}</div>"
 
 
 def _image(found: re.Match[str]) -> str:
@@ -82,10 +82,10 @@ def problems_html(frames: Mapping[str, Frame], wanted: str = "") -> str:
         return "<p>nothing to report</p>"
     rows = list(zip(*(frame.text(c) for c in ("severity", "where", "rule", "message", "fix")), strict=True))
     part = wanted.strip().lower()
-    kept = [row for row in rows if part in " ".join(row).lower()]
-    said = f"<p>{len(kept)} of {len(rows)} with {escape(part)}</p>" if part else ""
-    items = (f"<li>{escape(s)}: {escape(w)}: {escape(m)} {escape(f)}</li>" for s, w, _, m, f in kept)
-    return f"{said}<ul>{''.join(items)}</ul>"
+    selected = [row for row in rows if part in " ".join(row).lower()]
+    text = f"<p>{len(selected)} of {len(rows)} with {escape(part)}</p>" if part else ""
+    items = (f"<li>{escape(s)}: {escape(w)}: {escape(m)} {escape(f)}</li>" for s, w, _, m, f in selected)
+    return f"{text}<ul>{''.join(items)}</ul>"
 
 
 def netlist_html(frames: Mapping[str, Frame], mark: int | None = None) -> str:

@@ -67,8 +67,8 @@ def short_name(name: str) -> str:
         stem, step = name.split(".dc.", 1)[0], name.rsplit(".dc.", 1)[1]
         words = [part for part in step.split(".") if not part.isdigit()]
         owners = stem.split(".")
-        said = bool(words) and words[0].startswith(owners[-1]) and len(owners) > 1
-        return ".".join([owners[-2] if said else owners[-1], *words])
+        message = bool(words) and words[0].startswith(owners[-1]) and len(owners) > 1
+        return ".".join([owners[-2] if message else owners[-1], *words])
     return ".".join(name.split(".")[-2:])
 
 
@@ -173,11 +173,11 @@ def _words(frame: Frame, edges: list[_Segment]) -> list[str]:
     """The TMs of edges, on the middle of the piece that arrives at the consumer."""
     c = frame.columns
     kind, ref = c["item_kind"].tolist(), c["item_ref"].tolist()
-    said = dict(zip(zip(c["edge_source"].tolist(), c["edge_target"].tolist(), strict=True), frame.text("edge_tms"),
+    message = dict(zip(zip(c["edge_source"].tolist(), c["edge_target"].tolist(), strict=True), frame.text("edge_tms"),
                     strict=True))
     parts = [f"<g {FONT} font-size='8.5' text-anchor='middle' fill='#3d4a5c'>"]
     for net, item, x0, y0, x1, y1 in edges:
-        text = said.get((net, ref[item])) if kind[item] == ITEM_NODE else None
+        text = message.get((net, ref[item])) if kind[item] == ITEM_NODE else None
         if text:
             line = elide(text.replace("\n", " | "), WORDS)
             x, y = (x0 + x1) / 2, (y0 + y1) / 2

@@ -80,9 +80,9 @@ def _loads(frame: Frame) -> np.ndarray:
     c, meta = frame.columns, frame.meta
     cycles = np.array(meta["cycles"], dtype=float)
     cycles[cycles < 1] = np.inf  # not known
-    found = np.zeros((len(cycles), sum(lane[0] == "dram" for lane in meta["channels"])))
-    found[c["load_epoch"], c["load_channel"]] = c["load_bytes"]
-    share: np.ndarray = found / cycles[:, None] / meta["capacity"]
+    result = np.zeros((len(cycles), sum(lane[0] == "dram" for lane in meta["channels"])))
+    result[c["load_epoch"], c["load_channel"]] = c["load_bytes"]
+    share: np.ndarray = result / cycles[:, None] / meta["capacity"]
     return share
 
 

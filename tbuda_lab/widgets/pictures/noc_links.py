@@ -24,8 +24,8 @@ def link_lines(links: Frame, top: dict[int, int], strips: dict[int, int], thresh
     xs = _places(meta["columns"], meta["size"][0], middles, CELL_W)
     rows = {row: top[k] + CELL_H / 2 for k, row in enumerate(meta["rows"])}
     rows |= {row: y + STRIP / 2 for row, y in strips.items()}
-    known = sorted(rows)
-    ys = _places(known, meta["size"][1], [rows[r] for r in known], CELL_H)
+    existing = sorted(rows)
+    ys = _places(existing, meta["size"][1], [rows[r] for r in existing], CELL_H)
     producers, consumers = links.text("flow_producer"), links.text("flow_consumer")
     parts = ["<g fill='none'>"]
     for k in range(c["link_noc"].size - 1, -1, -1):
@@ -37,14 +37,14 @@ def link_lines(links: Frame, top: dict[int, int], strips: dict[int, int], thresh
         step = -1 if noc else 1
         line = _line(xs, ys, axis, x, y, step)
         to = ((x + step) % len(xs), y) if axis == 0 else (x, (y + step) % len(ys))
-        said = (
+        message = (
             f"NoC {noc}, ({x}, {y}) to ({to[0]}, {to[1]}): {short(float(c['link_bytes'][k]))}B per input, "
             f"{100 * load:.0f} %; most of it {producers[most]} → {consumers[most]}"
         )
         dash = " stroke-dasharray='6 3'" if noc else ""
         parts.append(
             f"<path d='{line}' stroke='{load_paint(load).edge}' stroke-width='{1 + 4 * min(1.0, load):.1f}'{dash}>"
-            f"<title>{escape(said)}</title></path>"
+            f"<title>{escape(message)}</title></path>"
         )
     return [*parts, "</g>"]
 

@@ -119,8 +119,8 @@ def _overview(found: EpochTrace, sight: Sight) -> list[str]:
         parts.append(f"<path d='M{x:.1f} 6h{width:.1f}v14h{-width:.1f}z' fill='{fill}' stroke='#8296b0'/>")
         if width > 18:
             parts.append(f"<text x='{x + width / 2:.1f}' y='17' text-anchor='middle'>{run.epoch}</text>")
-    said = f"epoch {epoch}: cycle {short(sight.start)} to {short(sight.end)}"
-    parts.append(f"<text x='{LABEL}' y='38' fill='#566376'>{said}</text>")
+    said_items = f"epoch {epoch}: cycle {short(sight.start)} to {short(sight.end)}"
+    parts.append(f"<text x='{LABEL}' y='38' fill='#566376'>{said_items}</text>")
     return parts
 
 

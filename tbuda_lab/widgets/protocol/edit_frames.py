@@ -87,8 +87,8 @@ _BY = {"page": "drag", "gesture": "gesture"}
 
 def _source(override: Override, by: Mapping[tuple[str, str], str]) -> str:
     """Who asked: drag, gesture, code, file, or what the step's source says ("cell [12]")."""
-    said = by.get((override.kind, override.target), override.source) if isinstance(override.target, str) else "code"
-    return _BY.get(said, said)
+    entry = by.get((override.kind, override.target), override.source) if isinstance(override.target, str) else "code"
+    return _BY.get(entry, entry)
 
 
 def _off(override: Override, by: Mapping[tuple[str, str], str]) -> dict[str, Any]:

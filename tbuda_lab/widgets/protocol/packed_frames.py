@@ -44,11 +44,11 @@ _CONTENTS: dict[int, _Content] = {}
 
 
 def _content(frame: Frame) -> _Content:
-    found = _CONTENTS.get(id(frame))
-    if found is None:
+    entry = _CONTENTS.get(id(frame))
+    if entry is None:
         weakref.finalize(frame, _CONTENTS.pop, id(frame), None).atexit = False
-        found = _CONTENTS[id(frame)] = _Content(frame)
-    return found
+        entry = _CONTENTS[id(frame)] = _Content(frame)
+    return entry
 
 
 def same(a: Frame, b: Frame) -> bool:

@@ -65,8 +65,8 @@ class DiffView(View):
         if self._fixed is not None:
             if value != getattr(self._fixed, proposal["trait"].name):
                 raise traitlets.TraitError(f"this view compares {self._fixed.a!r} with {self._fixed.b!r} and no others")
-        elif value not in (known := states_of(self.session)):
-            raise traitlets.TraitError(f"no checkpoint {value!r}; there are: {', '.join(known)}")
+        elif value not in (existing := states_of(self.session)):
+            raise traitlets.TraitError(f"no checkpoint {value!r}; there are: {', '.join(existing)}")
         return value
 
     def __init__(
@@ -100,12 +100,12 @@ class DiffView(View):
         """Compare two other states, here and in every other view of the session. Raises `InputError`."""
         if self._fixed is not None:
             raise InputError("this view compares two files; for checkpoints make DiffView(session, a, b)")
-        found = self.session.diff(a, b)
-        self.hub.publish([session_diff_frame(self.session, found)])
+        result = self.session.diff(a, b)
+        self.hub.publish([session_diff_frame(self.session, result)])
         for view in self.hub.views_of(self.kind):
             if isinstance(view, DiffView):
                 view.a, view.b = a, b
-        return found
+        return result
 
     def svg(self, epoch: int | None = None) -> str:
         """The grids of a pair of epochs as SVG, as `mode` says. epoch: of the second side; default: the pair with most

@@ -80,8 +80,8 @@ class GraphView(GraphLooks, View):
         if frame is None:
             return "<p>no graph yet</p>"
         meta = frame.meta
-        said = f"<p>After pass {escape(meta['label'])}: {escape(meta['doc'])}</p>" if "label" in meta else ""
+        text = f"<p>After pass {escape(meta['label'])}: {escape(meta['doc'])}</p>" if "label" in meta else ""
         picture = self._picture(frame)
-        if len(picture) >= fragments.LIMIT - len(said):  # as a first view shows it
+        if len(picture) >= fragments.LIMIT - len(text):  # as a first view shows it
             picture = graph_svg(frame, direction=self.direction)
-        return f"{said}<div style='overflow-x:auto'>{picture}</div>" if self.direction == "LR" else said + picture
+        return f"{text}<div style='overflow-x:auto'>{picture}</div>" if self.direction == "LR" else text + picture

@@ -36,8 +36,8 @@ def _need_pass(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             wanted = str(content.get("pass") or "")
             frames = [listed]
             if trace.steps:
-                found = trace.find(wanted) if wanted else next((s.index for s in trace.steps if s.changes), 0)
-                shown = after_pass(hub.session, found)
+                result = trace.find(wanted) if wanted else next((s.index for s in trace.steps if s.changes), 0)
+                shown = after_pass(hub.session, result)
                 frames.append(dataclasses.replace(shown, meta={**shown.meta, "ask": ask}))
         except (TbudaError, KeyError) as error:
             text = str(error.args[0]) if isinstance(error, KeyError) else str(error).splitlines()[0]

@@ -29,14 +29,14 @@ def _figure(title: str, **settings: Any) -> Figure:
         from bokeh.plotting import figure
     except ImportError:
         raise OutputError("plots need Bokeh: pip install 'tbuda_lab[lab]', or pip install bokeh") from None
-    made = figure(
+    result = figure(
         title=title, width=WIDTH, height=settings.pop("height", HEIGHT), sizing_mode="stretch_width",
         tools="pan,wheel_zoom,box_zoom,reset,save", toolbar_location="right", **settings,
     )  # fmt: skip
-    made.toolbar.logo = None
-    made.ygrid.grid_line_color = "#e3e8ef"
-    made.xgrid.grid_line_color = None
-    return made
+    result.toolbar.logo = None
+    result.ygrid.grid_line_color = "#e3e8ef"
+    result.xgrid.grid_line_color = None
+    return result
 
 
 def _hover(made: Figure, *tips: tuple[str, str], renderers: Any = "auto") -> None:
@@ -50,21 +50,21 @@ def utilisation(session: Session) -> Figure:
     from bokeh.models import ColumnDataSource, NumeralTickFormatter
 
     rows = epoch_costs(session.compile())
-    made = _figure("Utilisation and balance per epoch", x_axis_label="epoch", y_range=(0, 1.02))
+    utilisation = _figure("Utilisation and balance per epoch", x_axis_label="epoch", y_range=(0, 1.02))
     source = ColumnDataSource({
         "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
         "cores": [r.cores for r in rows], "balance": [r.balance for r in rows], "limiter": [r.limiter for r in rows],
         "by": [r.limited_by for r in rows],
     })  # fmt: skip
     common: dict[str, Any] = {"source": source, "width": 0.38}
-    made.vbar(x="left", top="cores", color=MUTED, legend_label="cores with an op", **common)
-    made.vbar(x="right", top="balance", color=GOOD, legend_label="core cycles in which kernels work", **common)
-    _hover(made, ("epoch", "@epoch"), ("cores", "@cores{0.0%}"), ("busy", "@balance{0.0%}"),
+    utilisation.vbar(x="left", top="cores", color=MUTED, legend_label="cores with an op", **common)
+    utilisation.vbar(x="right", top="balance", color=GOOD, legend_label="core cycles in which kernels work", **common)
+    _hover(utilisation, ("epoch", "@epoch"), ("cores", "@cores{0.0%}"), ("busy", "@balance{0.0%}"),
            ("cycles", "@limiter{0,0}"), ("limited by", "@by"))
-    made.yaxis.formatter = NumeralTickFormatter(format="0%")
-    _whole(made)
-    _legend(made)
-    return made
+    utilisation.yaxis.formatter = NumeralTickFormatter(format="0%")
+    _whole(utilisation)
+    _legend(utilisation)
+    return utilisation
 
 
 def epoch_cycles(session: Session) -> Figure:
@@ -72,19 +72,19 @@ def epoch_cycles(session: Session) -> Figure:
     from bokeh.models import ColumnDataSource
 
     rows = epoch_costs(session.compile())
-    made = _figure("Cycles per epoch", x_axis_label="epoch", y_axis_label="cycles per input")
+    epoch_cycles = _figure("Cycles per epoch", x_axis_label="epoch", y_axis_label="cycles per input")
     source = ColumnDataSource({
         "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
         "kernel": [r.kernel for r in rows], "limiter": [r.limiter for r in rows], "by": [r.limited_by for r in rows],
     })  # fmt: skip
     common: dict[str, Any] = {"source": source, "width": 0.38}
-    made.vbar(x="left", top="kernel", color=KERNEL, legend_label="slowest kernel", **common)
-    made.vbar(x="right", top="limiter", color=LIMITER, legend_label="with what limits it", **common)
-    _hover(made, ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0}"), ("limited by", "@by"))
-    _whole(made)
-    _thousands(made)
-    _legend(made)
-    return made
+    epoch_cycles.vbar(x="left", top="kernel", color=KERNEL, legend_label="slowest kernel", **common)
+    epoch_cycles.vbar(x="right", top="limiter", color=LIMITER, legend_label="with what limits it", **common)
+    _hover(epoch_cycles, ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0}"), ("limited by", "@by"))
+    _whole(epoch_cycles)
+    _thousands(epoch_cycles)
+    _legend(epoch_cycles)
+    return epoch_cycles
 
 
 def roofline(session: Session) -> Figure:
@@ -100,11 +100,11 @@ def roofline(session: Session) -> Figure:
     bandwidth = device.dram_bytes_per_cycle * device.dram_channels * device.dram_subchannels
     finite = [r.intensity for r in rows if r.dram]
     edge = 3 * max([*finite, 1 / bandwidth])
-    made = _figure("Roofline per op", x_axis_type="log", height=360, y_range=(0, 1.06),
+    roofline = _figure("Roofline per op", x_axis_type="log", height=360, y_range=(0, 1.06),
                    x_axis_label="kernel cycles per byte of DRAM traffic", y_axis_label="kernel cycles / limiter cycles")
     least = min([*finite, 0.1 / bandwidth])
     along = np.geomspace(least / 2, edge * 1.4, 200)
-    made.line(along, np.minimum(1.0, bandwidth * along), color=MUTED, line_width=2,
+    roofline.line(along, np.minimum(1.0, bandwidth * along), color=MUTED, line_width=2,
               legend_label=f"all of DRAM: {bandwidth:.0f} bytes per cycle")
     kinds = (
         ("kernel", GOOD, [r for r in rows if r.limited_by == "kernel"]),
@@ -121,12 +121,12 @@ def roofline(session: Session) -> Figure:
                 "kernel": [r.kernel for r in members], "limiter": [r.limiter for r in members],
                 "dram": [r.dram for r in members],
             })  # fmt: skip
-            points.append(made.scatter("x", "y", source=source, size=8, color=colour, alpha=0.7,
+            points.append(roofline.scatter("x", "y", source=source, size=8, color=colour, alpha=0.7,
                                        legend_label=f"limited by {name}: {len(members)} ops"))
-    _hover(made, ("op", "@op"), ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0} (@by)"),
+    _hover(roofline, ("op", "@op"), ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0} (@by)"),
            ("DRAM bytes", "@dram{0,0}"), renderers=points)
-    _legend(made)
-    return made
+    _legend(roofline)
+    return roofline
 
 
 def gap(session: Session) -> Figure:
@@ -135,19 +135,19 @@ def gap(session: Session) -> Figure:
 
     rows = bound_costs(session.compile())[::-1]
     names = [name for name, _ in rows]
-    made = _figure("Gap to bounds", y_range=names, x_axis_label="cycles per input, sum over epochs", height=280,
+    result = _figure("Gap to bounds", y_range=names, x_axis_label="cycles per input, sum over epochs", height=280,
                    x_range=DataRange1d(start=0, range_padding=0.12))
     colours = [LIMITER if n.endswith("limiters") else KERNEL if n.startswith("achieved") else MUTED for n in names]
     source = ColumnDataSource({
         "name": names, "cycles": [c for _, c in rows], "colour": colours, "text": [short(c) for _, c in rows]
     })
-    made.hbar(y="name", right="cycles", height=0.62, color="colour", source=source)
-    made.text(x="cycles", y="name", text="text", source=source, x_offset=4, text_baseline="middle",
+    result.hbar(y="name", right="cycles", height=0.62, color="colour", source=source)
+    result.text(x="cycles", y="name", text="text", source=source, x_offset=4, text_baseline="middle",
               text_font_size="11px")
-    _hover(made, ("", "@name"), ("cycles", "@cycles{0,0}"))
-    made.ygrid.grid_line_color = None
-    _thousands(made, made.xaxis)
-    return made
+    _hover(result, ("", "@name"), ("cycles", "@cycles{0,0}"))
+    result.ygrid.grid_line_color = None
+    _thousands(result, result.xaxis)
+    return result
 
 
 def history(session: Session) -> Figure:
@@ -155,26 +155,26 @@ def history(session: Session) -> Figure:
     from bokeh.models import ColumnDataSource, DataRange1d, FixedTicker
 
     rows = cost_history(session)
-    made = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input",
+    history = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input",
                    y_range=DataRange1d(start=0))
     steps = list(range(len(rows)))
     source = ColumnDataSource({
         "step": steps, "label": [r.label for r in rows], "kernel": [r.kernel for r in rows],
         "limiter": [r.limiter for r in rows], "epochs": [r.epochs for r in rows],
     })  # fmt: skip
-    made.step("step", "limiter", source=source, mode="after", color=LIMITER, line_width=2.5,
+    history.step("step", "limiter", source=source, mode="after", color=LIMITER, line_width=2.5,
               legend_label="with what limits them")
-    made.step("step", "kernel", source=source, mode="after", color=KERNEL, line_width=2, legend_label="kernels alone")
-    dots = made.scatter("step", "limiter", source=source, size=8, color=LIMITER)
-    _hover(made, ("", "@label"), ("limiter", "@limiter{0,0}"), ("kernels", "@kernel{0,0}"), ("epochs", "@epochs"),
+    history.step("step", "kernel", source=source, mode="after", color=KERNEL, line_width=2, legend_label="kernels alone")
+    dots = history.scatter("step", "limiter", source=source, size=8, color=LIMITER)
+    _hover(history, ("", "@label"), ("limiter", "@limiter{0,0}"), ("kernels", "@kernel{0,0}"), ("epochs", "@epochs"),
            renderers=[dots])
     if len(rows) <= LABELLED:
-        made.xaxis.ticker = FixedTicker(ticks=steps)
-        made.xaxis.major_label_overrides = {k: _cut(r.label) for k, r in enumerate(rows)}
-        made.xaxis.major_label_orientation = 0.35
-    _thousands(made)
-    _legend(made)
-    return made
+        history.xaxis.ticker = FixedTicker(ticks=steps)
+        history.xaxis.major_label_overrides = {k: _cut(r.label) for k, r in enumerate(rows)}
+        history.xaxis.major_label_orientation = 0.35
+    _thousands(history)
+    _legend(history)
+    return history
 
 
 def _cut(text: str, room: int = 34) -> str:

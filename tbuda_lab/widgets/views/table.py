@@ -52,10 +52,10 @@ class OpTable(View):
         """
         columns = op_columns(self.hub.frames["ops"], self.per_core)
         count = len(next(iter(columns.values())))
-        made = np.empty(count, dtype=[(key, column.dtype) for key, column in columns.items()])
+        to_frame = np.empty(count, dtype=[(key, column.dtype) for key, column in columns.items()])
         for key, column in columns.items():
-            made[key] = column
-        return made
+            to_frame[key] = column
+        return to_frame
 
     def to_csv(self) -> str:
         """The table as CSV with a header line."""

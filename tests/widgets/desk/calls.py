@@ -14,8 +14,8 @@ ROOMS = (queries, export_dialog)  # importing them registers who answers
 
 def said(page: Page, kind: str) -> dict[str, Any]:
     """The one message of a type that the page got."""
-    (found,) = answers(page, kind)
-    return found
+    (said,) = answers(page, kind)
+    return said
 
 
 def answer(page: Page) -> tuple[bool, str]:

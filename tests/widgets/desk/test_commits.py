@@ -28,12 +28,12 @@ def test_a_resize_is_committed_compiled_and_one_undo_step(hub: Hub) -> None:
     ops = page.frames()["ops"]
     at = ops.text("op_name").index(OP)
     assert (ops.columns["op_rows"][at], ops.columns["op_cols"][at]) == (2, 4)
-    said = edits(hub)
-    assert (said["undo"], said["redo"], said["stale"], said["busy"]) == (f"resize {OP} to 2x4", "", False, False)
-    assert [(r["target"], r["field"], r["requested"], r["obtained"], r["state"]) for r in said["overrides"]] == [
+    message = edits(hub)
+    assert (message["undo"], message["redo"], message["stale"], message["busy"]) == (f"resize {OP} to 2x4", "", False, False)
+    assert [(r["target"], r["field"], r["requested"], r["obtained"], r["state"]) for r in message["overrides"]] == [
         (OP, "op_size", "2x4", "2x4", "obtained")
     ]
-    assert said["overrides"][0]["python"] == f"pybuda.config.override_op_size({OP!r}, (2, 4))"
+    assert message["overrides"][0]["python"] == f"pybuda.config.override_op_size({OP!r}, (2, 4))"
     assert answer(say(hub, type="undo"))[0]
     assert session.result.placement.ops[OP].size == before
     assert edits(hub)["overrides"] == [] and edits(hub)["redo"] == f"resize {OP} to 2x4"
@@ -161,14 +161,14 @@ def test_where_a_break_could_stand(hub: Hub) -> None:
     page = say(hub, type="break_stops", op=order[1], ask=5)
     parts = [m for m, _ in page.messages if m["type"] == "break_stops"]
     assert parts[-1]["done"] and all(p["ask"] == 5 for p in parts)
-    found = {s[0]: s[1:] for p in parts for s in p["stops"]}
-    assert next(iter(found)) == order[1] and set(found) == set(order[1:])
+    matches = {s[0]: s[1:] for p in parts for s in p["stops"]}
+    assert next(iter(matches)) == order[1] and set(matches) == set(order[1:])
     for name in order[1:]:
         twin = Session(session.trace(), session.sample_inputs, session.device, overrides=[])
         twin.compile()
         twin.apply(EpochBreak(name))
         cycles = twin.placed().limiter_cycles
-        assert found[name] == [len(cycles), max(cycles), sum(cycles), ""]
+        assert matches[name] == [len(cycles), max(cycles), sum(cycles), ""]
     assert answer(say(hub, type="edit", do="shift_break", op=order[1], to=order[-1]))[0]
     assert session.result.placement.epochs[1].ops == (order[-1],)
 

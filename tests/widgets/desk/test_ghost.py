@@ -27,7 +27,7 @@ def test_the_ghost_of_random_edits_is_what_the_compile_gives(seed: int) -> None:
     hub.attach(ear)
     rng = np.random.default_rng(seed)
     ops = list(session.compile().placement.ops)
-    made = 0
+    output = 0
     for number in range(20):
         op = ops[int(rng.integers(len(ops)))]
         table = session.legal(op)
@@ -46,7 +46,7 @@ def test_the_ghost_of_random_edits_is_what_the_compile_gives(seed: int) -> None:
         if not answer["ok"]:
             assert not shown["ok"] or answer["text"].startswith("Nothing to do")
             continue
-        made += 1
+        output += 1
         result = session.compile()
         after = result.placement.ops
         (name, _, *place), = shown["own"]
@@ -57,4 +57,4 @@ def test_the_ghost_of_random_edits_is_what_the_compile_gives(seed: int) -> None:
             assert there == [*after[neighbour].start, *after[neighbour].size]
         assert shown["time"][1] == batch_time(result, result.options.microbatch).per_input
         assert ("no gain" in answer["text"]) == (round(shown["time"][0]) == round(shown["time"][1]))
-    assert made >= 8
+    assert output >= 8

@@ -67,9 +67,9 @@ def preloaded(n: Netlist) -> frozenset[str]:
 
 
 def _l1(tables: Tables, op: NetOp, device: DeviceSpec, ahead: frozenset[str]) -> L1Map:
-    found = sorted(l1_buffers(tables, op, device.tile_align, ahead), key=lambda b: FILE_KINDS.index(b[0]))
+    matches = sorted(l1_buffers(tables, op, device.tile_align, ahead), key=lambda b: FILE_KINDS.index(b[0]))
     parts, address = [], device.l1_reserved
-    for kind, operand, size in found:
+    for kind, operand, size in matches:
         if size:
             source = op.inputs[operand].source if operand >= 0 else op.name
             parts.append(L1Part(kind, operand, source, size, address))
@@ -133,14 +133,14 @@ def _sharing(uses: dict[str, QueueUse]) -> set[str]:
         (u.queue.location, u.queue.chip, channel, address, name, u.queue.bytes_per_buffer)
         for name, u in uses.items() for channel, address in u.queue.buffers
     )  # fmt: skip
-    found: set[str] = set()
+    sharing: set[str] = set()
     lane: tuple[str, int, int] | None = None
     reach, owner = 0, ""
     for location, chip, channel, address, name, size in blocks:
         if lane != (location, chip, channel):
             lane, reach = (location, chip, channel), 0
         if address < reach and name != owner:
-            found |= {name, owner}
+            sharing |= {name, owner}
         if address + size > reach:
             reach, owner = address + size, name
-    return found
+    return sharing

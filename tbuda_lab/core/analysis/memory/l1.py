@@ -69,15 +69,15 @@ def l1_map(result: Compiled, op: str) -> L1Map:
     table, at = placement.models[op], placement.ops[op].row
     rows = table.rows[at : at + 1]
     row = rows[0]
-    found: list[tuple[str, int, str, int]] = [("output", -1, op, int(row["l1_output"]))]
-    found.append(("intermediate", -1, op, int(row["l1_intermed"])))
+    matches: list[tuple[str, int, str, int]] = [("output", -1, op, int(row["l1_output"]))]
+    matches.append(("intermediate", -1, op, int(row["l1_intermed"])))
     if table.profile is None:
-        found += [("parameter", -1, "", int(row["l1_param"])), ("input", -1, "", int(row["l1_input"]))]
+        matches += [("parameter", -1, "", int(row["l1_param"])), ("input", -1, "", int(row["l1_input"]))]
     else:
-        found += _operands(result, op, table.profile, rows)
+        matches += _operands(result, op, table.profile, rows)
     parts = []
     address = device.l1_reserved
-    for kind, operand, source, size in sorted(found, key=lambda p: KINDS.index(p[0])):
+    for kind, operand, source, size in sorted(matches, key=lambda p: KINDS.index(p[0])):
         if size:
             parts.append(L1Part(kind, operand, source, size, address))
             address += size
@@ -88,24 +88,24 @@ def _operands(result: Compiled, op: str, profile: OpProfile, rows: np.ndarray) -
     align = result.device.tile_align
     multiplier = _multipliers(result.overrides, op)
     wider = result.placement.input_buffers.get(op, ())
-    found = []
+    operands = []
     for port, (operand, edge) in enumerate(zip(profile.operands, result.lowered[op].inputs, strict=True)):
-        fed, kept = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
+        fed, retained = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
         if port < len(wider):  # a short branch of a fork waits here
             fed = max(fed, wider[port] * tile_bytes(operand.df, align=align))
-        found += [("parameter", port, edge.source, kept), ("input", port, edge.source, fed)]
+        operands += [("parameter", port, edge.source, retained), ("input", port, edge.source, fed)]
     if isinstance(profile.op, HwSparseMatmul):
         tiles, encoding = picker_bytes(profile, rows, align)
-        found.append(("parameter", -1, f"lc.sparse_tiles.{op}", tiles))
+        operands.append(("parameter", -1, f"lc.sparse_tiles.{op}", tiles))
         resident = bool(preloads_encoding(rows)[0])
         size = encoding if resident else streamed_encoding_bytes(encoding, align)
-        found.append(("parameter" if resident else "input", -1, f"lc.sparse_encoding.{op}", int(size[0])))
-    return found
+        operands.append(("parameter" if resident else "input", -1, f"lc.sparse_encoding.{op}", int(size[0])))
+    return operands
 
 
 def _multipliers(overrides: tuple[Override, ...], op: str) -> dict[int, int]:
-    found: dict[int, int] = {}
+    multipliers: dict[int, int] = {}
     for override in overrides:
         if override.kind == "input_buffer_multiplier" and override.matches([op]):
-            found |= dict(override.value)
-    return found
+            multipliers |= dict(override.value)
+    return multipliers

@@ -96,24 +96,24 @@ def link_map(result: Result, epoch: int, noc: str = "both") -> LinkMap:
     chip = _epoch(result, epoch).chip
     if noc not in NOCS:
         raise InputError(f"no NoC {noc!r}; there are {', '.join(NOCS)}")
-    found, size = transfers_of(result, epoch), result.device.noc_size
-    ways = [hops(n, found.source, found.target[n], size) for n in (0, 1)]
-    second = ways[1] < ways[0] if noc == "both" else np.full(len(found.bytes), noc == "1")
-    count = max(1, len(found.flows))
+    matches, size = transfers_of(result, epoch), result.device.noc_size
+    ways = [hops(n, matches.source, matches.target[n], size) for n in (0, 1)]
+    second = ways[1] < ways[0] if noc == "both" else np.full(len(matches.bytes), noc == "1")
+    count = max(1, len(matches.flows))
     parts = []
     for number, mine in enumerate((~second, second)):
         parts.append(
             link_bytes(
-                number, found.source[mine], found.target[number][mine], found.bytes[mine], size, found.flow[mine], count
+                number, matches.source[mine], matches.target[number][mine], matches.bytes[mine], size, matches.flow[mine], count
             )
         )
-    by_flow = np.stack(parts, axis=1)[: len(found.flows)]
+    by_flow = np.stack(parts, axis=1)[: len(matches.flows)]
     report = result.placement.report
     cycles = result.placement.epoch_cycles[epoch] if report is None else report.epochs[epoch].limiter_cycles
     return LinkMap(
-        epoch, chip, noc, found.flows, by_flow,
-        np.bincount(found.flow, weights=found.bytes, minlength=len(found.flows)), int(cycles),
-        float(result.device.noc_bytes_per_cycle), found.left_out,
+        epoch, chip, noc, matches.flows, by_flow,
+        np.bincount(matches.flow, weights=matches.bytes, minlength=len(matches.flows)), int(cycles),
+        float(result.device.noc_bytes_per_cycle), matches.left_out,
     )  # fmt: skip
 
 

@@ -50,9 +50,9 @@ class Transfers:
 def transfers_of(result: Result, epoch: int) -> Transfers:
     """All transfers of an epoch, for one input. Raises `IndexError` for an epoch that there is not."""
     collector = _Collector(result, epoch)
-    known = set(result.placement.epochs[epoch].ops)
+    existing = set(result.placement.epochs[epoch].ops)
     for _, op in result.netlist.ops():
-        if op.name in known:
+        if op.name in existing:
             collector.op(op)
     return collector.done()
 

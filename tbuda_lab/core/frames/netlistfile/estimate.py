@@ -35,12 +35,12 @@ def op_cycles(n: Netlist, arch: str) -> npt.NDArray[np.float64]:
     for (kind, df, acc, fidelity, dim, approximate, vector, l1_acc), members in pieces.items():
         t, mm, mn, ur, uc, m_k, u_kt, z = np.array([counts for _, counts in members], np.int64).T
         try:
-            found = cycles(kind, arch=arch, df=df, acc_df=acc, fidelity=fidelity, t=t, mblock_m=mm, mblock_n=mn,
+            result = cycles(kind, arch=arch, df=df, acc_df=acc, fidelity=fidelity, t=t, mblock_m=mm, mblock_n=mn,
                            ublock_r=ur, ublock_c=uc, m_k=m_k, u_kt=u_kt, z=z, dim=dim, approximate=approximate,
                            vector=vector, l1_acc=l1_acc)
         except (TbudaError, KeyError, ValueError):
             continue
-        np.add.at(total, [index for index, _ in members], found)
+        np.add.at(total, [index for index, _ in members], result)
     return total
 
 
@@ -57,8 +57,8 @@ def _key(op: NetOp, part: NetOp | SubOp) -> tuple[Any, ...] | None:
         fidelity = MathFidelity[op.math_fidelity or "HiFi3"]
     except KeyError:
         fidelity = MathFidelity.HiFi3
-    known = dim in (None, "r", "c", "z", "rc") and vector in ("r", "c", "rc")
-    if not known or op.inputs[0].df is DataFormat.Invalid:
+    existing = dim in (None, "r", "c", "z", "rc") and vector in ("r", "c", "rc")
+    if not existing or op.inputs[0].df is DataFormat.Invalid:
         return None
     return (part.type, op.inputs[0].df, op.acc_df, fidelity, dim, bool(a.get("approximate_mode")), vector,
             bool(a.get("l1_acc")))

@@ -108,13 +108,13 @@ def _tms(i: OpInput) -> tuple[TM, ...]:
     def flat(args: Iterable[Any]) -> tuple[int | float | str, ...]:
         return tuple(a if isinstance(a, int | float | str) else str(a) for a in args)
 
-    made = [TM("unpad", flat(i.unpad.values()))] if i.unpad else []
+    result = [TM("unpad", flat(i.unpad.values()))] if i.unpad else []
     for tm in i.tms or ():
         if tm.name == "broadcast":
-            made += [TM("broadcast", flat(pair)) for pair in tm.args]
+            result += [TM("broadcast", flat(pair)) for pair in tm.args]
         else:
-            made.append(TM(tm.name, flat(tm.args)))
-    return (*made, TM("pad", flat(i.pad.values()))) if i.pad else tuple(made)
+            result.append(TM(tm.name, flat(tm.args)))
+    return (*result, TM("pad", flat(i.pad.values()))) if i.pad else tuple(result)
 
 
 def _facts(op: NetOp) -> tuple[tuple[str, Any], ...]:

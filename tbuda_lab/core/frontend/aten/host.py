@@ -31,8 +31,8 @@ def host_call(c: Call) -> Result:
     name = schema.name.split("::")[-1]
     if any(known_shape(r) is None for r in results):
         raise CannotMap("the shape of its result depends on the values of a tensor; shapes must be known")
-    made = tuple(c.op(HostCall(name, arguments, keywords, k), *operands) for k in range(len(results)))
-    return made if isinstance(c.out, tuple | list) else made[0]
+    output = tuple(c.op(HostCall(name, arguments, keywords, k), *operands) for k in range(len(results)))
+    return output if isinstance(c.out, tuple | list) else output[0]
 
 
 for _name in sorted(CALLS - MAPPED_ELSEWHERE):

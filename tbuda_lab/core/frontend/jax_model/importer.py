@@ -60,9 +60,9 @@ def from_jax(function: Callable[..., Any], sample_inputs: Any, params: Any = Non
         values[var] = reader.weight("weight", const)
     results = reader.equations(closed.jaxpr, values, "")
     if reader.calls.findings:
-        found = len(reader.calls.findings)
+        result = len(reader.calls.findings)
         raise UnsupportedOp(
-            f"{found} primitive{'s' * (found > 1)} of the model cannot be mapped", reader.calls.findings
+            f"{result} primitive{'s' * (result > 1)} of the model cannot be mapped", reader.calls.findings
         )
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(returned)[0]]
     reader.calls.at(Origin())

@@ -76,8 +76,8 @@ class _Importer:
         self._leaves(graph, scope)
         self._nodes(graph.node, scope)
         if self.calls.findings:
-            found = len(self.calls.findings)
-            raise UnsupportedOp(f"{found} op{'s' * (found > 1)} of the model cannot be mapped", self.calls.findings)
+            result = len(self.calls.findings)
+            raise UnsupportedOp(f"{result} op{'s' * (result > 1)} of the model cannot be mapped", self.calls.findings)
         if not graph.output:
             raise ModelError("the model returns no tensor")
         self.calls.at(Origin())
@@ -175,10 +175,10 @@ class _Importer:
         given = {**defaults, **attributes}
         body = []
         for node in function.node:
-            made = read.onnx.NodeProto()
-            made.CopyFrom(node)
-            kept = []
-            for attribute in made.attribute:
+            result = read.onnx.NodeProto()
+            result.CopyFrom(node)
+            selected = []
+            for attribute in result.attribute:
                 if attribute.ref_attr_name:
                     value = given.get(attribute.ref_attr_name)
                     if value is None:
@@ -186,11 +186,11 @@ class _Importer:
                     if isinstance(value, torch.Tensor):
                         value = read.onnx.numpy_helper.from_array(value.numpy())
                     attribute = read.onnx.helper.make_attribute(attribute.name, value)
-                kept.append(attribute)
-            copies = [read.onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
-            del made.attribute[:]
-            made.attribute.extend(copies)
-            body.append(made)
+                selected.append(attribute)
+            copies = [read.onnx.AttributeProto.FromString(a.SerializeToString()) for a in selected]
+            del result.attribute[:]
+            result.attribute.extend(copies)
+            body.append(result)
         self._nodes(body, inner)
         return tuple(inner.values.get(name) for name in function.output)
 
@@ -211,8 +211,8 @@ class _Importer:
                 x = one.x(k)
                 empty = torch.empty(0, dtype=self.calls.dtype(x)).numpy()
                 kind = read.onnx.helper.np_dtype_to_tensor_dtype(empty.dtype)
-                made = read.onnx.helper.make_tensor_type_proto(kind, list(self.calls.shape(x)))
-                types.append(made.SerializeToString())
+                result = read.onnx.helper.make_tensor_type_proto(kind, list(self.calls.shape(x)))
+                types.append(result.SerializeToString())
             text = schema.get_context_dependent_function(node.SerializeToString(), types)
             function = read.onnx.FunctionProto.FromString(text)
         else:

@@ -231,8 +231,8 @@ def batch_normalization(n: OnnxNode) -> Any:
         along = [1, n.shape()[1], *[1] * (n.rank() - 2)]
         y = n.aten.add(n.aten.mul(n.aten.mul(centred, inverse), n.reshape(weight, along)), n.reshape(bias, along))
         now = [n.reshape(v, (n.shape()[1],)) for v in (middle, spread)]
-        kept = [n.aten.mul(v, momentum) for v in (mean, variance)]
-        return y, *(n.aten.add(k, n.aten.mul(v, 1 - momentum)) for k, v in zip(kept, now, strict=True))
+        selected = [n.aten.mul(v, momentum) for v in (mean, variance)]
+        return y, *(n.aten.add(k, n.aten.mul(v, 1 - momentum)) for k, v in zip(selected, now, strict=True))
     return n.aten.batch_norm(x, weight, bias, mean, variance, False, 0.0, n.attr("epsilon", 1e-5), False)
 
 
@@ -335,9 +335,9 @@ def reduce(n: OnnxNode) -> Any:
     if 0 in n.shape():  # what it reduces has no elements, so the result is known
         x = n.known(torch.empty(n.shape(), dtype=n.dtype()))
         if n.op_type in ("ReduceMax", "ReduceMin"):
-            kept = [1 if d in [a % n.rank() for a in axes] else s for d, s in enumerate(n.shape())]
-            kept = [s for d, s in enumerate(kept) if keep or d not in [a % n.rank() for a in axes]]
-            return n.known(_least(n.dtype(), n.op_type == "ReduceMin").expand(kept).clone())
+            selected = [1 if d in [a % n.rank() for a in axes] else s for d, s in enumerate(n.shape())]
+            selected = [s for d, s in enumerate(selected) if keep or d not in [a % n.rank() for a in axes]]
+            return n.known(_least(n.dtype(), n.op_type == "ReduceMin").expand(selected).clone())
         if n.op_type == "ReduceProd":
             return n.known(x.tensor.prod(axes[0], keep))
         if n.op_type == "ReduceLogSumExp":

@@ -80,17 +80,17 @@ def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
     size = bound.microbatch
     if size == 1:
         return trace(module, bound)
-    found = []
+    matches = []
     for inputs in (bound.cut(), bound):
         try:
-            found.append(trace(module, inputs))
+            matches.append(trace(module, inputs))
         except ModelError as error:
             failed = error
-    if not found:
+    if not matches:
         raise failed
-    first, whole = found[0], found[-1]
+    first, whole = matches[0], matches[-1]
     shapes = [(a.shape, w.shape) for a, w in zip(first.outputs, whole.outputs, strict=True)]
-    return first if len(found) == 1 or all(w == (size, *a[1:]) for a, w in shapes) else whole
+    return first if len(matches) == 1 or all(w == (size, *a[1:]) for a, w in shapes) else whole
 
 
 def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:

@@ -78,18 +78,18 @@ class PyTorchModule(Module):
             self.set_parameter(name, value)
 
     def set_parameter(self, name: str, data: SomeTensor) -> None:
-        known = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
-        if name not in known:
+        existing = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        if name not in existing:
             raise PyBudaModelError(
-                f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {', '.join(known)}"
+                f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {', '.join(existing)}"
             )
         value = to_torch(data)
-        if value.shape != known[name].shape:
+        if value.shape != existing[name].shape:
             raise PyBudaModelError(
-                f"parameter {name!r} has shape {tuple(known[name].shape)}; got a value of {tuple(value.shape)}"
+                f"parameter {name!r} has shape {tuple(existing[name].shape)}; got a value of {tuple(value.shape)}"
             )
         with torch.no_grad():
-            known[name].copy_(value)
+            existing[name].copy_(value)
 
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
         """Weights, and buffers, which require no gradient; names as in the state dict."""
@@ -168,15 +168,15 @@ class PyBudaModule(Module):
         short = [parameter for local, parameter in self._items() if local.rpartition(".")[2] == name]
         if len(short) == 1:
             return short[0]
-        known = ", ".join(local for local, _ in self._items()) or "none"
-        raise PyBudaModelError(f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {known}")
+        names = ", ".join(local for local, _ in self._items()) or "none"
+        raise PyBudaModelError(f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {names}")
 
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
-        found = [p for _, p in self._items()]
+        parameters = [p for _, p in self._items()]
         if submodules:
             for module in self.get_submodules().values():
-                found.extend(p for p in module.get_parameters() if all(p is not q for q in found))
-        return found
+                parameters.extend(p for p in module.get_parameters() if all(p is not q for q in parameters))
+        return parameters
 
     def get_submodules(self) -> dict[str, Module]:
         list(self._items())
@@ -225,8 +225,8 @@ class PyBudaModule(Module):
             raise PyBudaModelError(
                 f"Module {self.get_name()!r} doesn't have constant {name!r}; it has {', '.join(constants)}"
             )
-        found: Tensor = constants[name]
-        return found
+        result: Tensor = constants[name]
+        return result
 
     # -- running ---------------------------------------------------------------------------------------------
     def pre_forward(self, *args: Any, **kwargs: Any) -> None:

@@ -51,5 +51,5 @@ class TFGraphDefModule(OnnxModule):
             except OSError as error:
                 raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
         names = [f"{node.name}:0" for node in module.node if node.op == "Placeholder"]
-        made = convert.from_graph_def(module, input_names=names, output_names=list(output_names or []))
-        super().__init__(name, made[0])
+        result = convert.from_graph_def(module, input_names=names, output_names=list(output_names or []))
+        super().__init__(name, result[0])

@@ -60,18 +60,18 @@ class Tracer:
             )
         if operand.node is not None and operand.node in self.graph:
             return operand.node
-        known = self._leaves.get(id(operand))
-        if known is not None:
-            return known[0]
+        entry = self._leaves.get(id(operand))
+        if entry is not None:
+            return entry[0]
         if isinstance(operand, Parameter):
             name = operand.get_name() or f"input_{port}_{consumer}"
-            made = self.emit.leaf(NodeKind.PARAMETER, name, operand.shape, as_array(operand.fill()))
+            result = self.emit.leaf(NodeKind.PARAMETER, name, operand.shape, as_array(operand.fill()))
             if operand.dev_data_format is not None:
-                self.graph[made].df = operand.dev_data_format
+                self.graph[result].df = operand.dev_data_format
         else:
-            made = self.emit.constant(operand.value(), self.graph.unique(f"input_{port}_{consumer}"))
-        self._leaves[id(operand)] = (made, operand)
-        return made
+            result = self.emit.constant(operand.value(), self.graph.unique(f"input_{port}_{consumer}"))
+        self._leaves[id(operand)] = (result, operand)
+        return result
 
     def record(self, name: str, op: NdOp, operands: tuple[Any, ...], source_op: str) -> Tensor:
         from tbuda_lab.core.frontend.pybuda.tensor import Tensor

@@ -84,8 +84,8 @@ class _Reader:
         for k in range(self.graph.OperatorsLength()):
             self._operator(self.graph.Operators(k), k, values)
         if self.calls.findings:
-            found = len(self.calls.findings)
-            raise UnsupportedOp(f"{found} operator{'s' * (found > 1)} cannot be mapped", self.calls.findings)
+            result = len(self.calls.findings)
+            raise UnsupportedOp(f"{result} operator{'s' * (result > 1)} cannot be mapped", self.calls.findings)
         self.calls.at(Origin())
         for k in range(self.graph.OutputsLength()):
             at = int(self.graph.Outputs(k))

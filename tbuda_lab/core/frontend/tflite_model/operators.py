@@ -57,11 +57,11 @@ class Operator:
     def options(self, kind: str) -> Any:
         """The builtin options as an object of the schema."""
         table = self.proto.BuiltinOptions()
-        made = getattr(self.schema, kind)()
+        result = getattr(self.schema, kind)()
         if table is None:
             raise CannotMap(f"it has no {kind}")
-        made.Init(table.Bytes, table.Pos)
-        return made
+        result.Init(table.Bytes, table.Pos)
+        return result
 
     def has_options(self) -> bool:
         return self.proto.BuiltinOptions() is not None

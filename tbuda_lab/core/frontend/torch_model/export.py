@@ -57,12 +57,12 @@ def quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    said = io.StringIO()
+    text = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(said):
+        with warnings.catch_warnings(), contextlib.redirect_stderr(text):
             warnings.simplefilter("ignore")
             yield
-        sys.stderr.write(said.getvalue())
+        sys.stderr.write(text.getvalue())
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
@@ -80,8 +80,8 @@ def tensors_only(module: torch.nn.Module) -> Iterator[None]:
         LOG.warning(
             "outputs of type %s hold no tensors that can be traced and are left out", ", ".join(sorted(set(foreign)))
         )
-        known = [v if isinstance(v, torch.Tensor | int | float | str | None) else None for v in leaves]
-        return pytree.tree_unflatten(known, spec)
+        result = [v if isinstance(v, torch.Tensor | int | float | str | None) else None for v in leaves]
+        return pytree.tree_unflatten(result, spec)
 
     handle = module.register_forward_hook(keep_tensors)
     try:
@@ -121,10 +121,10 @@ def functional(program: ExportedProgram) -> ExportedProgram:
         return program
     table = {}
     if unmapped:
-        known = torch.export.default_decompositions()
-        for target in known:
+        existing = torch.export.default_decompositions()
+        for target in existing:
             if lookup(target) is None:
-                table[target] = known[target]
+                table[target] = existing[target]
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
 

@@ -116,8 +116,8 @@ class _Importer:
         values = self._run_region(self.program.graph_module, self._leaves())
         if self.findings:
             self.findings += self.deferred
-            found = len(self.findings)
-            raise UnsupportedOp(f"{found} op{'s' * (found > 1)} of the model cannot be mapped", self.findings)
+            result = len(self.findings)
+            raise UnsupportedOp(f"{result} op{'s' * (result > 1)} of the model cannot be mapped", self.findings)
         self._outputs(values)
         _drop_unread_constants(self.graph)
         return self.graph
@@ -238,8 +238,8 @@ class _Importer:
             result = mapping(call)
         except (CannotMap, ShapeError) as error:
             return self._refuse(node, str(error))
-        made = self.graph.nodes.get(result) if isinstance(result, str) else None
-        first = made or self.graph.nodes.get(next((r for r in result if r), "") if isinstance(result, tuple) else "")
+        entry = self.graph.nodes.get(result) if isinstance(result, str) else None
+        first = entry or self.graph.nodes.get(next((r for r in result if r), "") if isinstance(result, tuple) else "")
         if first is not None and isinstance(first.op, HostCall):
             self.deferred.append(self._finding(node, "only the host has it"))
         return self._result(node, result)
@@ -324,10 +324,10 @@ class _Importer:
             raise UnsupportedOp(
                 f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output"
             )
-        kept = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
-        paths = _output_paths(self.program.call_spec.out_spec, len(kept))
+        selected = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
+        paths = _output_paths(self.program.call_spec.out_spec, len(selected))
         count = 0
-        for value, path in zip(kept, paths, strict=True):
+        for value, path in zip(selected, paths, strict=True):
             if isinstance(value, Folded):
                 value = AtenValue(self.emit.constant(value.tensor, self.graph.unique(value.label)), value.tensor.dtype)
             if isinstance(value, AtenValue):

@@ -50,21 +50,21 @@ class CheckContext(Tables):
 
     def params(self, program: Program) -> frozenset[str]:
         """The parameters of a program."""
-        known: dict[int, frozenset[str]] = self.__dict__.setdefault("_params", {})
-        found = known.get(id(program))
-        if found is None:
+        existing: dict[int, frozenset[str]] = self.__dict__.setdefault("_params", {})
+        entry = existing.get(id(program))
+        if entry is None:
             names = (name for item in program.instructions if isinstance(item, Param) for name in item.names)
-            found = known[id(program)] = frozenset(names)
-        return found
+            entry = existing[id(program)] = frozenset(names)
+        return entry
 
     @cached_property
     def _prologues(self) -> dict[str, set[str]]:
         """By graph the queues with a prologue."""
-        found: dict[str, set[str]] = {}
+        prologues: dict[str, set[str]] = {}
         for s in self.settings:
             if s.setting.fields.get("prologue") is True:
-                found.setdefault(s.graph, set()).add(s.queue)
-        return found
+                prologues.setdefault(s.graph, set()).add(s.queue)
+        return prologues
 
     def input_tiles(self, op: NetOp) -> list[TileDim]:
         """The tile size of each input of an op, as its producer makes it."""

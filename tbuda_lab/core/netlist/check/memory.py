@@ -127,7 +127,7 @@ class OpMemory:
         if about != self._about:
             self._about, self._known, self._shown = about, {}, {}
         queues, producers = self._queues(c), c.ops
-        found = {}
+        matches = {}
         out: list[Known] = []
         for op in ops:
             sources: tuple[Any, ...] = tuple([queues.get(i.source) or producers.get(i.source) for i in op.inputs])
@@ -136,13 +136,13 @@ class OpMemory:
             if op.type == "fused_op":
                 sources += (c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))),)
             seen = c.preloads(op), c.input_count(op)
-            known = self._known.get(op.name)
-            if known is None or known.op is not op or (known.preloaded, known.count) != seen \
-                    or not _same(known.sources, sources):
-                known = _look(c, rules, op, sources, queues, *seen)
-            found[op.name] = known
-            out.append(known)
-        self._known = found
+            entry = self._known.get(op.name)
+            if entry is None or entry.op is not op or (entry.preloaded, entry.count) != seen \
+                    or not _same(entry.sources, sources):
+                entry = _look(c, rules, op, sources, queues, *seen)
+            matches[op.name] = entry
+            out.append(entry)
+        self._known = matches
         return out
 
     def _queues(self, c: CheckContext) -> dict[str, Queue]:
@@ -181,10 +181,10 @@ def _look(
     beyond: list[int] = []
     for number, rule in enumerate(rules):
         try:
-            said = tuple(rule.check(near, op))
+            message = tuple(rule.check(near, op))
         except _Beyond:
             beyond.append(number)
             continue
-        if said:
-            issues.append((number, said))
+        if message:
+            issues.append((number, message))
     return Known(op, sources, preloaded, count, tuple(issues), tuple(beyond))

@@ -31,14 +31,14 @@ def _buffered(op: NetOp) -> bool:
 def input_edge(c: CheckContext, op: NetOp, port: int) -> Edge | None:
     """The edge of an input of an op; None where its fields are not sound or nothing is known of such a reader."""
     i = op.inputs[port]
-    made = c.n.queues.get(i.source) or c.ops.get(i.source)
-    if made is None or not (_sound(made) and _sound(op) and _buffered(op)):
+    entry = c.n.queues.get(i.source) or c.ops.get(i.source)
+    if entry is None or not (_sound(entry) and _sound(op) and _buffered(op)):
         return None
-    if isinstance(made, NetOp) and not _buffered(made):
+    if isinstance(entry, NetOp) and not _buffered(entry):
         return None
     fused = c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
     try:
-        return edge_of_input(made, op, port, fused, max(1, c.input_count(op)), c.facts.arch, _ANY)
+        return edge_of_input(entry, op, port, fused, max(1, c.input_count(op)), c.facts.arch, _ANY)
     except (TypeError, ValueError, ZeroDivisionError):
         return None  # a TM or a pad that other rules refuse
 
@@ -62,9 +62,9 @@ def output_buffer(c: CheckContext, op: NetOp) -> Issues:
     """buf_size_mb is 1 or even; half of it and t divide one another."""
     if not (_sound(op) and _buffered(op)):
         return
-    found = buffer_rule(source_of(op), max(1, c.input_count(op)))
-    if found:
-        yield "buf_size_mb", f"{found.text}: buf_size_mb {op.buf_size_mb}, t {op.blocking.t}", found.fix
+    result = buffer_rule(source_of(op), max(1, c.input_count(op)))
+    if result:
+        yield "buf_size_mb", f"{result.text}: buf_size_mb {op.buf_size_mb}, t {op.blocking.t}", result.fix
 
 
 @rule("N3", "op", "route")
@@ -72,12 +72,12 @@ def edges(c: CheckContext, op: NetOp) -> Issues:
     """Each input can be routed: producer, TMs and op agree in order, stacks, slices, buffers and cores."""
     for port, i in enumerate(op.inputs):
         edge = input_edge(c, op, port)
-        found = _verdict(edge).rule if edge is not None else RouteRule.OK
-        if found and found not in _OF_OPS | {RouteRule.DST}:
+        result = _verdict(edge).rule if edge is not None else RouteRule.OK
+        if result and result not in _OF_OPS | {RouteRule.DST}:
             place = f"input_{port}_tms" if i.tms else "inputs"
-            yield place, f"input {port} ({i.source!r}): {found.text} ({found.label})", found.fix
-        elif found is RouteRule.UNFED_CORE and edge is not None and int(edge.source.buf_size_mb):
-            yield "inputs", f"input {port} ({i.source!r}): {found.text} ({found.label})", found.fix
+            yield place, f"input {port} ({i.source!r}): {result.text} ({result.label})", result.fix
+        elif result is RouteRule.UNFED_CORE and edge is not None and int(edge.source.buf_size_mb):
+            yield "inputs", f"input {port} ({i.source!r}): {result.text} ({result.label})", result.fix
 
 
 @rule("N4", "queue", "route")
@@ -86,9 +86,9 @@ def into_queue(c: CheckContext, q: Queue) -> Issues:
     op = c.ops.get(q.input)
     if op is None or op.untilize_output or not (_sound(op) and _buffered(op) and _sound(q)):
         return
-    found = _verdict(edge_to_queue(op, q, max(1, c.input_count(op)), c.facts.arch, _ANY)).rule
-    if found and found not in _OF_OPS:
-        yield "grid_size", f"op {op.name!r} fills it: {found.text} ({found.label})", found.fix
+    result = _verdict(edge_to_queue(op, q, max(1, c.input_count(op)), c.facts.arch, _ANY)).rule
+    if result and result not in _OF_OPS:
+        yield "grid_size", f"op {op.name!r} fills it: {result.text} ({result.label})", result.fix
 
 
 @rule("N5", "netlist", "route")
@@ -118,9 +118,9 @@ def shared_outputs(c: CheckContext) -> Issues:
                 readers.append((edge.reader, verdict))
         if not readers:
             continue
-        found = shared(source_of(op), readers, max(1, graph.input_count), _streams_in(c, op))
-        if found and (whole or found in (RouteRule.FAN_OUT, RouteRule.FAN_OUT_DRAM)):
-            yield ("graphs", graph.name, op.name), f"{found.text} ({found.label})", found.fix
+        result = shared(source_of(op), readers, max(1, graph.input_count), _streams_in(c, op))
+        if result and (whole or result in (RouteRule.FAN_OUT, RouteRule.FAN_OUT_DRAM)):
+            yield ("graphs", graph.name, op.name), f"{result.text} ({result.label})", result.fix
 
 
 def _streams_in(c: CheckContext, op: NetOp) -> int:

@@ -43,11 +43,11 @@ def check(
     tables = Tables(expand(n, chosen.align))
     first = list(_run(CheckContext(tables, chosen), profile, memory))
     findings += first
-    known = {(f.rule, f.where) for f in first}
+    existing = {(f.rule, f.where) for f in first}
     for other in others:
         for f in _run(CheckContext(tables, other), profile):
-            if (f.rule, f.where) not in known:
-                known.add((f.rule, f.where))
+            if (f.rule, f.where) not in existing:
+                existing.add((f.rule, f.where))
                 message = f"on {other.arch}: {f.message}"
                 findings.append(dataclasses.replace(f, severity="warning", message=message))
     return findings
@@ -75,11 +75,11 @@ def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Netli
 def _run(c: CheckContext, profile: str, memory: OpMemory | None = None) -> Iterator[Finding]:
     elements = _elements(c)
     rules = ordered()
-    kept = {} if memory is None else _kept(c, rules, memory)
+    selected = {} if memory is None else _kept(c, rules, memory)
     for rule in rules:
         severity = rule.severity(profile)
-        if rule.id in kept:
-            for prefix, op, issues in kept[rule.id]:
+        if rule.id in selected:
+            for prefix, op, issues in selected[rule.id]:
                 yield from _findings(c, rule, severity, prefix, rule.check(c, op) if issues is None else issues)
             continue
         for prefix, arguments in elements[rule.scope]:
@@ -91,15 +91,15 @@ def _kept(
 ) -> dict[str, list[tuple[Where, NetOp, tuple[Issue, ...] | None]]]:
     """By op rule the ops that it has something to say of; None where it has to look again."""
     of_ops = [rule for rule in rules if rule.scope == "op"]
-    found: list[list[tuple[Where, NetOp, tuple[Issue, ...] | None]]] = [[] for _ in of_ops]
+    matches: list[list[tuple[Where, NetOp, tuple[Issue, ...] | None]]] = [[] for _ in of_ops]
     pairs = list(c.n.ops())
-    for (graph, op), known in zip(pairs, memory.known(c, of_ops, (op for _, op in pairs)), strict=True):
+    for (graph, op), existing in zip(pairs, memory.known(c, of_ops, (op for _, op in pairs)), strict=True):
         where = ("graphs", graph.name, op.name)
-        for number in known.beyond:
-            found[number].append((where, op, None))
-        for number, issues in known.issues:
-            found[number].append((where, op, issues))
-    return {rule.id: said for rule, said in zip(of_ops, found, strict=True)}
+        for number in existing.beyond:
+            matches[number].append((where, op, None))
+        for number, issues in existing.issues:
+            matches[number].append((where, op, issues))
+    return {rule.id: said for rule, said in zip(of_ops, matches, strict=True)}
 
 
 def _findings(c: CheckContext, rule: Rule, severity: str, prefix: Where, issues: Iterable[Issue]) -> Iterator[Finding]:

@@ -129,12 +129,12 @@ def queue_holds_output(c: CheckContext, q: Queue) -> Issues:
     if op is None or not _sized(op) or min(shape) < 1:
         return
     try:
-        made = apply_tms(output_shape(op), q.input_tms or ())
+        result = apply_tms(output_shape(op), q.input_tms or ())
     except NetlistShapeError as error:
         yield "input_tms", f"{error} (op {op.name!r} makes {text(output_shape(op))})", error.fix
         return
-    if made != shape:
-        yield "", f"the queue holds {text(shape)}, but op {op.name!r} makes {text(made)}", \
+    if result != shape:
+        yield "", f"the queue holds {text(shape)}, but op {op.name!r} makes {text(result)}", \
             "make grid_size x mblock x ublock and t agree"
 
 
@@ -156,7 +156,7 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
     by_slice = word(op, "granularity") == "t"
     (rows, cols), (rt, ct) = op.grid_size, op.blocking.ublock
     turns: dict[int, int] = {}
-    made = 0
+    result = 0
     for n, got in enumerate(operands(c, op)):
         value = op.attributes.get(f"input{n}")
         if got is None or not isinstance(value, (list, tuple)) or len(value) != 3 \
@@ -165,14 +165,14 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
         limit = got[0] if by_slice else got[1] * got[2] // (rows * cols * rt * ct)
         yield from _window(n, limit, [int(v) for v in value], "slices of t" if by_slice else "ublocks of a core")
         turns[n] = limit // (value[0] + value[2])
-        made += turns[n] * value[1]
+        result += turns[n] * value[1]
     z, m, k = output_shape(op)
     wanted = z if by_slice else m * k // (rows * cols * rt * ct)
     if len(set(turns.values())) > 1:
         yield "attributes", f"its inputs last for {', '.join(map(str, turns.values()))} turns", \
             "every input must last equally long"
-    elif made != wanted:
-        yield "attributes", f"its inputs give {made} {'slices' if by_slice else 'ublocks per core'}, the output has " \
+    elif result != wanted:
+        yield "attributes", f"its inputs give {result} {'slices' if by_slice else 'ublocks per core'}, the output has " \
             f"{wanted}", "lengths times turns must fill the output"
 
 

@@ -58,8 +58,8 @@ def _read_sub_op(r: Reader, name: str, key_node: Node, node: Node, where: Where)
             r.problem(key_node, place, "F6", f"{scalars.clip(key)} names no input", "write input_<number>_tms")
             return True
         r.mark(place, key_node)
-        found = read_tms(r, value, place)
-        tms[int(index)] = tms[int(index)] + found if int(index) in tms else found
+        result = read_tms(r, value, place)
+        tms[int(index)] = tms[int(index)] + result if int(index) in tms else result
         return True
 
     if is_null(node):

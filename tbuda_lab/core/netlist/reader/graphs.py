@@ -68,8 +68,8 @@ def _read_op(r: Reader, name: str, node: Node, where: Where) -> NetOp:
         n = int(index)
         indexed.append((n, key_node, place))
         if "tms" in key:
-            found = read_tms(r, value, place)
-            tms[n] = tms[n] + found if n in tms else found
+            result = read_tms(r, value, place)
+            tms[n] = tms[n] + result if n in tms else result
         else:
             target = unpads if "unpad" in key else pads
             if n in target:

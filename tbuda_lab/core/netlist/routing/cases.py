@@ -34,14 +34,14 @@ def judge_lines(lines: Iterable[str]) -> Iterator[str]:
                 raise ValueError(f"longer than {MOST_LINE} characters")
             case = json.loads(line)
             edge = edge_of(case)
-            found = judge_alone(edge, dram_inputs(edge.source))
-            if found.huge:
+            result = judge_alone(edge, dram_inputs(edge.source))
+            if result.huge:
                 raise ValueError(f"an edge of more than {MOST_TILES} tiles")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             text = f"no field {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"line {number} is no case of an edge: {text}") from None
-        verdict = "illegal" if found.rule else "legal"
-        yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": found.rule.label})
+        verdict = "illegal" if result.rule else "legal"
+        yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": result.rule.label})
 
 
 def dram_inputs(source: Source) -> int:
@@ -51,12 +51,12 @@ def dram_inputs(source: Source) -> int:
 
 def edge_of(case: Mapping[str, Any]) -> Edge:
     """The edge of a case; the module says what the fields are. Raises ValueError, KeyError or TypeError for no case."""
-    made, read = case["producer"], case["consumer"]
+    result, read = case["producer"], case["consumer"]
     kind = read["type"] if read["type"] in _TYPES else "eltwise"
     source = Source(
-        _pair(made["grid"]), _whole(made["t"]), _pair(made["mblock"]), _pair(made["ublock"]), _order(made["order"]),
-        _whole(made.get("buf_size_mb", 1), least=0), "queue" if made["kind"] == "queue" else str(made["type"]),
-        bool(made.get("untilize_output", False)),
+        _pair(result["grid"]), _whole(result["t"]), _pair(result["mblock"]), _pair(result["ublock"]), _order(result["order"]),
+        _whole(result.get("buf_size_mb", 1), least=0), "queue" if result["kind"] == "queue" else str(result["type"]),
+        bool(result.get("untilize_output", False)),
     )
     use = str(read.get("fused", "eltwise"))
     port = _whole(read["input"], least=0)

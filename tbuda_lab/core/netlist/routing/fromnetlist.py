@@ -130,9 +130,9 @@ def _pair(pad: dict[str, Any] | None) -> tuple[int, int]:
 
 def _kernel_broadcast(attributes: dict[str, Any], port: int) -> tuple[int, bool]:
     for key, per_t in (("kernel_broadcast", False), ("kernel_broadcast_per_t", True)):
-        found = attributes.get(key)
-        if isinstance(found, dict) and f"input_{port}" in found:
-            return int(found[f"input_{port}"]), per_t
+        entry = attributes.get(key)
+        if isinstance(entry, dict) and f"input_{port}" in entry:
+            return int(entry[f"input_{port}"]), per_t
     single = attributes.get("single_tile")
     return (1, False) if isinstance(single, list) and port in single else (0, False)
 

@@ -76,15 +76,15 @@ def _sorted(names: Sequence[str]) -> bool:
 def either(a: Ints, b: Ints) -> Bools:
     """Whether one of two positive numbers divides the other."""
     a, b = np.asarray(a), np.asarray(b)
-    found: Bools = (a % b == 0) | (b % a == 0)
-    return found
+    either: Bools = (a % b == 0) | (b % a == 0)
+    return either
 
 
 def phased(chain: Chain, t: Ints, slots: Ints) -> Bools:
     """Whether the edge is sent in phases; t and slots (mblocks that a reader may address) of the producer."""
     slots, t = np.asarray(slots), np.asarray(t)
-    found: Bools = np.asarray(chain.stacked) & (slots % (chain.across * chain.down) != 0) & (slots % t != 0)
-    return found
+    phased: Bools = np.asarray(chain.stacked) & (slots % (chain.across * chain.down) != 0) & (slots % t != 0)
+    return phased
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,8 +91,8 @@ class Pipes:
     @property
     def inside(self) -> Bools:
         """(pipes, length): which tiles count."""
-        found: Bools = np.arange(self.core.shape[1]) < self.kept[:, None]
-        return found
+        inside: Bools = np.arange(self.core.shape[1]) < self.kept[:, None]
+        return inside
 
 
 def pipes_of(
@@ -119,8 +119,8 @@ def pipes_of(
         index = np.tile(index, (1, times))
         index = np.where(core == PADDING, PADDING, index + shift)
     past = index >= reach
-    kept = np.where(past.any(axis=1), past.argmax(axis=1), core.shape[1]).astype(np.int64)
-    return Pipes(core, index, kept, period, reach, block)
+    result = np.where(past.any(axis=1), past.argmax(axis=1), core.shape[1]).astype(np.int64)
+    return Pipes(core, index, result, period, reach, block)
 
 
 def kernel_broadcast_rule(pipes: Pipes, source: Source, reader: Reader, slots: int) -> RouteRule:
@@ -164,9 +164,9 @@ def unfed_rule(pipes: Pipes, grid: tuple[int, int], steps: tuple[int, int], by_r
 
 def read_cores(pipes: Pipes, cores: int) -> Bools:
     """Which producer cores any pipe reads."""
-    found = np.zeros(cores, bool)
-    found[pipes.core[pipes.inside & (pipes.core != PADDING)]] = True
-    return found
+    result = np.zeros(cores, bool)
+    result[pipes.core[pipes.inside & (pipes.core != PADDING)]] = True
+    return result
 
 
 def granularity(pipes: Pipes) -> int:

@@ -119,7 +119,7 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
     first: NetlistError | None = None
     for width in widths:
         try:
-            found = decode_stream(
+            matches = decode_stream(
                 encodings.reshape(grid_r * groups, -1), t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt,
                 strips=-(-act_rows // (u_kt * TILE)), pointer_bits=pointer_bits, index_bits=width,
                 num_sparse_tiles=count, where=where)
@@ -135,17 +135,17 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
     value = tiles[which, row, column]
     per_tile = np.bincount(which, minlength=tiles.shape[0])
     begin = np.cumsum(per_tile) - per_tile
-    used = found.stream * count + found.pointer
+    used = matches.stream * count + matches.pointer
     repeats = per_tile[used]
     of = np.repeat(np.arange(used.size), repeats)
     element = np.repeat(begin[used] - (np.cumsum(repeats) - repeats), repeats) + np.arange(of.size)
-    core, group = found.stream // groups, found.stream % groups
-    out_tile = ((found.t * grid_r + core) * mblock_m + found.ublock) * ublock_r + found.in_r
-    in_tile = found.strip * u_kt + found.in_d
+    core, group = matches.stream // groups, matches.stream % groups
+    out_tile = ((matches.t * grid_r + core) * mblock_m + matches.ublock) * ublock_r + matches.in_r
+    in_tile = matches.strip * u_kt + matches.in_d
     rows = out_tile[of] * TILE + row[element]
     columns = in_tile[of] * TILE + column[element]
     shape = (t * grid_r * mblock_m * ublock_r * TILE, act_rows)
-    _require(columns < act_rows, found.stream[of], where, f"a strip that reaches past the {act_rows // TILE} tile rows "
+    _require(columns < act_rows, matches.stream[of], where, f"a strip that reaches past the {act_rows // TILE} tile rows "
              "of the activation")
     result = []
     for g in range(groups):  # a handful of column groups
@@ -157,15 +157,15 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
 
 def _hop(step: I64, start: I64, count: I64) -> I64:
     """`count` times `step`, from `start`; arrays of one shape."""
-    found = start.copy()
+    result = start.copy()
     left = count.copy()
     while left.size and int(left.max()) > 0:
         odd = (left & 1) == 1
-        found[odd] = step[found[odd]]
+        result[odd] = step[result[odd]]
         left >>= 1
         if int(left.max()) > 0:
             step = step[step]
-    return found
+    return result
 
 
 def _strips(following: I64, last_in_slice: npt.NDArray[np.bool_], streams: int, width: int, t: int,

@@ -59,21 +59,21 @@ class PickerProfile:
 
     def blocks(self, rows: int, u_kt: int) -> tuple[int, int]:
         """(blocks of `rows` x `u_kt` tiles that are not empty, tiles of the fullest) over all slices."""
-        known = self._blocks.get((rows, u_kt))
-        if known is None:
-            known = self._blocks[rows, u_kt] = self._count(rows, u_kt)
-        return known
+        entry = self._blocks.get((rows, u_kt))
+        if entry is None:
+            entry = self._blocks[rows, u_kt] = self._count(rows, u_kt)
+        return entry
 
     def distinct(self, rows: int) -> int:
         """Most different tiles among the tiles of one core row of `rows` tile rows."""
-        known = self._distinct.get(rows)
-        if known is None:
+        entry = self._distinct.get(rows)
+        if entry is None:
             core = self.out_tile // rows
             order = np.lexsort((self._hash, core))
             new = starts(core[order], self._hash[order])
-            known = int(np.bincount(core[order][new]).max()) if core.size else 1
-            self._distinct[rows] = known
-        return known
+            entry = int(np.bincount(core[order][new]).max()) if core.size else 1
+            self._distinct[rows] = entry
+        return entry
 
     def statistics(self, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike,
                    u_kt: npt.ArrayLike) -> SparseStatistics:
@@ -85,14 +85,14 @@ class PickerProfile:
         rows = np.maximum(rt // np.maximum(grid, 1), 1)
         table = np.stack([rows.ravel(), ublock.ravel(), inner.ravel()], axis=1)
         cases, back = np.unique(table, axis=0, return_inverse=True)
-        found = np.empty((cases.shape[0], 6), np.int64)
+        result = np.empty((cases.shape[0], 6), np.int64)
         for i, (r, u, k) in enumerate(cases.tolist()):  # distinct candidates, each pair counted once
             strips, strip_tiles = self.blocks(r, k)
             ublocks, ublock_tiles = self.blocks(u, k)
             distinct = self.distinct(r)
-            found[i] = self.tiles, ublocks, strips, distinct, strip_tiles, self._fits(r, u, k, distinct, strip_tiles,
+            result[i] = self.tiles, ublocks, strips, distinct, strip_tiles, self._fits(r, u, k, distinct, strip_tiles,
                                                                                      ublock_tiles)
-        spread = found[back.reshape(-1)].reshape(*grid.shape, 6)
+        spread = result[back.reshape(-1)].reshape(*grid.shape, 6)
         return SparseStatistics(spread[..., 0], spread[..., 1], spread[..., 2], spread[..., 3], spread[..., 4],
                                 spread[..., 5].astype(np.bool_))
 

@@ -49,9 +49,9 @@ def make_differentiable(graph: Graph, options: CompileOptions = DEFAULTS) -> int
 
     total = 0
     for _ in range(ROUNDS):
-        made = Rewriter(graph, options).run(visit)
-        total += made
-        if made == 0:
+        result = Rewriter(graph, options).run(visit)
+        total += result
+        if result == 0:
             return total
     raise AssertionError(f"differentiable forms did not settle in {ROUNDS} rounds")
 
@@ -75,10 +75,10 @@ def differentiate(
     carrying = _carrying(order, set(wanted), set(stop))
     needed = carrying & _before(graph, seeds)
     _refuse_without_rule(graph, needed)
-    found: dict[str, list[str]] = {name: [gradient] for name, gradient in seeds.items()}
+    matches: dict[str, list[str]] = {name: [gradient] for name, gradient in seeds.items()}
     result: dict[str, str] = {}
     for node in reversed(order):
-        parts = found.pop(node.name, None)
+        parts = matches.pop(node.name, None)
         if not parts or node.name not in needed:
             continue
         total = parts[0]
@@ -95,7 +95,7 @@ def differentiate(
             b = GradientBuilder(graph, f"bw_in{port}_{node.name}", node, options)
             gradient = node.op.gradient(b, port, node.sources, node.name, total)
             if gradient is not None:
-                found.setdefault(source, []).append(summed_to(b, gradient, graph[source].shape))
+                matches.setdefault(source, []).append(summed_to(b, gradient, graph[source].shape))
     return {name: result[name] for name in wanted if name in result}
 
 
@@ -114,23 +114,23 @@ def summed_to(b: Builder, name: str, shape: Shape) -> str:
 
 def _carrying(order: list[Node], wanted: set[str], stop: set[str]) -> set[str]:
     """Values that depend on a wanted one."""
-    found = set(wanted)
+    carrying = set(wanted)
     for node in order:
-        if node.name not in stop and any(s in found for s in node.sources):
-            found.add(node.name)
-    return found
+        if node.name not in stop and any(s in carrying for s in node.sources):
+            carrying.add(node.name)
+    return carrying
 
 
 def _before(graph: Graph, names: Collection[str]) -> set[str]:
     """The values and all that they depend on."""
-    found: set[str] = set()
+    before: set[str] = set()
     stack = list(names)
     while stack:
         name = stack.pop()
-        if name not in found:
-            found.add(name)
+        if name not in before:
+            before.add(name)
             stack.extend(graph[name].sources)
-    return found
+    return before
 
 
 def _refuse_without_rule(graph: Graph, names: Collection[str]) -> None:

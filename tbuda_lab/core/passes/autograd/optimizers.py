@@ -46,15 +46,15 @@ DEFAULTS: dict[str, dict[str, float | bool | tuple[float, float]]] = {
 
 def optimizer_options(kind: str, **settings: float | bool | tuple[float, float]) -> OptimizerOptions:
     """An optimizer's options with what is not told filled in. Raises `InputError` for an unknown kind or setting."""
-    known = DEFAULTS.get(kind)
-    if known is None:
-        said, fix = f"there is no optimizer {kind!r}", f"one of {', '.join(DEFAULTS)}"
-        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", said, fix)])
-    wrong = sorted(set(settings) - set(known))
+    entry = DEFAULTS.get(kind)
+    if entry is None:
+        text, fix = f"there is no optimizer {kind!r}", f"one of {', '.join(DEFAULTS)}"
+        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", text, fix)])
+    wrong = sorted(set(settings) - set(entry))
     if wrong:
-        said, fix = f"{kind} has no setting {', '.join(wrong)}", f"it has {', '.join(known)}"
-        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", said, fix)])
-    return OptimizerOptions(kind, tuple(sorted({**known, **settings}.items())))
+        text, fix = f"{kind} has no setting {', '.join(wrong)}", f"it has {', '.join(entry)}"
+        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", text, fix)])
+    return OptimizerOptions(kind, tuple(sorted({**entry, **settings}.items())))
 
 
 class Update:

@@ -92,9 +92,9 @@ def _recompute(graph: Graph, forward: set[str]) -> None:
                 continue
             node = graph[at]
             edges = tuple(Edge(copies.get(s, s)) for s in node.sources)
-            made = graph.unique(f"{at}_recompute")
-            graph.add(dataclasses.replace(node, name=made, inputs=edges, attrs={**node.attrs, RECOMPUTE: True}))
-            copies[at] = made
+            result = graph.unique(f"{at}_recompute")
+            graph.add(dataclasses.replace(node, name=result, inputs=edges, attrs={**node.attrs, RECOMPUTE: True}))
+            copies[at] = result
         return copies[name]
 
     for node in list(graph):
@@ -110,12 +110,12 @@ def _own_name(node: Node) -> str:
 
 
 def _inputs(graph: Graph, plan: TrainingOptions) -> list[str]:
-    known = {node.name for node in graph.inputs}
-    missing = [name for name in plan.input_gradients if name not in known]
+    existing = {node.name for node in graph.inputs}
+    missing = [name for name in plan.input_gradients if name not in existing]
     if missing:
-        said, fix = f"no inputs {', '.join(missing)}", f"the graph has {', '.join(sorted(known)) or 'none'}"
+        text, fix = f"no inputs {', '.join(missing)}", f"the graph has {', '.join(sorted(existing)) or 'none'}"
         raise InputError(
-            "gradients of inputs that the graph does not have", [Diagnostic("error", missing[0], "input", said, fix)]
+            "gradients of inputs that the graph does not have", [Diagnostic("error", missing[0], "input", text, fix)]
         )
     return list(plan.input_gradients)
 
@@ -133,19 +133,19 @@ def _seeds(graph: Graph, wanted: list[str]) -> dict[str, str]:
             continue
         if node.attrs.get(LOSS):
             name, value = f"loss_grad_constant_{node.name}", np.ones(node.shape, np.float32)
-            made = Node(name, NodeKind.CONSTANT, node.shape, value=value, origin=node.origin)
+            result = Node(name, NodeKind.CONSTANT, node.shape, value=value, origin=node.origin)
         else:
             attrs = {"dtype": "float32", ROLE: "gradient", "gradient_of": node.name}
-            made = Node(f"loss_{node.name}", NodeKind.INPUT, node.shape, attrs=attrs, origin=node.origin)
-        graph.add(made)
+            result = Node(f"loss_{node.name}", NodeKind.INPUT, node.shape, attrs=attrs, origin=node.origin)
+        graph.add(result)
         if source in seeds:  # two outputs of one value
             from tbuda_lab.core.ops import Add
 
             both = Node(graph.unique(f"bw_combine_{source}_outputs"), NodeKind.OP, node.shape, Add(),
-                        (Edge(seeds[source]), Edge(made.name)), origin=node.origin)  # fmt: skip
+                        (Edge(seeds[source]), Edge(result.name)), origin=node.origin)  # fmt: skip
             seeds[source] = graph.add(both).name
         else:
-            seeds[source] = made.name
+            seeds[source] = result.name
     return seeds
 
 

@@ -103,12 +103,12 @@ class Board:
         cells = np.array([[mask >> c & 1 for c in range(self.device.cols)] for mask in masks], dtype=np.int64)
         sums = np.zeros((self.device.rows + 1, self.device.cols + 1), dtype=np.int64)
         sums[1:, 1:] = cells.cumsum(axis=0).cumsum(axis=1)
-        found = np.full(cells.shape, -1, dtype=np.int64)
+        heat = np.full(cells.shape, -1, dtype=np.int64)
         if height <= self.device.rows and width <= self.device.cols:
             high, wide = self.device.rows - height + 1, self.device.cols - width + 1
             covered = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
-            found[:high, :wide] = covered
-        return found
+            heat[:high, :wide] = covered
+        return heat
 
     def explain(
         self,
@@ -183,9 +183,9 @@ class Board:
 
     def _rewound(self) -> State:
         current = self._current()
-        kept = self._state[: len(self._state) - len(current)]
+        retained = self._state[: len(self._state) - len(current)]
         temporal = current[0].temporal
-        return (*kept, Epoch(temporal, 0, self._order(temporal)[0], current[0].kind))
+        return (*retained, Epoch(temporal, 0, self._order(temporal)[0], current[0].kind))
 
     def _epoch(self, index: int | None) -> Epoch:
         at = self.get_current_epoch_index() if index is None else index
@@ -204,15 +204,15 @@ class Board:
         return next(((i, op) for i, e in enumerate(self._state) for op in e.ops if op.name == name), None)
 
     def _known(self, name: str) -> tuple[int, PlacedOp]:
-        found = self._find(name)
-        if found is None:
+        known = self._find(name)
+        if known is None:
             raise InputError(f"{name!r} is not placed")
-        return found
+        return known
 
     def _new(self, name: str) -> None:
-        found = self._find(name)
-        if found is not None:
-            raise fault(name, "placed", f"it stands in epoch {found[0]} already", "move it, or remove it first")
+        result = self._find(name)
+        if result is not None:
+            raise fault(name, "placed", f"it stands in epoch {result[0]} already", "move it, or remove it first")
 
     def _must(self, name: str, refusal: Refusal | None) -> None:
         if refusal is not None:

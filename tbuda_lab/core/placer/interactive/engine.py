@@ -95,15 +95,15 @@ class IncrementalPlacer:
             i for i, s in enumerate(segments_now) if any(op in added for op in range(s.first + 1, s.last))
         }
         again = _Replacements(problem, changed, retabled, cut, removed, self._replaced)
-        found = again.run(segments_now, chips_now, cancel)
+        edited = again.run(segments_now, chips_now, cancel)
         self.made += again.made
-        if found is None:
+        if edited is None:
             return None
         if base is not whole.problem or len(self.device.chips) > 1:
             # another order numbers the ops otherwise; on several chips one epoch more moves others to another time
-            return Placed(problem, *found, overrides, whole.policy, parts=self._parts)
+            return Placed(problem, *edited, overrides, whole.policy, parts=self._parts)
         return Placed(
-            problem, *found, overrides, whole.policy, parts=self._parts, limits=lambda: self._limits(overrides),
+            problem, *edited, overrides, whole.policy, parts=self._parts, limits=lambda: self._limits(overrides),
             base=whole,
         )  # fmt: skip
 
@@ -126,18 +126,18 @@ class IncrementalPlacer:
             return None
         carry_runs(problem, whole.problem, now.changed)
         again = _Replacements(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
-        found = again.run(now.segments, whole.chips, cancel)
+        result = again.run(now.segments, whole.chips, cancel)
         self.made += again.made
-        if found is None:
+        if result is None:
             return None
         # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
         same = all(models[name].signature == table.signature for name, table in whole.problem.models.items())
         limits = (lambda: self._limits(overrides)) if same else (lambda: None)
-        made = copy.copy(self)
-        made.overrides, made.graph = overrides, graph
-        made._whole = Placed(problem, *found, overrides, whole.policy, parts=self._parts, limits=limits)
-        made._replaced, made._carried, made.made = {}, None, 0
-        return made
+        output = copy.copy(self)
+        output.overrides, output.graph = overrides, graph
+        output._whole = Placed(problem, *result, overrides, whole.policy, parts=self._parts, limits=limits)
+        output._replaced, output._carried, output.made = {}, None, 0
+        return output
 
     def _resequenced(self, order: tuple[str, ...]) -> Carried:
         """`resequence.carried` for an order, kept for the edits that follow."""
@@ -166,8 +166,8 @@ class IncrementalPlacer:
         """Bounds of the whole placement: what is added to its overrides only takes candidates away, and no placement
         becomes faster by that. None where some of its overrides are gone."""
         report = self._whole.placement().report
-        kept = set(frozen(self.overrides)) <= set(frozen(overrides))
-        return report.bounds if report is not None and kept else None
+        keep = set(frozen(self.overrides)) <= set(frozen(overrides))
+        return report.bounds if report is not None and keep else None
 
 
 class _Replacements:
@@ -252,9 +252,9 @@ class _Replacements:
             tuple(problem.order[op] in problem.breaks for op in span),
             tuple(outside.get(p) for op in span for p in problem.facts[op].producers if 0 <= p < first),
         )
-        found = self.known.get(key)
-        if found is None:
+        entry = self.known.get(key)
+        if entry is None:
             self.made += 1
-            found = EpochReplacement(problem, old, changed, retabled, outside).run()
-            self.known[key] = found
-        return found
+            entry = EpochReplacement(problem, old, changed, retabled, outside).run()
+            self.known[key] = entry
+        return entry

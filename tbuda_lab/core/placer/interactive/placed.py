@@ -59,16 +59,16 @@ class EpochFacts:
 
     def limits(self, divider: int) -> np.ndarray:
         """(ops,) limiter cycles if so many shared DRAM that it is divided by that."""
-        found = self._limits.get(divider)
-        if found is None:
+        entry = self._limits.get(divider)
+        if entry is None:
             device = self.problem.device
             mine = dram_divider(device, self.load.dram_cores) == divider
             cores = self.load.dram_cores if mine else cores_at_divider(device, divider)
             there = Load(cores, self.load.host_cores)
-            found = self._limits[divider] = np.array(
+            entry = self._limits[divider] = np.array(
                 [float(self.problem.row_limits(op, *self.places[op], there)[row]) for op, row in self.rows.items()]
             )
-        return found
+        return entry
 
 
 class Placed:
@@ -140,10 +140,10 @@ class Placed:
 
     def epoch(self, index: int) -> EpochFacts:
         """What questions ask of an epoch."""
-        found = self._epochs.get(index)
-        if found is None:
-            found = self._epochs[index] = EpochFacts(self.problem, self.segments[index])
-        return found
+        entry = self._epochs.get(index)
+        if entry is None:
+            entry = self._epochs[index] = EpochFacts(self.problem, self.segments[index])
+        return entry
 
     def epoch_of(self, op: int) -> int:
         """The epoch of an op, by its number."""

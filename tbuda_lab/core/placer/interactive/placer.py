@@ -100,8 +100,8 @@ class InteractivePlacer(Board):
             raise fault(second, "rows", f"{a.rows} and {b.rows} rows do not stand side by side", "equal rows")
         wish = self._overrides.get(first, PlacerOpOverride())
         whole = GridShape(a.rows, a.columns + b.columns)
-        found = self._place((first, second), whole, wish, enable_transpose, chip_break, False, (a, b))
-        return None if found is None else CoordRange(found[0].start, found[1].end)
+        result = self._place((first, second), whole, wish, enable_transpose, chip_break, False, (a, b))
+        return None if result is None else CoordRange(result[0].start, result[1].end)
 
     def place_op_at(
         self,
@@ -289,16 +289,16 @@ class InteractivePlacer(Board):
             text = f"{shape.rows}x{shape.columns} cores do not fit {self.device.rows}x{self.device.cols}"
             raise fault(names[0], "device-too-small", text, "a smaller grid, or let it be transposed")
         if wish.chip_id is not None and wish.chip_id not in self.device.chips:
-            known = ", ".join(map(str, self.device.chips))
-            raise fault(names[0], "chip", f"{self.device.name} has no chip {wish.chip_id!r}", f"chips: {known}")
+            known_items = ", ".join(map(str, self.device.chips))
+            raise fault(names[0], "chip", f"{self.device.name} has no chip {wish.chip_id!r}", f"chips: {known_items}")
         if wish.temporal_epoch_break and not self.current_epoch_empty():
             self.last_refusal = Refusal("epoch-break", f"{names[0]} starts an epoch", "call next_epoch")
             return None
         for state in self._tries(wish, chip_break, output):
-            found = self._spot(state[-1], shape, wish, turns, names[0])
-            if found is None:
+            result = self._spot(state[-1], shape, wish, turns, names[0])
+            if result is None:
                 continue
-            start, turned = found
+            start, turned = result
             areas = []
             for name, part in zip(names, parts or (shape,), strict=True):
                 area = area_of(start, part, turned)
@@ -336,29 +336,29 @@ class InteractivePlacer(Board):
         self, epoch: Epoch, shape: GridShape, wish: PlacerOpOverride, turns: tuple[bool, ...], name: str
     ) -> tuple[Coord, bool] | None:
         grid = self._grid(epoch)
-        found: tuple[Coord, bool] | None = None
+        spot: tuple[Coord, bool] | None = None
         for turn in turns:
             height, width = turn_shape(shape, turn)
             if wish.grid_start is not None:
                 row, col = coord(wish.grid_start)
                 if row < 0 or col < 0 or row + height > self.device.rows or col + width > self.device.cols:
-                    if turn == turns[-1] and found is None:
+                    if turn == turns[-1] and spot is None:
                         text = f"{height}x{width} cores at ({row}, {col}) leave the grid"
                         raise fault(name, "outside", text, "a smaller row or column")
                     continue
                 at = (row, col) if grid.fits(row, col, height, width) else None
             else:
                 at = grid.first_fit(height, width)
-            if at is not None and (found is None or at < tuple(found[0])):
-                found = (Coord(*at), turn)
-        if found is None:
+            if at is not None and (spot is None or at < tuple(spot[0])):
+                spot = (Coord(*at), turn)
+        if spot is None:
             free = grid.free
             if wish.grid_start is not None and epoch is self._state[-1]:
                 self.last_refusal = self.explain(shape, wish.grid_start, transpose=turns[-1])
             else:
                 text = f"no free {shape.rows}x{shape.columns} rectangle among {free} free cores of chip {epoch.chip}"
                 self.last_refusal = Refusal("full", text, "call next_epoch", tuple(o.name for o in epoch.ops))
-        return found
+        return spot
 
     def _dealt(self, state: list[Epoch], breaks: frozenset[str]) -> list[Epoch]:
         share = -(-len(state) // len(self._chips))

@@ -64,11 +64,11 @@ class EpochReplacement:
             return self._joined(cuts)
         parts: list[Segment] = []
         for a, b in itertools.pairwise(cuts):
-            kept = self._hold(a, b)
-            if kept is None:
+            retained = self._hold(a, b)
+            if retained is None:
                 parts += self._squeeze(a, b)
             else:
-                parts.append(self._polished(kept) if breaks else kept)
+                parts.append(self._polished(retained) if breaks else retained)
             for part in parts:
                 self._settled(part)
         return parts
@@ -88,8 +88,8 @@ class EpochReplacement:
                 parts += self._squeeze(a, b)
             else:
                 for segment in inner:
-                    kept = self._hold(segment.first, segment.last)
-                    parts += [kept] if kept is not None else self._squeeze(segment.first, segment.last)
+                    retained = self._hold(segment.first, segment.last)
+                    parts += [retained] if retained is not None else self._squeeze(segment.first, segment.last)
             for part in parts:
                 self._settled(part)
         return parts
@@ -117,8 +117,8 @@ class EpochReplacement:
         fits = (height + top <= problem.device.rows) & (width + left <= problem.device.cols)
         if pin.start is None and pin.transpose is None:
             fits |= (width <= problem.device.rows) & (height <= problem.device.cols)
-        kept: np.ndarray = legal[fits]
-        return kept
+        fitting: np.ndarray = legal[fits]
+        return fitting
 
     def _fastest(self, op: int, first: int, last: int) -> int | None:
         """The row with the fewest limiter cycles for the load of the old epoch."""
@@ -251,27 +251,27 @@ class EpochReplacement:
     def _shrink(self, first: int, last: int) -> Segment | None:
         """Room made by ops that have time to spare: those that give most cores first, no more than are needed."""
         problem = self.problem
-        kept = self._rows(first, last)
-        if kept is None:
+        retained = self._rows(first, last)
+        if retained is None:
             return None
-        where = {op: problem.places(op, first, last) for op in kept}
-        limit = self._limit(first, last, kept)
+        where = {op: problem.places(op, first, last) for op in retained}
+        limit = self._limit(first, last, retained)
         for slack in _SLACK:
             smaller: list[tuple[int, int, int]] = []  # cores saved, op, row
-            for op in kept:
+            for op in retained:
                 if op in self.changed:
                     continue
                 front = problem.frontier(op, *where[op], self.load)
                 at = int(np.searchsorted(-front.cycles, -limit * slack, side="left"))
-                if at < len(front.row) and (saved := self._area(op, kept[op]) - int(front.cores[at])) > 0:
+                if at < len(front.row) and (saved := self._area(op, retained[op]) - int(front.cores[at])) > 0:
                     smaller.append((-saved, op, int(front.row[at])))
             smaller.sort()
-            missing = sum(self._area(op, row) for op, row in kept.items()) - problem.cores
+            missing = sum(self._area(op, row) for op, row in retained.items()) - problem.cores
             enough = int(np.searchsorted(np.cumsum([-s[0] for s in smaller]), missing)) + 1
             for count in sorted({enough, enough + 2, len(smaller)}):
                 if not 0 < count <= len(smaller):
                     continue
-                rows = kept | {op: row for _, op, row in smaller[:count]}
+                rows = retained | {op: row for _, op, row in smaller[:count]}
                 segment = self._made(first, last, rows, limit * slack)
                 if segment is not None:
                     return segment

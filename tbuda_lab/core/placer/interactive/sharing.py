@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 def shared(new: Mapping[str, T], old: Mapping[str, T]) -> dict[str, T]:
     """`new`, with the objects of `old` where they are equal; order is that of `new`."""
-    found = {}
+    shared = {}
     for name, value in new.items():
         before = old.get(name)
-        found[name] = before if before is not None and (before is value or before == value) else value
-    return found
+        shared[name] = before if before is not None and (before is value or before == value) else value
+    return shared
 
 
 def share_placement(new: Placement, old: Placement) -> Placement:
     """An equal placement that takes from `old` what is the same there."""
-    known = dict(enumerate(old.epochs))
-    epochs = (known[i] if known.get(i) == epoch else epoch for i, epoch in enumerate(new.epochs))
+    existing = dict(enumerate(old.epochs))
+    epochs = (existing[i] if existing.get(i) == epoch else epoch for i, epoch in enumerate(new.epochs))
     return dataclasses.replace(
         new,
         ops=shared(new.ops, old.ops),
@@ -50,6 +50,6 @@ def share_netlist(new: Netlist, old: Netlist) -> None:
     for program in new.programs:
         for at, instruction in enumerate(program.instructions):
             if isinstance(instruction, Execute):
-                known = runs.get((program.name, instruction.graph))
-                if known is not None and known == instruction:
-                    program.instructions[at] = known
+                entry = runs.get((program.name, instruction.graph))
+                if entry is not None and entry == instruction:
+                    program.instructions[at] = entry

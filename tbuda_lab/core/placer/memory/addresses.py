@@ -53,20 +53,20 @@ class Addresses:
             if q.location == "dram" and algorithm == "CLOSEST":
                 request = dataclasses.replace(request, hops=self.hops(q, chip))
             (host if q.location == "host" else dram).append(request)
-        found = allocate(dram, self.device, algorithm)
-        buffers = found.buffers | allocate_host(host, self.device)
+        matches = allocate(dram, self.device, algorithm)
+        buffers = matches.buffers | allocate_host(host, self.device)
         result: dict[str, QueuePlacement] = {}
         for q in plans:
             chip = fixed[q.name][0] if q.name in fixed else q.chip
-            result[q.name] = self._placed(q, chip, buffers[q.name], found.lifetimes.get(q.name))
+            result[q.name] = self._placed(q, chip, buffers[q.name], matches.lifetimes.get(q.name))
         return result
 
     def _placed(
         self, q: QueuePlacement, chip: int, buffers: tuple[tuple[int, int], ...], lifetime: tuple[int, int] | None
     ) -> QueuePlacement:
-        plan, known = self.known.get(q.name, (None, q))
-        if plan is q and (known.chip, known.buffers, known.lifetime) == (chip, buffers, lifetime):
-            return known
+        plan, entry = self.known.get(q.name, (None, q))
+        if plan is q and (entry.chip, entry.buffers, entry.lifetime) == (chip, buffers, lifetime):
+            return entry
         return dataclasses.replace(q, chip=chip, buffers=buffers, lifetime=lifetime)
 
     def _life(self, q: QueuePlacement) -> tuple[int, int]:
@@ -131,9 +131,9 @@ class Addresses:
             channel = value.get("channel")
             for name in record.matches(names):
                 chip = value.get("chip", by_name[name].chip)
-                said = bad_queue_place(name, self.device, chip, channel)
-                if said is not None:
-                    wrong.append(said)
+                message = bad_queue_place(name, self.device, chip, channel)
+                if message is not None:
+                    wrong.append(message)
                 elif self.device.arch == "grayskull" and chip != by_name[name].chip:
                     wrong.append(
                         Diagnostic(

@@ -122,10 +122,10 @@ class _Allocator:
         size = align(request.size, self.device.dram_address_align)
         buffers: list[tuple[int, int]] = []
         for nth in range(request.count):
-            found = self._one(request, nth, size, channels)
-            if found is None:
+            result = self._one(request, nth, size, channels)
+            if result is None:
                 break
-            buffers.append(found)
+            buffers.append(result)
         if len(buffers) == request.count:
             self.placed[request.name] = tuple(buffers)
             return
@@ -257,8 +257,8 @@ def _full(
             texts.append(
                 f"chip {chip} needs {peak} bytes and has {room}, {peak - room} too few; the largest queues: {names}"
             )
-    said = "; ".join(texts) or "there are bytes enough, but not in blocks that large"
-    return PlacementError(f"the DRAM of {device.name} has no room for {counted(len(failed), 'queue')}: {said}", failed)
+    text = "; ".join(texts) or "there are bytes enough, but not in blocks that large"
+    return PlacementError(f"the DRAM of {device.name} has no room for {counted(len(failed), 'queue')}: {text}", failed)
 
 
 def allocate_host(requests: list[BufferRequest], device: DeviceSpec) -> dict[str, tuple[tuple[int, int], ...]]:

@@ -82,11 +82,11 @@ class QueuePlanner:
         """
         self.plan(touched)
         plans = [queue for found in self.plans.values() for queue in found]
-        known = {} if self.known is None else self.known.queues
-        found = Addresses(
-            self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, known
+        existing = {} if self.known is None else self.known.queues
+        result = Addresses(
+            self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, existing
         )
-        return found.of(plans)
+        return result.of(plans)
 
     def plan(self, touched: Collection[str] | None = None) -> None:
         """Fills `plans`; see `run`."""
@@ -101,8 +101,8 @@ class QueuePlanner:
 
     def planned(self, queues: Mapping[str, QueuePlacement]) -> PlannedQueues:
         """What is known now. queues: those of `run`."""
-        made = {q.name: (q, queues[q.name]) for plans in self.plans.values() for q in plans}
-        return PlannedQueues(self.plans, made, self.users, tuple(self.stage))
+        planned = {q.name: (q, queues[q.name]) for plans in self.plans.values() for q in plans}
+        return PlannedQueues(self.plans, planned, self.users, tuple(self.stage))
 
     def _of(self, node: Node) -> tuple[QueuePlacement, ...]:
         """The queues that are there for a node."""
@@ -244,11 +244,11 @@ class QueuePlanner:
         z, rt, ct = tile_shape(node.shape)
         grids = [self._reader_grid(r, p, matmul_columns=True) for r, p in readers] or [(1, 1)]
         grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
-        kept = [self._reader(r, p) for r, p in readers if self._preloads(r, p)]
+        selected = [self._reader(r, p) for r, p in readers if self._preloads(r, p)]
         # a queue with prologue lies on the chip of everything that reads it; one for several chips is streamed
-        prologue = bool(kept) and len({self.placed[r].chip for r, _ in readers}) == 1
+        prologue = bool(selected) and len({self.placed[r].chip for r, _ in readers}) == 1
         if prologue:
-            fewer = prefetch_grid(kept, (z, rt, ct), grid)
+            fewer = prefetch_grid(selected, (z, rt, ct), grid)
             grid, prologue = fewer or grid, fewer is not None
         ublock = (1, 1)
         if readers:
@@ -280,10 +280,10 @@ class QueuePlanner:
         table, at = self.models[reader], self.placed[reader].row
         assert table.profile is not None
         key = table.signature, at, port
-        found = self._preloaded.get(key)
-        if found is None:
-            found = self._preloaded[key] = bool(preloads(table.profile, port, table.rows[at : at + 1])[0])
-        return found
+        entry = self._preloaded.get(key)
+        if entry is None:
+            entry = self._preloaded[key] = bool(preloads(table.profile, port, table.rows[at : at + 1])[0])
+        return entry
 
     def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
         profile, _, row = self._reader(reader, port)
@@ -385,10 +385,10 @@ class QueuePlanner:
             )
         if isinstance(node.op, HwSparseMatmul):
             encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)
-            kept = bool(preloads_encoding(table.rows[spot.row : spot.row + 1])[0])
+            retained = bool(preloads_encoding(table.rows[spot.row : spot.row + 1])[0])
             for kind, count, df, prologue in (
                 ("sparse_tiles", encoding.num_sparse_tiles, SPARSE_TILE_DF, True),
-                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, kept),
+                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, retained),
             ):
                 self._add(
                     f"lc.{kind}.{node.name}",

@@ -95,13 +95,13 @@ class _NoPacking:
         problem = self.problem
         signature = problem.tables[op].signature
         key = (signature, where, output)
-        found = self._cycles.get(key)
-        if found is None:
+        entry = self._cycles.get(key)
+        if entry is None:
             loads = [Load(cores_at_divider(problem.device, low), 0) for low, _ in self.bands]
             legal = problem.legal[signature]
-            found = np.ceil(np.stack([problem.row_limits(op, where, output, load)[legal] for load in loads]))
-            self._cycles[key] = found
-        return found
+            entry = np.ceil(np.stack([problem.row_limits(op, where, output, load)[legal] for load in loads]))
+            self._cycles[key] = entry
+        return entry
 
     def _targets(self) -> np.ndarray:
         """Targets between the fastest op and the slowest; what lies between two counts as the lower one."""
@@ -116,8 +116,8 @@ class _NoPacking:
         where, output = self.problem.places(op, first, last)
         table = self.problem.tables[op]
         key = (table.signature, where, output)
-        found = self._tables.get(key)
-        if found is None:
+        entry = self._tables.get(key)
+        if entry is None:
             legal = self.problem.legal[table.signature]
             cores = table.rows["cores"][legal].astype(np.int64)
             dram = self.problem.dram_cores(op, where, output)[legal]
@@ -129,9 +129,9 @@ class _NoPacking:
                 ok = count > 0
                 least[band, ok] = np.minimum.accumulate(cores[by])[count[ok] - 1]
                 fewest[band, ok] = np.minimum.accumulate(dram[by])[count[ok] - 1]
-            found = (least, fewest)
-            self._tables[key] = found
-        return found
+            entry = (least, fewest)
+            self._tables[key] = entry
+        return entry
 
     def sweep(self, first: int) -> dict[int, float]:
         """By the end of a run that starts at `first`: cycles that it takes at least."""
@@ -140,7 +140,7 @@ class _NoPacking:
         cores, dram = (np.zeros((len(self.bands), len(self.targets)), np.int64) for _ in range(2))
         waiting: dict[int, int] = {}
         current: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        found: dict[int, float] = {}
+        sweep: dict[int, float] = {}
         for last in range(first + 1, n + 1):
             op = last - 1
             if op > first and problem.order[op] in problem.breaks:
@@ -160,32 +160,32 @@ class _NoPacking:
             fits = enough & (dram <= self.caps)
             at = int(fits.any(axis=0).argmax())
             if fits[:, at].any():
-                found[last] = 1.0 + self.targets[at - 1] if at else float(self.targets[0])
+                sweep[last] = 1.0 + self.targets[at - 1] if at else float(self.targets[0])
             elif not enough.any():
                 break
-        return found
+        return sweep
 
 
 def _bands(problem: Problem) -> list[tuple[int, int]]:
     """(lowest, highest) divider of DRAM bandwidth, from an idle DRAM to all cores on it, each three times."""
     top = dram_divider(problem.device, 3 * problem.cores)
-    found: list[tuple[int, int]] = []
+    bands: list[tuple[int, int]] = []
     low = 2
     while low <= top:
         high = max(low, int(low * _DIVIDER_STEP))
-        found.append((low, min(high, top)))
+        bands.append((low, min(high, top)))
         low = high + 1
-    return found
+    return bands
 
 
 def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
     """All that decides what runs of ops from `first` on may cost, whatever their length: every op takes a core."""
-    found = _kept_of(problem).alike
-    if first not in found:
+    result = _kept_of(problem).alike
+    if first not in result:
         reach = min(len(problem.order), first + problem.cores + 1)
         breaks = tuple(problem.order[op] in problem.breaks for op in range(first, reach))
-        found[first] = problem.structure(first, reach), breaks
-    return found[first]
+        result[first] = problem.structure(first, reach), breaks
+    return result[first]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,65 +219,65 @@ def _kept_of(problem: Problem) -> _Kept:
 def carry_runs(problem: Problem, old: Problem, changed: frozenset[int]) -> None:
     """Bounds of an edited copy of a problem with the same breaks may take over the runs in which none of the `changed`
     ops (whose candidates, operands or readers differ, and the new ones) stands."""
-    known = _kept_of(old).runs
-    if known is not None:
-        _kept_of(problem).edited = known, changed
+    existing = _kept_of(old).runs
+    if existing is not None:
+        _kept_of(problem).edited = existing, changed
 
 
 def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """By first op, the runs that are those of the problem this one is an edited copy of."""
-    kept = _kept_of(problem)
-    if kept.edited is None:
+    retained = _kept_of(problem)
+    if retained.edited is None:
         return {}
-    (known, changed), kept.edited = kept.edited, None
-    if not np.array_equal(known.targets, targets):
+    (existing, changed), retained.edited = retained.edited, None
+    if not np.array_equal(existing.targets, targets):
         return {}
-    at = {name: i for i, name in enumerate(known.order)}
+    at = {name: i for i, name in enumerate(existing.order)}
     count = np.zeros(len(problem.order) + 1, dtype=np.int64)
     count[[op + 1 for op in changed]] = 1
     count = count.cumsum()
-    found = {}
+    carried = {}
     for first, name in enumerate(problem.order):
         last, old = min(len(problem.order), first + problem.cores + 1), at.get(name)
         if old is None or count[last] > count[first]:
             continue
-        if problem.order[first:last] == known.order[old : old + problem.cores + 1]:
-            found[first] = known.runs[old]
-    return found
+        if problem.order[first:last] == existing.order[old : old + problem.cores + 1]:
+            carried[first] = existing.runs[old]
+    return carried
 
 
 def _least_runs(problem: Problem) -> _BoundRuns:
     """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
-    kept = _kept_of(problem)
-    if kept.runs is None:
+    retained = _kept_of(problem)
+    if retained.runs is None:
         relaxed = _NoPacking(problem)
         alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
-        found = _BoundRuns([], problem.order, relaxed.targets)
+        result = _BoundRuns([], problem.order, relaxed.targets)
         carried = _carried(problem, relaxed.targets)
         for first in range(len(problem.order)):
             if first in carried:
-                found.runs.append(carried[first])
+                result.runs.append(carried[first])
                 continue
             key = alike_from(problem, first)
             if key not in alike:
                 ends = relaxed.sweep(first)
                 alike[key] = np.array(list(ends), dtype=np.int64) - first, np.array(list(ends.values()))
-            found.runs.append(alike[key])
-        kept.runs = found
-    return kept.runs
+            result.runs.append(alike[key])
+        retained.runs = result
+    return retained.runs
 
 
 def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
     """(ops + 1,) cycles that all ops from each on take at least, with so many for every epoch on top."""
-    known = _least_runs(problem)
-    if per_epoch not in known.rest:
-        rest = np.full(len(known.runs) + 1, np.inf)
+    existing = _least_runs(problem)
+    if per_epoch not in existing.rest:
+        rest = np.full(len(existing.runs) + 1, np.inf)
         rest[-1] = 0.0
-        for first in range(len(known.runs) - 1, -1, -1):
-            lengths, cycles = known.runs[first]
+        for first in range(len(existing.runs) - 1, -1, -1):
+            lengths, cycles = existing.runs[first]
             rest[first] = (cycles + rest[first + lengths]).min(initial=np.inf) + per_epoch
-        known.rest[per_epoch] = np.where(np.isfinite(rest), rest, 0.0)
-    return known.rest[per_epoch]
+        existing.rest[per_epoch] = np.where(np.isfinite(rest), rest, 0.0)
+    return existing.rest[per_epoch]
 
 
 def no_packing(problem: Problem) -> int:

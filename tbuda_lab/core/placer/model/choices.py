@@ -100,8 +100,8 @@ class Choices:
         """(limiter, cycles) of every level and row; and for every level and price, ascending: the least cycles at that
         price or below, and the row that has them."""
         order, first, rank = self._by_price(price)
-        known = {load: i for i, load in enumerate(dict.fromkeys(loads))}
-        limiter = self.limiter(list(known))[[known[load] for load in loads]]
+        existing = {load: i for i, load in enumerate(dict.fromkeys(loads))}
+        limiter = self.limiter(list(existing))[[existing[load] for load in loads]]
         slow = {part: np.ceil(self.kernel / part).astype(np.int64) for part in dict.fromkeys(parts)}
         cycles = np.maximum(limiter, np.stack([slow[part] for part in parts]))
         code = cycles[:, order] * len(order) + rank
@@ -110,15 +110,15 @@ class Choices:
 
     def _by_price(self, price: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(rows by price, where each price begins, rank among rows of equal cycles, in that order)."""
-        found = self._ordered.get(price)
-        if found is None:
+        entry = self._ordered.get(price)
+        if entry is None:
             total = self.cores + price * self.dram
             order = np.argsort(total, kind="stable")
             first = np.flatnonzero(np.diff(total[order], prepend=-1))
             rank = np.empty(len(order), dtype=np.int64)
             rank[np.lexsort((*self._among_equals, total))] = np.arange(len(order))
-            found = self._ordered[price] = (order, first, rank[order])
-        return found
+            entry = self._ordered[price] = (order, first, rank[order])
+        return entry
 
     def _row_of(self, price: int) -> np.ndarray:
         order, _, rank = self._by_price(price)

@@ -28,13 +28,13 @@ class CoreGrid:
             for shift in range(1, width):
                 blocked |= mask >> shift
             free_runs.append(~blocked & inside)
-        found = [0] * self.rows
+        starts = [0] * self.rows
         for r in range(self.rows - height + 1):
             column = free_runs[r]
             for below in free_runs[r + 1 : r + height]:
                 column &= below
-            found[r] = column
-        return found
+            starts[r] = column
+        return starts
 
     def first_fit(self, height: int, width: int) -> tuple[int, int] | None:
         """First free start in row-major order, or None."""
@@ -137,9 +137,9 @@ def pack(items: Sequence[Item], rows: int, cols: int) -> list[Spot] | None:
     ]
     for turn in (False, True):
         for order in (given, *orders):
-            found = _try(items, order, base.copy(), turn)
-            if found is not None:
+            result = _try(items, order, base.copy(), turn)
+            if result is not None:
                 for i, spot in pinned.items():
-                    found[i] = spot
-                return found
+                    result[i] = spot
+                return result
     return None

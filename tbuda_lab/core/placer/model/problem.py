@@ -61,10 +61,10 @@ class OpFacts:
         for port, producer in enumerate(self.producers):
             if first <= producer < last:
                 near |= 1 << port
-        found = self.known.get((near, inside))
-        if found is None:
-            found = self.known[near, inside] = self._places(near, inside)
-        return found
+        entry = self.known.get((near, inside))
+        if entry is None:
+            entry = self.known[near, inside] = self._places(near, inside)
+        return entry
 
     def _places(self, near: int, inside: bool) -> tuple[tuple[str, ...], str]:
         where = tuple(
@@ -142,29 +142,29 @@ class Problem:
     ) -> Problem:
         """The same graph in the same order with other candidates, pins and epoch breaks. All that is kept by signature
         is shared, so what was computed for one serves the other."""
-        made = copy.copy(self)
-        made.models = models
-        made.pins, made.breaks = dict(pins), breaks | first_of_each(self.order, self.phase)
-        made.tables = [models[name] for name in self.order]
-        made.profiles = [_profile(t) for t in made.tables]
-        for table in made.tables:
-            if table.signature not in made.legal:
-                made.legal[table.signature] = table.legal()
-        made.refusals = {}
-        made._kinds = []
-        return made
+        twin = copy.copy(self)
+        twin.models = models
+        twin.pins, twin.breaks = dict(pins), breaks | first_of_each(self.order, self.phase)
+        twin.tables = [models[name] for name in self.order]
+        twin.profiles = [_profile(t) for t in twin.tables]
+        for table in twin.tables:
+            if table.signature not in twin.legal:
+                twin.legal[table.signature] = table.legal()
+        twin.refusals = {}
+        twin._kinds = []
+        return twin
 
     def regraphed(self, graph: Graph, models: Mapping[str, OpModels], order: Sequence[str]) -> Problem:
         """An edited copy of the graph in this order, with the same pins and breaks. What is kept by signature is shared
         as with `twin`."""
-        made = Problem(
+        regraphed = Problem(
             graph, models, self.device, self.options, order, self.pins, self.breaks, self.chip_breaks
         )
-        self.legal.update(made.legal)
+        self.legal.update(regraphed.legal)
         own = {"graph", "models", "order", "pins", "breaks", "chip_breaks", "phase", "number", "facts"}
         own |= {"tables", "profiles", "refusals", "_kinds", "orders", "read_orders"}
-        made.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
-        return made
+        regraphed.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
+        return regraphed
 
     def with_table(self, op: int, table: OpModels) -> Problem:
         """The same with other candidates for one op."""
@@ -205,34 +205,34 @@ class Problem:
 
     def traffic(self, op: int) -> Traffic:
         table = self.tables[op]
-        found = self._traffic.get(table.signature)
-        if found is None:
-            found = traffic(self.profiles[op], table.rows, self.device)
-            self._traffic[table.signature] = found
-        return found
+        entry = self._traffic.get(table.signature)
+        if entry is None:
+            entry = traffic(self.profiles[op], table.rows, self.device)
+            self._traffic[table.signature] = entry
+        return entry
 
     def row_limits(self, op: int, where: tuple[str, ...], output: str, load: Load) -> np.ndarray:
         """Limiter cycles of every row of an op's table."""
         divider = dram_divider(self.device, load.dram_cores)
         key = (self.tables[op].signature, where, output, divider, load.host_cores)
-        found = self._limits.get(key)
-        if found is None:
+        entry = self._limits.get(key)
+        if entry is None:
             fixed, shared = self._demands(op, where, output, load.host_cores)
-            found = self._limits[key] = np.maximum(fixed, shared / (self.device.dram_bytes_per_cycle / divider))
-        return found
+            entry = self._limits[key] = np.maximum(fixed, shared / (self.device.dram_bytes_per_cycle / divider))
+        return entry
 
     def _demands(self, op: int, where: tuple[str, ...], output: str, host: int) -> tuple[np.ndarray, np.ndarray]:
         """(cycles whatever the load of DRAM, bytes that share DRAM) of every row of an op's table, the largest each."""
         table = self.tables[op]
         key = (table.signature, where, output, host)
-        found = self._asked.get(key)
-        if found is None:
+        entry = self._asked.get(key)
+        if entry is None:
             batch = self.options.inputs_counted
             all_ = demands(
                 self.profiles[op], table.rows, self.device, where, output, host, batch, self.traffic(op)
             )
-            found = self._asked[key] = (all_.cycles.max(axis=0), all_.shared.max(axis=0))
-        return found
+            entry = self._asked[key] = (all_.cycles.max(axis=0), all_.shared.max(axis=0))
+        return entry
 
     def choices(self, op: int, where: tuple[str, ...], output: str, host: int = 0) -> Choices:
         """The legal rows of an op with their costs for every load of DRAM. host: cores on the host link, if they are
@@ -240,22 +240,22 @@ class Problem:
         table = self.tables[op]
         host = host if HOST in where or output == HOST else 0
         key = (table.signature, where, output, host)
-        found = self._choices.get(key)
-        if found is None:
-            found = self._choices[key] = Choices(
+        entry = self._choices.get(key)
+        if entry is None:
+            entry = self._choices[key] = Choices(
                 self.device,
                 table.rows,
                 self.legal[table.signature],
                 *self._demands(op, where, output, host),
                 self.dram_cores(op, where, output),
             )
-        return found
+        return entry
 
     def loads(self, op: int) -> tuple[np.ndarray, np.ndarray]:
         """What every row of an op's table preloads: bytes of the core that fetches most, and bytes of all cores."""
         table = self.tables[op]
-        found = self._loads.get(table.signature)
-        if found is None:
+        entry = self._loads.get(table.signature)
+        if entry is None:
             move = self.traffic(op)
             most, total = (np.zeros(len(table.rows)) for _ in range(2))
             for port, size in enumerate(move.operand_bytes):
@@ -264,16 +264,16 @@ class Problem:
             if move.picker_bytes is not None:
                 mine = np.where(preloads_encoding(table.rows), move.picker_bytes, 0)
                 most, total = np.maximum(most, mine), total + mine * table.rows["grid_r"]
-            found = self._loads[table.signature] = most, total
-        return found
+            entry = self._loads[table.signature] = most, total
+        return entry
 
     def dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         """Cores that use DRAM, for every row: readers of streamed operands and writers to queues."""
         key = (self.tables[op].signature, where, output)
-        found = self._dram_cores.get(key)
-        if found is None:
-            found = self._dram_cores[key] = self._count_dram_cores(op, where, output)
-        return found
+        entry = self._dram_cores.get(key)
+        if entry is None:
+            entry = self._dram_cores[key] = self._count_dram_cores(op, where, output)
+        return entry
 
     def _count_dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         move, table = self.traffic(op), self.tables[op]
@@ -298,8 +298,8 @@ class Problem:
         """(legal rows,) bytes per input of an op over the host link, all cores together."""
         table = self.tables[op]
         key = (table.signature, where, output)
-        found = self._host_bytes.get(key)
-        if found is None:
+        entry = self._host_bytes.get(key)
+        if entry is None:
             move = self.traffic(op)
             total = np.zeros(len(table.rows))
             for port, place in enumerate(where):
@@ -307,34 +307,34 @@ class Problem:
                     total += move.operand_bytes[port].astype(np.float64) * move.operand_cores[port]
             if output == HOST:
                 total += move.output_bytes.astype(np.float64) * move.output_cores
-            found = self._host_bytes[key] = total[self.legal[table.signature]]
-        return found
+            entry = self._host_bytes[key] = total[self.legal[table.signature]]
+        return entry
 
     def by_cores(self, op: int, where: tuple[str, ...], output: str, dram_load: int) -> np.ndarray:
         """Legal rows of an op, fewest cores first; among equal grids and streams the fastest at that load, then the
         larger ublock (it comes first in the table)."""
         table = self.tables[op]
         key = (table.signature, where, output, dram_divider(self.device, dram_load))
-        found = self._by_cores.get(key)
-        if found is None:
+        entry = self._by_cores.get(key)
+        if entry is None:
             legal = self.legal[table.signature]
             cycles = self.row_limits(op, where, output, Load(dram_load, 0))[legal]
             data = table.rows[legal]
-            found = legal[np.lexsort((legal, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))]
-            self._by_cores[key] = found
-        return found
+            entry = legal[np.lexsort((legal, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))]
+            self._by_cores[key] = entry
+        return entry
 
     def shapes(self, op: int) -> np.ndarray:
         """For every row of an op's table the number of its (grid, stream, buffer): equal numbers differ in blocking."""
         table = self.tables[op]
-        found = self._shapes.get(table.signature)
-        if found is None:
+        entry = self._shapes.get(table.signature)
+        if entry is None:
             data = table.rows
             names = ("grid_r", "grid_c", "stream_r", "stream_c", "buf_size_mb")
             columns = np.stack([*(data[n] for n in names), data["stream"] == "rz"]).astype(np.int64)
-            found = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
-            self._shapes[table.signature] = found
-        return found
+            entry = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+            self._shapes[table.signature] = entry
+        return entry
 
     def structure(self, first: int, last: int) -> tuple[object, ...]:
         """All that decides which rows and spots ops [first, last) can take as one epoch, by numbers relative to
@@ -381,11 +381,11 @@ class Problem:
         divider = dram_divider(self.device, dram_load)
         host = host if HOST in where or output == HOST else 0
         key = (self.tables[op].signature, where, output, divider, kernel_part, dram_price, host)
-        found = self._frontiers.get(key)
-        if found is None:
-            found = self.choices(op, where, output, host).frontier(dram_load, kernel_part, dram_price)
-            self._frontiers[key] = found
-        return found
+        entry = self._frontiers.get(key)
+        if entry is None:
+            entry = self.choices(op, where, output, host).frontier(dram_load, kernel_part, dram_price)
+            self._frontiers[key] = entry
+        return entry
 
 
 def _profile(table: OpModels) -> OpProfile:

@@ -94,17 +94,17 @@ def _repair(
     whichever takes the fewest cores."""
 
     def rows(op: int) -> list[int]:
-        found = alternatives(problem, op, book.first, book.last, load, target, kernel)
-        return list(dict.fromkeys(_spread(found, problem.shapes(op), _ALTERNATIVES)))
+        rows = alternatives(problem, op, book.first, book.last, load, target, kernel)
+        return list(dict.fromkeys(_spread(rows, problem.shapes(op), _ALTERNATIVES)))
 
     options = rows(op)
     others = {p: rows(p) for p in dict.fromkeys(problem.facts[op].producers) if p in book.rows}
     key = (op, picked, tuple(options), tuple(map(tuple, others.values())), book.seen(op))
-    known = book.repairs.get(key)
-    if known is None:
-        known = _repaired(problem, book, op, picked, options, others), book.refusal
-        book.repairs[key] = known
-    best, book.refusal = known
+    entry = book.repairs.get(key)
+    if entry is None:
+        entry = _repaired(problem, book, op, picked, options, others), book.refusal
+        book.repairs[key] = entry
+    best, book.refusal = entry
     book.rows.update(best)
     return bool(best)
 
@@ -125,18 +125,18 @@ def _repaired(
         if extra <= 0:
             break
         price = problem.tables[producer].rows["cores"]
-        kept = book.rows[producer]
+        retained = book.rows[producer]
         pairs: list[tuple[int, int, list[int]]] = []  # another row of the producer, cores it takes more, rows with it
         with_more: dict[int, list[int]] = {}
-        for other, more in zip(theirs, (price[theirs].astype(np.int64) - int(price[kept])).tolist(), strict=True):
+        for other, more in zip(theirs, (price[theirs].astype(np.int64) - int(price[retained])).tolist(), strict=True):
             rows = with_more.get(more)
             if rows is None:
                 rows = with_more[more] = [row for row in options if more + beyond[row] < extra]
-            if other != kept and rows:
+            if other != retained and rows:
                 pairs.append((other, more, rows))
-        found = _repair_two(book, op, producer, pairs, beyond, extra)
-        if found is not None:
-            best, extra = found
+        result = _repair_two(book, op, producer, pairs, beyond, extra)
+        if result is not None:
+            best, extra = result
     return best or repair_around(book, op, options, others)
 
 
@@ -157,12 +157,12 @@ def _repair_two(
     """
     if not pairs:
         return None
-    kept = book.rows.pop(producer)
-    said = book.refusal
+    retained = book.rows.pop(producer)
+    message = book.refusal
     # the pair whose producer takes the fewest cores has the rows of all others
     alone = {row for row in max((rows for _, _, rows in pairs), key=len) if book.check(op, row)}
-    book.refusal = said
-    found: tuple[dict[int, int], int] | None = None
+    book.refusal = message
+    result: tuple[dict[int, int], int] | None = None
     last: tuple[int, int] | None = None  # a pair passed over after the last refusal
     for other, more, rows in pairs if alone else pairs[-1:]:
         rows = [row for row in rows if more + beyond[row] < extra]
@@ -176,8 +176,8 @@ def _repair_two(
             if row not in alone:
                 last = other, row
             elif book.check(op, row):
-                found = {producer: other, op: row}, more + beyond[row]
-                extra = found[1]
+                result = {producer: other, op: row}, more + beyond[row]
+                extra = result[1]
                 break
             else:
                 last = None
@@ -185,8 +185,8 @@ def _repair_two(
     if last is not None:
         book.rows[producer] = last[0]
         book.check(op, last[1])
-    book.rows[producer] = kept
-    return found
+    book.rows[producer] = retained
+    return result
 
 
 def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> tuple[int, int, Load]:
@@ -204,7 +204,7 @@ def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) ->
 
 def items(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> list[Item]:
     """Rectangles of the ops, with the user's pins applied (a pinned transposition swaps rows and columns)."""
-    found: list[Item] = []
+    items: list[Item] = []
     for op in range(first, last):
         row = problem.tables[op].rows[rows[op]]
         pin = problem.pins.get(problem.order[op])
@@ -214,8 +214,8 @@ def items(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> l
             turn = False
             if pin.transpose:
                 height, width = width, height
-        found.append(Item(height, width, turn, pin.start if pin else None))
-    return found
+        items.append(Item(height, width, turn, pin.start if pin else None))
+    return items
 
 
 def place_rows(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> Segment | None:

@@ -54,8 +54,8 @@ class Candidates:
     def rows(self, op: int) -> np.ndarray:
         """Rows of an op's table that upstream would have enumerated, in table order."""
         table = self.problem.tables[op]
-        found = self._rows.get(table.signature)
-        if found is None:
+        entry = self._rows.get(table.signature)
+        if entry is None:
             legal = self.problem.legal[table.signature]
             data = table.rows[legal]
             shape = _codes(data, *_SHAPE)
@@ -66,27 +66,27 @@ class Candidates:
             legal, data = legal[keep], data[keep]
             same = _codes(data, *_SHAPE, "u_kt", "buf_size_mb")
             preloaded = np.zeros(int(same.max(initial=-1)) + 1, dtype=bool)
-            kept = preloads_large(self.problem.profiles[op], data)
-            np.logical_or.at(preloaded, same, kept)
-            found = legal[kept | ~preloaded[same]]
-            self._rows[table.signature] = found
-        return found
+            retained = preloads_large(self.problem.profiles[op], data)
+            np.logical_or.at(preloaded, same, retained)
+            entry = legal[retained | ~preloaded[same]]
+            self._rows[table.signature] = entry
+        return entry
 
     def data(self, op: int, rows: np.ndarray) -> np.ndarray:
         """(rows,) CANDIDATE records."""
-        found: np.ndarray = self.problem.tables[op].rows[rows]
-        return found
+        data: np.ndarray = self.problem.tables[op].rows[rows]
+        return data
 
     def limiter_cycles(self, op: int, first: int) -> np.ndarray:
         """Limiter cycles of all rows of the table while an epoch that starts at `first` is being filled: later readers
         count as inside it, and nothing is known of how many cores use DRAM."""
         where, output = self.problem.places(op, first, len(self.problem.order))
         key = (self.problem.tables[op].signature, where, output)
-        found = self._cycles.get(key)
-        if found is None:
-            found = self.problem.row_limits(op, where, output, Load(0, 0))
-            self._cycles[key] = found
-        return found
+        entry = self._cycles.get(key)
+        if entry is None:
+            entry = self.problem.row_limits(op, where, output, Load(0, 0))
+            self._cycles[key] = entry
+        return entry
 
     def needs_prologue(self, op: int) -> bool:
         """Whether the weight of a matmul comes from a parameter queue."""
@@ -121,10 +121,10 @@ _known: weakref.WeakKeyDictionary[Problem, Candidates] = weakref.WeakKeyDictiona
 
 def candidates(problem: Problem) -> Candidates:
     """Those of a problem, the same for every policy that asks."""
-    found = _known.get(problem)
-    if found is None:
-        found = _known[problem] = Candidates(problem)
-    return found
+    entry = _known.get(problem)
+    if entry is None:
+        entry = _known[problem] = Candidates(problem)
+    return entry
 
 
 def one_per_shape(shapes: np.ndarray, rows: np.ndarray) -> Iterator[int]:

@@ -153,12 +153,12 @@ class OpenEpoch:
 
     def _make_room(self, op: int) -> bool:
         """A pinned op takes its place; those that lay there are packed anew around it."""
-        found = pack(items(self.problem, self.first, op + 1, self.rows), self.grid.rows, self.grid.cols)
-        if found is None:
+        result = pack(items(self.problem, self.first, op + 1, self.rows), self.grid.rows, self.grid.cols)
+        if result is None:
             return False
         for other in list(self.spots):
             self._clear(other)
-        for member, (row, col, turned) in zip(range(self.first, op + 1), found, strict=True):
+        for member, (row, col, turned) in zip(range(self.first, op + 1), result, strict=True):
             pin = self.problem.pins.get(self.problem.order[member])
             spot = (row, col, turned or (pin is not None and pin.transpose is True))
             self.grid.take(row, col, *self._size(member, spot[2]))
@@ -180,9 +180,9 @@ class OpenEpoch:
         book = self.book
         rows = list(islice(self.preference(op), _TRIES))
         for producer in dict.fromkeys(p for p in self.problem.facts[op].producers if p in book.rows):
-            kept = book.rows.pop(producer)
+            retained = book.rows.pop(producer)
             for other in islice(self.preference(producer), _REPAIRS):
-                if other == kept or not book.check(producer, other):
+                if other == retained or not book.check(producer, other):
                     continue
                 book.rows[producer] = other
                 for row in rows:
@@ -194,7 +194,7 @@ class OpenEpoch:
                     del book.rows[op]
                     break
                 del book.rows[producer]
-            book.rows[producer] = kept
+            book.rows[producer] = retained
         self._replay(op)
         return False
 
@@ -261,7 +261,7 @@ def fill(
 def no_epoch(problem: Problem, op: int, why: EdgeReason | None = None) -> PlacementError:
     """The error for an op that not even an epoch of its own can hold. why: what refused its candidates last."""
     name = problem.order[op]
-    said = "" if why is None else f": {why.value}"
+    text = "" if why is None else f": {why.value}"
     return PlacementError(
         f"op {name!r} fits no epoch, not even alone",
         [
@@ -269,7 +269,7 @@ def no_epoch(problem: Problem, op: int, why: EdgeReason | None = None) -> Placem
                 "error",
                 name,
                 "no-epoch",
-                f"none of its legal candidates can be placed{said}",
+                f"none of its legal candidates can be placed{text}",
                 "remove the pin or size override of this op, or choose a larger device",
             )
         ],

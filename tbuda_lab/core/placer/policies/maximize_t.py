@@ -14,11 +14,11 @@ from tbuda_lab.core.placer.policies.epoch import fill
 
 def maximize_t(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     """For every op the largest t, then the smallest grid rows + columns, then the fewest rows."""
-    known = candidates(problem)
+    existing = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:
-        rows = known.rows(op)
-        data = known.data(op, rows)
+        rows = existing.rows(op)
+        data = existing.data(op, rows)
         half = data["grid_r"].astype(np.int64) + data["grid_c"]
         by = np.lexsort((rows, data["grid_r"], half, -data["t"].astype(np.int64)))
         return one_per_shape(problem.shapes(op), rows[by])

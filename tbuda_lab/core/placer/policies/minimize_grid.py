@@ -14,11 +14,11 @@ from tbuda_lab.core.placer.policies.epoch import fill
 
 def minimize_grid(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     """The smallest grid volume of every op, the first of equal ones (placement.md#policies)."""
-    known = candidates(problem)
+    existing = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:
-        rows = known.rows(op)
-        by = np.lexsort((rows, known.data(op, rows)["cores"]))
+        rows = existing.rows(op)
+        by = np.lexsort((rows, existing.data(op, rows)["cores"]))
         return one_per_shape(problem.shapes(op), rows[by])
 
     return fill(problem, preference, check)

@@ -37,6 +37,6 @@ class Narrow:
         wide = [p for p, n in cores.items() if n > least[p]]
         if not wide:
             return None
-        found = max(wide, key=lambda p: (cores[p], -p))
-        self._most[found] = max(least[found], cores[found] // 2)
-        return found
+        writer = max(wide, key=lambda p: (cores[p], -p))
+        self._most[writer] = max(least[writer], cores[writer] // 2)
+        return writer

@@ -68,9 +68,9 @@ class Optimal:
 
     def on(self, problem: Problem) -> Optimal:
         """The same for the problem in another order."""
-        made = copy.copy(self)
-        made.problem, made.waiting = problem, self.waiting.on(problem)
-        return made
+        result = copy.copy(self)
+        result.problem, result.waiting = problem, self.waiting.on(problem)
+        return result
 
     # -- bounds ----------------------------------------------------------------------------------------------
     def _targets(self) -> np.ndarray:
@@ -90,12 +90,12 @@ class Optimal:
         """What the cheapest row of an op takes, for every level and target."""
         where, output = self.problem.places(op, first, last)
         key = (self.problem.tables[op].signature, where, output, price)
-        found = self._tables.get(key)
-        if found is None:
+        entry = self._tables.get(key)
+        if entry is None:
             caps, parts = self.caps.tolist(), [part for _, part in self.levels]
-            found = self.problem.choices(op, where, output).needs(caps, parts, self.targets, price)
-            self._tables[key] = found
-        return found
+            entry = self.problem.choices(op, where, output).needs(caps, parts, self.targets, price)
+            self._tables[key] = entry
+        return entry
 
     def _sweep(self, first: int) -> dict[int, Bound]:
         """Bounds of all runs that start at `first`."""
@@ -104,7 +104,7 @@ class Optimal:
         use, cycles = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # cycles: of ops that are settled
         waiting: dict[int, int] = {}  # by op whose output may still come to stay inside: readers that are not yet
         current: dict[int, Needs] = {}
-        found: dict[int, Bound] = {}
+        sweep: dict[int, Bound] = {}
         chip: int | None = None
         last = first
         hosted: list[int] = []
@@ -135,10 +135,10 @@ class Optimal:
             slow = [cycles, *(needs.cycles for needs in current.values())]
             bound = self._bound(use, slow, gathered, link_cycles(problem, hosted, first, last, self._needs))
             if bound is not None:
-                found[last] = bound
+                sweep[last] = bound
             elif not (use[0] <= problem.cores).any():
                 break
-        return found
+        return sweep
 
     def _bound(
         self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: Gathered, link: np.ndarray | None
@@ -193,14 +193,14 @@ class Optimal:
             target += step
             if target >= len(self.targets):
                 break
-            found = self._attempts.get((alike, level, target)) if alike is not None else None
-            if found is None:
-                found = self._attempt(first, last, level, target, outside or {})
+            entry = self._attempts.get((alike, level, target)) if alike is not None else None
+            if entry is None:
+                entry = self._attempt(first, last, level, target, outside or {})
                 if alike is not None:
-                    self._attempts[alike, level, target] = found
-            segment = found.at(first, last)
-            if found.why is not None:
-                self.problem.refusals[first, last] = found.why.text(self.problem, first)
+                    self._attempts[alike, level, target] = entry
+            segment = entry.at(first, last)
+            if entry.why is not None:
+                self.problem.refusals[first, last] = entry.why.text(self.problem, first)
             if segment is not None and (best is None or weighed(segment) < weighed(best)):
                 best = segment
             if best is not None:
@@ -240,12 +240,12 @@ class Optimal:
             for step in _NEAR:
                 if (target := bound.target + step) >= len(self.targets):
                     break
-                made = self._attempt(first, last, bound.level, target, outside, price).segment
-                if made is None:
+                result = self._attempt(first, last, bound.level, target, outside, price).segment
+                if result is None:
                     continue
-                made = polish(self.problem, made, outside)
-                if made.limiter_cycles <= segment.limiter_cycles and weighed(made) < weighed(segment):
-                    segment = made
+                result = polish(self.problem, result, outside)
+                if result.limiter_cycles <= segment.limiter_cycles and weighed(result) < weighed(segment):
+                    segment = result
                 break
         return segment
 
@@ -253,7 +253,7 @@ class Optimal:
     def _costs(self, guess: Guess | None) -> list[tuple[np.ndarray, np.ndarray]]:
         """By first op: where epochs from there may end, and what each costs: as finished, else as guessed from what is
         known of it. Without a guess only what is finished counts."""
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        result: list[tuple[np.ndarray, np.ndarray]] = []
         for first, (lasts, bounds, more) in enumerate(self._bound_costs()):
             cycles = np.full(len(lasts), np.inf) if guess is None else bounds * guess.bound
             for i, segment in self._made.get(first, {}).items():
@@ -264,9 +264,9 @@ class Optimal:
                 elif guess is not None:
                     charge = self.bounds[first][int(lasts[i])].charge
                     cycles[i] = (weighed(segment) + charge) * guess.placed
-            known = np.isfinite(cycles)
-            found.append((lasts[known], cycles[known] + more[known]))
-        return found
+            existing = np.isfinite(cycles)
+            result.append((lasts[existing], cycles[existing] + more[existing]))
+        return result
 
     def _bound_costs(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """By first op: where runs from there may end, what their bounds say that they cost, and what switching to an
@@ -292,9 +292,9 @@ class Optimal:
         n = len(self.problem.order)
         costs = self._costs(guess)
         if len(self.problem.device.chips) > 1:
-            found = divide(costs, rules(self.problem))
-            if found is not None:
-                return [(first, last) for first, last, _ in found]
+            result = divide(costs, rules(self.problem))
+            if result is not None:
+                return [(first, last) for first, last, _ in result]
         cost = np.full(n + 1, np.inf)
         back = np.full(n + 1, -1)
         cost[0] = 0.0
@@ -316,12 +316,12 @@ class Optimal:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
         problem = self.problem
         n = len(problem.order)
-        known: dict[tuple[object, ...], dict[int, Bound]] = {}  # by length: equal layers are swept once
+        existing: dict[tuple[object, ...], dict[int, Bound]] = {}  # by length: equal layers are swept once
         for first in range(n):
             alike = alike_from(problem, first)
-            ends = known.get(alike)
+            ends = existing.get(alike)
             if ends is None:
-                ends = known[alike] = {last - first: bound for last, bound in self._sweep(first).items()}
+                ends = existing[alike] = {last - first: bound for last, bound in self._sweep(first).items()}
             self.bounds[first] = {first + length: bound for length, bound in ends.items()}
             self.check(0.5 * first / max(1, n))
         budget = 60 + 3 * n
@@ -352,9 +352,9 @@ class Optimal:
     def _guess(self) -> Guess:
         """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other
         runs may do better; of filling and buffers all of it, for they have them too."""
-        made, ready = (float(np.median(part)) if part else 0.0 for part in self.slack)
+        result, ready = (float(np.median(part)) if part else 0.0 for part in self.slack)
         placed = 1.0 + ready
-        return Guess((1.0 + 0.5 * made) * placed, placed)
+        return Guess((1.0 + 0.5 * result) * placed, placed)
 
     def _advance(self, first: int, last: int) -> None:
         """Makes a run real; finishes one that is."""
@@ -409,20 +409,20 @@ class Optimal:
         """Finished epochs of as many ops as go together, when a run cannot be held as one. Each reads what the ones
         before it write with the rows that those have in the end."""
         parts: list[Segment] = []
-        known = dict(outside)
+        existing = dict(outside)
         at = first
         while at < last:
             part: Segment | None = None
             for end in range(last, at, -1):
-                part = self.realise(at, end, known)
+                part = self.realise(at, end, existing)
                 if part is not None:
                     break
             if part is None:
                 self._explain(at)
             assert part is not None
-            part = self._ready(part, known)
+            part = self._ready(part, existing)
             parts.append(part)
-            known.update(zip(range(part.first, part.last), part.rows, strict=True))
+            existing.update(zip(range(part.first, part.last), part.rows, strict=True))
             at = part.last
         return parts
 

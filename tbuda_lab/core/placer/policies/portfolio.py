@@ -42,14 +42,14 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             problem.refusals = {}
             watch = Watch(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit)
             try:
-                found = run(problem, watch)
+                result = run(problem, watch)
             except (PlacementError, Surpassed):
                 continue
-            if slowest_stage(problem, found) >= limit:
+            if slowest_stage(problem, result) >= limit:
                 continue
-            found = [priced(problem, segment) for segment in found]  # as it will be mended
-            if slowest_stage(problem, found) < limit:
-                best, refusals = found, problem.refusals
+            result = [priced(problem, segment) for segment in result]  # as it will be mended
+            if slowest_stage(problem, result) < limit:
+                best, refusals = result, problem.refusals
         if best is None:
             assert failure is not None
             raise failure

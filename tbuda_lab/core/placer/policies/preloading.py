@@ -40,9 +40,9 @@ def settle_preloads(problem: Problem, segment: Segment, outside: Mapping[int, in
     if not changed:
         return segment
     kernel, limiter, _ = measure(problem, first, last, rows)
-    made = dataclasses.replace(segment, rows=tuple(rows.values()), kernel_cycles=kernel, limiter_cycles=limiter)
-    was, now = (flow(problem, s, problem.overrides) for s in (segment, made))
-    return made if (now.deadlocks, now.roomy) < (was.deadlocks, _WORTH * was.roomy) else segment
+    result = dataclasses.replace(segment, rows=tuple(rows.values()), kernel_cycles=kernel, limiter_cycles=limiter)
+    was, now = (flow(problem, s, problem.overrides) for s in (segment, result))
+    return result if (now.deadlocks, now.roomy) < (was.deadlocks, _WORTH * was.roomy) else segment
 
 
 class _Epoch:
@@ -58,12 +58,12 @@ class _Epoch:
         for at, op in enumerate(range(first, last)):
             others = _others(problem, op, rows[op])
             where, output = problem.places(op, first, last)
-            known = problem.choices(op, where, output)
-            picked = np.searchsorted(known.legal, np.array([rows[op], *others]))
+            existing = problem.choices(op, where, output)
+            picked = np.searchsorted(existing.legal, np.array([rows[op], *others]))
             most, total = problem.loads(op)
-            taken = known.legal[picked]
+            taken = existing.legal[picked]
             columns.append(
-                np.stack([known.fixed[picked], known.shared[picked], known.dram[picked], most[taken], total[taken]])
+                np.stack([existing.fixed[picked], existing.shared[picked], existing.dram[picked], most[taken], total[taken]])
             )
             self.now[at] = len(flat)
             owner += [op] * len(taken)
@@ -113,9 +113,9 @@ def _others(problem: Problem, op: int, row: int) -> list[int]:
     table = problem.tables[op]
     legal = problem.legal[table.signature]
     key = ("preloads", table.signature, row)
-    known = problem.answers.get(key)
-    if isinstance(known, list):
-        return known
+    entry = problem.answers.get(key)
+    if isinstance(entry, list):
+        return entry
     mine = table.rows[row]
     same = legal
     for field in _LAYOUT:
@@ -123,6 +123,6 @@ def _others(problem: Problem, op: int, row: int) -> list[int]:
     same = same[table.rows["prologue"][same] != mine["prologue"]]
     order = same[np.lexsort((same, table.rows["cycles"][same]))]
     first = np.unique(table.rows["prologue"][order], return_index=True)[1]
-    found = sorted(order[first].tolist())
-    problem.answers[key] = found
-    return found
+    others = sorted(order[first].tolist())
+    problem.answers[key] = others
+    return others

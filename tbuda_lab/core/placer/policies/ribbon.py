@@ -86,7 +86,7 @@ class Ribbon:
     def _prune(self) -> list[np.ndarray]:
         """The three prunings of upstream: sparse matmuls on one column, paired with equal rows; weights preloaded
         where any candidate does; no small u_kt where a better one exists. None may leave an op without candidates."""
-        found: list[np.ndarray] = []
+        prune: list[np.ndarray] = []
         for op, profile in enumerate(self.problem.profiles):
             rows = self.known.rows(op)
             if op in self.pairs:
@@ -96,16 +96,16 @@ class Ribbon:
                     rows = self._where(op, rows, functools.partial(preloads, profile, 1))
                 if profile.inner >= 8:
                     rows = self._where(op, rows, lambda data: data["u_kt"] >= min(int(data["u_kt"].max()), 4))
-            found.append(rows)
+            prune.append(rows)
         for sparse, dense in self.pairs.items():
-            heights = [self.known.data(op, found[op])["grid_r"] for op in (sparse, dense)]
-            found[sparse] = self._where(sparse, found[sparse], functools.partial(_of_heights, heights[1]))
-            found[dense] = self._where(dense, found[dense], functools.partial(_of_heights, heights[0]))
-        return found
+            heights = [self.known.data(op, prune[op])["grid_r"] for op in (sparse, dense)]
+            prune[sparse] = self._where(sparse, prune[sparse], functools.partial(_of_heights, heights[1]))
+            prune[dense] = self._where(dense, prune[dense], functools.partial(_of_heights, heights[0]))
+        return prune
 
     def _where(self, op: int, rows: np.ndarray, keep: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        kept: np.ndarray = rows[keep(self.known.data(op, rows))]
-        return kept if len(kept) else rows
+        retained: np.ndarray = rows[keep(self.known.data(op, rows))]
+        return retained if len(retained) else rows
 
     def _preference(self, op: int, ribbon: int, first: int, height: int | None) -> Iterator[int]:
         """Rows by distance from the ribbon, then fewer grid rows, then `prefers`; of `height` grid rows if given."""
@@ -121,13 +121,13 @@ class Ribbon:
         problem = self.problem
         where, output = problem.places(op, first, len(problem.order))
         key = (problem.tables[op].signature, where, output, rows.tobytes())
-        found = self._ordered.get(key)
-        if found is None:
+        entry = self._ordered.get(key)
+        if entry is None:
             facts = self._facts(op, first, rows)
             facts.sort(key=functools.cmp_to_key(functools.partial(prefers, target=self.target)))
-            found = np.array([f.row for f in facts], dtype=np.int64)
-            self._ordered[key] = found
-        return found
+            entry = np.array([f.row for f in facts], dtype=np.int64)
+            self._ordered[key] = entry
+        return entry
 
     def _facts(self, op: int, first: int, rows: np.ndarray) -> list[_Facts]:
         data = self.known.data(op, rows)
@@ -176,7 +176,7 @@ class Ribbon:
     def _improve(self, epoch: OpenEpoch, ribbon: int) -> Segment:
         """Conservative optimisation: the slow ops get faster candidates of the ribbon's height out of the free cores,
         as long as every op of the epoch still has a place and the epoch becomes faster."""
-        problem, known = self.problem, self.known
+        problem, existing = self.problem, self.known
         best = epoch.segment()
         refused: set[tuple[int, int]] = set()
         bad = 0
@@ -194,7 +194,7 @@ class Ribbon:
                 if cycles[row] <= 0.9 * limiter:
                     continue
                 options = self.pruned[op]
-                data = known.data(op, options)
+                data = existing.data(op, options)
                 extra = data["cores"] - int(problem.tables[op].rows["cores"][row])
                 fits = (data["grid_r"] == ribbon) & (extra <= free) & (cycles[options] < cycles[row])
                 for at in np.lexsort((options, data["cores"], cycles[options])):

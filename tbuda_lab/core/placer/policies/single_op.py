@@ -14,11 +14,11 @@ from tbuda_lab.core.placer.policies.epoch import fill
 
 def single_op(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     """The largest grid volume of every op, the first of equal ones; the epoch ends after each op."""
-    known = candidates(problem)
+    existing = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:
-        rows = known.rows(op)
-        by = np.lexsort((rows, -known.data(op, rows)["cores"].astype(np.int64)))
+        rows = existing.rows(op)
+        by = np.lexsort((rows, -existing.data(op, rows)["cores"].astype(np.int64)))
         return one_per_shape(problem.shapes(op), rows[by])
 
     return fill(problem, preference, check, one_op=True)

@@ -27,8 +27,8 @@ def quicken(problem: Problem, segment: Segment, outside: Mapping[int, int]) -> S
     if free <= 0 or len(rows) < 2:
         return segment
     targets = np.unique(np.floor(segment.limiter_cycles * _PARTS))[::-1]
-    kept = np.array(list(rows.values()))
-    picked = np.tile(kept, (len(targets), 1))
+    retained = np.array(list(rows.values()))
+    picked = np.tile(retained, (len(targets), 1))
     total = np.zeros(len(targets), dtype=np.int64)
     for i, op in enumerate(ops):
         front = problem.frontier(op, *problem.places(op, first, last), load.dram_cores, host=load.host_cores)
@@ -37,17 +37,17 @@ def quicken(problem: Problem, segment: Segment, outside: Mapping[int, int]) -> S
         better = (targets < now) & (front.cycles[-1] < now)
         picked[better, i] = front.row[np.minimum(at, len(front.row) - 1)][better]  # the fastest where none will do
         total += problem.tables[op].rows["cores"][picked[:, i]].astype(np.int64)
-    fits = np.flatnonzero((total <= problem.cores) & (picked != kept).any(axis=1))
+    fits = np.flatnonzero((total <= problem.cores) & (picked != retained).any(axis=1))
     for step in fits[::-1][:_TRIES]:
         wanted = dict(zip(ops, picked[step].tolist(), strict=True))
         limit = float(segment.limiter_cycles)
         chosen, _ = choose_rows(problem, first, last, wanted, load.dram_cores, limit, outside, limit)
         if chosen is None:
             continue
-        made = place_rows(problem, first, last, {op: chosen[op] for op in ops})
-        if made is None or made.limiter_cycles > segment.limiter_cycles or made.kernel_cycles > segment.kernel_cycles:
+        quicken = place_rows(problem, first, last, {op: chosen[op] for op in ops})
+        if quicken is None or quicken.limiter_cycles > segment.limiter_cycles or quicken.kernel_cycles > segment.kernel_cycles:
             continue
-        was, now_ = flow(problem, segment, problem.overrides), flow(problem, made, problem.overrides)
+        was, now_ = flow(problem, segment, problem.overrides), flow(problem, quicken, problem.overrides)
         if (now_.deadlocks, now_.roomy) < (was.deadlocks, _WORTH * was.roomy):
-            return made
+            return quicken
     return segment

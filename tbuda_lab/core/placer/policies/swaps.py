@@ -145,9 +145,9 @@ class SwapSearch:
         for op in reversed(span) if readers else span:
             near = [r for r, _ in facts[op].readers] if readers else facts[op].producers
             cone[op] = frozenset([op]).union(*(cone[n] for n in near if n in span))
-        found = {tuple(sorted(c)) for c in cone.values() if len(c) <= min(_CONE, len(span) - 1)}
-        kept = [c for c in found if all(self._free(op) for op in c)]
-        return sorted(kept, key=lambda c: (-sum(self._work(segment, op) for op in c), c))
+        matches = {tuple(sorted(c)) for c in cone.values() if len(c) <= min(_CONE, len(span) - 1)}
+        cones = [c for c in matches if all(self._free(op) for op in c)]
+        return sorted(cones, key=lambda c: (-sum(self._work(segment, op) for op in c), c))
 
     def _work(self, segment: Segment, op: int) -> int:
         """Core-cycles of an op."""
@@ -187,28 +187,28 @@ class SwapSearch:
         problem = reordered(self.problem, order)
         policy = self.policy.on(problem)
         self.bounds -= 1
-        found = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
-        if len(found) < len(spans) or sum(bound.cost for ends in found.values() for bound in ends.values()) >= cost:
+        matches = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
+        if len(matches) < len(spans) or sum(bound.cost for ends in matches.values() for bound in ends.values()) >= cost:
             return None
-        policy.bounds = found
+        policy.bounds = matches
         self.left -= 1
         outside = self._rows(self.segments[:cut])
         parts: list[Segment] = []
         for a, b in spans:
-            made = policy.realise(a, b, outside)
-            if made is None:
+            result = policy.realise(a, b, outside)
+            if result is None:
                 return None
-            made = polish(problem, made, outside, 4)
-            parts.append(made)
-            outside.update(zip(range(a, b), made.rows, strict=True))
+            result = polish(problem, result, outside, 4)
+            parts.append(result)
+            outside.update(zip(range(a, b), result.rows, strict=True))
         was = sum(s.limiter_cycles for s in self.segments[cut : cut + 2])
-        guess = sum(found[p.first][p.last].charge for p in parts)
+        guess = sum(matches[p.first][p.last].charge for p in parts)
         if sum(weighed(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
             return None
-        known = self._rows(self.segments[:cut])
+        existing = self._rows(self.segments[:cut])
         for i, part in enumerate(parts):
-            parts[i] = priced(problem, part, known)
-            known.update(zip(range(part.first, part.last), part.rows, strict=True))
+            parts[i] = priced(problem, part, existing)
+            existing.update(zip(range(part.first, part.last), part.rows, strict=True))
         if sum(weighed(p) for p in parts) >= cost:
             return None
         for later in self.segments[cut + 2 :]:
@@ -224,22 +224,22 @@ class SwapSearch:
 
 def reordered(problem: Problem, order: tuple[str, ...]) -> Problem:
     """The same ops in another order. What is kept by signature is shared."""
-    made = copy.copy(problem)
-    made.order = order
-    made.number = {name: i for i, name in enumerate(order)}
-    moves = [made.number[name] for name in problem.order]
-    made.facts = [problem.facts[problem.number[name]] for name in order]
+    reordered = copy.copy(problem)
+    reordered.order = order
+    reordered.number = {name: i for i, name in enumerate(order)}
+    moves = [reordered.number[name] for name in problem.order]
+    reordered.facts = [problem.facts[problem.number[name]] for name in order]
     if order != problem.order:
-        made.facts = [
+        reordered.facts = [
             dataclasses.replace(
                 fact,
                 producers=tuple(moves[p] if p >= 0 else p for p in fact.producers),
                 readers=tuple(sorted((moves[r], port) for r, port in fact.readers)),
             )
-            for fact in made.facts
+            for fact in reordered.facts
         ]
-    made.tables = [problem.tables[problem.number[name]] for name in order]
-    made.profiles = [problem.profiles[problem.number[name]] for name in order]
-    made.refusals = {}
-    made._kinds = []
-    return made
+    reordered.tables = [problem.tables[problem.number[name]] for name in order]
+    reordered.profiles = [problem.profiles[problem.number[name]] for name in order]
+    reordered.refusals = {}
+    reordered._kinds = []
+    return reordered

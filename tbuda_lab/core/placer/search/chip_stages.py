@@ -164,13 +164,13 @@ class _Graph:
         ends = np.flatnonzero(np.isfinite(held[self.n]))
         if not len(ends):
             return None
-        found: list[tuple[int, int, int]] = []
+        matches: list[tuple[int, int, int]] = []
         last, taken = self.n, int(ends[0])
         while last > 0:
             first, before = (int(v) for v in back[last, taken])
-            found.append((first, last, taken))
+            matches.append((first, last, taken))
             last, taken = first, before
-        return found[::-1]
+        return matches[::-1]
 
     def _plain(self, bound: float) -> list[tuple[int, int, int]] | None:
         """`path` where a stage may begin anywhere: then fewer stages are never worse, one state for each op does."""
@@ -197,13 +197,13 @@ class _Graph:
             back[lasts[better]] = first
         if not np.isfinite(state[self.n]):
             return None
-        found: list[tuple[int, int, int]] = []
+        matches: list[tuple[int, int, int]] = []
         at = self.n
         while at > 0:
             first = int(back[at])
-            found.append((first, at, int(state[at] // width)))
+            matches.append((first, at, int(state[at] // width)))
             at = first
-        return found[::-1]
+        return matches[::-1]
 
 
 def divide(costs: Costs, rule: Rules) -> list[tuple[int, int, int]] | None:
@@ -219,11 +219,11 @@ def divide(costs: Costs, rule: Rules) -> list[tuple[int, int, int]] | None:
     high = _slowest(best, costs, rule)
     while high - low > max(1.0, _PRECISION * high):
         middle = (low + high) / 2
-        found = graph.path(middle)
-        if found is None:
+        result = graph.path(middle)
+        if result is None:
             low = middle
         else:
-            best, high = found, min(middle, _slowest(found, costs, rule))
+            best, high = result, min(middle, _slowest(result, costs, rule))
     return best
 
 
@@ -256,11 +256,11 @@ def overhead(problem: Problem, first: int, last: int) -> float:
 def longest_chains(problem: Problem, first: int, last: int) -> list[int]:
     """By the end of a run of ops that begins with `first`, up to `last`: ops on its longest chain."""
     depth: dict[int, int] = {}
-    found: list[int] = []
+    longest_chains: list[int] = []
     for op in range(first, last):
         depth[op] = 1 + max((depth[p] for p in problem.facts[op].producers if p in depth), default=0)
-        found.append(max(depth[op], found[-1] if found else 0))
-    return found
+        longest_chains.append(max(depth[op], longest_chains[-1] if longest_chains else 0))
+    return longest_chains
 
 
 def chips_of(problem: Problem, segments: Sequence[Segment]) -> list[int]:
@@ -278,17 +278,17 @@ def chips_of(problem: Problem, segments: Sequence[Segment]) -> list[int]:
     costs: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64), np.zeros(0))] * len(problem.order)
     for segment in segments:
         costs[segment.first] = (np.array([segment.last]), np.array([epoch_cost(problem, segment)]))
-    found = divide(costs, rules(problem))
-    if found is None:
+    result = divide(costs, rules(problem))
+    if result is None:
         # pins that go back and forth between chips make no pipeline: an epoch then stays where the one before it is
         chips: list[int] = []
         for pin in pinned:
             chips.append(pin if pin is not None else chips[-1] if chips else order[-1])
         return chips
-    top = found[-1][2]
+    top = result[-1][2]
     # a pipeline that needs fewer stages than there are chips ends on the last chip, unless pins say where it is
     spare = 0 if any(p is not None for p in pinned) else len(order) - 1 - top
-    return [order[stage + spare] for _, _, stage in found]
+    return [order[stage + spare] for _, _, stage in result]
 
 
 def temporal_epochs(chips: Sequence[int], arch: str, directions: Sequence[str] = ()) -> list[int]:
@@ -330,7 +330,7 @@ def pipeline_note(problem: Problem, segments: Sequence[Segment], chips: Sequence
         sums[chip] = sums.get(chip, 0.0) + epoch_cost(problem, segment)
     pace = max(sums.values(), default=0.0)
     shares = "; ".join(f"chip {chip} {int(cycles):,}" for chip, cycles in sums.items())
-    found = [
+    pipeline_note = [
         Diagnostic(
             "note",
             "pipeline",
@@ -345,7 +345,7 @@ def pipeline_note(problem: Problem, segments: Sequence[Segment], chips: Sequence
         links = problem.device.neighbours(a).get(b, 0)
         rate = problem.device.eth_bytes_per_cycle * max(1, links) * _LINK_SHARE
         if problem.device.arch != "grayskull" and size / rate > pace:
-            found.append(
+            pipeline_note.append(
                 Diagnostic(
                     "warning",
                     "pipeline",
@@ -355,7 +355,7 @@ def pipeline_note(problem: Problem, segments: Sequence[Segment], chips: Sequence
                     "move the chip break to where less data crosses",
                 )
             )
-    return found
+    return pipeline_note
 
 
 def link_bytes(
@@ -388,7 +388,7 @@ def torn(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) ->
     if device.arch != "grayskull" or len(device.chips) == 1:
         return {}
     users = graph.users()
-    found: dict[str, dict[int, list[str]]] = {}
+    torn: dict[str, dict[int, list[str]]] = {}
     for node in graph:
         readers: dict[int, list[str]] = {}
         for user, port in users[node.name]:
@@ -396,8 +396,8 @@ def torn(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) ->
             if user in placed and (not inside or port in queued_ports(graph[user])):
                 readers.setdefault(placed[user].chip, []).append(user)
         if len(readers) > 1:
-            found[node.name] = {chip: list(dict.fromkeys(readers[chip])) for chip in sorted(readers)}
-    return found
+            torn[node.name] = {chip: list(dict.fromkeys(readers[chip])) for chip in sorted(readers)}
+    return torn
 
 
 def check_reach(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> None:

@@ -21,27 +21,27 @@ def repair_around(
 
     others: rows of its producers in the epoch, those that take the fewest cores first. The book is left as it was.
     """
-    kept, said = {producer: book.rows[producer] for producer in others}, book.refusal
+    selected, given = {producer: book.rows[producer] for producer in others}, book.refusal
     for row in options[:_OPTIONS]:
         book.rows[op] = row
         for producer, theirs in others.items():
             del book.rows[producer]
-            if book.check(producer, kept[producer]):
-                book.rows[producer] = kept[producer]
+            if book.check(producer, selected[producer]):
+                book.rows[producer] = selected[producer]
                 continue
-            found = next((other for other in theirs if book.check(producer, other)), None)
-            if found is None:
+            matches = next((other for other in theirs if book.check(producer, other)), None)
+            if matches is None:
                 break
-            book.rows[producer] = found
+            book.rows[producer] = matches
         else:
             del book.rows[op]
-            changed = {p: book.rows[p] for p in others if book.rows[p] != kept[p]}
+            changed = {p: book.rows[p] for p in others if book.rows[p] != selected[p]}
             fits = book.check(op, row)
-            book.rows.update(kept)
+            book.rows.update(selected)
             if fits:
                 return {**changed, op: row}
             continue
         del book.rows[op]
-        book.rows.update(kept)
-    book.refusal = said
+        book.rows.update(selected)
+    book.refusal = given
     return {}

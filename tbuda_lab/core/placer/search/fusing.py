@@ -72,8 +72,8 @@ class Pattern:
                 "kernels, it matters too little to try"
             )
         fused, cut = (f"{n:,}" for n in self.tried)
-        kept = "cut" if self.cut else "fused"
-        return f"{chain}{count}: {price}; the model takes {fused} cycles with it, {cut} with it cut: {kept}"
+        retained = "cut" if self.cut else "fused"
+        return f"{chain}{count}: {price}; the model takes {fused} cycles with it, {cut} with it cut: {retained}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +106,11 @@ def decide(
         outcome = place(lowered)
     except (PlacementError, OverrideError):  # the compile says so
         return Fusion(lowered, patterns)
-    known = _shares(patterns, outcome, device)
+    decide = _shares(patterns, outcome, device)
     graph, ends = lowered, frozenset[str]()
-    doubtful = [k for k, p in enumerate(known) if p.share >= LEAST_SHARE]
-    for index in sorted(doubtful, key=lambda k: -known[k].share)[:MAX_TRIALS]:
-        more = ends | _cut_at(lowered, known[index])
+    doubtful = [k for k, p in enumerate(decide) if p.share >= LEAST_SHARE]
+    for index in sorted(doubtful, key=lambda k: -decide[k].share)[:MAX_TRIALS]:
+        more = ends | _cut_at(lowered, decide[index])
         cut = lower(passed, device, options, ends=more)
         try:
             trial = place(cut)
@@ -118,10 +118,10 @@ def decide(
             continue
         better = _better(trial, outcome, options)
         tried = cycles(outcome, options), cycles(trial, options)
-        known[index] = dataclasses.replace(known[index], tried=tried, cut=better)
+        decide[index] = dataclasses.replace(decide[index], tried=tried, cut=better)
         if better:
             graph, ends, outcome = cut, more, trial
-    return Fusion(graph, tuple(known), ends, outcome)
+    return Fusion(graph, tuple(decide), ends, outcome)
 
 
 def cycles(outcome: Outcome, options: CompileOptions) -> int:
@@ -136,11 +136,11 @@ def cycles(outcome: Outcome, options: CompileOptions) -> int:
 
 def _better(outcome: Outcome, best: Outcome, options: CompileOptions) -> bool:
     """Fewer cycles, and no more with what full buffers cost."""
-    time, known = (
+    time, existing = (
         o.placement.report.objective.time if o.placement.report and o.placement.report.objective else 0.0
         for o in (outcome, best)
     )
-    return cycles(outcome, options) < cycles(best, options) and time <= known
+    return cycles(outcome, options) < cycles(best, options) and time <= existing
 
 
 def _patterns(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> tuple[Pattern, ...]:
@@ -150,11 +150,11 @@ def _patterns(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> tu
         if isinstance(node.op, HwFused):
             profile = profile_of(lowered, node, options, users[node.name])
             groups.setdefault(profile.signature, (profile, []))[1].append(node)
-    found = []
+    patterns = []
     for profile, nodes in groups.values():
         op = profile.op
         assert isinstance(op, HwFused)
-        found.append(
+        patterns.append(
             Pattern(
                 tuple(n.name for n in nodes),
                 tuple(name for n in nodes for name in n.attrs["fused"]),
@@ -164,7 +164,7 @@ def _patterns(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> tu
                 unsaved(op, device.arch),
             )
         )
-    return tuple(found)
+    return tuple(patterns)
 
 
 def _steps(profile: OpProfile, op: HwFused) -> list[OpProfile]:
@@ -202,9 +202,9 @@ def _shares(patterns: Sequence[Pattern], outcome: Outcome, device: DeviceSpec) -
 
 def _cut_at(lowered: Graph, pattern: Pattern) -> frozenset[str]:
     """The names of the steps after which the groups of a pattern are cut."""
-    found: set[str] = set()
+    result: set[str] = set()
     for name in pattern.ops:
         node = lowered[name]
         assert isinstance(node.op, HwFused)
-        found.update(node.attrs.get("steps", node.attrs["fused"])[k] for k in pattern.ends)
-    return frozenset(found)
+        result.update(node.attrs.get("steps", node.attrs["fused"])[k] for k in pattern.ends)
+    return frozenset(result)

@@ -21,12 +21,12 @@ from tbuda_lab.core.placer.search.chip_stages import torn
 def rescue(graph: Graph, error: PlacementError) -> tuple[Override, ...]:
     """Nops before the ops that an error says fit no epoch; none when it is about something else."""
     edits: list[Override] = []
-    for found in error.diagnostics:
-        if found.rule != "no-epoch" or found.where not in graph:
+    for result in error.diagnostics:
+        if result.rule != "no-epoch" or result.where not in graph:
             continue
-        for source in dict.fromkeys(graph[found.where].sources):
+        for source in dict.fromkeys(graph[result.where].sources):
             if graph[source].kind is NodeKind.OP:
-                value = {"dest": (found.where,), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
+                value = {"dest": (result.where,), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
                 edits.append(Override("insert_nop", source, value, "placer"))
     return tuple(edits)
 

@@ -126,19 +126,19 @@ class _Search:
             return False
         parts = []
         for span in path:
-            made = now.get(span) or self._made(*span)
-            if made is None:
+            entry = now.get(span) or self._made(*span)
+            if entry is None:
                 return False
-            parts.append(made)
+            parts.append(entry)
         return self._take(at, count, parts)
 
     def _bounds(self, first: int, last: int) -> dict[int, Bound]:
         """By its end, the bound of every run from `first` that ends by `last`."""
         alike = alike_from(self.problem, first)
-        found = self._ends.get(alike)
-        if found is None:
-            found = self._ends[alike] = {end - first: b for end, b in self.policy._sweep(first).items()}
-        return {first + length: bound for length, bound in found.items() if first + length <= last}
+        entry = self._ends.get(alike)
+        if entry is None:
+            entry = self._ends[alike] = {end - first: b for end, b in self.policy._sweep(first).items()}
+        return {first + length: bound for length, bound in entry.items() if first + length <= last}
 
     def _path(self, first: int, last: int, drawn: random.Random, noise: float) -> list[tuple[int, int]]:
         """The cheapest cuts of [first, last) by bounds, or by what is known of a run, each disturbed."""
@@ -150,10 +150,10 @@ class _Search:
             if not np.isfinite(cost[at - first]):
                 continue
             for end, bound in ends.items():
-                known = self._shaped.get((self.problem.structure(at, end),), bound)
-                if known is None:
+                entry = self._shaped.get((self.problem.structure(at, end),), bound)
+                if entry is None:
                     continue
-                price = known.cost if isinstance(known, Bound) else known.limiter_cycles + known.charge
+                price = entry.cost if isinstance(entry, Bound) else entry.limiter_cycles + entry.charge
                 price = (price + overhead(self.problem, at, end)) * drawn.lognormvariate(0.0, noise)
                 if cost[at - first] + price < cost[end - first]:
                     cost[end - first], back[end - first] = cost[at - first] + price, at
@@ -170,10 +170,10 @@ class _Search:
         """A run as a finished epoch, once for all of equal structure."""
         key = (self.problem.structure(first, last),)
         if key not in self._shaped:
-            made = self.policy.realise(first, last)
-            self._shaped[key] = None if made is None else self.policy._ready(made, {})
-        found = self._shaped[key]
-        return None if found is None else dataclasses.replace(found, first=first, last=last)
+            output = self.policy.realise(first, last)
+            self._shaped[key] = None if output is None else self.policy._ready(output, {})
+        result = self._shaped[key]
+        return None if result is None else dataclasses.replace(result, first=first, last=last)
 
     # -- other shapes ----------------------------------------------------------------------------------------
     def _shape(self, drawn: random.Random) -> bool:
@@ -187,12 +187,12 @@ class _Search:
         price = drawn.choice((0, 0, 4, 8))
         key = (self.problem.structure(first, last), level, target, price)
         if key not in self._shaped:
-            made = policy._attempt(first, last, level, target, {}, price).segment
-            self._shaped[key] = None if made is None else policy._ready(made, {})
-        found = self._shaped[key]
-        if found is None:
+            output = policy._attempt(first, last, level, target, {}, price).segment
+            self._shaped[key] = None if output is None else policy._ready(output, {})
+        result = self._shaped[key]
+        if result is None:
             return False
-        return self._take(at, 1, [dataclasses.replace(found, first=first, last=last)])
+        return self._take(at, 1, [dataclasses.replace(result, first=first, last=last)])
 
     # -- ops over a cut --------------------------------------------------------------------------------------
     def _move(self, drawn: random.Random) -> bool:

@@ -45,12 +45,12 @@ def join(
     at = 0
     while at + 1 < len(result):
         check(at / len(result))
-        found = _joined(problem, result, at)
-        if found is None:
+        matches = _joined(problem, result, at)
+        if matches is None:
             at += 1
             continue
-        made, segment, added, note = found
-        problem, result = made, [*result[:at], segment, *result[at + 2 :]]
+        output, segment, added, note = matches
+        problem, result = output, [*result[:at], segment, *result[at + 2 :]]
         edits, notes = [*edits, *added], [*notes, note]
     return Mended(problem, tuple(result), tuple(edits), tuple(notes))
 
@@ -76,27 +76,27 @@ def _joined(
         if (producer := problem.facts[second.first].producers[port]) >= 0
     )
     try:
-        made = regraphed(problem, edited(problem, edits))
+        result = regraphed(problem, edited(problem, edits))
     except OverrideError:  # no queue can stand there
         return None
     best: Segment | None = None
-    for wanted in _wanted(made, first, second):
-        segment = _placed(made, first.first, second.last, wanted, outside)
-        if segment is not None and (best is None or epoch_cost(made, segment) < epoch_cost(made, best)):
+    for wanted in _wanted(result, first, second):
+        segment = _placed(result, first.first, second.last, wanted, outside)
+        if segment is not None and (best is None or epoch_cost(result, segment) < epoch_cost(result, best)):
             best = segment
-    if best is None or not epoch_cost(made, best) < _WORTH * before:
+    if best is None or not epoch_cost(result, best) < _WORTH * before:
         return None
-    best = priced(made, best, outside)
+    best = priced(result, best, outside)
     before = sum(epoch_cost(problem, priced(problem, s, outside)) for s in (first, second))
-    if not epoch_cost(made, best) < _WORTH * before:
+    if not epoch_cost(result, best) < _WORTH * before:
         return None
     source = problem.order[refused.producer]
     text = (
         f"{source} and {reader} may not be joined by a pipe ({refused.reason}): a DRAM queue between them makes one "
-        f"epoch of two, {round(epoch_cost(made, best))} cycles an input with the switch instead of {round(before)}"
+        f"epoch of two, {round(epoch_cost(result, best))} cycles an input with the switch instead of {round(before)}"
     )
     note = Diagnostic("note", reader, "mended", text, f"set_epoch_break({reader!r}) keeps the epochs apart")
-    return made, best, edits, note
+    return result, best, edits, note
 
 
 def _refused(problem: Problem, segment: Segment, op: int, outside: Mapping[int, int]) -> _Refused | None:

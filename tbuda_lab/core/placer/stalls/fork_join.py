@@ -93,12 +93,12 @@ class _Epoch:
 
     def output_tiles(self, op: int) -> int:
         """Tiles of the output buffers of all cores."""
-        found = self._outputs.get(op)
-        if found is None:
+        entry = self._outputs.get(op)
+        if entry is None:
             row = self.row[op]
             block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
-            found = self._outputs[op] = block * int(row["buf_size_mb"]) * int(row["cores"])
-        return found
+            entry = self._outputs[op] = block * int(row["buf_size_mb"]) * int(row["cores"])
+        return entry
 
     def needs(self, op: int, port: int) -> float:
         """Part of an operand that has to arrive before the op goes on, as a fraction of all of it
@@ -106,10 +106,10 @@ class _Epoch:
         to it or a stack
         behind it ties to each other, a t-th of them for a picker; of other ops what their output buffers take. An
         inserted nop passes on whatever comes."""
-        found = self._needs.get((op, port))
-        if found is None:
-            found = self._needs[op, port] = self._needed(op, port)
-        return found
+        entry = self._needs.get((op, port))
+        if entry is None:
+            entry = self._needs[op, port] = self._needed(op, port)
+        return entry
 
     def _needed(self, op: int, port: int) -> float:
         problem = self.problem
@@ -136,10 +136,10 @@ class _Epoch:
 
     def holds(self, op: int, port: int) -> float:
         """Part of an operand that the op's input buffers take."""
-        found = self._holds.get((op, port))
-        if found is None:
-            found = self._holds[op, port] = self._held(op, port)
-        return found
+        entry = self._holds.get((op, port))
+        if entry is None:
+            entry = self._holds[op, port] = self._held(op, port)
+        return entry
 
     def _held(self, op: int, port: int) -> float:
         profile, row = self.problem.profiles[op], self.row[op]
@@ -157,7 +157,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
     it holds too little."""
     epoch = _Epoch(problem, segment)
     inside = range(segment.first, segment.last)
-    found: dict[tuple[int, int, int], ForkJoin] = {}
+    matches: dict[tuple[int, int, int], ForkJoin] = {}
     for fork in inside:
         branches = [
             (r, p) for r, p in problem.facts[fork].readers if r in inside and p not in problem.facts[r].queued
@@ -188,11 +188,11 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
                         longest = dataclasses.replace(longest, needs=longest.needs + epoch.joins(op, longest.port))
                     pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
                     if pair.missing and least.port != longest.port:
-                        found.setdefault((fork, op, least.port), pair)
+                        matches.setdefault((fork, op, least.port), pair)
                 merged = next(iter(ways))
                 ways = {merged: ways[merged]}  # beyond the join the branches are one
             reached[op] = {way: (_past(epoch, op, m), _past(epoch, op, h)) for way, (m, h) in ways.items()}
-    return list(found.values())
+    return list(matches.values())
 
 
 def _at(epoch: _Epoch, op: int, parts: list[tuple[int, Branch, Branch]]) -> tuple[Branch, Branch]:
@@ -258,12 +258,12 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             input_buffer_tiles(profile, p, row) + extra[op, p] if (op, p) in extra else 0
             for p in range(len(profile.operands))
         )
-    said: list[Diagnostic] = []
+    message: list[Diagnostic] = []
     where = f"epoch {index}"
     if widened:
         names = sorted(widened)
         text = f"larger input buffers in {counted(len(names), 'op')}, so that short branches can wait: {_listed(names)}"
-        said.append(
+        message.append(
             Diagnostic("note", where, "fork-join", text, "an output buffer multiplier of the fork does the same")
         )
     if unmet:
@@ -274,10 +274,10 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             f"{counted(len(unmet), 'fork')} may stall: {fork} -> {join} waits for {through}; its short branch lacks "
             f"room for {missing} tiles after all free L1 was given to it"
         )
-        said.append(
+        message.append(
             Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")
         )
-    return Buffering(sizes, tuple(said))
+    return Buffering(sizes, tuple(message))
 
 
 def _listed(names: list[str]) -> str:

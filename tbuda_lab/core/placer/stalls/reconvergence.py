@@ -27,14 +27,14 @@ class Meeting:
 def meetings(problem: Problem) -> Mapping[int, tuple[Meeting, ...]]:
     """By join, all of a graph within the ops that one epoch may hold. A branch through a DRAM queue of the user's never
     has to wait and is none."""
-    known = _known.get(problem)
-    if known is None:
-        found: dict[int, list[Meeting]] = {}
+    entry = _known.get(problem)
+    if entry is None:
+        matches: dict[int, list[Meeting]] = {}
         for fork in range(len(problem.order)):
             for meeting in _of(problem, fork):
-                found.setdefault(meeting.join, []).append(meeting)
-        known = _known[problem] = {join: tuple(some) for join, some in found.items()}
-    return known
+                matches.setdefault(meeting.join, []).append(meeting)
+        entry = _known[problem] = {join: tuple(some) for join, some in matches.items()}
+    return entry
 
 
 _known: weakref.WeakKeyDictionary[Problem, dict[int, tuple[Meeting, ...]]] = weakref.WeakKeyDictionary()
@@ -48,7 +48,7 @@ def _of(problem: Problem, fork: int) -> list[Meeting]:
     readers = [(r, p) for r, p in facts[fork].readers if p not in facts[r].queued]
     if len({r for r, _ in readers}) < 2:
         return []
-    found: list[Meeting] = []
+    result: list[Meeting] = []
     reached: dict[int, dict[int, _Ends]] = {}  # by op, and by the reader that a branch begins with
     heads = {r for r, _ in readers}
     apart = set(heads)  # branches that have not met another one yet
@@ -73,7 +73,7 @@ def _of(problem: Problem, fork: int) -> list[Meeting]:
                 others = [long for b, (_, long) in ways.items() if b != a]
                 long = max(others, key=len)
                 if len(long) > 1 and short[-1] != long[-1]:
-                    found.append(Meeting(fork, op, short, long))
+                    result.append(Meeting(fork, op, short, long))
             apart -= set(ways)
             apart.add(min(ways))
             ways = {min(ways): ways[min(ways)]}
@@ -82,7 +82,7 @@ def _of(problem: Problem, fork: int) -> list[Meeting]:
         reached[op] = ways
         if facts[op].readers:
             open_until[op] = facts[op].readers[-1][0]
-    return found
+    return result
 
 
 def _merged(known: _Ends | None, new: _Ends) -> _Ends:

@@ -61,15 +61,15 @@ class StallModel:
 
     def on(self, problem: Problem) -> StallModel:
         """The same for the problem in another order."""
-        made = copy.copy(self)
-        made.problem, made.meetings = problem, meetings(problem) if self.enabled else {}
-        return made
+        result = copy.copy(self)
+        result.problem, result.meetings = problem, meetings(problem) if self.enabled else {}
+        return result
 
     def at(self, op: int, needs: Needs) -> OpAt:
         """Of an op that takes what `needs` says."""
-        known = self._at.get(id(needs))
-        if known is not None:
-            return known[1]
+        entry = self._at.get(id(needs))
+        if entry is not None:
+            return entry[1]
         facts, row = self._pace(op), needs.at
 
         def pick(column: np.ndarray) -> np.ndarray:
@@ -77,7 +77,7 @@ class StallModel:
             return taken
 
         cycles = needs.cycles.max(axis=0).astype(np.float32)
-        made = OpAt(
+        result = OpAt(
             cycles,
             cycles * pick(facts.first),
             tuple(map(pick, facts.needs)),
@@ -87,8 +87,8 @@ class StallModel:
             pick(facts.written),
             pick(self._load(op)),
         )
-        self._at[id(needs)] = needs, made  # the needs are kept, so that their id stays theirs
-        return made
+        self._at[id(needs)] = needs, result  # the needs are kept, so that their id stays theirs
+        return result
 
     def _load(self, op: int) -> np.ndarray:
         problem = self.problem
@@ -99,11 +99,11 @@ class StallModel:
     def _pace(self, op: int) -> FirstResults:
         problem = self.problem
         table, order = problem.tables[op], problem.orders[problem.order[op]]
-        found = self._paces.get((table.signature, order))
-        if found is None:
+        entry = self._paces.get((table.signature, order))
+        if entry is None:
             rows = table.rows[problem.legal[table.signature]]
-            found = self._paces[table.signature, order] = pace(problem.profiles[op], rows, order, problem.device)
-        return found
+            entry = self._paces[table.signature, order] = pace(problem.profiles[op], rows, order, problem.device)
+        return entry
 
     def held(self, meeting: Meeting, needs: Callable[[int], Needs]) -> np.ndarray:
         """(levels, targets) cycles per input at which the fork hands on at best, a DRAM queue included."""
@@ -111,10 +111,10 @@ class StallModel:
         taken = {op: needs(op) for op in ops}
         ports = tuple(port for _, port in (*meeting.short, *meeting.long))
         key = (*(id(taken[op]) for op in ops), ports, len(meeting.short))
-        found = self._held.get(key)
-        if found is None:
-            found = self._held[key] = self._of(meeting, {op: self.at(op, n) for op, n in taken.items()})
-        return found
+        entry = self._held.get(key)
+        if entry is None:
+            entry = self._held[key] = self._of(meeting, {op: self.at(op, n) for op, n in taken.items()})
+        return entry
 
     def _of(self, meeting: Meeting, at: dict[int, OpAt]) -> np.ndarray:
         fork, join = at[meeting.fork], at[meeting.join]
@@ -165,8 +165,8 @@ class Gathered:
         for port, producer in enumerate(self.waiting.problem.facts[op].producers):
             before = self._depth.get(producer)
             if before is not None:
-                made = self.waiting.at(producer, self.needs(producer))
-                depth = np.maximum(depth, before + np.maximum(here.needs[port] * made.cycles, here.begun) + _HOP)
+                result = self.waiting.at(producer, self.needs(producer))
+                depth = np.maximum(depth, before + np.maximum(here.needs[port] * result.cycles, here.begun) + _HOP)
         self._depth[op] = depth
         end = depth + here.cycles - here.begun
         self.whole = end if self.whole is None else np.maximum(self.whole, end)

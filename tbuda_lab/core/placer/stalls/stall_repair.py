@@ -116,8 +116,8 @@ def priced(problem: Problem, segment: Segment, outside: Mapping[int, int] | None
     (`enable_fork_join_buffering`)."""
     if not problem.options.enable_fork_join_buffering:
         return segment
-    found = price(problem, segment, outside)
-    return _charged(problem.options, segment, found.cycles, found.period, found.limiter, found.parts)
+    result = price(problem, segment, outside)
+    return _charged(problem.options, segment, result.cycles, result.period, result.limiter, result.parts)
 
 
 def _charged(
@@ -149,12 +149,12 @@ class _Mender:
         problem = self.problem
         names = problem.order[segment.first : segment.last] if self._by_name else ()
         key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
-        known = problem.prices.get(key)
-        if not isinstance(known, Price):
+        entry = problem.prices.get(key)
+        if not isinstance(entry, Price):
             before = self._flow(problem, segment)
-            known = self._plan(_State(problem, (segment,)), outside or {}, before)
-            problem.prices[key] = known
-        return known
+            entry = self._plan(_State(problem, (segment,)), outside or {}, before)
+            problem.prices[key] = entry
+        return entry
 
     def run(self, segments: Sequence[Segment]) -> Mended:
         result: list[Segment] = []
@@ -168,13 +168,13 @@ class _Mender:
                 op: row for s in segments[:index] for op, row in zip(range(s.first, s.last), s.rows, strict=True)
             }
             state = _State(self.problem, (segment,))
-            found = self.price(segment, outside)
-            for action in found.plan:
-                made = self._apply(state, action, segment.first, outside)
-                if made is not None:
-                    state = made
+            matches = self.price(segment, outside)
+            for action in matches.plan:
+                output = self._apply(state, action, segment.first, outside)
+                if output is not None:
+                    state = output
             if state.parts != (segment,) or state.edits:
-                notes.append(self._note(index, found, segment, state))
+                notes.append(self._note(index, matches, segment, state))
             grown = state.parts[-1].last - segment.last
             result = [*state.parts, *(_shifted(s, grown) for s in result)]
             edits = [*state.edits, *edits]
@@ -201,13 +201,13 @@ class _Mender:
             fewer = max(0, cost[0] - 1)  # of several forks that hang, one at a time
             best: tuple[tuple[int, float], _Action, _State] | None = None
             for action in self._actions(state, now):
-                made = self._apply(state, action, first, outside)
-                if made is None:
+                result = self._apply(state, action, first, outside)
+                if result is None:
                     continue
-                flows = [self._flow(made.problem, part) for part in made.parts]
-                total = sum(f.deadlocks for f in flows), self._time(made.parts, flows)
+                flows = [self._flow(result.problem, part) for part in result.parts]
+                total = sum(f.deadlocks for f in flows), self._time(result.parts, flows)
                 if best is None or total < best[0]:
-                    best = total, action, made
+                    best = total, action, result
                     if total[0] <= fewer and total[1] <= floor:
                         break
             if best is None or not best[0] < (cost[0], _WORTH * cost[1]):
@@ -254,8 +254,8 @@ class _Mender:
         for field in ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r"):
             same &= data[field] == row[field]
         same &= data["ublock_c"] == row["ublock_c"]
-        found = legal[same]
-        return [int(found[np.argmin(table.rows["cycles"][found])])] if len(found) else []
+        result = legal[same]
+        return [int(result[np.argmin(table.rows["cycles"][result])])] if len(result) else []
 
     def _nops(self, state: _State, producer: int, reader: int) -> list[tuple[int, Spot]]:
         """Candidates of a nop that keep up with the epoch, fewest cores first, and where they find room."""
@@ -275,7 +275,7 @@ class _Mender:
         data = table.rows[legal]
         quick = legal[(data["cycles"] <= segment.limiter_cycles) & (data["t"] == data["t"].min())]
         rows = quick[np.lexsort((quick, -table.rows["buf_size_mb"][quick], table.rows["cores"][quick]))]
-        found: list[tuple[int, Spot]] = []
+        nops: list[tuple[int, Spot]] = []
         for row in rows[:12].tolist():
             height, width = _size(problem, nop, row, False)
             at = grid.first_fit(height, width)
@@ -285,10 +285,10 @@ class _Mender:
                 continue
             action = _Action("nop", producer, reader, 0, row, (*at, turned))
             if self._apply(state, action, segment.first, {}) is not None:
-                found.append((row, action.spot))
-                if len(found) == _NOPS:
+                nops.append((row, action.spot))
+                if len(nops) == _NOPS:
                     break
-        return found
+        return nops
 
     # -- doing it --------------------------------------------------------------------------------------------
     def _apply(self, state: _State, action: _Action, first: int, outside: Mapping[int, int]) -> _State | None:
@@ -323,24 +323,24 @@ class _Mender:
             last += 1
         cuts = (first, first + action.reader, last) if action.kind == "cut" else (first, last)
         parts: list[Segment] = []
-        known = dict(outside)
+        existing = dict(outside)
         for a, b in itertools.pairwise(cuts):
             wanted = {op: rows[op - first] for op in range(a, b)}
-            chosen, _ = choose_rows(problem, a, b, wanted, 0, 0.0, known)
+            chosen, _ = choose_rows(problem, a, b, wanted, 0, 0.0, existing)
             if chosen != wanted:
                 return None
             kernel, limiter, _ = measure(problem, a, b, wanted)
             parts.append(Segment(a, b, tuple(wanted.values()), tuple(spots[a - first : b - first]), kernel, limiter))
-            known.update(wanted)
+            existing.update(wanted)
         return _State(problem, tuple(parts), (*state.edits, *edits))
 
     def _with_nop(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
         """The problem with a nop before an op of the epoch."""
         key = id(problem), segment.first + producer, segment.first + reader
-        known = self._nopped.get(key)
-        if known is None or known[0] is not problem:
-            known = self._nopped[key] = problem, self._nop_inserted(problem, segment, producer, reader)
-        return known[1]
+        entry = self._nopped.get(key)
+        if entry is None or entry[0] is not problem:
+            entry = self._nopped[key] = problem, self._nop_inserted(problem, segment, producer, reader)
+        return entry[1]
 
     def _nop_inserted(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
         source, name = (problem.order[segment.first + op] for op in (producer, reader))
@@ -359,15 +359,15 @@ class _Mender:
                 models[op] = OpModels(signature, rows, profile)
         at = segment.first + reader
         order = (*problem.order[:at], *added, *problem.order[at:])
-        made = Problem(
+        nop_inserted = Problem(
             graph, models, problem.device, problem.options, order, problem.pins, problem.breaks, problem.chip_breaks
         )
         for shared in _SHARED:
-            mine, theirs = getattr(problem, shared), getattr(made, shared)
+            mine, theirs = getattr(problem, shared), getattr(nop_inserted, shared)
             if shared == "legal":
                 mine.update(theirs)
-            setattr(made, shared, mine)
-        return made
+            setattr(nop_inserted, shared, mine)
+        return nop_inserted
 
     def _note(self, index: int, found: Price, old: Segment, state: _State) -> Diagnostic:
         was = found.before
@@ -406,12 +406,12 @@ def edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
 
 def regraphed(problem: Problem, graph: Graph) -> Problem:
     """The same ops, some operands now through queues."""
-    made = copy.copy(problem)
-    made.graph = graph
-    made.facts = made._facts()
-    made._kinds = []
-    made.refusals = dict(problem.refusals)
-    return made
+    regraphed = copy.copy(problem)
+    regraphed.graph = graph
+    regraphed.facts = regraphed._facts()
+    regraphed._kinds = []
+    regraphed.refusals = dict(problem.refusals)
+    return regraphed
 
 
 def _same_row(new: Problem, old: Problem, name: str, row: int) -> int | None:

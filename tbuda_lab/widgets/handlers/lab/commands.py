@@ -92,8 +92,8 @@ def _checkpoint(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
 @command("picture")
 def _picture(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
     """What a notebook keeps of a view, which is named by the id of its widget: made anew when work has ended."""
-    found = next((v for v in hub.views if getattr(v, "model_id", None) == content.get("view")), None)
-    stored = getattr(found, "stored_html", None)
+    entry = next((v for v in hub.views if getattr(v, "model_id", None) == content.get("view")), None)
+    stored = getattr(entry, "stored_html", None)
     if stored is None:
         raise InputError("no such view")
     answer(True, "", html=stored())
@@ -113,9 +113,9 @@ def _diff(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
     name = str(content.get("checkpoint", ""))
 
     def work() -> None:
-        found = hub.session.diff(name)
-        hub.publish([session_diff_frame(hub.session, found)])
-        answer(True, found.to_markdown(), checkpoint=name)
+        result = hub.session.diff(name)
+        hub.publish([session_diff_frame(hub.session, result)])
+        answer(True, result.to_markdown(), checkpoint=name)
 
     _in_thread(hub, answer, work)
 

@@ -82,9 +82,9 @@ class SessionsFeed:
         feed = weakref.ref(self)
 
         def heard(*_: Any) -> None:
-            found = feed()
-            if found is not None:
-                found.changed()
+            result = feed()
+            if result is not None:
+                result.changed()
 
         for event in ("compiled", "edited", "problem"):
             session.on(event, heard)

@@ -58,17 +58,17 @@ def unseen() -> dict[str, Session]:
 
 def hub_by_id(name: Any) -> Hub:
     """The hub a page means, made at first use; without a name the latest. Raises `InputError` when there is none."""
-    known, others = hubs(), unseen()
-    if not known and not others:
+    existing, others = hubs(), unseen()
+    if not existing and not others:
         raise InputError("this kernel has no session: run a cell with BringUp(...) or Session(...)")
     if not name:
-        return known[-1] if known else hub_of(list(others.values())[-1])
-    found = next((hub for hub in known if hub.id == name), None)
-    if found is None and name in others:
+        return existing[-1] if existing else hub_of(list(others.values())[-1])
+    result = next((hub for hub in existing if hub.id == name), None)
+    if result is None and name in others:
         return hub_of(others[name])
-    if found is None:
+    if result is None:
         raise InputError(f"the session {name!r} is gone")
-    return found
+    return result
 
 
 def open_view(comm: Comm, data: Mapping[str, Any]) -> None:
