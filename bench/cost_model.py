@@ -28,14 +28,14 @@ FAMILY_BAR = 0.20
 
 def errors_by_key(sheets: list[Sheet], arch: str, table: Table) -> dict[Key, np.ndarray]:
     """Relative errors of a table on every run, by what the runs have in common."""
-    matches: dict[Key, list[np.ndarray]] = {}
+    parts: dict[Key, list[np.ndarray]] = {}
     for sheet in sheets:
         assert sheet.measured is not None
         error = np.abs(sheet.estimate(arch, table) - sheet.measured) / sheet.measured
         timed = sheet.measured > 0
         for key in dict.fromkeys(sheet.keys):
-            matches.setdefault(key, []).append(error[timed & [k == key for k in sheet.keys]])
-    return {key: np.concatenate(parts) for key, parts in sorted(matches.items(), key=lambda i: dataclasses.astuple(i[0]))}
+            parts.setdefault(key, []).append(error[timed & [k == key for k in sheet.keys]])
+    return {key: np.concatenate(rows) for key, rows in sorted(parts.items(), key=lambda i: dataclasses.astuple(i[0]))}
 
 
 def report(arch: str, folder: Path) -> bool:

@@ -173,8 +173,8 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, names in _KINDS.items():
         value = getattr(options, name)
         if not isinstance(value, names) and not (value is None and name in _OPEN):
-            known_items = ", ".join(member.name for member in names)
-            yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {known_items}")
+            allowed = ", ".join(member.name for member in names)
+            yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {allowed}")
     chosen = options.default_df_override
     if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
         why = "holds integers" if not chosen.is_float else "is a format of transfers"

@@ -340,8 +340,8 @@ class TTDevice(Device):
         chip_ids = chip_ids or None  # an empty list, as an image may name it, is the default
         _check_chips(name, num_chips, chip_ids)
         if arch is not None and not isinstance(arch, BackendDevice):
-            known_items = ", ".join(f"BackendDevice.{a.name}" for a in BackendDevice if a is not BackendDevice.Invalid)
-            raise PipelineError(f"device {name!r}: arch is one of {known_items}, not {arch!r}")
+            names = ", ".join(f"BackendDevice.{a.name}" for a in BackendDevice if a is not BackendDevice.Invalid)
+            raise PipelineError(f"device {name!r}: arch is one of {names}, not {arch!r}")
         if num_chips and chip_ids is not None and num_chips != len(chip_ids):
             raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
         self.arch = arch or _default_arch()

@@ -161,10 +161,10 @@ class Generator:
         choose = (sampling or Sampling()).chooser()
         with torch.no_grad():
             step = self._rewriting(tokens) if self.two_stacks else self._caching(tokens)
-            generate = [choose(step(None))]
-            while len(generate) < max_new_tokens and generate[-1] != stop:
-                generate.append(choose(step(generate[-1])))
-        return generate
+            new_tokens = [choose(step(None))]
+            while len(new_tokens) < max_new_tokens and new_tokens[-1] != stop:
+                new_tokens.append(choose(step(new_tokens[-1])))
+        return new_tokens
 
     def _caching(self, tokens: list[int]) -> Callable[[int | None], torch.Tensor]:
         """The logits after each token, by the cache: prefill first, then one token at a time."""

@@ -63,7 +63,7 @@ class Executor:
         self.on_op = on_op
         self.on_step: OnStep | None = None
         self.keep = keep
-        self.kept: dict[str, Array] = {}
+        self.intermediates: dict[str, Array] = {}
         self.stats = Stats()
         for queue in self.netlist.queues.values():
             if queue.entries < 1 or queue.type not in ("queue", "ram"):
@@ -224,7 +224,7 @@ class Executor:
         run = self._one_by_one if plan.sequential and through is None else self._side_by_side
         seen: dict[str, list[Array]] = {}
         run(plan, seen, cancel)
-        self.kept.update({name: np.concatenate(parts) for name, parts in seen.items()})
+        self.intermediates.update({name: np.concatenate(parts) for name, parts in seen.items()})
         self.stats.executes += 1
         self.stats.inputs += plan.input_count
 

@@ -118,7 +118,8 @@ class ProgramRun:
                     self.machine.deallocate(name)
         for epoch, result in self.pending.items():
             missing = ", ".join(g for g in epoch if g not in result)
-            raise self._error("P12", f"graphs {', '.join(result)} wait for {missing} of their temporal epoch at the end",
+            waiting = ", ".join(result)
+            raise self._error("P12", f"graphs {waiting} wait for {missing} of their temporal epoch at the end",
                               "execute all graphs of an epoch before the next one")
 
     # -- variables ------------------------------------------------------------------------------------------------

@@ -182,7 +182,8 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
 def notebook(*cells: str) -> str:
     """A notebook of code cells, as a file."""
     spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    result = [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": cell}
+    result = [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
+        "source": cell}
             for i, cell in enumerate(cells)]
     return json.dumps({"cells": result, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
 

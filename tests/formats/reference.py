@@ -110,8 +110,8 @@ def convert(values: list[float], df: DataFormat) -> list[float]:
     if df in INTEGERS:
         return [integer(v, df) for v in values]
     if df in BFP_BITS:
-        convert: list[float] = []
+        converted: list[float] = []
         for start in range(0, len(values), 16):
-            convert += block_values(*block_codes(values[start:start + 16], df), df)
-        return convert
+            converted += block_values(*block_codes(values[start:start + 16], df), df)
+        return converted
     return list(values)

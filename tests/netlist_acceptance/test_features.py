@@ -169,7 +169,8 @@ def test_topk_on_two_columns_of_cores(sort: str, k: int, tmp_path: Path) -> None
 
 def test_int32_chain_is_exact(tmp_path: Path) -> None:
     selected = {"acc_df": F.Int32, "fidelity": "HiFi4", "df": F.Int32}
-    n = b.build([b.op("a", "add", ["x", "y"], **selected), b.op("o", "maximum", ["a", "y"], loc=(0, 1), **selected)], None,
+    n = b.build([b.op("a", "add", ["x", "y"], **selected), b.op("o", "maximum", ["a", "y"], loc=(0, 1), **selected)],
+        None,
                 [b.queue(name, (1, 2, 2), df=F.Int32) for name in "xy"])
     rng = np.random.default_rng(0)
     x, y = (rng.integers(-(2**30), 2**30, (1, 1, 64, 64)).astype(np.int32) for _ in "xy")

@@ -50,7 +50,8 @@ def names_read() -> set[str]:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 names_read.add(node.attr)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "effective":
-                names_read.update(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+                names_read.update(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value,
+                    str))
     return names_read
 
 

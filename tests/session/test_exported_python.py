@@ -64,16 +64,16 @@ def records(draw: st.DrawFn) -> dict[str, Any]:
 
 def called(text: str) -> list[tuple[str, list[Any], dict[str, Any]]]:
     """(function, arguments, keywords) of every call; fails for a text that holds anything else."""
-    called = []
+    calls = []
     for statement in ast.parse(text).body:
         assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call), ast.dump(statement)
         call = statement.value
         name = ast.unparse(call.func)
         assert re.fullmatch(r"pybuda\.config\.\w+|pybuda\.config\._get_global_compiler_config\(\)"
                             r"\.insert_queues\.append", name), name
-        called.append((name.rpartition(".")[2], [literal(a) for a in call.args],
+        calls.append((name.rpartition(".")[2], [literal(a) for a in call.args],
                       {k.arg or "": literal(k.value) for k in call.keywords}))
-    return called
+    return calls
 
 
 def literal(node: ast.expr) -> Any:

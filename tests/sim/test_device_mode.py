@@ -165,7 +165,7 @@ def test_views_by_core_are_slices_of_the_tensor():
     for name, array in feeds_for(net).items():
         executor.push(name, array)
     executor.run()
-    out = executor.kept["mm"]
+    out = executor.intermediates["mm"]
     view = core_view(out, op.grid_size, op.blocking)
     assert np.shares_memory(view, out)
     np.testing.assert_array_equal(view[0, 0, 1, 0, 0, :, 0, 0, 0], out[0, 0, 32:, :32])

@@ -100,7 +100,7 @@ def test_inputs_side_by_side_equal_inputs_one_by_one(count, chunk, seed):
         plan = executor.plan(("g",))
         plan.sequential, plan.chunk = sequential, chunk
         executor.run()
-        results.append((executor.pop_all("out"), executor.pop_all("out2"), executor.kept))
+        results.append((executor.pop_all("out"), executor.pop_all("out2"), executor.intermediates))
     for one, other in zip(*results, strict=True):
         if isinstance(one, dict):
             assert {n: a.shape for n, a in one.items()} == {n: a.shape for n, a in other.items()}

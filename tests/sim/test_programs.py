@@ -304,8 +304,8 @@ def test_the_hook_and_kept_outputs_see_every_op():
     executor.push("in", feeds["in"])
     executor.run()
     np.testing.assert_array_equal(np.concatenate(seen["a"]), feeds["in"])
-    np.testing.assert_array_equal(executor.kept["a"], feeds["in"])
-    assert set(executor.kept) == {"a"} and set(seen) == {"a", "b"}
+    np.testing.assert_array_equal(executor.intermediates["a"], feeds["in"])
+    assert set(executor.intermediates) == {"a"} and set(seen) == {"a", "b"}
     assert executor.stats.inputs == 4 and set(executor.stats.op_seconds) == {"a", "b"}
 
 

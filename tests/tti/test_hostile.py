@@ -140,7 +140,8 @@ def test_an_image_of_another_program_shows_its_netlist_and_no_pickle_is_opened(
 
     trap = pickle.dumps(Trap(tmp_path / "trapped"))
     selected = {n: d for n, d in changed(files, theirs).items() if "/tensors/" not in n and "/module_files/" not in n}
-    path = write_tar(tmp_path / "x.tti", {**selected, TOP + "tensors/torch.Tensor.w.pkl": trap, TOP + "m.module.pkl": trap})
+    path = write_tar(tmp_path / "x.tti", {**selected, TOP + "tensors/torch.Tensor.w.pkl": trap,
+        TOP + "m.module.pkl": trap})
     with pytest.raises(InputError, match=r"not written by tbuda_lab.*m\.module\.pkl.*pickles.*open_tti") as caught:
         load_image(path)
     assert "tbuda netlist run" in str(caught.value)

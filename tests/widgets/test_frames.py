@@ -234,7 +234,8 @@ def test_netlist_lines_are_those_of_the_loader(compiled: Any) -> None:
 
 
 def test_errors_come_first() -> None:
-    message = [Diagnostic("note", "a", "r", "m"), Diagnostic("error", "b", "r", "m"), Diagnostic("warning", "c", "r", "m")]
+    message = [Diagnostic("note", "a", "r", "m"), Diagnostic("error", "b", "r", "m"), Diagnostic("warning", "c", "r",
+        "m")]
     assert problems_frame(message).text("where") == ["b", "c", "a"]
 
 

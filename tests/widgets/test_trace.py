@@ -209,7 +209,7 @@ def test_after_an_edit_there_is_no_old_tile_and_the_page_gets_the_new_trace_when
     shape = next(s for s in session.legal(op).legal if s != session.result.placement.ops[op].size)
     session.apply(ResizeOp(op, shape))
     session.compile()
-    assert keeper_of(hub).found is None, "nobody asked: nothing is simulated"
+    assert keeper_of(hub).trace is None, "nobody asked: nothing is simulated"
     count = len(page.messages)
     say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0]]})
     assert len(page.messages) == count

@@ -81,12 +81,12 @@ def test_a_page_gets_the_graph_after_a_pass_and_what_it_changed(session: Session
 
 def test_the_workbench_shows_what_it_is_told(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     view = widgets.BringUp(session, start=False)
-    said_items: list[dict[str, object]] = []
-    monkeypatch.setattr(view, "post", lambda message, buffers: said_items.append(message))
+    messages: list[dict[str, object]] = []
+    monkeypatch.setattr(view, "post", lambda message, buffers: messages.append(message))
     view.show("grid")
     view.show("memory")
     view.show(1)
-    assert (view.mode, view.docks["tab"]) == ("grid", "memory") and said_items == [{"type": "show", "epoch": 1}]
+    assert (view.mode, view.docks["tab"]) == ("grid", "memory") and messages == [{"type": "show", "epoch": 1}]
     with pytest.raises(InputError, match="no 'kitchen'; there are split, graph, grid, ops"):
         view.show("kitchen")
 

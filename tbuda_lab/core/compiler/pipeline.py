@@ -32,7 +32,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower, lower_for
 from tbuda_lab.core.lowering.edits import edit, edits_of
 from tbuda_lab.core.lowering.fuse import addressed, inner_names
-from tbuda_lab.core.netlist.check import OpMemory
+from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, front_end
 from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
@@ -313,9 +313,9 @@ class Pipeline:
                 models = self.models(near, request.options, request.overrides)
             with clock.stage("place"):
                 self._count("edit")
-                result = anchor.made
+                result = anchor.new_epochs
                 edited = anchor.edited(models, request.overrides, clock.cancel)
-                self._count("epoch", anchor.made - result)
+                self._count("epoch", anchor.new_epochs - result)
             if edited is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
             return near, edited
@@ -346,15 +346,16 @@ class Pipeline:
             except OverrideError:  # not beside what the placer inserted
                 return None
             key = (near.key, "edited", frozen(added))
-            output = Front(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near, near.fusion)
+            output = Front(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near,
+                near.fusion)
             overrides = (*request.base, *added)
             with clock.stage("balance"):
                 models = self.models(output, request.options, overrides)
             with clock.stage("place"):
                 self._count("regraph")
-                before = anchor.made
+                before = anchor.new_epochs
                 placing = anchor.regraphed(result.graph, models, overrides, clock.cancel)
-                self._count("epoch", anchor.made - before)
+                self._count("epoch", anchor.new_epochs - before)
             return None if placing is None else (output, placing)
 
         base = dataclasses.replace(request, overrides=request.base).key
@@ -379,7 +380,7 @@ class Pipeline:
 
         def check(netlist: Netlist, device: DeviceSpec) -> list[Diagnostic]:
             share_netlist(netlist, self._netlists.get_or(front.key, lambda: netlist))
-            return checked(netlist, device, self._checks.get_or(front.key, OpMemory))
+            return checked(netlist, device, self._checks.get_or(front.key, CheckCache))
 
         return finish(
             graph,

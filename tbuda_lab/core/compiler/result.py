@@ -25,7 +25,7 @@ from tbuda_lab.core.emit import EmitMemory, emit
 from tbuda_lab.core.errors import Diagnostic, NetlistError
 from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.netlist.check import OpMemory
+from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -113,12 +113,12 @@ def _output_node(lowered: Graph, source: str) -> Node:
     return node if node.kind is NodeKind.OUTPUT else next(n for n in lowered.outputs if n.inputs[0].source == source)
 
 
-def checked(netlist: Netlist, device: DeviceSpec, memory: OpMemory | None = None) -> list[Diagnostic]:
+def checked(netlist: Netlist, device: DeviceSpec, cache: CheckCache | None = None) -> list[Diagnostic]:
     """Warnings and notes of the strict netlist check. An error would be a defect of ours, so it stops the compile.
-    `memory`: of netlists that share elements with this one."""
+    `cache`: of netlists that share elements with this one."""
     findings = [
         Diagnostic(f.severity, ".".join(map(str, f.where)), f.rule, f.message, f.fix or "")
-        for f in netlists.check(netlist, arch=device.arch, profile="strict", memory=memory)
+        for f in netlists.check(netlist, arch=device.arch, profile="strict", cache=cache)
     ]
     errors = [d for d in findings if d.severity == "error"]
     if errors:

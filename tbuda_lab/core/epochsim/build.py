@@ -54,19 +54,19 @@ class Built:
     tight: tuple[tuple[int, int, int], ...] = ()
 
 
-def build(result: Compiled, constants: EpochConstants, known: TileOrderCache | None = None) -> Built:
-    """Ops with their steps, edges with what they need, free and may hold. known: what networks of the same ops with the
-    same constants found out before; what this one finds out is added.
+def build(result: Compiled, constants: EpochConstants, tile_orders: TileOrderCache | None = None) -> Built:
+    """Ops with their steps, edges with what they need, free and may hold. tile_orders: of networks of the
+    same ops with the same constants; those of this one are added.
 
     An edge within an epoch holds the producer's output buffer and the reader's input buffer. An edge between chips that
     work at the same time goes through a DRAM queue that holds the whole batch. What an earlier epoch left is there.
     """
-    return _Builder(result, constants, TileOrderCache() if known is None else known).run()
+    return _Builder(result, constants, TileOrderCache() if tile_orders is None else tile_orders).run()
 
 
 class _Builder:
-    def __init__(self, result: Compiled, constants: EpochConstants, known: TileOrderCache) -> None:
-        self.result, self.constants, self.known = result, constants, known
+    def __init__(self, result: Compiled, constants: EpochConstants, tile_orders: TileOrderCache) -> None:
+        self.result, self.constants, self.tile_orders = result, constants, tile_orders
         self.graph, self.placement = result.lowered, result.placement
         self.orders = dict(self.placement.ublock_order) or ublock_orders(self.graph)
         self.names = tuple(name for epoch in self.placement.epochs for name in epoch.ops)
@@ -166,21 +166,21 @@ class _Builder:
     def _steps_of(self, name: str) -> Steps:
         table, at, row = self._table(name)
         key = (table.signature, at, self.orders[name], self.wanted[name])
-        if key not in self.known.steps:
+        if key not in self.tile_orders.steps:
             assert table.profile is not None
-            self.known.steps[key] = op_steps(
+            self.tile_orders.steps[key] = op_steps(
                 table.profile, row, self.orders[name], self.wanted[name], self.constants.max_steps
             )
-        return self.known.steps[key]
+        return self.tile_orders.steps[key]
 
     def _stripes(self, name: str, grid: tuple[int, int]) -> Stripes:
         """The groups of an op's cores that do not go in step."""
         feeds = self._feeds(name)
         key = (grid, *(self._key(source, name, port) for source, port in feeds))
-        entry = self.known.stripes.get(key)
+        entry = self.tile_orders.stripes.get(key)
         if entry is None:
             walks = [(self._walk(source, name, port), self._steps_of(source)) for source, port in feeds]
-            entry = self.known.stripes[key] = stripes(walks, grid, self.constants.parts)
+            entry = self.tile_orders.stripes[key] = stripes(walks, grid, self.constants.parts)
         return entry
 
     def _op(self, name: str, cost: OpCost) -> FlowOp:
@@ -212,7 +212,7 @@ class _Builder:
 
     def _walk(self, source: str, name: str, port: int) -> TileOrder:
         key = self._key(source, name, port)
-        entry = self.known.walks.get(key)
+        entry = self.tile_orders.walks.get(key)
         if entry is None:
             p_table, _, p = self._table(source)
             c_table, _, c = self._table(name)
@@ -228,7 +228,7 @@ class _Builder:
                 self._read_order(name),
                 self._steps_of(name),
             )
-            entry = self.known.keep(key, walk)
+            entry = self.tile_orders.keep(key, walk)
         return entry
 
     def _held(self, source: str, name: str, port: int) -> int:
@@ -246,10 +246,10 @@ class _Builder:
         walk, steps = self._walk(source, name, port), self._steps_of(source)
         p_stripes, c_stripes = self.stripes[source], self.stripes[name]
         key = (*self._key(source, name, port), p_stripes, c_stripes)
-        parts = self.known.flows.get(key)
+        parts = self.tile_orders.flows.get(key)
         if parts is None:
             grids = self._grid(source), self._grid(name)
-            parts = self.known.flows[key] = part_flows(walk, steps, grids[0], p_stripes, grids[1], c_stripes)
+            parts = self.tile_orders.flows[key] = part_flows(walk, steps, grids[0], p_stripes, grids[1], c_stripes)
         queued = self._queued(source, name, port)
         held = self._held(source, name, port)
         if not queued and walk.within > held:

@@ -61,7 +61,8 @@ class Levels:
                 matches[key] = fill
         for producer, consumer, port in self.feeds:
             if number in (producer, consumer):
-                matches.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end, points))
+                matches.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end,
+                    points))
         return [matches[key] for key in sorted(matches)]
 
     @property

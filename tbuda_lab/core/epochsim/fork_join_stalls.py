@@ -161,7 +161,8 @@ def stall_diagnostics(
             f", because {join} joins its {_branch(network, stall.short)} with the slower "
             f"{_branch(network, stall.long)}"
         )
-        stall_diagnostics.append(_diagnostic(network, edge, "warning", "fork-join-stall", stall.cycles // batch, why, reader))
+        stall_diagnostics.append(_diagnostic(network, edge, "warning", "fork-join-stall", stall.cycles // batch, why,
+            reader))
     full = sorted(frozenset[int]().union(*(chain.full for chain in chains)) - explained)
     if full:
         blamed = (waiting.cause >= 0) & (graph.why[waiting.cause] == WaitReason.SPACE)

@@ -30,7 +30,7 @@ def blocks(trace: Trace) -> list[tuple[int, int]]:
     return blocks
 
 
-def trace_frame(found: EpochTrace, rev: int, batches: Sequence[int] = ()) -> Frame:
+def trace_frame(epoch_trace: EpochTrace, rev: int, batches: Sequence[int] = ()) -> Frame:
     """Everything but the spans.
 
     `lane_*`: name, epoch, chip and rectangle of cores; an op whose cores do not go in step has several lanes, next to
@@ -39,9 +39,9 @@ def trace_frame(found: EpochTrace, rev: int, batches: Sequence[int] = ()) -> Fra
     the edge on which a buffer would help (source, target), cycles of the batch, whether it slows its epoch down, and
     the branches in words.
     """
-    trace, strings = found.trace, Strings()
+    trace, strings = epoch_trace.trace, Strings()
     cuts = blocks(trace)
-    short = [s.short[0] if s.short else s.join for s in found.stalls]
+    short = [s.short[0] if s.short else s.join for s in epoch_trace.stalls]
     columns: dict[str, np.ndarray] = {
         "lane_name": strings.column(op.name for op in trace.ops),
         "lane_epoch": np.array([op.epoch for op in trace.ops], dtype="<u4"),
@@ -53,29 +53,31 @@ def trace_frame(found: EpochTrace, rev: int, batches: Sequence[int] = ()) -> Fra
         "run_round": np.array([e.run for e in trace.epochs], dtype="<u4"),
         "run_start": np.array([e.start for e in trace.epochs], dtype="<f8"),
         "run_end": np.array([e.end for e in trace.epochs], dtype="<f8"),
-        "op_name": strings.column(op.op for op in found.ops),
-        "op_compute": np.array([op.compute for op in found.ops], dtype="<f8"),
-        "op_input": np.array([op.wait_input for op in found.ops], dtype="<f8"),
-        "op_space": np.array([op.wait_space for op in found.ops], dtype="<f8"),
-        "op_dram": np.array([op.wait_dram for op in found.ops], dtype="<f8"),
-        "op_input_from": strings.column(op.input_from for op in found.ops),
-        "op_space_to": strings.column(op.space_to for op in found.ops),
-        "stall_epoch": np.array([s.epoch for s in found.stalls], dtype="<u4"),
-        "stall_fork": strings.column(s.fork for s in found.stalls),
-        "stall_join": strings.column(s.join for s in found.stalls),
-        "stall_source": strings.column(s.fork for s in found.stalls),
+        "op_name": strings.column(op.op for op in epoch_trace.ops),
+        "op_compute": np.array([op.compute for op in epoch_trace.ops], dtype="<f8"),
+        "op_input": np.array([op.wait_input for op in epoch_trace.ops], dtype="<f8"),
+        "op_space": np.array([op.wait_space for op in epoch_trace.ops], dtype="<f8"),
+        "op_dram": np.array([op.wait_dram for op in epoch_trace.ops], dtype="<f8"),
+        "op_input_from": strings.column(op.input_from for op in epoch_trace.ops),
+        "op_space_to": strings.column(op.space_to for op in epoch_trace.ops),
+        "stall_epoch": np.array([s.epoch for s in epoch_trace.stalls], dtype="<u4"),
+        "stall_fork": strings.column(s.fork for s in epoch_trace.stalls),
+        "stall_join": strings.column(s.join for s in epoch_trace.stalls),
+        "stall_source": strings.column(s.fork for s in epoch_trace.stalls),
         "stall_target": strings.column(short),
-        "stall_cycles": np.array([s.cycles for s in found.stalls], dtype="<f8"),
-        "stall_critical": np.array([s.critical for s in found.stalls], dtype="u1"),
-        "stall_short": strings.column(" → ".join(s.short) for s in found.stalls),
-        "stall_long": strings.column(" → ".join(s.long) for s in found.stalls),
+        "stall_cycles": np.array([s.cycles for s in epoch_trace.stalls], dtype="<f8"),
+        "stall_critical": np.array([s.critical for s in epoch_trace.stalls], dtype="u1"),
+        "stall_short": strings.column(" → ".join(s.short) for s in epoch_trace.stalls),
+        "stall_long": strings.column(" → ".join(s.long) for s in epoch_trace.stalls),
     }
     for at, field in enumerate(("row", "col", "rows", "cols")):
         columns[f"lane_{field}"] = np.array([op.cores[at] for op in trace.ops], dtype="<u2")
     meta = {
-        "rev": rev, "batch": found.batch, "per_run": found.per_run, "cycles": max(found.cycles, trace.cycles),
-        "events": len(trace), "clock_hz": trace.clock_hz, "kinds": list(KIND_NAMES), "deadlocked": found.deadlocked,
-        "batches": list(batches), "switch": found.constants.switch,
+        "rev": rev, "batch": epoch_trace.batch, "per_run": epoch_trace.per_run,
+        "cycles": max(epoch_trace.cycles, trace.cycles),
+        "events": len(trace), "clock_hz": trace.clock_hz, "kinds": list(KIND_NAMES),
+        "deadlocked": epoch_trace.deadlocked,
+        "batches": list(batches), "switch": epoch_trace.constants.switch,
     }
     return Frame("trace", meta, columns, strings.table)
 

@@ -100,7 +100,7 @@ class Calls:
     def dtype(self, x: Tensor) -> torch.dtype:
         return x.dtype if isinstance(x, AtenValue) else x.tensor.dtype
 
-    def known(self, value: Any, label: str | None = None) -> Folded:
+    def constant(self, value: Any, label: str | None = None) -> Folded:
         """A number, array or tensor as an operand."""
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
         stem = label or "constant"
@@ -125,7 +125,7 @@ class Calls:
             return NOT_MAPPED
         if not any(isinstance(v, AtenValue) for v in leaves):
             plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
-            return pytree.tree_map_only(torch.Tensor, self.known, target(*plain_args, **plain_kwargs))
+            return pytree.tree_map_only(torch.Tensor, self.constant, target(*plain_args, **plain_kwargs))
         mapping = lookup(target)
         if mapping is None:
             decomposition = torch._decomp.decomposition_table.get(target)
@@ -136,7 +136,7 @@ class Calls:
         out = target(*example_args, **example_kwargs)
         pieces = list(out) if isinstance(out, tuple | list) else [out]
         if all(p.numel() == 0 for p in pieces):  # nothing computes it, so it is known
-            return self.known(torch.empty(out.shape, dtype=out.dtype)) if len(pieces) == 1 else None
+            return self.constant(torch.empty(out.shape, dtype=out.dtype)) if len(pieces) == 1 else None
         if isinstance(out, tuple | list) and target._schema.name == "aten::split_with_sizes" and any(
             p.numel() == 0 for p in pieces
         ):
@@ -170,7 +170,7 @@ class Calls:
             if node.op == "placeholder":
                 values[node] = next(operands)
             elif node.op == "get_attr":
-                values[node] = self.known(operator.attrgetter(str(node.target))(module))
+                values[node] = self.constant(operator.attrgetter(str(node.target))(module))
             elif node.op == "call_function":
                 inner = pytree.tree_map_only(torch.fx.Node, values.__getitem__, (node.args, node.kwargs))
                 if node.target is operator.getitem:

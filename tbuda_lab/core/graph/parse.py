@@ -181,7 +181,8 @@ class _Parser:
             existing = {f.name for f in dataclasses.fields(cls)}
             for key, value in self.group("[", "]", lambda: self.field(hints)):
                 if key not in existing:
-                    raise self.error(f"op {type_name!r} has no attribute {key!r}; it has {', '.join(sorted(existing))}", 1)
+                    allowed = ", ".join(sorted(existing))
+                    raise self.error(f"op {type_name!r} has no attribute {key!r}; it has {allowed}", 1)
                 values[key] = value
         try:
             return cls(**values)

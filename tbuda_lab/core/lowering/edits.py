@@ -134,13 +134,13 @@ class _Editor:
         self.graph, self.device, self.options = graph, device, options
         self.errors: list[Diagnostic] = []
         self.notes: list[Diagnostic] = []
-        self.known = list(graph.nodes)
+        self.existing = list(graph.nodes)
 
     def run(self, record: Override) -> None:
         value = record.value if isinstance(record.value, Mapping) else {}
         # names may be those of nops inserted before; patterns and predicates mean the model's own ops
         named = isinstance(record.target, (str, tuple))
-        for source in record.matches(list(self.graph.nodes) if named else self.known):
+        for source in record.matches(list(self.graph.nodes) if named else self.existing):
             if record.kind == "data_format":
                 fault = set_format(self.graph, self.device, self.options, source, record.value)
             elif record.kind == "math_fidelity":
@@ -155,7 +155,7 @@ class _Editor:
 
     def of_a_nop(self, record: Override) -> bool:
         """Whether a format is asked for a nop that is to be inserted."""
-        return record.kind in FORMAT_KINDS and isinstance(record.target, str) and record.target not in self.known
+        return record.kind in FORMAT_KINDS and isinstance(record.target, str) and record.target not in self.existing
 
     # -- nops ------------------------------------------------------------------------------------------------
     def _nops(self, source: str, value: Mapping[str, Any]) -> tuple[str, str] | None:

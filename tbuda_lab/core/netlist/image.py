@@ -70,7 +70,8 @@ def image_of(archive: Archive) -> Image:
 
 def manifest_name(archive: Archive) -> str:
     """Where the manifest lies, which tells the archive's folder. Raises `InputError` where there is none."""
-    manifest_name = [n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(n).parts) <= 2]
+    manifest_name = [n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(
+        n).parts) <= 2]
     if not manifest_name:
         raise InputError(f"{archive.path} has no {MANIFEST}: it is no TTI archive, or one of an unknown version")
     return min(manifest_name, key=lambda n: len(PurePosixPath(n).parts))

@@ -38,13 +38,13 @@ class Builder:
         self.origin = origin
         self.stem = stem
         self.attrs = dict(attrs or {})
-        self.made = 0
+        self.count = 0
 
     def _name(self, kind: str, constant: bool) -> str:
         if not self.stem:
             return self.graph.unique(kind)
         while True:
-            k, self.made = self.made, self.made + 1
+            k, self.count = self.count, self.count + 1
             name = f"dc.input_tensor.{self.stem}.{k}" if constant else f"{self.stem}.dc.{kind}.{k}"
             if name not in self.graph and name not in self.taken:
                 return name

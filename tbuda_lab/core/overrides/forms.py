@@ -150,9 +150,10 @@ def from_json(record: Any) -> Override:
         raise InputError("a target is a name or a list of names")
     if record.get("each", True) is not True:
         raise InputError("each is true where a list of names stands for what a pattern matched")
-    from_json = Override(kind, Each(tuple(names)) if "each" in record else target, KINDS[kind].from_json(record["value"]),
+    override = Override(kind, Each(tuple(names)) if "each" in record else target, KINDS[kind].from_json(
+        record["value"]),
                      "file")  # fmt: skip
-    fault = malformed(from_json)
+    fault = malformed(override)
     if fault is not None:
         raise InputError(f"{kind}: {fault[0]}; {fault[1]}")
-    return from_json
+    return override

@@ -68,14 +68,14 @@ class HostPrologue(Pass):
 
 def _as_input(graph: Graph, node: Node, integer: bool) -> Node:
     """The INPUT that stands for a host value; masks are kept within what every float format holds."""
-    as_input = recipe.extract(graph, node.name)
+    value = recipe.extract(graph, node.name)
     dtype = "float32"
     if integer:
-        as_input = recipe.compose(f"{node.name}.float", Cast("float32"), node.shape, [as_input])
-    elif any(_is_huge(n) for n in as_input):
-        as_input = recipe.compose(f"{node.name}.bounded", Clip(-LIMIT, LIMIT), node.shape, [as_input])
+        value = recipe.compose(f"{node.name}.float", Cast("float32"), node.shape, [value])
+    elif any(_is_huge(n) for n in value):
+        value = recipe.compose(f"{node.name}.bounded", Clip(-LIMIT, LIMIT), node.shape, [value])
     attrs = {"host": True, "dtype": dtype}
-    return Node(node.name, NodeKind.INPUT, node.shape, origin=node.origin, attrs=attrs, recipe=as_input)
+    return Node(node.name, NodeKind.INPUT, node.shape, origin=node.origin, attrs=attrs, recipe=value)
 
 
 def _is_huge(node: Node) -> bool:

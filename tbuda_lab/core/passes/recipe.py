@@ -26,9 +26,9 @@ def compose(name: str, op: Op, shape: Shape, operands: list[Graph]) -> Graph:
     """The recipe of `op` applied to the results of recipes; equal parts are shared."""
     recipe = Graph(name)
     edges = tuple(Edge(_merge(recipe, part)) for part in operands)
-    compose = recipe.unique(name)
-    recipe.add(Node(compose, NodeKind.OP, shape, op, edges))
-    return _finish(recipe, compose, shape)
+    node_name = recipe.unique(name)
+    recipe.add(Node(node_name, NodeKind.OP, shape, op, edges))
+    return _finish(recipe, node_name, shape)
 
 
 def extract(graph: Graph, name: str) -> Graph:

@@ -65,9 +65,9 @@ class _Layout:
     # -- helpers ---------------------------------------------------------------------------------------------
     def deliver(self, r: Rewriter, node: Node, rows: str, hw: Pair) -> str:
         """Note `rows` as the rows form of `node`; the image form beside it dies unless somebody reads it."""
-        deliver = r.builder(node).op(FromRows(hw), rows)
-        self.rows[deliver] = (rows, hw)
-        return deliver
+        images = r.builder(node).op(FromRows(hw), rows)
+        self.rows[images] = (rows, hw)
+        return images
 
     def as_rows(self, b: Builder, name: str, hw: Pair) -> str | None:
         """`name` in rows layout, or in a shape that broadcasts against rows of an hw image."""

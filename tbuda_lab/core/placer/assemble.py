@@ -101,12 +101,13 @@ def _direction(problem: Problem, segment: Segment) -> str:
 
 
 def plan_queues(
-    problem: Problem, ops: Mapping[str, OpPlacement], overrides: Sequence[Override], known: PlannedQueues | None = None
+    problem: Problem, ops: Mapping[str, OpPlacement], overrides: Sequence[Override],
+        planned: PlannedQueues | None = None
 ) -> QueuePlanner:
-    """What places the queues of placed ops. known: of another placement of the same graph."""
+    """What places the queues of placed ops. planned: of another placement of the same graph."""
     return QueuePlanner(
         problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides,
-        problem.preloaded, known,
+        problem.preloaded, planned,
     )  # fmt: skip
 
 
@@ -159,11 +160,11 @@ def assemble(
     check_reach(problem.graph, ops, problem.device)
     placed = place_queues(problem, segments, ops, overrides) if queues is None else dict(queues)
     check(0.98, "reporting")
-    assemble = [parts.of(problem, segment) for segment in segments]
-    for index, part in enumerate(assemble):
+    epoch_parts = [parts.of(problem, segment) for segment in segments]
+    for index, part in enumerate(epoch_parts):
         message += [dataclasses.replace(d, where=f"epoch {index}") for d in part.buffering.diagnostics]
     blocked = blocked_reasons(problem, segments, problem.refusals)
-    costs = [part.cost for part in assemble]
+    costs = [part.cost for part in epoch_parts]
     summary = report(problem, costs, policy, blocked, bounds(problem, costs) if limits is None else limits)
     summary = dataclasses.replace(summary, objective=objective)
     return Placement(
@@ -176,7 +177,7 @@ def assemble(
         problem.orders,
         summary,
         tuple(message),
-        input_buffers(problem, segments, overrides, assemble),
+        input_buffers(problem, segments, overrides, epoch_parts),
     )
 
 

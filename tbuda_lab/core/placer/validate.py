@@ -159,10 +159,12 @@ def chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Ov
     """Ops that begin a stage. Raises `OverrideError` for more breaks than there are chips to break to."""
     chip_breaks = frozenset(n for o in overrides if o.kind == "chip_break" for n in broken(o, order))
     if len(chip_breaks) >= len(device.chips) > 1:
-        text = f"{len(chip_breaks)} chip breaks need {len(chip_breaks) + 1} chips; {device.name} has {len(device.chips)}"
+        needed = len(chip_breaks) + 1
+        text = f"{len(chip_breaks)} chip breaks need {needed} chips; {device.name} has {len(device.chips)}"
         raise OverrideError(
             "too many chip breaks",
-            [Diagnostic("error", min(chip_breaks), "override-chip_break", text, "remove some, or make them epoch breaks")],
+            [Diagnostic("error", min(chip_breaks), "override-chip_break", text,
+                "remove some, or make them epoch breaks")],
         )
     return chip_breaks
 

@@ -157,20 +157,20 @@ class EpochBreak(Command):
     op: str
     on: bool = True
     name: ClassVar[str] = "break"
-    made: ClassVar[type[EpochBreakKind]] = EpochBreakKind
+    override: ClassVar[type[EpochBreakKind]] = EpochBreakKind
 
     @property
     def label(self) -> str:
-        return self.made(self.on).label(self.op)
+        return self.override(self.on).label(self.op)
 
     def asks(self) -> tuple[tuple[str, Kind], ...]:
-        return ((self.op, self.made()),) if self.on else ()
+        return ((self.op, self.override()),) if self.on else ()
 
     def apply(self, state: Request) -> Request:
-        return super().apply(state) if self.on else state.drop(self.op, (self.made.kind,))
+        return super().apply(state) if self.on else state.drop(self.op, (self.override.kind,))
 
     def python(self) -> str:
-        call = self.made().python(self.op)
+        call = self.override().python(self.op)
         return call if self.on else f"# without {call}"
 
 
@@ -179,7 +179,7 @@ class ChipBreak(EpochBreak):
     """Start placing on the next chip at an op; `on=False` takes the break away."""
 
     name: ClassVar[str] = "chip-break"
-    made: ClassVar[type[EpochBreakKind]] = ChipBreakKind
+    override: ClassVar[type[EpochBreakKind]] = ChipBreakKind
 
 
 @dataclasses.dataclass(frozen=True)

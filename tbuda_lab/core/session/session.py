@@ -470,9 +470,9 @@ class Session:
         plan = TrainingOptions(chosen, recompute=recompute)
         whole = dataclasses.replace(options or CompileOptions(), training=plan, microbatch=batch)
         sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
-        for_training = cls(graph, sample, options=whole, **session)
-        for_training.set_learning_rate(learning_rate)
-        return for_training
+        result = cls(graph, sample, options=whole, **session)
+        result.set_learning_rate(learning_rate)
+        return result
 
     @property
     def trainer(self) -> Trainer:

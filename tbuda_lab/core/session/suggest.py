@@ -78,7 +78,7 @@ class Search:
     ) -> None:
         self.session, self.n, self.progress, self.cancel = session, n, progress, cancel
         self.end = None if seconds is None else time.monotonic() + seconds
-        self.found: list[Suggestion] = []
+        self.suggestions: list[Suggestion] = []
         self.placed = session.placed()
 
     def run(self) -> list[Suggestion]:
@@ -94,7 +94,7 @@ class Search:
         """The best `n` so far, at first a few of each kind and epoch."""
         first: list[Suggestion] = []
         rest: list[Suggestion] = []
-        for one in sorted(self.found, key=_order):
+        for one in sorted(self.suggestions, key=_order):
             same = sum(s.kind == one.kind and s.epoch == one.epoch for s in first)
             (first if same < _OF_A_KIND else rest).append(one)
         return sorted((first + rest)[: self.n], key=_order)
@@ -142,7 +142,7 @@ class Search:
             tried += 1
             if one is not None:
                 matches.append(one)
-                self.found.append(one)
+                self.suggestions.append(one)
                 if epoch == first:
                     for other in kinds[kind][1:]:
                         heapq.heappush(queue, (-one.gain, other, at, kind))
@@ -151,13 +151,13 @@ class Search:
         every = list(hints(self.session, self.placed, kinds, self.cancel))
         every.sort(key=lambda hint: -hint.bound)
         for count, hint in enumerate(every):
-            if not self._worth(hint.bound, self.found) and hint.bound < np.inf:
+            if not self._worth(hint.bound, self.suggestions) and hint.bound < np.inf:
                 continue
             if self._late(0.5 + 0.35 * count / len(every)):
                 return
             one = self._tried(hint)
             if one is not None:
-                self.found.append(one)
+                self.suggestions.append(one)
 
     def _nops(self, kinds: Sequence[Sequence[int]]) -> None:
         for hint, before, after in nops(self.session, self.placed, kinds, self.cancel):
@@ -165,7 +165,8 @@ class Search:
             gain = before - after
             if gain > 0:
                 simulated = before, after
-                self.found.append(Suggestion(hint.commands, hint.epoch, gain, float(gain), effect, "nop", simulated))
+                self.suggestions.append(Suggestion(hint.commands, hint.epoch, gain, float(gain), effect, "nop",
+                    simulated))
             if self._late(0.9):
                 return
 

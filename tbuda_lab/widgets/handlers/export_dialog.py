@@ -62,11 +62,11 @@ def _say(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     head = {"type": "export_plan", "ask": content.get("ask"), "kind": content.get("kind")}
     try:
         plan = _plan(hub.session, content)
-        said_items = {"ok": True, "path": str(plan.path), "cli": plan.cli, "python": plan.python, "note": plan.note,
+        answer = {"ok": True, "path": str(plan.path), "cli": plan.cli, "python": plan.python, "note": plan.note,
                 "preview": plan.preview, "folder": str(Path.cwd())}  # fmt: skip
     except TbudaError as error:
-        said_items = {"ok": False, "text": refusal(error)}
-    view.post({**head, **said_items}, [])
+        answer = {"ok": False, "text": refusal(error)}
+    view.post({**head, **answer}, [])
 
 
 @answers("export")
@@ -80,13 +80,13 @@ def _write(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         try:
             plan = _plan(hub.session, content)
             if _there(plan.path, content):
-                said_items: dict[str, Any] = {"ok": False, "exists": True, "text": f"{plan.path} is there already."}
+                answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{plan.path} is there already."}
             else:
                 path = plan.write()
-                said_items = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
+                answer = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
         except TbudaError as error:
-            said_items = {"ok": False, "text": refusal(error)}
-        view.post({**head, **said_items}, [])
+            answer = {"ok": False, "text": refusal(error)}
+        view.post({**head, **answer}, [])
 
     hub.desk.submit(work)
 
@@ -104,14 +104,14 @@ def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             return
         path = path_inside(Path(), content.get("path"))
         if _there(path, content):
-            said_items: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} is there already."}
+            answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} is there already."}
         else:
             with atomic_file(path) as file:
                 file.write_bytes(whole)
-            said_items = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
+            answer = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
     except TbudaError as error:
-        said_items = {"ok": False, "text": refusal(error)}
-    view.post({"type": "exported", "kind": "image", **said_items}, [])
+        answer = {"ok": False, "text": refusal(error)}
+    view.post({"type": "exported", "kind": "image", **answer}, [])
 
 
 def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:

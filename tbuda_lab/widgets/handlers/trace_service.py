@@ -35,7 +35,7 @@ class Timekeeper:
         self._result: Any = None  # the one of it
         self._asked: tuple[int, bool, int] = (BATCHES[1], True, 0)
         self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
-        self.found: EpochTrace | None = None
+        self.trace: EpochTrace | None = None
         self.rev = -1
         self.seconds = 0.0
         hub.session.on("compiled", self._newest)
@@ -89,7 +89,7 @@ class Timekeeper:
         with self._lock:
             if asked[2] != self._placement:
                 return  # it is made of the one that came meanwhile
-            self.found, self.rev = result, rev
+            self.trace, self.rev = result, rev
         frame = trace_frame(result, rev, BATCHES)
         for view in views:
             hub.send_frame(view, frame)
@@ -101,7 +101,7 @@ class Timekeeper:
                 return
             self._result = result
             self._placement += 1
-            self.found = None
+            self.trace = None
             if self._thread is not None:
                 self._asked = (*self._asked[:2], self._placement)
 
@@ -136,9 +136,9 @@ def _need_tile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """tiles: [[level, index, block], ...] of the trace of revision `rev`; those that there are none of are left out."""
     keeper = keeper_of(hub)
     tiles = content.get("tiles")
-    if keeper.found is None or not isinstance(tiles, list):
+    if keeper.trace is None or not isinstance(tiles, list):
         return
-    hub.send_frames(view, _tiles(keeper.found.trace, tiles[:_TILES], keeper.rev))
+    hub.send_frames(view, _tiles(keeper.trace.trace, tiles[:_TILES], keeper.rev))
 
 
 def _tiles(trace: Trace, wanted: list[Any], rev: int) -> Iterator[Frame]:
@@ -152,8 +152,8 @@ def _tiles(trace: Trace, wanted: list[Any], rev: int) -> Iterator[Frame]:
 @answers("need_moment")
 def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     keeper, cycle = keeper_of(hub), content.get("cycle")
-    if keeper.found is not None and isinstance(cycle, (int, float)):
-        frame = moment_frame(keeper.found.trace, int(cycle), keeper.rev)
+    if keeper.trace is not None and isinstance(cycle, (int, float)):
+        frame = moment_frame(keeper.trace.trace, int(cycle), keeper.rev)
         for other in {view, *hub.views_of("grid")}:  # grids of other cells follow the playhead
             hub.send_frame(other, frame)
 
@@ -162,11 +162,11 @@ def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 def _need_fills(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     keeper, op = keeper_of(hub), content.get("op")
     window = (content.get("start"), content.get("end"))
-    if keeper.found is None or not all(isinstance(v, (int, float)) for v in window):
+    if keeper.trace is None or not all(isinstance(v, (int, float)) for v in window):
         return
     start, end = (int(v) for v in window if isinstance(v, (int, float)))
     try:
-        fills = keeper.found.fills(str(op), start, end)
+        fills = keeper.trace.fills(str(op), start, end)
     except KeyError:
         return
     hub.send_frame(view, fills_frame(str(op), fills, (start, end), keeper.rev))

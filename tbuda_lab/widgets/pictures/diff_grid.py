@@ -112,9 +112,9 @@ def _tile(frame: Frame, side: str, op: int, delta: bool) -> str:
         f"fill='{paint.text}' text-anchor='middle'>{escape(word)}</text>"
         for k, word in enumerate(words)
     )
-    said_items = ", ".join(kinds) or "as before"
+    changes = ", ".join(kinds) or "as before"
     return (
-        f"<g><title>{escape(name)}: {said_items}{f', cycles {change}' if change else ''}</title><rect x='{x}' y='{y}' "
+        f"<g><title>{escape(name)}: {changes}{f', cycles {change}' if change else ''}</title><rect x='{x}' y='{y}' "
         f"width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>{text}</g>"
     )
 

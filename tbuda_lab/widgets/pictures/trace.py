@@ -31,16 +31,16 @@ class Sight:
 
 
 def sight_of(
-    found: EpochTrace, t0: float = 0.0, t1: float | None = None, only: Sequence[str] = (), rows: bool = True
+    epoch_trace: EpochTrace, t0: float = 0.0, t1: float | None = None, only: Sequence[str] = (), rows: bool = True
 ) -> Sight:
     """Of a stretch of time the epoch that most of it belongs to (without one the longest epoch, from its start to its
     end), with its ops, or with those of `only` from whatever epoch. Raises `InputError` where nothing runs."""
-    trace = found.trace
-    end = found.cycles if t1 is None else min(t1, found.cycles)
-    whole = t0 <= 0 and end >= found.cycles
+    trace = epoch_trace.trace
+    end = epoch_trace.cycles if t1 is None else min(t1, epoch_trace.cycles)
+    whole = t0 <= 0 and end >= epoch_trace.cycles
     there = [e for e in trace.epochs if min(e.end, end) > max(e.start, t0)]
     if not there:
-        raise InputError(f"nothing runs from cycle {t0:g} to {end:g}; the trace has {found.cycles} cycles")
+        raise InputError(f"nothing runs from cycle {t0:g} to {end:g}; the trace has {epoch_trace.cycles} cycles")
     most = max(there, key=lambda e: (min(e.end, end) - max(e.start, t0), -e.start))
     if whole:  # the longest, and of rounds of the loop the first
         most = next(e for e in there if e.epoch == max(there, key=lambda r: (r.end - r.start, -r.epoch)).epoch)
@@ -48,35 +48,35 @@ def sight_of(
     lanes = [i for i, op in enumerate(trace.ops) if (op.name in names if names else op.epoch == most.epoch)]
     start, stop = (most.start, most.end) if whole else (int(t0), int(np.ceil(end)))
     if names and whole:
-        start, stop = 0, found.cycles
+        start, stop = 0, epoch_trace.cycles
     ops = f"the ops of epoch {most.epoch}{', the longest' if whole else ''}" if not names else f"{len(names)} ops"
     words = "all epochs, and " + ops if rows else "all epochs"
     return Sight(most.epoch, start, stop, tuple(lanes) if rows else (), words)
 
 
-def trace_html(found: EpochTrace, sight: Sight | None = None) -> str:
+def trace_html(epoch_trace: EpochTrace, sight: Sight | None = None) -> str:
     """The picture, what it leaves out, and the fork-join stalls in words. sight: by default the longest epoch."""
-    trace = found.trace
+    trace = epoch_trace.trace
     if not trace.epochs:
         return "<p>nothing runs</p>"
-    sight = sight or sight_of(found)
-    per_input = f", {short(found.cycles / found.batch)} per input" if found.batch > 1 else ""
+    sight = sight or sight_of(epoch_trace)
+    per_input = f", {short(epoch_trace.cycles / epoch_trace.batch)} per input" if epoch_trace.batch > 1 else ""
     head = (
-        f"<p>{found.batch} input{'s' if found.batch > 1 else ''} in {short(found.cycles)} cycles{per_input}; "
-        f"{len(trace):,} events. Below: {sight.words}.</p>"
+        f"<p>{epoch_trace.batch} input{'s' if epoch_trace.batch > 1 else ''} in "
+        f"{short(epoch_trace.cycles)} cycles{per_input}; {len(trace):,} events. Below: {sight.words}.</p>"
     )
-    return head + trace_svg(found, sight) + _stalls(found)
+    return head + trace_svg(epoch_trace, sight) + _stalls(epoch_trace)
 
 
-def trace_svg(found: EpochTrace, sight: Sight) -> str:
+def trace_svg(epoch_trace: EpochTrace, sight: Sight) -> str:
     """All epochs on one line, and below them what each op in sight does.
 
     Where several spans fall together, the bar shows what most of the time goes to.
     """
-    trace = found.trace
+    trace = epoch_trace.trace
     lanes, start, end = sight.lanes, sight.start, sight.end
     shown = lanes[:LANES]
-    parts = [f"<g {FONT} font-size='10.5' fill='#17202e'>", *_overview(found, sight)]
+    parts = [f"<g {FONT} font-size='10.5' fill='#17202e'>", *_overview(epoch_trace, sight)]
     top = 3 * ROW
     if shown:
         spans = trace.zoom(start, end, SPANS, (shown[0], shown[-1] + 1))
@@ -109,18 +109,18 @@ def trace_svg(found: EpochTrace, sight: Sight) -> str:
     return picture(WIDTH, height, [_PATTERNS, *parts], f"Timeline of epoch {sight.epoch}")
 
 
-def _overview(found: EpochTrace, sight: Sight) -> list[str]:
+def _overview(epoch_trace: EpochTrace, sight: Sight) -> list[str]:
     epoch = sight.epoch
-    scale = (WIDTH - LABEL - 8) / max(1, found.cycles)
+    scale = (WIDTH - LABEL - 8) / max(1, epoch_trace.cycles)
     parts = [f"<text x='{LABEL - 6}' y='17' text-anchor='end' fill='#566376'>epochs</text>"]
-    for run in found.trace.epochs[:600]:
+    for run in epoch_trace.trace.epochs[:600]:
         x, width = LABEL + run.start * scale, max(0.6, (run.end - run.start) * scale)
         fill = "#5b93d6" if run.epoch == epoch else "#c9d6e6"
         parts.append(f"<path d='M{x:.1f} 6h{width:.1f}v14h{-width:.1f}z' fill='{fill}' stroke='#8296b0'/>")
         if width > 18:
             parts.append(f"<text x='{x + width / 2:.1f}' y='17' text-anchor='middle'>{run.epoch}</text>")
-    said_items = f"epoch {epoch}: cycle {short(sight.start)} to {short(sight.end)}"
-    parts.append(f"<text x='{LABEL}' y='38' fill='#566376'>{said_items}</text>")
+    span = f"epoch {epoch}: cycle {short(sight.start)} to {short(sight.end)}"
+    parts.append(f"<text x='{LABEL}' y='38' fill='#566376'>{span}</text>")
     return parts
 
 
@@ -142,8 +142,8 @@ _PATTERNS = "<defs>" + "".join(
 ) + "</defs>"
 
 
-def _stalls(found: EpochTrace) -> str:
-    stalls = [s for s in found.stalls if s.critical] or list(found.stalls)
+def _stalls(epoch_trace: EpochTrace) -> str:
+    stalls = [s for s in epoch_trace.stalls if s.critical] or list(epoch_trace.stalls)
     if not stalls:
         return ""
     rows = "".join(

@@ -56,17 +56,17 @@ def redacted(frames: Sequence[Frame], what: str) -> list[Frame]:
 class _Renaming:
     def __init__(self, frames: Iterable[Frame], names: bool, shapes: bool) -> None:
         self.names, self.shapes = names, shapes
-        self.known = {"", *_KEPT}
+        self.harmless = {"", *_KEPT}
         self.given: dict[str, str] = {}
         for frame in frames:
             for column in _WORDS:
                 if column in frame.columns:
-                    self.known.update(frame.text(column))
+                    self.harmless.update(frame.text(column))
             for key in ("kinds", "locations", "classes"):
-                self.known.update(map(str, frame.meta.get(key, ())))
+                self.harmless.update(map(str, frame.meta.get(key, ())))
 
     def string(self, text: str) -> str:
-        if text in self.known:
+        if text in self.harmless:
             return text
         if self.shapes and _SIZES.search(text):
             if not self.names:

@@ -39,10 +39,10 @@ def _figure(title: str, **settings: Any) -> Figure:
     return result
 
 
-def _hover(made: Figure, *tips: tuple[str, str], renderers: Any = "auto") -> None:
+def _hover(figure: Figure, *tips: tuple[str, str], renderers: Any = "auto") -> None:
     from bokeh.models import HoverTool
 
-    made.add_tools(HoverTool(tooltips=list(tips), renderers=renderers))
+    figure.add_tools(HoverTool(tooltips=list(tips), renderers=renderers))
 
 
 def utilisation(session: Session) -> Figure:
@@ -80,7 +80,8 @@ def epoch_cycles(session: Session) -> Figure:
     common: dict[str, Any] = {"source": source, "width": 0.38}
     epoch_cycles.vbar(x="left", top="kernel", color=KERNEL, legend_label="slowest kernel", **common)
     epoch_cycles.vbar(x="right", top="limiter", color=LIMITER, legend_label="with what limits it", **common)
-    _hover(epoch_cycles, ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0}"), ("limited by", "@by"))
+    _hover(epoch_cycles, ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0}"), ("limited by",
+        "@by"))
     _whole(epoch_cycles)
     _thousands(epoch_cycles)
     _legend(epoch_cycles)
@@ -164,7 +165,8 @@ def history(session: Session) -> Figure:
     })  # fmt: skip
     history.step("step", "limiter", source=source, mode="after", color=LIMITER, line_width=2.5,
               legend_label="with what limits them")
-    history.step("step", "kernel", source=source, mode="after", color=KERNEL, line_width=2, legend_label="kernels alone")
+    history.step("step", "kernel", source=source, mode="after", color=KERNEL, line_width=2,
+                 legend_label="kernels alone")
     dots = history.scatter("step", "limiter", source=source, size=8, color=LIMITER)
     _hover(history, ("", "@label"), ("limiter", "@limiter{0,0}"), ("kernels", "@kernel{0,0}"), ("epochs", "@epochs"),
            renderers=[dots])
@@ -181,25 +183,25 @@ def _cut(text: str, room: int = 34) -> str:
     return text if len(text) <= room else f"{text[: room - 1]}…"
 
 
-def _thousands(made: Figure, axis: Any = None) -> None:
+def _thousands(figure: Figure, axis: Any = None) -> None:
     from bokeh.models import NumeralTickFormatter
 
-    (axis or made.yaxis).formatter = NumeralTickFormatter(format="0,0")
+    (axis or figure.yaxis).formatter = NumeralTickFormatter(format="0,0")
 
 
-def _legend(made: Figure) -> None:
+def _legend(figure: Figure) -> None:
     """Above the picture, where it hides nothing."""
-    legend = made.legend[0]
+    legend = figure.legend[0]
     legend.orientation, legend.click_policy = "horizontal", "hide"
     legend.label_text_font_size, legend.border_line_color = "11px", None
-    made.add_layout(legend, "above")
+    figure.add_layout(legend, "above")
 
 
-def _whole(made: Figure) -> None:
+def _whole(figure: Figure) -> None:
     """Ticks at whole numbers only."""
     from bokeh.models import BasicTicker
 
-    made.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
 
 
 ALL = (epoch_cycles, utilisation, roofline, gap, history)

@@ -52,10 +52,10 @@ class OpTable(View):
         """
         columns = op_columns(self.hub.frames["ops"], self.per_core)
         count = len(next(iter(columns.values())))
-        to_frame = np.empty(count, dtype=[(key, column.dtype) for key, column in columns.items()])
+        records = np.empty(count, dtype=[(key, column.dtype) for key, column in columns.items()])
         for key, column in columns.items():
-            to_frame[key] = column
-        return to_frame
+            records[key] = column
+        return records
 
     def to_csv(self) -> str:
         """The table as CSV with a header line."""

@@ -104,7 +104,8 @@ def link_map(result: Result, epoch: int, noc: str = "both") -> LinkMap:
     for number, mine in enumerate((~second, second)):
         parts.append(
             link_bytes(
-                number, matches.source[mine], matches.target[number][mine], matches.bytes[mine], size, matches.flow[mine], count
+                number, matches.source[mine], matches.target[number][mine], matches.bytes[mine], size,
+                    matches.flow[mine], count
             )
         )
     by_flow = np.stack(parts, axis=1)[: len(matches.flows)]

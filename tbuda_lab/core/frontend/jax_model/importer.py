@@ -103,7 +103,7 @@ class _Reader:
 
         def of(atom: Any) -> Any:
             if type(atom).__name__ == "Literal":
-                return self.calls.known(np.asarray(atom.val, dtype=atom.aval.dtype))
+                return self.calls.constant(np.asarray(atom.val, dtype=atom.aval.dtype))
             return values[atom]
 
         for equation in jaxpr.eqns:

@@ -38,7 +38,7 @@ class Equation:
     def dtype(self, position: int = 0) -> torch.dtype:
         return self.calls.dtype(self.operands[position])
 
-    def known(self, position: int, what: str) -> torch.Tensor:
+    def constant_operand(self, position: int, what: str) -> torch.Tensor:
         value = self.operands[position]
         if not isinstance(value, Folded):
             raise CannotMap(f"its {what} depend on an input of the model; they must be known")
@@ -169,7 +169,7 @@ def iota(e: Equation) -> Any:
     places = [1] * len(shape)
     places[dim] = shape[dim]
     values = np.broadcast_to(np.arange(shape[dim]).reshape(places), shape).astype(_plain(e.params["dtype"]))
-    return e.calls.known(values.copy())
+    return e.calls.constant(values.copy())
 
 
 # -- moving data ---------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def slice_(e: Equation) -> Any:
 def dynamic_slice(e: Equation) -> Any:
     x = e.x()
     for d, size in enumerate(e.params["slice_sizes"]):
-        start = int(e.known(d + 1, "starts"))
+        start = int(e.constant_operand(d + 1, "starts"))
         start = min(max(start, 0), e.shape()[d] - size)
         x = e.aten.slice(x, d, start, start + size)
     return x
@@ -235,17 +235,17 @@ def dynamic_slice(e: Equation) -> Any:
 def dynamic_update_slice(e: Equation) -> Any:
     shape, update = e.shape(0), e.shape(1)
     flat = np.arange(math.prod(shape)).reshape(shape)
-    starts = [int(e.known(d + 2, "starts")) for d in range(len(shape))]
+    starts = [int(e.constant_operand(d + 2, "starts")) for d in range(len(shape))]
     starts = [min(max(s, 0), n - u) for s, n, u in zip(starts, shape, update, strict=True)]
     where = tuple(slice(s, s + u) for s, u in zip(starts, update, strict=True))
     flat[where] = math.prod(shape) + np.arange(math.prod(update)).reshape(update)
     both = e.aten.cat([e.aten.reshape(e.x(0), [-1]), e.aten.reshape(e.x(1), [-1])], 0)
-    return e.aten.reshape(e.aten.index_select(both, 0, e.calls.known(flat.reshape(-1))), list(shape))
+    return e.aten.reshape(e.aten.index_select(both, 0, e.calls.constant(flat.reshape(-1))), list(shape))
 
 
 @translates("pad")
 def pad(e: Equation) -> Any:
-    x, value = e.x(), e.known(1, "padding values").item()
+    x, value = e.x(), e.constant_operand(1, "padding values").item()
     for d, (_, _, inner) in enumerate(e.params["padding_config"]):
         x = spread(e, x, d, inner + 1, value)
     flat = [int(p) for low, high, _ in reversed(list(e.params["padding_config"])) for p in (low, high)]

@@ -97,7 +97,7 @@ def leaky_relu(n: OnnxNode) -> Any:
 
 @translates("ThresholdedRelu")
 def thresholded_relu(n: OnnxNode) -> Any:
-    return n.aten.where(n.aten.gt(n.x(), n.attr("alpha", 1.0)), n.x(), n.known(torch.tensor(0.0, dtype=n.dtype())))
+    return n.aten.where(n.aten.gt(n.x(), n.attr("alpha", 1.0)), n.x(), n.constant(torch.tensor(0.0, dtype=n.dtype())))
 
 
 @translates("Elu", "Celu", "Selu")
@@ -110,7 +110,7 @@ def elu(n: OnnxNode) -> Any:
 @translates("PRelu")
 def prelu(n: OnnxNode) -> Any:
     """x above zero, slope * x below; the slope broadcasts as NumPy does."""
-    below = n.aten.mul(n.aten.minimum(n.x(), n.known(torch.zeros((), dtype=n.dtype()))), n.x(1))
+    below = n.aten.mul(n.aten.minimum(n.x(), n.constant(torch.zeros((), dtype=n.dtype()))), n.x(1))
     return n.aten.add(n.aten.relu(n.x()), below)
 
 
@@ -138,7 +138,7 @@ def softsign(n: OnnxNode) -> Any:
 @translates("Shrink")
 def shrink(n: OnnxNode) -> Any:
     bias, limit, x = n.attr("bias", 0.0), n.attr("lambd", 0.5), n.x()
-    zero = n.known(torch.zeros((), dtype=n.dtype()))
+    zero = n.constant(torch.zeros((), dtype=n.dtype()))
     above = n.aten.where(n.aten.gt(x, limit), n.aten.sub(x, bias), zero)
     return n.aten.where(n.aten.lt(x, -limit), n.aten.add(x, bias), above)
 
@@ -174,4 +174,4 @@ def identity(n: OnnxNode) -> Any:
 def dropout(n: OnnxNode) -> Any:
     if n.opt(2) is not None and n.scalar(2, "training_mode") and n.scalar(1, "ratio", 0.5):
         raise CannotMap("dropout in training mode draws random numbers; export the model in eval mode")
-    return n.x(), n.known(torch.ones(n.shape(), dtype=torch.bool))
+    return n.x(), n.constant(torch.ones(n.shape(), dtype=torch.bool))

@@ -275,7 +275,7 @@ def _loop(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
             break
         if turn == limit:
             raise CannotMap(f"it runs more than {limit} times")
-        first = [n.known(torch.tensor(turn)), condition or n.known(torch.tensor(True))]
+        first = [n.constant(torch.tensor(turn)), condition or n.constant(torch.tensor(True))]
         results = importer.body(body, first + state, n, origin, str(turn))
         condition, state = results[0], results[1 : 1 + len(state)]
         for collected, value in zip(scans, results[1 + len(state) :], strict=True):

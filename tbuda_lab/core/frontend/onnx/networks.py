@@ -164,7 +164,7 @@ def max_pool(n: OnnxNode) -> Any:
         order = list(range(len(image)))[::-1] if n.attr("storage_order", 0) else list(range(len(image)))
         flat = torch.arange(math.prod(image)).reshape([image[d] for d in order]).permute(order)
         lead = torch.arange(math.prod(n.shape()[:2])).reshape(*n.shape()[:2], *[1] * rank) * math.prod(image)
-        spots = _windows(n, n.known((flat + lead).to(torch.int64)), sizes, 0)
+        spots = _windows(n, n.constant((flat + lead).to(torch.int64)), sizes, 0)
         at = spots[0]
         for part, spot in zip(parts[1:], spots[1:], strict=True):
             at = n.aten.where(n.aten.gt(part, y), spot, at)
@@ -194,9 +194,9 @@ def average_pool(n: OnnxNode) -> Any:
         around = [p for both in zip(*map(reversed, given), strict=True) for p in both]
         ones = torch.nn.functional.pad(ones, around, value=1.0)
         left = [a - g for a, g in zip(after, given[1], strict=True)]
-        number = _total(n, _windows(n, n.known(ones), (kernel, stride, dilation, [0] * rank, left), 0.0))
+        number = _total(n, _windows(n, n.constant(ones), (kernel, stride, dilation, [0] * rank, left), 0.0))
     else:
-        number = _total(n, _windows(n, n.known(ones), sizes, 0.0))
+        number = _total(n, _windows(n, n.constant(ones), sizes, 0.0))
     return n.aten.div(total, number)
 
 
@@ -279,7 +279,7 @@ def local_response_normalization(n: OnnxNode) -> Any:
     at = torch.arange(channels)
     near = (at[None] - at[:, None] >= -((size - 1) // 2)) & (at[None] - at[:, None] <= size // 2)
     flat = n.reshape(square, (n.shape()[0], channels, math.prod(n.shape()[2:])))
-    total = n.reshape(n.aten.matmul(n.known(near.to(n.dtype())), flat), n.shape())
+    total = n.reshape(n.aten.matmul(n.constant(near.to(n.dtype())), flat), n.shape())
     scale = n.aten.add(n.aten.mul(total, n.attr("alpha", 1e-4) / size), n.attr("bias", 1.0))
     return n.aten.mul(x, n.aten.pow(scale, -float(n.attr("beta", 0.75))))
 
@@ -292,7 +292,7 @@ def lp_normalization(n: OnnxNode) -> Any:
     else:
         norm = n.aten.sqrt(n.aten.sum(n.aten.mul(x, x), [axis], True))
     zero = n.aten.eq(norm, 0.0)
-    return n.aten.div(x, n.aten.where(zero, n.known(torch.ones((), dtype=n.dtype())), norm))
+    return n.aten.div(x, n.aten.where(zero, n.constant(torch.ones((), dtype=n.dtype())), norm))
 
 
 @translates("MeanVarianceNormalization")
@@ -315,7 +315,7 @@ def softmax(n: OnnxNode) -> Any:
         first = n.aten.argmax(x, axis, True)
         places = [1] * len(n.calls.shape(x))
         places[axis] = size
-        y = as_dtype(n, n.aten.eq(n.known(torch.arange(size).reshape(places)), first), n.dtype())
+        y = as_dtype(n, n.aten.eq(n.constant(torch.arange(size).reshape(places)), first), n.dtype())
     else:
         y = (n.aten.softmax if n.op_type == "Softmax" else n.aten.log_softmax)(x, axis)
     return n.reshape(y, shape)
@@ -333,15 +333,15 @@ def reduce(n: OnnxNode) -> Any:
             return _pointwise(n, x)
         axes = list(range(n.rank()))
     if 0 in n.shape():  # what it reduces has no elements, so the result is known
-        x = n.known(torch.empty(n.shape(), dtype=n.dtype()))
+        x = n.constant(torch.empty(n.shape(), dtype=n.dtype()))
         if n.op_type in ("ReduceMax", "ReduceMin"):
             selected = [1 if d in [a % n.rank() for a in axes] else s for d, s in enumerate(n.shape())]
             selected = [s for d, s in enumerate(selected) if keep or d not in [a % n.rank() for a in axes]]
-            return n.known(_least(n.dtype(), n.op_type == "ReduceMin").expand(selected).clone())
+            return n.constant(_least(n.dtype(), n.op_type == "ReduceMin").expand(selected).clone())
         if n.op_type == "ReduceProd":
-            return n.known(x.tensor.prod(axes[0], keep))
+            return n.constant(x.tensor.prod(axes[0], keep))
         if n.op_type == "ReduceLogSumExp":
-            return n.known(torch.logsumexp(x.tensor, axes, keep))
+            return n.constant(torch.logsumexp(x.tensor, axes, keep))
     kind = n.op_type
     if kind in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"):
         names = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "amax", "ReduceMin": "amin"}

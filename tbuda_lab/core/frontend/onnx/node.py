@@ -103,8 +103,8 @@ class OnnxNode:
         return None if value is None else [int(n) for n in (value if isinstance(value, list | tuple) else [value])]
 
     # -- writing ---------------------------------------------------------------------------------------------
-    def known(self, value: Any) -> Folded:
-        return self.calls.known(value)
+    def constant(self, value: Any) -> Folded:
+        return self.calls.constant(value)
 
     def traced(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.calls.traced(function, *args)

@@ -29,7 +29,7 @@ def constant(n: OnnxNode) -> Any:
     ):  # fmt: skip
         value = n.attr(name)
         if value is not None:
-            return n.known(value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtype))
+            return n.constant(value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtype))
     raise CannotMap("a constant of strings or of a sparse tensor has no form here")
 
 
@@ -38,7 +38,7 @@ def constant_of_shape(n: OnnxNode) -> Any:
     value = n.attr("value")
     shape = _sized(n.ints(0, "shape"))
     fill = torch.zeros(1) if value is None else value
-    return n.known(torch.full(shape, fill.reshape(-1)[0].item(), dtype=fill.dtype))
+    return n.constant(torch.full(shape, fill.reshape(-1)[0].item(), dtype=fill.dtype))
 
 
 def _sized(shape: list[int]) -> list[int]:
@@ -50,18 +50,18 @@ def _sized(shape: list[int]) -> list[int]:
 @translates("Shape")
 def shape(n: OnnxNode) -> Any:
     sizes = list(n.shape())
-    return n.known(torch.tensor(sizes[slice(n.attr("start", 0), n.attr("end", None))], dtype=torch.int64))
+    return n.constant(torch.tensor(sizes[slice(n.attr("start", 0), n.attr("end", None))], dtype=torch.int64))
 
 
 @translates("Size")
 def size(n: OnnxNode) -> Any:
-    return n.known(torch.tensor(math.prod(n.shape()), dtype=torch.int64))
+    return n.constant(torch.tensor(math.prod(n.shape()), dtype=torch.int64))
 
 
 @translates("Range")
 def range_(n: OnnxNode) -> Any:
     start, stop, step = (n.tensor(k, "range").reshape(()) for k in range(3))
-    return n.known(torch.from_numpy(np.arange(start.item(), stop.item(), step.item())).to(start.dtype))
+    return n.constant(torch.from_numpy(np.arange(start.item(), stop.item(), step.item())).to(start.dtype))
 
 
 @translates("EyeLike")
@@ -70,7 +70,7 @@ def eye_like(n: OnnxNode) -> Any:
 
     rows, columns = n.shape()
     kind = read.dtype_of(n.attr("dtype")) if n.attr("dtype") is not None else n.dtype()
-    return n.known(torch.from_numpy(np.eye(rows, columns, n.attr("k", 0))).to(kind))
+    return n.constant(torch.from_numpy(np.eye(rows, columns, n.attr("k", 0))).to(kind))
 
 
 @translates("OneHot")
@@ -79,11 +79,11 @@ def one_hot(n: OnnxNode) -> Any:
     axis = axis_of(n.attr("axis", -1), n.rank() + 1)
     at = n.x()
     if isinstance(at, Folded):
-        at = n.known(torch.where(at.tensor < 0, at.tensor + depth, at.tensor))
+        at = n.constant(torch.where(at.tensor < 0, at.tensor + depth, at.tensor))
     places = [1] * (n.rank() + 1)
     places[axis] = depth
     spread = n.aten.unsqueeze(at, axis)
-    numbers = n.known(torch.arange(depth).to(n.dtype()).reshape(places))
+    numbers = n.constant(torch.arange(depth).to(n.dtype()).reshape(places))
     same = n.aten.eq(spread, numbers)
     if isinstance(at, AtenValue):  # negative indices count from the end
         same = n.aten.logical_or(same, n.aten.eq(n.aten.add(spread, depth), numbers))
@@ -169,7 +169,7 @@ def slice_(n: OnnxNode) -> Any:
         else:
             stop = -size - 1 if stop < -size else stop
             at = list(range(*slice(start, None if stop == -size - 1 else stop, step).indices(size)))
-            x = n.aten.index_select(x, axis, n.known(torch.tensor(at, dtype=torch.int64)))
+            x = n.aten.index_select(x, axis, n.constant(torch.tensor(at, dtype=torch.int64)))
     return x
 
 
@@ -196,9 +196,9 @@ def gather_elements(n: OnnxNode) -> Any:
 def _counted_from_start(n: OnnxNode, at: Tensor, size: int) -> Tensor:
     """Indices from 0 on: negative ones count from the end."""
     if isinstance(at, Folded):
-        return n.known(torch.where(at.tensor < 0, at.tensor + size, at.tensor).to(torch.int64))
-    back = n.aten.add(at, n.known(torch.tensor(size)))
-    return n.aten.where(n.aten.lt(at, n.known(torch.tensor(0))), back, at)  # type: ignore[no-any-return]
+        return n.constant(torch.where(at.tensor < 0, at.tensor + size, at.tensor).to(torch.int64))
+    back = n.aten.add(at, n.constant(torch.tensor(size)))
+    return n.aten.where(n.aten.lt(at, n.constant(torch.tensor(0))), back, at)  # type: ignore[no-any-return]
 
 
 @translates("GatherND")
@@ -214,7 +214,7 @@ def gather_nd(n: OnnxNode) -> Any:
     number = math.prod(lead)
     per = flat.reshape(number, -1) + torch.arange(number)[:, None] * math.prod(sizes)
     rows = n.reshape(n.x(), (number * math.prod(sizes), *rest))
-    return n.reshape(n.aten.index_select(rows, 0, n.known(per.reshape(-1))), (*at.shape[:-1], *rest))
+    return n.reshape(n.aten.index_select(rows, 0, n.constant(per.reshape(-1))), (*at.shape[:-1], *rest))
 
 
 @translates("ScatterElements", "Scatter")
@@ -253,7 +253,7 @@ def scattered(n: OnnxNode, x: Tensor, at: torch.Tensor, updates: Tensor, reducti
     if reduction == "none":
         source = torch.arange(count)
         source[at] = torch.arange(at.numel()) + count
-        return n.reshape(n.aten.index_select(n.aten.cat([rows, updates], 0), 0, n.known(source)), given)
+        return n.reshape(n.aten.index_select(n.aten.cat([rows, updates], 0), 0, n.constant(source)), given)
     combine = {"add": n.aten.add, "mul": n.aten.mul, "max": n.aten.maximum, "min": n.aten.minimum}.get(reduction)
     if combine is None:
         raise CannotMap(f"a scatter that reduces by {reduction!r}")
@@ -268,9 +268,9 @@ def scattered(n: OnnxNode, x: Tensor, at: torch.Tensor, updates: Tensor, reducti
         source = torch.arange(count)
         written = at[turn_writes]
         source[written] = torch.arange(len(turn_writes)) + count
-        before = n.aten.index_select(rows, 0, n.known(written))
-        change = n.aten.index_select(updates, 0, n.known(torch.tensor(turn_writes)))
-        rows = n.aten.index_select(n.aten.cat([rows, combine(before, change)], 0), 0, n.known(source))
+        before = n.aten.index_select(rows, 0, n.constant(written))
+        change = n.aten.index_select(updates, 0, n.constant(torch.tensor(turn_writes)))
+        rows = n.aten.index_select(n.aten.cat([rows, combine(before, change)], 0), 0, n.constant(source))
     return n.reshape(rows, given)
 
 
@@ -284,12 +284,12 @@ def compress(n: OnnxNode) -> Any:
     axis = n.attr("axis")
     x = n.x() if axis is not None else n.reshape(n.x(), (math.prod(n.shape()),))
     at = n.tensor(1, "condition").nonzero().reshape(-1)
-    return n.aten.index_select(x, axis or 0, n.known(at))
+    return n.aten.index_select(x, axis or 0, n.constant(at))
 
 
 @translates("NonZero")
 def non_zero(n: OnnxNode) -> Any:
-    return n.known(n.tensor(0, "operand").nonzero().t().contiguous())
+    return n.constant(n.tensor(0, "operand").nonzero().t().contiguous())
 
 
 @translates("Trilu")
@@ -297,7 +297,7 @@ def trilu(n: OnnxNode) -> Any:
     k = int(n.scalar(1, "k", 0))
     function = torch.triu if n.attr("upper", 1) else torch.tril
     keep = function(torch.ones(n.shape()[-2:]), k) != 0
-    return n.aten.where(n.known(keep), n.x(), n.known(torch.zeros((), dtype=n.dtype())))
+    return n.aten.where(n.constant(keep), n.x(), n.constant(torch.zeros((), dtype=n.dtype())))
 
 
 @translates("ReverseSequence")
@@ -311,7 +311,7 @@ def reverse_sequence(n: OnnxNode) -> Any:
     rest = [d for d in range(len(given)) if d not in (time, batch)]
     order = [batch, time, *rest]
     rows = n.reshape(n.aten.permute(n.x(), order), (given[batch] * given[time], *(given[d] for d in rest)))
-    picked = n.reshape(n.aten.index_select(rows, 0, n.known(flat)), [given[d] for d in order])
+    picked = n.reshape(n.aten.index_select(rows, 0, n.constant(flat)), [given[d] for d in order])
     return n.aten.permute(picked, [order.index(d) for d in range(len(given))])
 
 
@@ -354,7 +354,7 @@ def pad(n: OnnxNode) -> Any:
         else:
             at = np.abs((at + size - 1) % max(1, 2 * size - 2) - (size - 1))
         if not np.array_equal(at, np.arange(size)):
-            x = n.aten.index_select(x, d, n.known(torch.from_numpy(at)))
+            x = n.aten.index_select(x, d, n.constant(torch.from_numpy(at)))
     return x
 
 
@@ -425,7 +425,7 @@ def resize(n: OnnxNode) -> Any:
     for axis, wanted, ratio in moved:
         weights = _resizing(n, given[axis], wanted, ratio, mode, where, rounding)
         turned = n.aten.transpose(x, axis, rank - 1)
-        product = n.aten.matmul(turned, n.known(torch.from_numpy(weights.T.copy()).to(torch.float32)))
+        product = n.aten.matmul(turned, n.constant(torch.from_numpy(weights.T.copy()).to(torch.float32)))
         x = n.aten.transpose(product, axis, rank - 1)
     return x
 
@@ -496,7 +496,7 @@ def sequence_empty(n: OnnxNode) -> Any:
 
 @translates("SequenceLength")
 def sequence_length(n: OnnxNode) -> Any:
-    return n.known(torch.tensor(len(_sequence(n))))
+    return n.constant(torch.tensor(len(_sequence(n))))
 
 
 @translates("SequenceAt")

@@ -42,7 +42,7 @@ class Operator:
     def shape(self, position: int = 0) -> Shape:
         return self.calls.shape(self.x(position))
 
-    def known(self, position: int, what: str) -> torch.Tensor:
+    def constant_operand(self, position: int, what: str) -> torch.Tensor:
         value = self.x(position)
         if isinstance(value, Folded):
             return value.tensor
@@ -52,7 +52,7 @@ class Operator:
         return torch.from_numpy(stored.value)
 
     def ints(self, position: int, what: str) -> list[int]:
-        return [int(n) for n in self.known(position, what).reshape(-1).tolist()]
+        return [int(n) for n in self.constant_operand(position, what).reshape(-1).tolist()]
 
     def options(self, kind: str) -> Any:
         """The builtin options as an object of the schema."""
@@ -259,7 +259,7 @@ def pool(o: Operator) -> Any:
         y = o.aten.avg_pool2d(filled, kernel, stride, both, False, both == [0, 0])
         if filled is not x:  # uneven padding was counted: scale by how much of each window is image
             ones = torch.ones(1, 1, *o.calls.shape(x)[2:])
-            grown, _ = padded(o, o.calls.known(ones), kernel, stride, [1, 1], p.Padding(), 0.0)
+            grown, _ = padded(o, o.calls.constant(ones), kernel, stride, [1, 1], p.Padding(), 0.0)
             y = o.aten.div(y, o.aten.avg_pool2d(grown, kernel, stride))
     return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
 
@@ -359,7 +359,7 @@ def transpose(o: Operator) -> Any:
 
 @translates("PAD", "PADV2", "MIRROR_PAD")
 def pad(o: Operator) -> Any:
-    pairs = o.known(1, "paddings").reshape(-1, 2).tolist()
+    pairs = o.constant_operand(1, "paddings").reshape(-1, 2).tolist()
     if o.kind == "MIRROR_PAD":
         edge = 1 if o.options("MirrorPadOptions").Mode() == 1 else 0  # 0 reflects without the edge, 1 with it
         x = o.x()
@@ -369,9 +369,9 @@ def pad(o: Operator) -> Any:
                 ahead = [before - 1 - k if edge else before - k for k in range(before)]
                 behind = [size - 1 - k if edge else size - 2 - k for k in range(after)]
                 at = torch.tensor([*ahead, *range(size), *behind])
-                x = o.aten.index_select(x, d, o.calls.known(at))
+                x = o.aten.index_select(x, d, o.calls.constant(at))
         return x
-    value = float(o.known(2, "value").reshape(-1)[0]) if o.kind == "PADV2" else 0.0
+    value = float(o.constant_operand(2, "value").reshape(-1)[0]) if o.kind == "PADV2" else 0.0
     return o.aten.constant_pad_nd(o.x(), [int(p) for pair in reversed(pairs) for p in pair], value)
 
 
@@ -400,7 +400,7 @@ def strided_slice(o: Operator) -> Any:
         last = None if p.EndMask() >> d & 1 else stop
         at = range(*slice(first, last, step).indices(size))
         if list(at) != list(range(size)):
-            x = o.aten.index_select(x, d, o.calls.known(torch.tensor(list(at), dtype=torch.int64)))
+            x = o.aten.index_select(x, d, o.calls.constant(torch.tensor(list(at), dtype=torch.int64)))
     return x if list(o.calls.shape(x)) == o.shapes[0] else o.aten.reshape(x, o.shapes[0])
 
 
@@ -428,4 +428,4 @@ def broadcast_to(o: Operator) -> Any:
 
 @translates("SHAPE")
 def shape(o: Operator) -> Any:
-    return o.calls.known(torch.tensor(o.shape(), dtype=torch.int32))
+    return o.calls.constant(torch.tensor(o.shape(), dtype=torch.int32))

@@ -18,14 +18,36 @@ from tbuda_lab.core.netlist.check import (
     tms,
     workload,
 )
+from tbuda_lab.core.netlist.check.cache import CheckCache
 from tbuda_lab.core.netlist.check.facts import ARCHS, NetlistFacts, facts_of
-from tbuda_lab.core.netlist.check.memory import OpMemory
 from tbuda_lab.core.netlist.check.registry import PROFILES, RULES, Rule, describe, ordered
 from tbuda_lab.core.netlist.check.run import check
 
 __all__ = [
-    "ARCHS", "PROFILES", "RULES", "NetlistFacts", "OpMemory", "Rule", "attributes", "check", "describe", "devices",
+    "ARCHS",
+    "PROFILES",
+    "RULES",
+    "CheckCache",
+    "NetlistFacts",
+    "Rule",
+    "attributes",
+    "check",
+    "describe",
+    "devices",
     "facts_of",
-    "formats", "fused", "fused_buffers", "graphs", "integers", "ordered", "placement", "programs", "queues", "routing",
-    "shapes", "special", "tiles", "tms", "workload",
+    "formats",
+    "fused",
+    "fused_buffers",
+    "graphs",
+    "integers",
+    "ordered",
+    "placement",
+    "programs",
+    "queues",
+    "routing",
+    "shapes",
+    "special",
+    "tiles",
+    "tms",
+    "workload",
 ]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.netlist.check.cache import CheckCache
 from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.check.facts import ARCHS, NetlistFacts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.fused import base_ops
-from tbuda_lab.core.netlist.check.memory import OpMemory
 from tbuda_lab.core.netlist.check.registry import PROFILES, Issue, Rule, ordered
 from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.findings import Finding
@@ -21,7 +21,7 @@ Where = tuple[str, ...]
 
 
 def check(
-    n: Netlist, arch: str | None = None, profile: str = "backend", memory: OpMemory | None = None
+    n: Netlist, arch: str | None = None, profile: str = "backend", cache: CheckCache | None = None
 ) -> list[Finding]:
     """All findings, errors of reading first, then rule by rule as the backend works.
 
@@ -34,14 +34,14 @@ def check(
     one decides, but wormhole_b0 where the list has it beside its early stepping `wormhole`; what only the others
     refuse is a warning. Raises ValueError for an unknown profile; no netlist makes it raise.
 
-    `memory`: of checks of netlists that share elements with this one; the findings are the same, sooner.
+    `cache`: of checks of netlists that share elements with this one; the findings are the same, sooner.
     """
     if profile not in PROFILES:
         raise ValueError(f"unknown profile {profile!r}; one of {', '.join(PROFILES)}")
     findings = list(n.problems)
     chosen, others = _archs(n, arch, findings)
     tables = Tables(expand(n, chosen.align))
-    first = list(_run(CheckContext(tables, chosen), profile, memory))
+    first = list(_run(CheckContext(tables, chosen), profile, cache))
     findings += first
     existing = {(f.rule, f.where) for f in first}
     for other in others:
@@ -72,10 +72,10 @@ def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Netli
     return facts, []
 
 
-def _run(c: CheckContext, profile: str, memory: OpMemory | None = None) -> Iterator[Finding]:
+def _run(c: CheckContext, profile: str, cache: CheckCache | None = None) -> Iterator[Finding]:
     elements = _elements(c)
     rules = ordered()
-    selected = {} if memory is None else _kept(c, rules, memory)
+    selected = {} if cache is None else _selected(c, rules, cache)
     for rule in rules:
         severity = rule.severity(profile)
         if rule.id in selected:
@@ -86,14 +86,14 @@ def _run(c: CheckContext, profile: str, memory: OpMemory | None = None) -> Itera
             yield from _findings(c, rule, severity, prefix, rule.check(c, *arguments))
 
 
-def _kept(
-    c: CheckContext, rules: list[Rule], memory: OpMemory
+def _selected(
+    c: CheckContext, rules: list[Rule], cache: CheckCache
 ) -> dict[str, list[tuple[Where, NetOp, tuple[Issue, ...] | None]]]:
     """By op rule the ops that it has something to say of; None where it has to look again."""
     of_ops = [rule for rule in rules if rule.scope == "op"]
     matches: list[list[tuple[Where, NetOp, tuple[Issue, ...] | None]]] = [[] for _ in of_ops]
     pairs = list(c.n.ops())
-    for (graph, op), existing in zip(pairs, memory.known(c, of_ops, (op for _, op in pairs)), strict=True):
+    for (graph, op), existing in zip(pairs, cache.check(c, of_ops, (op for _, op in pairs)), strict=True):
         where = ("graphs", graph.name, op.name)
         for number in existing.beyond:
             matches[number].append((where, op, None))

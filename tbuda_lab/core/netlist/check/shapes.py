@@ -172,8 +172,9 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
         yield "attributes", f"its inputs last for {', '.join(map(str, turns.values()))} turns", \
             "every input must last equally long"
     elif result != wanted:
-        yield "attributes", f"its inputs give {result} {'slices' if by_slice else 'ublocks per core'}, the output has " \
-            f"{wanted}", "lengths times turns must fill the output"
+        unit = "slices" if by_slice else "ublocks per core"
+        yield "attributes", f"its inputs give {result} {unit}, the output has {wanted}", \
+            "lengths times turns must fill the output"
 
 
 def _window(n: int, limit: int, triple: list[int], unit: str) -> Iterator[Issue]:

@@ -54,7 +54,8 @@ def edge_of(case: Mapping[str, Any]) -> Edge:
     result, read = case["producer"], case["consumer"]
     kind = read["type"] if read["type"] in _TYPES else "eltwise"
     source = Source(
-        _pair(result["grid"]), _whole(result["t"]), _pair(result["mblock"]), _pair(result["ublock"]), _order(result["order"]),
+        _pair(result["grid"]), _whole(result["t"]), _pair(result["mblock"]), _pair(result["ublock"]), _order(
+            result["order"]),
         _whole(result.get("buf_size_mb", 1), least=0), "queue" if result["kind"] == "queue" else str(result["type"]),
         bool(result.get("untilize_output", False)),
     )

@@ -145,8 +145,8 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
     rows = out_tile[of] * TILE + row[element]
     columns = in_tile[of] * TILE + column[element]
     shape = (t * grid_r * mblock_m * ublock_r * TILE, act_rows)
-    _require(columns < act_rows, matches.stream[of], where, f"a strip that reaches past the {act_rows // TILE} tile rows "
-             "of the activation")
+    _require(columns < act_rows, matches.stream[of], where,
+             f"a strip that reaches past the {act_rows // TILE} tile rows of the activation")
     result = []
     for g in range(groups):  # a handful of column groups
         mine = slice(None) if groups == 1 else group[of] == g

@@ -33,7 +33,7 @@ class GradientBuilder(Builder):
 
     def _name(self, kind: str, constant: bool) -> str:
         while True:
-            k, self.made = self.made, self.made + 1
+            k, self.count = self.count, self.count + 1
             name = f"input_constant_{self.stem}_{k}" if constant else f"{self.stem}_{kind}_{k}"
             if name not in self.graph:
                 return name

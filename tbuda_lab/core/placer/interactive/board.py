@@ -204,10 +204,10 @@ class Board:
         return next(((i, op) for i, e in enumerate(self._state) for op in e.ops if op.name == name), None)
 
     def _known(self, name: str) -> tuple[int, PlacedOp]:
-        known = self._find(name)
-        if known is None:
+        entry = self._find(name)
+        if entry is None:
             raise InputError(f"{name!r} is not placed")
-        return known
+        return entry
 
     def _new(self, name: str) -> None:
         result = self._find(name)

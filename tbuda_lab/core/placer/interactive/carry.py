@@ -47,28 +47,28 @@ def regraphed(
         spans.append((first, len(order)))
         if len(order) - first != segment.last - segment.first:
             remade.add(index)
-    made = problem.regraphed(graph, models, order)
-    changed, anew = _changed(problem, made)
-    known = {
+    updated = problem.regraphed(graph, models, order)
+    changed, anew = _changed(problem, updated)
+    placed = {
         problem.order[op]: (row, spot)
         for s in segments
         for op, row, spot in zip(range(s.first, s.last), s.rows, s.spots, strict=True)
     }
-    found = []
+    segments_now = []
     for segment, (first, last) in zip(segments, spans, strict=True):
         rows, spots = [], []
         for op in range(first, last):
-            row, spot = known.get(made.order[op], (0, (0, 0, False)))
+            row, spot = placed.get(updated.order[op], (0, (0, 0, False)))
             if op in changed and op not in anew:
-                same = _same_row(made.tables[op], problem.models[made.order[op]], row)
+                same = _same_row(updated.tables[op], problem.models[updated.order[op]], row)
                 if same is None:
                     anew.add(op)
                 row = same or 0
-            rows.append(int(made.legal[made.tables[op].signature][0]) if op in anew else row)
+            rows.append(int(updated.legal[updated.tables[op].signature][0]) if op in anew else row)
             spots.append(spot)
         carried = dataclasses.replace(segment, first=first, last=last, rows=tuple(rows), spots=tuple(spots))
-        found.append(segment if carried == segment else carried)
-    return Regraphed(made, tuple(found), frozenset(changed), frozenset(anew), frozenset(remade))
+        segments_now.append(segment if carried == segment else carried)
+    return Regraphed(updated, tuple(segments_now), frozenset(changed), frozenset(anew), frozenset(remade))
 
 
 def _homes(problem: Problem, graph: Graph) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -142,7 +142,7 @@ def carried(problem: Problem, segments: Sequence[Segment], chips: Sequence[int],
     epoch = [index for index, s in enumerate(segments) for _ in range(s.first, s.last)]
     was = [problem.number[name] for name in order]
     staying = _longest_rising([epoch[op] for op in was])
-    made = Problem(
+    updated = Problem(
         problem.graph, problem.models, problem.device, problem.options, order, problem.pins, problem.breaks,
         problem.chip_breaks,
     )  # fmt: skip
@@ -159,29 +159,29 @@ def carried(problem: Problem, segments: Sequence[Segment], chips: Sequence[int],
         if home != homes[at]:
             moved.add(at)
         now.append(home)
-    known = {
+    placed = {
         op: (row, spot)
         for s in segments
         for op, row, spot in zip(range(s.first, s.last), s.rows, s.spots, strict=True)
     }
-    found: list[Segment] = []
+    moved_segments: list[Segment] = []
     placed_on: list[int] = []
     touched: set[int] = set()
     first = 0
     for index in sorted(set(now)):
         last = first + now.count(index)
-        there = [known[was[at]] for at in range(first, last)]
+        there = [placed[was[at]] for at in range(first, last)]
         old = segments[index]
         if {was[at] for at in range(first, last)} != set(range(old.first, old.last)):
-            touched.add(len(found))
-        found.append(
+            touched.add(len(moved_segments))
+        moved_segments.append(
             dataclasses.replace(
                 old, first=first, last=last, rows=tuple(row for row, _ in there), spots=tuple(s for _, s in there)
             )
         )
         placed_on.append(chips[index])
         first = last
-    return Carried(made, found, placed_on, frozenset(moved), frozenset(touched))
+    return Carried(updated, moved_segments, placed_on, frozenset(moved), frozenset(touched))
 
 
 def _longest_rising(values: Sequence[int]) -> set[int]:
@@ -197,9 +197,9 @@ def _longest_rising(values: Sequence[int]) -> set[int]:
             ends.append(at)
         else:
             tails[k], ends[k] = value, at
-    found: set[int] = set()
+    indices: set[int] = set()
     at = ends[-1] if ends else -1
     while at >= 0:
-        found.add(at)
+        indices.add(at)
         at = before[at]
-    return found
+    return indices

@@ -44,7 +44,7 @@ class IncrementalPlacer:
         self._parts = outcome.parts
         self._whole = placed_as(outcome, overrides)
         self._replaced: dict[Hashable, list[Segment]] = {}
-        self.made = 0  # epochs that edits made anew
+        self.new_epochs = 0  # epochs that edits placed again
         self._carried: tuple[tuple[str, ...], Carried] | None = None
 
     @classmethod
@@ -96,7 +96,7 @@ class IncrementalPlacer:
         }
         again = _Replacements(problem, changed, retabled, cut, removed, self._replaced)
         edited = again.run(segments_now, chips_now, cancel)
-        self.made += again.made
+        self.new_epochs += again.new_epochs
         if edited is None:
             return None
         if base is not whole.problem or len(self.device.chips) > 1:
@@ -127,7 +127,7 @@ class IncrementalPlacer:
         carry_runs(problem, whole.problem, now.changed)
         again = _Replacements(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
         result = again.run(now.segments, whole.chips, cancel)
-        self.made += again.made
+        self.new_epochs += again.new_epochs
         if result is None:
             return None
         # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
@@ -136,7 +136,7 @@ class IncrementalPlacer:
         output = copy.copy(self)
         output.overrides, output.graph = overrides, graph
         output._whole = Placed(problem, *result, overrides, whole.policy, parts=self._parts, limits=limits)
-        output._replaced, output._carried, output.made = {}, None, 0
+        output._replaced, output._carried, output.new_epochs = {}, None, 0
         return output
 
     def _resequenced(self, order: tuple[str, ...]) -> Carried:
@@ -173,7 +173,7 @@ class IncrementalPlacer:
 class _Replacements:
     """Makes epochs again where they have to be. changed: ops whose candidates, pins or neighbours changed; retabled:
     those with other candidates; remade: epochs (indices) to make again in any case; removed: first ops of epochs that
-    begin no epoch of their own any more; known: what came out before, added to."""
+    begin no epoch of their own any more; by_key: what came out before, added to."""
 
     def __init__(
         self,
@@ -182,11 +182,11 @@ class _Replacements:
         retabled: set[int],
         remade: Collection[int],
         removed: set[int],
-        known: dict[Hashable, list[Segment]],
+        by_key: dict[Hashable, list[Segment]],
     ) -> None:
         self.problem, self.changed, self.retabled, self.remade = problem, changed, retabled, remade
-        self.removed, self.known = removed, known
-        self.made = 0
+        self.removed, self.by_key = removed, by_key
+        self.new_epochs = 0
 
     def run(
         self, before: Sequence[Segment], before_chips: Sequence[int], cancel: threading.Event | None
@@ -252,9 +252,9 @@ class _Replacements:
             tuple(problem.order[op] in problem.breaks for op in span),
             tuple(outside.get(p) for op in span for p in problem.facts[op].producers if 0 <= p < first),
         )
-        entry = self.known.get(key)
+        entry = self.by_key.get(key)
         if entry is None:
-            self.made += 1
+            self.new_epochs += 1
             entry = EpochReplacement(problem, old, changed, retabled, outside).run()
-            self.known[key] = entry
+            self.by_key[key] = entry
         return entry

@@ -289,8 +289,8 @@ class InteractivePlacer(Board):
             text = f"{shape.rows}x{shape.columns} cores do not fit {self.device.rows}x{self.device.cols}"
             raise fault(names[0], "device-too-small", text, "a smaller grid, or let it be transposed")
         if wish.chip_id is not None and wish.chip_id not in self.device.chips:
-            known_items = ", ".join(map(str, self.device.chips))
-            raise fault(names[0], "chip", f"{self.device.name} has no chip {wish.chip_id!r}", f"chips: {known_items}")
+            chips = ", ".join(map(str, self.device.chips))
+            raise fault(names[0], "chip", f"{self.device.name} has no chip {wish.chip_id!r}", f"chips: {chips}")
         if wish.temporal_epoch_break and not self.current_epoch_empty():
             self.last_refusal = Refusal("epoch-break", f"{names[0]} starts an epoch", "call next_epoch")
             return None

@@ -19,7 +19,7 @@ from tbuda_lab.core.placer.validate import bad_queue_place
 
 
 class Addresses:
-    """Gives the queues of a placement their addresses. known: by name a plan and the queue that was made of it; where
+    """Gives the queues of a placement their addresses. planned: by name a plan and the queue that was made of it; where
     the same plan comes out the same, the result is that very queue."""
 
     def __init__(
@@ -31,10 +31,10 @@ class Addresses:
         device: DeviceSpec,
         options: CompileOptions,
         overrides: Sequence[Override],
-        known: Mapping[str, tuple[QueuePlacement, QueuePlacement]],
+        planned: Mapping[str, tuple[QueuePlacement, QueuePlacement]],
     ) -> None:
         self.graph, self.models, self.placed, self.users = graph, models, placed, users
-        self.device, self.options, self.known = device, options, known
+        self.device, self.options, self.planned = device, options, planned
         self.overrides = [o for o in overrides if o.kind == "queue_channel"]
 
     def of(self, plans: Sequence[QueuePlacement]) -> dict[str, QueuePlacement]:
@@ -64,7 +64,7 @@ class Addresses:
     def _placed(
         self, q: QueuePlacement, chip: int, buffers: tuple[tuple[int, int], ...], lifetime: tuple[int, int] | None
     ) -> QueuePlacement:
-        plan, entry = self.known.get(q.name, (None, q))
+        plan, entry = self.planned.get(q.name, (None, q))
         if plan is q and (entry.chip, entry.buffers, entry.lifetime) == (chip, buffers, lifetime):
             return entry
         return dataclasses.replace(q, chip=chip, buffers=buffers, lifetime=lifetime)

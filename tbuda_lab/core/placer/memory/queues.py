@@ -57,20 +57,20 @@ class QueuePlanner:
         options: CompileOptions,
         overrides: Sequence[Override],
         preloaded: dict[tuple[str, int, int], bool] | None = None,
-        known: PlannedQueues | None = None,
+        planned: PlannedQueues | None = None,
     ) -> None:
         """preloaded: whether a candidate preloads an operand, by (table signature, row, port), as far as it is known;
-        what is found is added. known: of another placement of this graph."""
+        what is found is added. planned: of another placement of this graph."""
         self._preloaded = {} if preloaded is None else preloaded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
         self.device, self.options, self.overrides = device, options, overrides
-        self.users = graph.users() if known is None else known.users
+        self.users = graph.users() if planned is None else planned.users
         self.first_chip = device.chips[0]
         self.phase = phases(graph)
         self.written = written(graph)
         by_epoch = sorted({(p.epoch, p.chip) for p in placed.values()})
         self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
-        self.known = known if known is not None and known.stages == tuple(self.stage) else None
+        self.before = planned if planned is not None and planned.stages == tuple(self.stage) else None
         self.plans: dict[str, tuple[QueuePlacement, ...]] = {}
         self._found: list[QueuePlacement] = []
 
@@ -82,7 +82,7 @@ class QueuePlanner:
         """
         self.plan(touched)
         plans = [queue for found in self.plans.values() for queue in found]
-        existing = {} if self.known is None else self.known.queues
+        existing = {} if self.before is None else self.before.queues
         result = Addresses(
             self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, existing
         )
@@ -90,13 +90,13 @@ class QueuePlanner:
 
     def plan(self, touched: Collection[str] | None = None) -> None:
         """Fills `plans`; see `run`."""
-        if self.known is None or touched is None:
+        if self.before is None or touched is None:
             self.plans = {node.name: self._of(node) for node in self.graph}
             return
         graph = self.graph
         near = {name for op in touched for name in (op, *graph[op].sources)}
         near |= {user for op in touched for user, _ in self.users[op] if graph[user].kind is NodeKind.OUTPUT}
-        self.plans = dict(self.known.plans)
+        self.plans = dict(self.before.plans)
         self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
 
     def planned(self, queues: Mapping[str, QueuePlacement]) -> PlannedQueues:

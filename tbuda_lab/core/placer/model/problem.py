@@ -49,9 +49,9 @@ class OpFacts:
     dram_output: bool
     queued: tuple[int, ...] = ()
     queued_out: bool = False
-    known: dict[tuple[int, bool], tuple[tuple[str, ...], str]] = dataclasses.field(
+    transports: dict[tuple[int, bool], tuple[tuple[str, ...], str]] = dataclasses.field(
         default_factory=dict, compare=False, repr=False
-    )  # what `places` found, by which producers and whether all readers are in the epoch
+    )  # results of `places`, by which producers and whether all readers are in the epoch
 
     def places(self, first: int, last: int) -> tuple[tuple[str, ...], str]:
         """Over what each operand and the output move when [first, last) is one epoch."""
@@ -61,9 +61,9 @@ class OpFacts:
         for port, producer in enumerate(self.producers):
             if first <= producer < last:
                 near |= 1 << port
-        entry = self.known.get((near, inside))
+        entry = self.transports.get((near, inside))
         if entry is None:
-            entry = self.known[near, inside] = self._places(near, inside)
+            entry = self.transports[near, inside] = self._places(near, inside)
         return entry
 
     def _places(self, near: int, inside: bool) -> tuple[tuple[str, ...], str]:

@@ -37,7 +37,7 @@ class OpenEpoch:
         self.book = EdgeBook(problem, first, first, outside)
         self.grid = CoreGrid(problem.device.rows, problem.device.cols)
         self.spots: dict[int, Spot] = {}
-        self.said = ""
+        self.refusal = ""
         """Why the last op that was to join did not."""
 
     @property
@@ -50,14 +50,14 @@ class OpenEpoch:
         if op > self.first:
             wanted = {chip(problem, member) for member in range(self.first, op + 1)} - {None}
             if problem.order[op] in problem.breaks | problem.chip_breaks or len(wanted) > 1:
-                self.said = f"{problem.order[op]} begins an epoch or stands on another chip, as asked"
+                self.refusal = f"{problem.order[op]} begins an epoch or stands on another chip, as asked"
                 return False
             self.book.last = op + 1
             crowded = self.book.users_ok()
             if crowded is not None:
                 self.book.last = op
                 self.book.refusal = (crowded, crowded, EdgeReason.USERS)
-                self.said = self._edge()
+                self.refusal = self._edge()
                 return False
         return True
 
@@ -80,7 +80,7 @@ class OpenEpoch:
         else:
             if not self._repair(op):
                 self.book.last = op
-                self.said = self._edge()
+                self.refusal = self._edge()
                 return False
             if self._replay(op + 1):
                 return True
@@ -99,7 +99,7 @@ class OpenEpoch:
         self.rows.pop(op, None)
         self.book.last = op
         grid = f"{high}x{wide} " if high else ""
-        self.said = f"no free {grid}rectangle for {self.problem.order[op]} among {self.grid.free} free cores"
+        self.refusal = f"no free {grid}rectangle for {self.problem.order[op]} among {self.grid.free} free cores"
         return False
 
     def drop(self, op: int) -> None:
@@ -249,8 +249,8 @@ def fill(
                 reopened(check, gone := result.pop())
                 outside = {op: row for op, row in outside.items() if op < gone.first}
             continue
-        if epoch.said or one_op:
-            problem.refusals[first, epoch.last + 1] = epoch.said or "this policy gives every op an epoch of its own"
+        if epoch.refusal or one_op:
+            problem.refusals[first, epoch.last + 1] = epoch.refusal or "this policy gives every op an epoch of its own"
         result.append(epoch.segment())
         outside.update(epoch.rows)
         closed(check, result[-1])

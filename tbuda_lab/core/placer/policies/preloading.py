@@ -63,7 +63,8 @@ class _Epoch:
             most, total = problem.loads(op)
             taken = existing.legal[picked]
             columns.append(
-                np.stack([existing.fixed[picked], existing.shared[picked], existing.dram[picked], most[taken], total[taken]])
+                np.stack([existing.fixed[picked], existing.shared[picked], existing.dram[picked], most[taken],
+                    total[taken]])
             )
             self.now[at] = len(flat)
             owner += [op] * len(taken)

@@ -77,8 +77,8 @@ class Ribbon:
         self.problem, self.check = problem, check
         asked = problem.options.target_cycles
         self.target = TARGET_CYCLES if asked is None else asked
-        self.known = candidates(problem)
-        self.pairs = self.known.pair_of
+        self.candidates = candidates(problem)
+        self.pairs = self.candidates.pair_of
         self.pruned = self._prune()
         self._ordered: dict[tuple[object, ...], np.ndarray] = {}
 
@@ -88,29 +88,29 @@ class Ribbon:
         where any candidate does; no small u_kt where a better one exists. None may leave an op without candidates."""
         prune: list[np.ndarray] = []
         for op, profile in enumerate(self.problem.profiles):
-            rows = self.known.rows(op)
+            rows = self.candidates.rows(op)
             if op in self.pairs:
                 rows = self._where(op, rows, lambda data: data["grid_c"] == 1)
             if profile.kind == "matmul":
-                if self.known.needs_prologue(op):
+                if self.candidates.needs_prologue(op):
                     rows = self._where(op, rows, functools.partial(preloads, profile, 1))
                 if profile.inner >= 8:
                     rows = self._where(op, rows, lambda data: data["u_kt"] >= min(int(data["u_kt"].max()), 4))
             prune.append(rows)
         for sparse, dense in self.pairs.items():
-            heights = [self.known.data(op, prune[op])["grid_r"] for op in (sparse, dense)]
+            heights = [self.candidates.data(op, prune[op])["grid_r"] for op in (sparse, dense)]
             prune[sparse] = self._where(sparse, prune[sparse], functools.partial(_of_heights, heights[1]))
             prune[dense] = self._where(dense, prune[dense], functools.partial(_of_heights, heights[0]))
         return prune
 
     def _where(self, op: int, rows: np.ndarray, keep: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        retained: np.ndarray = rows[keep(self.known.data(op, rows))]
+        retained: np.ndarray = rows[keep(self.candidates.data(op, rows))]
         return retained if len(retained) else rows
 
     def _preference(self, op: int, ribbon: int, first: int, height: int | None) -> Iterator[int]:
         """Rows by distance from the ribbon, then fewer grid rows, then `prefers`; of `height` grid rows if given."""
         rows = self.pruned[op]
-        data = self.known.data(op, rows)
+        data = self.candidates.data(op, rows)
         tall = data["grid_r"].astype(np.int64)
         heights = sorted(set(tall.tolist()), key=lambda r: (abs(r - ribbon), r))
         for r in heights if height is None else [h for h in heights if h == height]:
@@ -130,8 +130,8 @@ class Ribbon:
         return entry
 
     def _facts(self, op: int, first: int, rows: np.ndarray) -> list[_Facts]:
-        data = self.known.data(op, rows)
-        cycles = self.known.limiter_cycles(op, first)[rows]
+        data = self.candidates.data(op, rows)
+        cycles = self.candidates.limiter_cycles(op, first)[rows]
         share = cycles / self.target
         proximity = np.searchsorted([2.0, 5.0, 10.0, 20.0], share, side="right")
         closeness = np.select([(share >= 0.8) & (share < 1), share < 0.8, share < 1.2], [0, 1, 2], 3)
@@ -169,14 +169,14 @@ class Ribbon:
                 apart = problem.order[op] in problem.breaks
                 if matched.get(op) == op - 1 and op - 1 > first and not apart:
                     epoch.drop(op - 1)
-                    epoch.said = f"{problem.order[op - 1]} goes with {problem.order[op]}; {epoch.said}"
+                    epoch.refusal = f"{problem.order[op - 1]} goes with {problem.order[op]}; {epoch.refusal}"
                 break
         return epoch
 
     def _improve(self, epoch: OpenEpoch, ribbon: int) -> Segment:
         """Conservative optimisation: the slow ops get faster candidates of the ribbon's height out of the free cores,
         as long as every op of the epoch still has a place and the epoch becomes faster."""
-        problem, existing = self.problem, self.known
+        problem, existing = self.problem, self.candidates
         best = epoch.segment()
         refused: set[tuple[int, int]] = set()
         bad = 0
@@ -277,7 +277,7 @@ class Ribbon:
                 segment = self._improve(epoch, ribbon)
                 score = self.score(segment)
                 if best is None or score > best[0]:
-                    best = score, segment, epoch.said
+                    best = score, segment, epoch.refusal
                 self.check(first / n)
             if best is None:
                 writer = narrow.writer(first, why, outside)
@@ -286,7 +286,8 @@ class Ribbon:
                 while result[-1].last > writer:
                     reopened(self.check, gone := result.pop())
                     outside = {op: row for op, row in outside.items() if op < gone.first}
-                self.pruned[writer] = np.array(list(narrow.rows(writer, self.known.rows(writer).tolist())), np.int64)
+                self.pruned[writer] = np.array(list(narrow.rows(writer, self.candidates.rows(writer).tolist())),
+                    np.int64)
                 self._ordered.clear()
                 continue
             result.append(best[1])

@@ -44,10 +44,12 @@ def quicken(problem: Problem, segment: Segment, outside: Mapping[int, int]) -> S
         chosen, _ = choose_rows(problem, first, last, wanted, load.dram_cores, limit, outside, limit)
         if chosen is None:
             continue
-        quicken = place_rows(problem, first, last, {op: chosen[op] for op in ops})
-        if quicken is None or quicken.limiter_cycles > segment.limiter_cycles or quicken.kernel_cycles > segment.kernel_cycles:
+        faster = place_rows(problem, first, last, {op: chosen[op] for op in ops})
+        if faster is None or faster.limiter_cycles > segment.limiter_cycles:
             continue
-        was, now_ = flow(problem, segment, problem.overrides), flow(problem, quicken, problem.overrides)
+        if faster.kernel_cycles > segment.kernel_cycles:
+            continue
+        was, now_ = flow(problem, segment, problem.overrides), flow(problem, faster, problem.overrides)
         if (now_.deadlocks, now_.roomy) < (was.deadlocks, _WORTH * was.roomy):
-            return quicken
+            return faster
     return segment

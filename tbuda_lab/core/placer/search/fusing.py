@@ -106,11 +106,11 @@ def decide(
         outcome = place(lowered)
     except (PlacementError, OverrideError):  # the compile says so
         return Fusion(lowered, patterns)
-    decide = _shares(patterns, outcome, device)
+    shares = _shares(patterns, outcome, device)
     graph, ends = lowered, frozenset[str]()
-    doubtful = [k for k, p in enumerate(decide) if p.share >= LEAST_SHARE]
-    for index in sorted(doubtful, key=lambda k: -decide[k].share)[:MAX_TRIALS]:
-        more = ends | _cut_at(lowered, decide[index])
+    doubtful = [k for k, p in enumerate(shares) if p.share >= LEAST_SHARE]
+    for index in sorted(doubtful, key=lambda k: -shares[k].share)[:MAX_TRIALS]:
+        more = ends | _cut_at(lowered, shares[index])
         cut = lower(passed, device, options, ends=more)
         try:
             trial = place(cut)
@@ -118,10 +118,10 @@ def decide(
             continue
         better = _better(trial, outcome, options)
         tried = cycles(outcome, options), cycles(trial, options)
-        decide[index] = dataclasses.replace(decide[index], tried=tried, cut=better)
+        shares[index] = dataclasses.replace(shares[index], tried=tried, cut=better)
         if better:
             graph, ends, outcome = cut, more, trial
-    return Fusion(graph, tuple(decide), ends, outcome)
+    return Fusion(graph, tuple(shares), ends, outcome)
 
 
 def cycles(outcome: Outcome, options: CompileOptions) -> int:

@@ -100,7 +100,7 @@ class Near(CheckContext):
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class OpFindings:
     """What the rules found in an op, by number of the rule; `beyond`: those that have to run again. sources (with the
     fused op that it runs), preloaded, count (inputs of its graph): what else was looked at."""
 
@@ -112,23 +112,23 @@ class Known:
     beyond: tuple[int, ...]
 
 
-class OpMemory:
-    """What is known of the ops of the last netlist, by name. Elements of a netlist that was checked with it must not
+class CheckCache:
+    """Findings about the ops of the last netlist, by name. Elements of a netlist that was checked with it must not
     be changed in place."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}
+        self._findings: dict[str, OpFindings] = {}
         self._shown: dict[str, tuple[Queue, Queue]] = {}  # a queue, and what is shown of it
         self._about: tuple[NetlistFacts, tuple[str, ...]] | None = None
 
-    def known(self, c: CheckContext, rules: Sequence[Rule], ops: Iterable[NetOp]) -> list[Known]:
+    def check(self, c: CheckContext, rules: Sequence[Rule], ops: Iterable[NetOp]) -> list[OpFindings]:
         """For each op what `rules`, all of scope "op", find in it on the device of `c`."""
         about = c.facts, tuple(rule.id for rule in rules)
         if about != self._about:
-            self._about, self._known, self._shown = about, {}, {}
+            self._about, self._findings, self._shown = about, {}, {}
         queues, producers = self._queues(c), c.ops
         matches = {}
-        out: list[Known] = []
+        out: list[OpFindings] = []
         for op in ops:
             sources: tuple[Any, ...] = tuple([queues.get(i.source) or producers.get(i.source) for i in op.inputs])
             # a name that is a queue and an op: the rules may look at both, so both must be the same
@@ -136,13 +136,13 @@ class OpMemory:
             if op.type == "fused_op":
                 sources += (c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))),)
             seen = c.preloads(op), c.input_count(op)
-            entry = self._known.get(op.name)
+            entry = self._findings.get(op.name)
             if entry is None or entry.op is not op or (entry.preloaded, entry.count) != seen \
                     or not _same(entry.sources, sources):
                 entry = _look(c, rules, op, sources, queues, *seen)
             matches[op.name] = entry
             out.append(entry)
-        self._known = matches
+        self._findings = matches
         return out
 
     def _queues(self, c: CheckContext) -> dict[str, Queue]:
@@ -175,7 +175,7 @@ def _look(
     queues: Mapping[str, Queue],
     preloaded: frozenset[str],
     count: int,
-) -> Known:
+) -> OpFindings:
     near = Near(c, op, queues, preloaded, count)
     issues: list[tuple[int, tuple[Issue, ...]]] = []
     beyond: list[int] = []
@@ -187,4 +187,4 @@ def _look(
             continue
         if message:
             issues.append((number, message))
-    return Known(op, sources, preloaded, count, tuple(issues), tuple(beyond))
+    return OpFindings(op, sources, preloaded, count, tuple(issues), tuple(beyond))
