@@ -57,8 +57,8 @@ def edit_of(kind: str, session: Any, op: str, rng: random.Random) -> Any:
     from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
     from tbuda_lab.core.overrides import Override
     from tbuda_lab.core.session import EpochBreak, PlaceOp, QueueChannel, ResizeOp, SetUkt, StreamOp
-    from tbuda_lab.core.session.choices import inner_steps, streams_of
     from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue, SetOptions, SetOverride
+    from tbuda_lab.core.session.legal import inner_steps, streams_of
 
     def one(values: Any) -> Any:
         matches = list(values)

@@ -22,8 +22,8 @@ from tbuda_lab.core.session import (
     SetUkt,
     StreamOp,
 )
-from tbuda_lab.core.session.choices import inner_steps, streams_of
 from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue, SetOptions, SetOverride
+from tbuda_lab.core.session.legal import inner_steps, streams_of
 from tests.session.models import encoder
 
 

@@ -14,7 +14,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import EpochBreak, Session
 from tbuda_lab.core.session.batch_times import paces_of
-from tbuda_lab.core.session.hints import alike, simulated, split_bounds
+from tbuda_lab.core.session.suggest import alike, simulated, split_bounds
 from tests.session.models import encoder
 from tests.session.test_edits import check_placement
 

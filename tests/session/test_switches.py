@@ -10,8 +10,8 @@ import pytest
 from tbuda_lab.core.errors import InputError, OverrideError
 from tbuda_lab.core.session import ClearOp, EpochBreak, ResizeOp, Session, SetUkt
 from tbuda_lab.core.session.commands import Disable
+from tbuda_lab.core.session.explain import picked_by
 from tbuda_lab.core.session.history import disabled, sources
-from tbuda_lab.core.session.provenance import picked_by
 from tbuda_lab.core.session.temporal import into_epoch, shift_break, stops
 from tests.session.models import perceptron
 

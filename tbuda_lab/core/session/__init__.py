@@ -1,6 +1,5 @@
 """A session: one model, one device, the edits made to its placement, and everything that can be asked about it."""
 
-from tbuda_lab.core.session.card import OpCard
 from tbuda_lab.core.session.commands import (
     COMMANDS,
     ChipBreak,
@@ -21,7 +20,7 @@ from tbuda_lab.core.session.commands import (
     StreamOp,
 )
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, REACHED
-from tbuda_lab.core.session.diff import Diff, OpChange, diff_results
+from tbuda_lab.core.session.explain import OpCard, Reasons
 from tbuda_lab.core.session.exports import EXPORTS, Export, ExportSetting, Kind
 from tbuda_lab.core.session.gestures import GRAMMAR
 from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
@@ -29,8 +28,7 @@ from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.session import Session
 from tbuda_lab.core.session.state import EVENTS
 from tbuda_lab.core.session.suggest import Suggestion
-from tbuda_lab.core.session.whatif import WhatIf
-from tbuda_lab.core.session.why import Reasons
+from tbuda_lab.core.session.whatif import Diff, OpChange, WhatIf, diff_results
 
 __all__ = [
     "COMMANDS",

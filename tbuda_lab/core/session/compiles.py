@@ -15,7 +15,7 @@ from tbuda_lab.core.compiler import Clock, CompileResult, Request
 from tbuda_lab.core.compiler.pipeline import Front
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.session.gc_pause import quiet
+from tbuda_lab.core.session.state import no_collections
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -100,7 +100,7 @@ class Compiles:
             graph = self.guarded(self.trace)
             clock = Clock(lambda stage, fraction: self._state.events.emit("stage", stage, fraction), cancel)
             result: CompileResult | None = self._state.results.get(state.key)
-            with quiet() if self._session.result is not None else contextlib.nullcontext():
+            with no_collections() if self._session.result is not None else contextlib.nullcontext():
                 if result is None:
                     result = self.guarded(lambda: self._state.pipeline.compile(graph, state, clock))
                     self._state.results.store(state.key, result)
@@ -127,7 +127,7 @@ class Compiles:
         with self._state.work_lock:
             result: CompileResult | None = self._state.results.get(state.key)
             if result is None:
-                with quiet():
+                with no_collections():
                     result = self._state.pipeline.compile(self.trace(), state, Clock(None, cancel))
                 self._state.results.store(state.key, result)
             return result

@@ -19,13 +19,12 @@ from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.commands import Command, SetOverride
-from tbuda_lab.core.session.diff import Diff, diff_results
-from tbuda_lab.core.session.gc_pause import quiet
+from tbuda_lab.core.session.explain import Reasons, reasons_of
 from tbuda_lab.core.session.legal import LegalTable, legal_table
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
+from tbuda_lab.core.session.state import no_collections
 from tbuda_lab.core.session.suggest import Suggestion, Told, suggestions
-from tbuda_lab.core.session.whatif import WhatIf, compare_placed
-from tbuda_lab.core.session.why import Reasons, reasons_of
+from tbuda_lab.core.session.whatif import Diff, WhatIf, compare_placed, diff_results
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -62,7 +61,7 @@ class Queries:
                 return time_of(placed)
         return batch_time(time, time.options.microbatch)
 
-    @quiet()
+    @no_collections()
     def legal(self, op: str) -> LegalTable:
         """See `Session.legal`."""
         placed = self.placed()
@@ -73,7 +72,7 @@ class Queries:
         table = self._state.pipeline.free_table(front, state.options, rest, op)
         return legal_table(placed, op, table)
 
-    @quiet()
+    @no_collections()
     def whatif(
         self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None
     ) -> WhatIf:
@@ -83,7 +82,7 @@ class Queries:
             state = (edit if isinstance(edit, Command) else SetOverride(edit)).apply(state)
         return compare_placed(self.placed(now, cancel), self.placed(state, cancel), queues=queues)
 
-    @quiet()
+    @no_collections()
     def suggest(
         self,
         n: int = 10,
@@ -94,7 +93,7 @@ class Queries:
         """See `Session.suggest`."""
         return suggestions(self._session, n, progress, cancel, seconds)
 
-    @quiet()
+    @no_collections()
     def why(self, op: str) -> Reasons:
         """See `Session.why`."""
         table = self.legal(op)

@@ -28,12 +28,11 @@ from tbuda_lab.core.passes.steps import PassTrace
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session import exports, images, registry
-from tbuda_lab.core.session.card import OpCard, card_of
+from tbuda_lab.core.session import exports
 from tbuda_lab.core.session.commands import Command
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
-from tbuda_lab.core.session.diff import Diff
 from tbuda_lab.core.session.edits import Edits
+from tbuda_lab.core.session.explain import OpCard, Reasons, card_of
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import EditStep, History
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
@@ -42,11 +41,10 @@ from tbuda_lab.core.session.opchecks import OpChecks
 from tbuda_lab.core.session.queries import Queries
 from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.runs import Runs
-from tbuda_lab.core.session.state import EVENTS, SessionState
+from tbuda_lab.core.session.state import EVENTS, SessionState, register_session
 from tbuda_lab.core.session.suggest import Suggestion, Told
 from tbuda_lab.core.session.training import Training, TrainingStep, pybuda_module
-from tbuda_lab.core.session.whatif import WhatIf
-from tbuda_lab.core.session.why import Reasons
+from tbuda_lab.core.session.whatif import Diff, WhatIf
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
 
@@ -110,7 +108,7 @@ class Session:
         self.compiles, self.edits = Compiles(self, state), Edits(self, state)
         self.queries, self.runs = Queries(self, state), Runs(self, state)
         self.training = Training(self, state)
-        registry.note(self)
+        register_session(self)
 
     @classmethod
     def open(cls, path: str | Path, model: Any = None, sample_inputs: Any = (), **settings: Any) -> Session:
@@ -125,7 +123,7 @@ class Session:
         if Path(path).suffix.lower() == ".tti":
             if model is not None:
                 raise InputError(f"{path} holds its model; leave the other one out, or open its edits with it")
-            session = images.open_image(cls, Path(path), **settings)
+            session = exports.open_image(cls, Path(path), **settings)
             if isinstance(sample_inputs, torch.Tensor) or len(sample_inputs):
                 session.sample_inputs = as_sample(sample_inputs)
             return session
@@ -531,7 +529,7 @@ class Session:
         return self.export("table", path).write()
 
     def export_tti(self, path: str | Path, **settings: Any) -> Path:
-        """Write a device image (`weights`, `dump_format`, `name`); see `images.export_tti`. Returns the path."""
+        """Write a device image (`weights`, `dump_format`, `name`); see `exports.export_tti`. Returns the path."""
         return self.export("tti", path, **settings).write()
 
     def export_trace(self, path: str | Path, batch: int = 8) -> Path:

@@ -1,9 +1,16 @@
-"""What the parts of a session share: its history, what is kept of compiles, what is at work, and the locks."""
+"""The state that the parts of a session share, the list of sessions of this process,
+and a pause of the garbage collector."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
+import itertools
 import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.pipeline import LruCache, Pipeline
@@ -12,6 +19,10 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import Journal
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+
 
 EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified", "trained")
 RESULTS_KEPT = 32
@@ -41,3 +52,44 @@ class SessionState:
     names: tuple[str, ...] = ()
     work_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     edit_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
+
+
+_NUMBERS = itertools.count(1)
+_SESSIONS: weakref.WeakValueDictionary[int, Session] = weakref.WeakValueDictionary()
+_LISTENERS: list[Callable[[Session], None]] = []
+
+
+def register_session(session: Session) -> None:
+    """Lists a new session."""
+    _SESSIONS[next(_NUMBERS)] = session
+    for listener in tuple(_LISTENERS):
+        listener(session)
+
+
+def live_sessions() -> dict[int, Session]:
+    """Living sessions by a number that no other has in this process, oldest first."""
+    return dict(sorted(_SESSIONS.items()))
+
+
+def on_session(listener: Callable[[Session], None]) -> Callable[[], None]:
+    """Call `listener(session)` for every session that is made; returns a function that removes it."""
+    _LISTENERS.append(listener)
+    return lambda: _LISTENERS.remove(listener)
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """No collection inside.
+
+    An answer makes many objects that live for milliseconds. Those that a collection meets count as old, and after a
+    handful of answers everything a session holds is looked through, for a third of a second at 700 ops. Without a
+    collection in between they are gone when the answer is.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

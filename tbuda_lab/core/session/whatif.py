@@ -1,4 +1,4 @@
-"""Two placements of one graph compared: what an edit would do."""
+"""Two placements compared: what an edit would do, and what two compiles differ in."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from collections.abc import Container
 import numpy as np
 
 from tbuda_lab.core.balancer.types import OpPlacement
-from tbuda_lab.core.diff import same_epochs
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.diff import Diff, OpChange, OpState, compare_sides, same_epochs, side_of_result
 from tbuda_lab.core.placer.interactive.placed import Placed
+
+__all__ = ["Diff", "OpChange", "OpState", "diff_results"]
+
+
+def diff_results(a: CompileResult, b: CompileResult, name_a: str = "before", name_b: str = "after") -> Diff:
+    """Compare two compiles by op name."""
+    return compare_sides(side_of_result(a, name_a), side_of_result(b, name_b))
 
 
 @dataclasses.dataclass(frozen=True)

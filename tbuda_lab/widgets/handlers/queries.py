@@ -14,9 +14,9 @@ from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
 from tbuda_lab.core.session.batch_times import time_of
-from tbuda_lab.core.session.choices import choices_of
+from tbuda_lab.core.session.explain import picked_by
 from tbuda_lab.core.session.exports import overrides_text
-from tbuda_lab.core.session.provenance import picked_by
+from tbuda_lab.core.session.legal import choices_of
 from tbuda_lab.core.session.temporal import state_after, stops
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, effect_data, refusal
 from tbuda_lab.widgets.handlers.edit_messages import message_of

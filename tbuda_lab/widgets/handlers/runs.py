@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core.epochsim import EpochTrace
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames.runframes import checks_frame, live_frame, queues_frame, tensor_frame
-from tbuda_lab.core.session.live import LiveStep
 from tbuda_lab.core.session.opchecks import OpChecks
+from tbuda_lab.core.session.runs import LiveStep
 from tbuda_lab.widgets.protocol.messages import answers
 
 if TYPE_CHECKING:

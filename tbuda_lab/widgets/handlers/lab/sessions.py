@@ -11,7 +11,7 @@ from typing import Any
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import model_time
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.registry import on_made
+from tbuda_lab.core.session.state import on_session
 from tbuda_lab.widgets.handlers.lab.commands import COMMANDS
 from tbuda_lab.widgets.handlers.lab.target import Comm
 from tbuda_lab.widgets.handlers.lab.view import hub_by_id, unseen
@@ -39,7 +39,7 @@ class SessionsFeed:
         self._closed = False
         self._watches = {hub.id: _Watch(self, hub) for hub in hubs()}
         self._forget = on_hub(self._made)
-        self._forget_sessions = on_made(self._started)
+        self._forget_sessions = on_session(self._started)
         for session in unseen().values():
             self._follow(session)
         comm.on_msg(self._receive)

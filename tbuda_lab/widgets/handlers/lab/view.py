@@ -7,7 +7,7 @@ from typing import Any
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.registry import living
+from tbuda_lab.core.session.state import live_sessions
 from tbuda_lab.widgets.handlers.lab.target import Comm
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of, hubs
 from tbuda_lab.widgets.protocol.messages import HANDLERS
@@ -53,7 +53,7 @@ class CommView:
 def unseen() -> dict[str, Session]:
     """Sessions that no view has shown yet, by the names that pages use for them, oldest first."""
     shown = {id(hub.session) for hub in hubs()}
-    return {f"s{n}": s for n, s in living().items() if isinstance(s, Session) and id(s) not in shown}
+    return {f"s{n}": s for n, s in live_sessions().items() if isinstance(s, Session) and id(s) not in shown}
 
 
 def hub_by_id(name: Any) -> Hub:

@@ -1,0 +1,241 @@
+"""What there is to say of one placed op: its card, why it has its shape, and which step gave it shape and place."""
+
+from __future__ import annotations
+
+import dataclasses
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tbuda_lab.core.balancer.types import Reason
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.overrides import Override, target_text
+from tbuda_lab.core.placer import why as placer_why
+from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.segment import measure
+from tbuda_lab.core.session.commands import ResizeOp
+from tbuda_lab.core.session.legal import LegalTable
+from tbuda_lab.core.session.records import OverrideRecord
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+
+
+@dataclasses.dataclass(frozen=True)
+class OpCard:
+    """What there is to say of a placed op. facts: (name, text) in the order in which they are shown."""
+
+    op: str
+    facts: tuple[tuple[str, str], ...]
+    overrides: tuple[OverrideRecord, ...]
+
+    def __getitem__(self, name: str) -> str:
+        """One of the facts. Raises `KeyError` naming them."""
+        result = dict(self.facts)
+        if name not in result:
+            raise KeyError(f"{name!r}; there are {', '.join(result)}")
+        return result[name]
+
+    def __repr__(self) -> str:
+        width = max(len(name) for name, _ in self.facts)
+        lines = [self.op, *(f"  {name:<{width}}  {text}" for name, text in self.facts)]
+        lines += [f"  {r.python}  # {r.state}" for r in self.overrides]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th scope='row' style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self.facts
+        )
+        calls = "".join(f"<li><code>{escape(r.python)}</code>: {escape(r.state)}</li>" for r in self.overrides)
+        return f"<table><caption>{escape(self.op)}</caption>{rows}</table>" + (f"<ul>{calls}</ul>" if calls else "")
+
+
+def card_of(session: Session, op: str) -> OpCard:
+    """The card of an op of the current result; compiles what is not compiled. Raises `InputError` with near names."""
+    import difflib
+
+    result = session.compile()
+    placement = result.placement
+    if op not in placement.ops:
+        near = difflib.get_close_matches(op, list(placement.ops), n=3, cutoff=0.3)
+        raise InputError(f"no op {op!r}" + (f"; near it: {', '.join(near)}" if near else ""))
+    node, spot, row = result.lowered[op], placement.ops[op], placement.candidate(op)
+    facts: list[tuple[str, Any]] = [
+        ("type", getattr(node.op, "netlist_type", type(node.op).__name__)),
+        ("module", node.origin.module),
+        ("source", node.origin.location),
+        ("reads", ", ".join(node.sources)),
+        ("epoch", f"{spot.epoch} of {len(placement.epochs)}, chip {spot.chip}"),
+        ("place", f"{spot.size[0]} rows x {spot.size[1]} columns at row {spot.start[0]}, column {spot.start[1]}"
+                  + (", transposed" if spot.transposed else "")),
+        ("block", f"t {row['t']}, mblock {row['mblock_m']}x{row['mblock_n']}, ublock {row['ublock_r']}x"
+                  f"{row['ublock_c']}" + (f", m_k {row['m_k']}, u_kt {row['u_kt']}" if row["u_kt"] else "")),
+        ("L1", f"{int(row['l1_total']):,} of {result.device.l1_usable:,} bytes"),
+    ]  # fmt: skip
+    if placement.report is not None:
+        kernel, limiter, what = placement.report.op_limiters[op]
+        epoch = placement.report.epochs[spot.epoch]
+        facts.append(("kernel cycles", f"{kernel:,} per input; slowest kernel of the epoch {epoch.kernel_cycles:,}"))
+        facts.append(("limiter cycles", f"{limiter:,} ({what}); of the epoch {epoch.limiter_cycles:,}"))
+    table = placement.models[op]
+    facts.append(("candidates", f"{len(table.legal()):,} legal of {len(table.rows):,}"))
+    asked = tuple(r for r in session.records if op in r.matched)
+    return OpCard(op, tuple((name, str(text)) for name, text in facts if str(text)), asked)
+
+
+_ALTERNATIVES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternative:
+    """A shape that was not chosen: its best candidate, what stands against it, and the edit that asks for it."""
+
+    grid: tuple[int, int]
+    cores: int
+    cycles: int
+    limiter_cycles: int
+    epoch_cycles: int
+    l1_bytes: int
+    against: str
+    command: ResizeOp
+
+
+@dataclasses.dataclass(frozen=True)
+class Reasons:
+    """Cycles are per input. `refused`: (reason, candidates, meaning, remedy), most frequent first. `limiter_op` and
+    `limiter`: what limits the op's epoch. `fused`: why it is one op with others, or why not; "" for an op that no other
+    could be fused with."""
+
+    op: str
+    epoch: int
+    grid: tuple[int, int]
+    cycles: int
+    limiter_cycles: int
+    limited_by: str
+    l1_bytes: int
+    cores: int
+    legal: int
+    total: int
+    refused: tuple[tuple[Reason, int, str, str], ...]
+    next_best: tuple[Alternative, ...]
+    limiter_op: str
+    limiter: str
+    epoch_cycles: int
+    text: str
+    fused: str = ""
+
+
+def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> Reasons:
+    """The answer for a placed op; `table` is that of `legal`, `fused` what there is to say about fusing it."""
+    placement = placed.placement()
+    problem = placed.problem
+    message = placer_why(placement, op, problem.cores)
+    assert placement.report is not None
+    epoch = placement.report.epochs[placement.ops[op].epoch]
+    row = placement.candidate(op)
+    return Reasons(
+        op,
+        message.epoch,
+        message.grid,
+        message.kernel_cycles,
+        message.limiter_cycles,
+        message.limiter,
+        int(row["l1_total"]),
+        int(row["cores"]),
+        message.legal,
+        message.total,
+        message.refused,
+        _next_best(placed, op, table, message.limiter_cycles),
+        epoch.limiter_op,
+        epoch.limiter,
+        epoch.limiter_cycles,
+        message.text,
+        fused,
+    )
+
+
+def _next_best(placed: Placed, op: str, table: LegalTable, now: int) -> tuple[Alternative, ...]:
+    shapes = table.shapes
+    legal = [s for s in table.legal if s != table.grid]
+    legal.sort(key=lambda s: (float(shapes[s[0] - 1, s[1] - 1]["limiter_cycles"]), s[0] * s[1], s))
+    next_best: list[Alternative] = []
+    for r, c in legal[:_ALTERNATIVES]:
+        shape = shapes[r - 1, c - 1]
+        next_best.append(
+            Alternative(
+                (r, c),
+                int(shape["cores"]),
+                int(shape["cycles"]),
+                int(shape["limiter_cycles"]),
+                int(shape["epoch_cycles"]),
+                int(shape["l1_bytes"]),
+                _against(placed, op, table, (r, c), now),
+                ResizeOp(op, (r, c)),
+            )
+        )
+    return tuple(next_best)
+
+
+def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], now: int) -> str:
+    problem = placed.problem
+    shape = table.shapes[size[0] - 1, size[1] - 1]
+    segment = placed.segments[table.epoch]
+    rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+    number = problem.number[op]
+    if float(shape["limiter_cycles"]) >= now:
+        return "no faster"
+    high, wide = table.shapes.shape
+    turned = size[::-1] if size[1] <= high and size[0] <= wide else size  # of a tall shape none, on a grid not so wide
+    if not (table.starts(*size) or table.starts(*turned)):
+        free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items() if o != number)
+        return f"no free place of that size in the epoch ({free} cores without this op)"
+    if table.candidates.signature == problem.tables[number].signature:
+        book = EdgeBook(problem, segment.first, segment.last, {})
+        book.rows = {o: r for o, r in rows.items() if o != number}
+        if not book.check(number, int(shape["row"])) and book.refusal is not None:
+            producer, reader, reason = book.refusal
+            return f"{problem.order[producer]} -> {problem.order[reader]}: {reason.value}"
+    before = measure(problem, segment.first, segment.last, rows)[1]
+    if not np.isfinite(shape["epoch_cycles"]) or float(shape["epoch_cycles"]) >= before:
+        return "the epoch would be no faster: another op limits it"
+    return "nothing: it would make the epoch faster"
+
+
+def picked_by(session: Session, op: str) -> str:
+    """A sentence or two. Raises `InputError` for a name that is not placed."""
+    placed = session.placed()
+    if op not in placed.problem.number:
+        raise InputError(f"{op!r} is not an op of the placed graph")
+    state = session._state.history.state
+    now = placed.ops()[op]
+    held = [o for o in session.overrides if o.matches([op])]
+    fixed = {o.kind: o for o in held}
+    sentences: list[str] = []
+    if "op_size" in fixed:
+        sentences.append(f"Its shape is the one you asked for{_source(fixed['op_size'])}.")
+    if "op_placement" in fixed:
+        sentences.append(f"Its place is pinned{_source(fixed['op_placement'])}.")
+    others = sorted(fixed.keys() - {"op_size", "op_placement"})
+    if others:
+        sentences.append(f"Also fixed: {', '.join(others)}.")
+    policy = placed.policy or session.options.balancer_policy
+    base = session.placed(dataclasses.replace(state, overrides=state.base)).ops().get(op)
+    if base is not None and (base.size, base.start, base.transposed) == (now.size, now.start, now.transposed):
+        sentences.append(f"The policy {policy} chose it with the whole model; edits since then left it as it was.")
+    elif "op_size" in fixed or "op_placement" in fixed:
+        sentences.append("Its epoch was made again around it, moving as little else as possible.")
+    else:
+        sentences.append(
+            f"The policy {policy} had given it another shape or place; its epoch was made again after an edit, and it "
+            "made room."
+        )
+    return " ".join(sentences)
+
+
+def _source(override: Override) -> str:
+    """For how it was asked, unless simply by name."""
+    return "" if isinstance(override.target, str) else f", by {target_text(override.target)}"
