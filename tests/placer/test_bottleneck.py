@@ -40,7 +40,7 @@ def placed(kind: str, device: str, batch: int, small: bool) -> tuple[Graph, Plac
 def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: int, small: bool) -> None:
     graph, p, options = placed(kind, device, batch, small)
     spec = load_device(device)
-    problem = Problem(graph, p.models, spec, options, p.schedule, {}, frozenset())
+    problem = Problem.of(graph, p.models, spec, options, p.schedule, {}, frozenset())
     assert p.report is not None
     at = 0
     for epoch, message in zip(p.epochs, p.report.epochs, strict=True):

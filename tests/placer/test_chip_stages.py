@@ -100,7 +100,7 @@ def test_links_carry_what_is_made_before_a_stage_and_read_in_it_or_later() -> No
     """Counted tensor by tensor, for every op that a stage could begin with."""
     graph, device, options = encoder(2), load_device("n300"), CompileOptions()
     order = schedule(graph)
-    problem = Problem(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
     at = {name: i for i, name in enumerate(order)}
     result = link_cycles(problem, device.chips)
     links = device.neighbours(device.chips[0])[device.chips[1]]

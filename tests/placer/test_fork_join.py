@@ -37,7 +37,7 @@ def epoch(graph: Graph, ublock: int) -> tuple[Problem, Segment]:
     """All ops in one epoch on a core each, unstreamed, `ublock` columns at a time, double output buffer."""
     options = CompileOptions()
     models = op_models(graph, DEVICE, options)
-    problem = Problem(graph, models, DEVICE, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, models, DEVICE, options, schedule(graph), {}, frozenset())
     rows = {}
     for op, table in enumerate(problem.tables):
         data = table.rows
@@ -77,7 +77,7 @@ def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
     # slices of 4 columns: the fork's buffer holds 8 of 64 tiles, the reduction needs them all
     p = placed(graph, DEVICE, tuple(Override("t_stream_shape", n, (1, 16)) for n in ("fork", "join")))
     options = CompileOptions()
-    problem = Problem(graph, p.models, DEVICE, options, p.schedule, {}, frozenset())
+    problem = Problem.of(graph, p.models, DEVICE, options, p.schedule, {}, frozenset())
     if p.ops["fork"].epoch == p.ops["join"].epoch:
         fork, join = p.candidate("fork"), p.candidate("join")
         slice_tiles = 64 // int(fork["stream_c"])

@@ -236,7 +236,7 @@ def test_small_cases_reach_the_optimum(seed: int) -> None:
     p = place(graph, models, device, options)
     check(graph, device, p)
     reached = sum(e.limiter_cycles for e in p.report.epochs) + len(p.epochs) * SWITCH_CYCLES
-    problem = Problem(graph, models, device, options, p.schedule, {}, frozenset())
+    problem = Problem.of(graph, models, device, options, p.schedule, {}, frozenset())
     assert reached <= 1.02 * exact(problem)
 
 

@@ -37,7 +37,7 @@ from tests.placer.test_place import GRAPHS, check, placed
 
 def problem_of(graph: Graph, device: str = "wormhole_b0", **options: object) -> Problem:
     o, spec = CompileOptions(**{"objective": "throughput", **options}), load_device(device)  # type: ignore[arg-type]
-    return Problem(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
+    return Problem.of(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
 
 
 def quiet(fraction: float) -> None:

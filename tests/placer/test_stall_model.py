@@ -48,7 +48,7 @@ def quiet(fraction: float) -> None:
 
 def problem_of(graph: Graph, device: str = "grayskull", **options: object) -> Problem:
     o, spec = CompileOptions(**options), load_device(device)  # type: ignore[arg-type]
-    return Problem(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
+    return Problem.of(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
 
 
 def chosen(graph: Graph, device: str, batch: int) -> tuple[Problem, list[Segment]]:
@@ -205,7 +205,7 @@ def small(name: str, batch: int, count: int = 3) -> Problem:
     graph = {"diamond": diamond, "reduced": reduced}[name]()
     device, options = load_device("grayskull"), CompileOptions(microbatch=batch)
     models = few_rows(op_models(graph, device, options), count)
-    return Problem(graph, models, device, options, schedule(graph), {}, frozenset())
+    return Problem.of(graph, models, device, options, schedule(graph), {}, frozenset())
 
 
 def best_by_brute_force(problem: Problem, batch: int) -> float:
@@ -244,7 +244,7 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
     best = best_by_brute_force(problem, batch)
     assert np.isfinite(best) and reached <= 1.02 * best
     blind = dataclasses.replace(problem.options, enable_fork_join_buffering=False)
-    other = Problem(problem.graph, problem.models, problem.device, blind, problem.order, {}, frozenset())
+    other = Problem.of(problem.graph, problem.models, problem.device, blind, problem.order, {}, frozenset())
     plain = [priced(problem, s) for s in Optimal(other, quiet).run()]
     assert reached <= objective(problem, plain).total + 1e-6
 

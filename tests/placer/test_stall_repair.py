@@ -78,7 +78,7 @@ def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
         times = simulate(result, BATCH).epochs
         p = result.placement
         order = [n for e in p.epochs for n in e.ops]
-        problem = Problem(result.lowered, p.models, result.device, result.options, order, {}, frozenset())
+        problem = Problem.of(result.lowered, p.models, result.device, result.options, order, {}, frozenset())
         at = 0
         for epoch, seen in zip(p.epochs, times, strict=True):
             rows = {at + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
@@ -155,7 +155,7 @@ def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
                 problem.options,
                 [Override("insert_queue", problem.order[producer], value)],
             ).graph
-            trial = Problem(graph, problem.models, problem.device, problem.options, problem.order, {}, frozenset())
+            trial = Problem.of(graph, problem.models, problem.device, problem.options, problem.order, {}, frozenset())
             parts = []
             for s in segments:
                 kernel, limiter, _ = measure(

@@ -41,7 +41,7 @@ def lopsided() -> Graph:
 
 def problem_of(graph: Graph, order: tuple[str, ...], breaks: frozenset[str], batch: int = 64) -> Problem:
     options = CompileOptions(microbatch=batch)
-    return Problem(graph, op_models(graph, DEVICE, options), DEVICE, options, order, {}, breaks)
+    return Problem.of(graph, op_models(graph, DEVICE, options), DEVICE, options, order, {}, breaks)
 
 
 def cost(segments: tuple[Segment, ...] | list[Segment]) -> float:

@@ -23,7 +23,7 @@ def same_as_from_scratch(session: Session, chips: Sequence[int] | None = None) -
     order = placed.problem.order
     pins, breaks = pins_and_breaks(result.lowered, models, result.device, result.overrides, order)
     stages = chip_breaks(order, result.device, result.overrides)
-    fresh = Problem(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
+    fresh = Problem.of(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
     message = unmatched_targets(result.lowered, result.overrides)
     wanted = assemble(fresh, placed.segments, placed.policy, result.overrides, message, chips=chips)
     got = result.placement

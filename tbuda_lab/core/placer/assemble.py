@@ -107,7 +107,7 @@ def plan_queues(
     """What places the queues of placed ops. planned: of another placement of the same graph."""
     return QueuePlanner(
         problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides,
-        problem.preloaded, planned,
+        problem.costs.preloaded, planned,
     )  # fmt: skip
 
 

@@ -196,8 +196,8 @@ def _choose(
     phase = phases(graph)
     order = by_phase(constrained(graph, order, overrides), phase)
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
-    problem = Problem(graph, models, device, options, order, pins, breaks, chip_breaks(order, device, overrides))
-    problem.overrides = tuple(overrides)
+    stages = chip_breaks(order, device, overrides)
+    problem = Problem.of(graph, models, device, options, order, pins, breaks, stages, overrides)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps and len(set(phase.values())) < 2:
         pairs, listed = _kept_order(order, overrides)

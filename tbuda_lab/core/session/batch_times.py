@@ -79,7 +79,7 @@ def paces_of(placed: Placed, batch: int) -> list[Pace]:
         names = problem.order[segment.first : segment.last]
         factors = tuple((names.index(n), frozen(o.value)) for o in asked for n in o.matches(names))
         keys.append(("pace", batch, problem.structure(segment.first, segment.last), segment.rows, factors))
-    answers = problem.answers
+    answers = problem.costs.answers
     if sum(key not in answers for key in set(keys)) > _MANY and placed.complete:
         whole = _Whole(problem.graph, placed.placement(), problem.device, placed.overrides)
         trace = simulate(whole, batch)

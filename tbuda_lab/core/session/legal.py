@@ -299,7 +299,7 @@ def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], fac
     load = facts.load
     divider = dram_divider(problem.device, load.dram_cores)
     key = ("shapes", table.signature, where, output, divider, load.host_cores)
-    entry = problem.answers.get(key)
+    entry = problem.costs.answers.get(key)
     if entry is None:
         shapes = _shapes(problem, op, table, span, load)
         rows = shapes["row"].reshape(-1)
@@ -314,7 +314,7 @@ def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], fac
             ),
             problem.dram_cores(op, where, output)[picked],
         )  # fmt: skip
-        problem.answers[key] = entry
+        problem.costs.answers[key] = entry
     assert isinstance(entry, _Best)
     return entry
 
@@ -374,7 +374,7 @@ def _edges(
     for producer, reader, port in near:
         own = flat["row"][legal].astype(np.int64)
         other = np.full(own.shape, rows.get(reader if producer == op else producer, 0), np.int64)
-        routes = problem.routes.table(
+        routes = problem.costs.routes.table(
             problem.tables[producer], problem.tables[reader], port, problem.orders[problem.order[reader]]
         )
         rules = routes.rules(own, other) if producer == op else routes.rules(other, own)

@@ -142,9 +142,9 @@ def carried(problem: Problem, segments: Sequence[Segment], chips: Sequence[int],
     epoch = [index for index, s in enumerate(segments) for _ in range(s.first, s.last)]
     was = [problem.number[name] for name in order]
     staying = _longest_rising([epoch[op] for op in was])
-    updated = Problem(
+    updated = Problem.of(
         problem.graph, problem.models, problem.device, problem.options, order, problem.pins, problem.breaks,
-        problem.chip_breaks,
+        problem.chip_breaks, costs=problem.costs,
     )  # fmt: skip
     homes = [epoch[op] for op in was]
     behind = list(homes)  # the epoch of the next op that stays

@@ -86,9 +86,9 @@ class IncrementalPlacer:
         changed = retabled | {
             op for op, name in enumerate(problem.order) if base.pins.get(name) != problem.pins.get(name)
         } | resorted
-        problem.refusals = {
-            (a, b): said for (a, b), said in base.refusals.items() if not any(a <= op < b for op in changed)
-        }
+        problem.refusals.update(
+            {(a, b): why for (a, b), why in base.refusals.items() if not any(a <= op < b for op in changed)}
+        )
         added = {problem.number[n] for n in problem.breaks - base.breaks}
         removed = {problem.number[n] for n in base.breaks - problem.breaks}
         cut = remade | {

@@ -44,12 +44,12 @@ class EdgeBook:
         first, second = problem.tables[producer], problem.tables[consumer]
         order, read_order = problem.orders[a], problem.read_orders[b]
         key = (first.signature, p_row, order, second.signature, port, c_row, read_order, queue)
-        entry = problem.edge_costs.get(key)
+        entry = problem.costs.edge_costs.get(key)
         if entry is None:
-            rule = RouteRule.OK if queue else problem.routes.table(first, second, port, problem.orders[b]).rule(
+            rule = RouteRule.OK if queue else problem.costs.routes.table(first, second, port, problem.orders[b]).rule(
                 p_row, c_row
             )
-            entry = EdgeCost(refusal(rule)) if rule else problem.edges.cost(
+            entry = EdgeCost(refusal(rule)) if rule else problem.costs.edges.cost(
                 problem.profiles[producer],
                 first.rows[p_row],
                 order,
@@ -59,7 +59,7 @@ class EdgeBook:
                 read_order,
                 from_queue=queue,
             )
-            problem.edge_costs[key] = entry
+            problem.costs.edge_costs[key] = entry
         return entry
 
     def reason(self) -> EdgeReason | None:

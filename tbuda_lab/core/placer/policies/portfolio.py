@@ -39,7 +39,7 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             limit = float("inf") if best is None else slowest_stage(problem, best)
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)
-            problem.refusals = {}
+            problem.refusals.clear()
             watch = Watch(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit)
             try:
                 result = run(problem, watch)
@@ -49,11 +49,12 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
                 continue
             result = [priced(problem, segment) for segment in result]  # as it will be mended
             if slowest_stage(problem, result) < limit:
-                best, refusals = result, problem.refusals
+                best, refusals = result, dict(problem.refusals)
         if best is None:
             assert failure is not None
             raise failure
-        problem.refusals = refusals  # of the policy that is taken
+        problem.refusals.clear()
+        problem.refusals.update(refusals)  # of the policy that is taken
         return best
 
     return guarded

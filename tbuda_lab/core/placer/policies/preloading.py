@@ -114,7 +114,7 @@ def _others(problem: Problem, op: int, row: int) -> list[int]:
     table = problem.tables[op]
     legal = problem.legal[table.signature]
     key = ("preloads", table.signature, row)
-    entry = problem.answers.get(key)
+    entry = problem.costs.answers.get(key)
     if isinstance(entry, list):
         return entry
     mine = table.rows[row]
@@ -125,5 +125,5 @@ def _others(problem: Problem, op: int, row: int) -> list[int]:
     order = same[np.lexsort((same, table.rows["cycles"][same]))]
     first = np.unique(table.rows["prologue"][order], return_index=True)[1]
     others = sorted(order[first].tolist())
-    problem.answers[key] = others
+    problem.costs.answers[key] = others
     return others

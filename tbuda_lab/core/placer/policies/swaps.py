@@ -8,7 +8,6 @@ packing included.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -223,23 +222,18 @@ class SwapSearch:
 
 
 def reordered(problem: Problem, order: tuple[str, ...]) -> Problem:
-    """The same ops in another order. What is kept by signature is shared."""
-    reordered = copy.copy(problem)
-    reordered.order = order
-    reordered.number = {name: i for i, name in enumerate(order)}
-    moves = [reordered.number[name] for name in problem.order]
-    reordered.facts = [problem.facts[problem.number[name]] for name in order]
+    """The same ops in another order."""
+    number = {name: i for i, name in enumerate(order)}
+    facts = tuple(problem.facts[problem.number[name]] for name in order)
     if order != problem.order:
-        reordered.facts = [
+        moves = [number[name] for name in problem.order]
+        facts = tuple(
             dataclasses.replace(
                 fact,
                 producers=tuple(moves[p] if p >= 0 else p for p in fact.producers),
                 readers=tuple(sorted((moves[r], port) for r, port in fact.readers)),
             )
-            for fact in reordered.facts
-        ]
-    reordered.tables = [problem.tables[problem.number[name]] for name in order]
-    reordered.profiles = [problem.profiles[problem.number[name]] for name in order]
-    reordered.refusals = {}
-    reordered._kinds = []
-    return reordered
+            for fact in facts
+        )
+    schedule = dataclasses.replace(problem.schedule, order=order, number=number, facts=facts)
+    return dataclasses.replace(problem, schedule=schedule, refusals={})

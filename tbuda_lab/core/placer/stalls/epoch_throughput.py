@@ -67,15 +67,15 @@ def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = (
     names = problem.order[segment.first : segment.last]
     asked = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
     key = (problem.structure(segment.first, segment.last), segment.rows, names if asked else ())
-    entry = problem.flows.get(key)
+    entry = problem.costs.throughputs.get(key)
     if not isinstance(entry, Throughput):
-        entry = problem.flows[key] = _simulated(problem, segment, overrides)
+        entry = problem.costs.throughputs[key] = _simulated(problem, segment, overrides)
     return entry
 
 
 def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Throughput:
     result = trial(problem, segment, overrides)
-    built = build(result, _CONSTANTS, problem.walked)
+    built = build(result, _CONSTANTS, problem.costs.tile_orders)
     inputs = min(_INPUTS, problem.options.inputs_counted)
     run = run_network(built.network, inputs, [range(len(built.parts))])
     done = run.end[: len(built.parts)].max(axis=0)

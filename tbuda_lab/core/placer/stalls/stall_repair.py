@@ -10,7 +10,6 @@ with the problem, so an epoch that was priced when it was chosen is mended in ju
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
-from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.problem import Problem, op_facts
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, flow
 
@@ -39,10 +38,6 @@ _ROUNDS = 4
 _EDGES = 2
 _STUCK = 4  # edges that are looked at where an epoch would hang
 _NOPS = 2
-_SHARED = (
-    "edges", "edge_costs", "legal", "_traffic", "_asked", "_choices", "_limits", "_frontiers", "_by_cores", "_shapes",
-    "_dram_cores", "_loads", "_host_bytes", "walked", "flows", "prices",
-)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,11 +144,11 @@ class _Mender:
         problem = self.problem
         names = problem.order[segment.first : segment.last] if self._by_name else ()
         key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
-        entry = problem.prices.get(key)
+        entry = problem.costs.prices.get(key)
         if not isinstance(entry, Price):
             before = self._flow(problem, segment)
             entry = self._plan(_State(problem, (segment,)), outside or {}, before)
-            problem.prices[key] = entry
+            problem.costs.prices[key] = entry
         return entry
 
     def run(self, segments: Sequence[Segment]) -> Mended:
@@ -359,15 +354,10 @@ class _Mender:
                 models[op] = OpModels(signature, rows, profile)
         at = segment.first + reader
         order = (*problem.order[:at], *added, *problem.order[at:])
-        nop_inserted = Problem(
-            graph, models, problem.device, problem.options, order, problem.pins, problem.breaks, problem.chip_breaks
-        )
-        for shared in _SHARED:
-            mine, theirs = getattr(problem, shared), getattr(nop_inserted, shared)
-            if shared == "legal":
-                mine.update(theirs)
-            setattr(nop_inserted, shared, mine)
-        return nop_inserted
+        return Problem.of(
+            graph, models, problem.device, problem.options, order, problem.pins, problem.breaks, problem.chip_breaks,
+            costs=problem.costs,
+        )  # fmt: skip
 
     def _note(self, index: int, found: Price, old: Segment, state: _State) -> Diagnostic:
         was = found.before
@@ -406,12 +396,9 @@ def edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
 
 def regraphed(problem: Problem, graph: Graph) -> Problem:
     """The same ops, some operands now through queues."""
-    regraphed = copy.copy(problem)
-    regraphed.graph = graph
-    regraphed.facts = regraphed._facts()
-    regraphed._kinds = []
-    regraphed.refusals = dict(problem.refusals)
-    return regraphed
+    facts = op_facts(graph, problem.number, problem.device, problem.options)
+    schedule = dataclasses.replace(problem.schedule, facts=facts)
+    return dataclasses.replace(problem, graph=graph, schedule=schedule, refusals=dict(problem.refusals))
 
 
 def _same_row(new: Problem, old: Problem, name: str, row: int) -> int | None:

@@ -1,0 +1,212 @@
+"""What candidates cost: one cache for all problems of one device and one set of options."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, Load, Traffic, demands, dram_divider, traffic
+from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
+from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.routes import Routes
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.tile_order_cache import TileOrderCache
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.model.choices import Choices, Frontier
+
+
+class CostCache:
+    """Costs of candidates. Every key holds the signature of a table and what the cost depends on besides, never the
+    number of an op: problems with other orders, pins or graphs share one cache.
+
+    legal: by signature, the legal rows of a table. edges, routes, edge_costs: of pairs of candidates (`edge_costs`
+    stands in front of the other two). preloaded: by (signature, row, port), whether a candidate preloads an operand.
+    tile_orders: of the simulator. throughputs: of epochs (`epoch_throughput`). prices: of epochs after repair
+    (`stall_repair`). answers: of any other question about candidates; the first part of its key names the question.
+    """
+
+    def __init__(self, device: DeviceSpec, options: CompileOptions) -> None:
+        self.device, self.options = device, options
+        self.legal: dict[str, np.ndarray] = {}
+        self.edges = EdgeCache()
+        self.routes = Routes(options.microbatch)
+        self.edge_costs: dict[tuple[object, ...], EdgeCost] = {}
+        self.preloaded: dict[tuple[str, int, int], bool] = {}
+        self.tile_orders = TileOrderCache()
+        self.throughputs: dict[tuple[object, ...], object] = {}
+        self.prices: dict[tuple[object, ...], object] = {}
+        self.answers: dict[tuple[object, ...], object] = {}
+        self._traffic_of: dict[str, Traffic] = {}
+        self._demand_of: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._choices_of: dict[tuple[object, ...], Choices] = {}
+        self._limits_of: dict[tuple[object, ...], np.ndarray] = {}
+        self._frontier_of: dict[tuple[object, ...], Frontier] = {}
+        self._by_cores_of: dict[tuple[object, ...], np.ndarray] = {}
+        self._shapes_of: dict[str, np.ndarray] = {}
+        self._loads_of: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._dram_cores_of: dict[tuple[object, ...], np.ndarray] = {}
+        self._host_bytes_of: dict[tuple[object, ...], np.ndarray] = {}
+
+    def add(self, table: OpModels) -> None:
+        """Notes the legal rows of a table."""
+        if table.signature not in self.legal:
+            self.legal[table.signature] = table.legal()
+
+    def traffic(self, table: OpModels) -> Traffic:
+        entry = self._traffic_of.get(table.signature)
+        if entry is None:
+            entry = traffic(profile_of(table), table.rows, self.device)
+            self._traffic_of[table.signature] = entry
+        return entry
+
+    def row_limits(self, table: OpModels, where: tuple[str, ...], output: str, load: Load) -> np.ndarray:
+        """Limiter cycles of every row of an op's table."""
+        divider = dram_divider(self.device, load.dram_cores)
+        key = (table.signature, where, output, divider, load.host_cores)
+        entry = self._limits_of.get(key)
+        if entry is None:
+            fixed, shared = self._demands(table, where, output, load.host_cores)
+            entry = self._limits_of[key] = np.maximum(fixed, shared / (self.device.dram_bytes_per_cycle / divider))
+        return entry
+
+    def _demands(
+        self, table: OpModels, where: tuple[str, ...], output: str, host: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(cycles whatever the load of DRAM, bytes that share DRAM) of every row of an op's table, the largest each."""
+        key = (table.signature, where, output, host)
+        entry = self._demand_of.get(key)
+        if entry is None:
+            batch = self.options.inputs_counted
+            all_ = demands(
+                profile_of(table), table.rows, self.device, where, output, host, batch, self.traffic(table)
+            )
+            entry = self._demand_of[key] = (all_.cycles.max(axis=0), all_.shared.max(axis=0))
+        return entry
+
+    def choices(self, table: OpModels, where: tuple[str, ...], output: str, host: int = 0) -> Choices:
+        """The legal rows of an op with their costs for every load of DRAM. host: cores on the host link, if they are
+        more than the op's own."""
+        host = host if HOST in where or output == HOST else 0
+        key = (table.signature, where, output, host)
+        entry = self._choices_of.get(key)
+        if entry is None:
+            entry = self._choices_of[key] = Choices(
+                self.device,
+                table.rows,
+                self.legal[table.signature],
+                *self._demands(table, where, output, host),
+                self.dram_cores(table, where, output),
+            )
+        return entry
+
+    def loads(self, table: OpModels) -> tuple[np.ndarray, np.ndarray]:
+        """What every row of an op's table preloads: bytes of the core that fetches most, and bytes of all cores."""
+        entry = self._loads_of.get(table.signature)
+        if entry is None:
+            move = self.traffic(table)
+            most, total = (np.zeros(len(table.rows)) for _ in range(2))
+            for port, size in enumerate(move.operand_bytes):
+                mine = np.where(preloads(profile_of(table), port, table.rows), size, 0)
+                most, total = np.maximum(most, mine), total + mine * move.operand_cores[port]
+            if move.picker_bytes is not None:
+                mine = np.where(preloads_encoding(table.rows), move.picker_bytes, 0)
+                most, total = np.maximum(most, mine), total + mine * table.rows["grid_r"]
+            entry = self._loads_of[table.signature] = most, total
+        return entry
+
+    def dram_cores(self, table: OpModels, where: tuple[str, ...], output: str) -> np.ndarray:
+        """Cores that use DRAM, for every row: readers of streamed operands and writers to queues."""
+        key = (table.signature, where, output)
+        entry = self._dram_cores_of.get(key)
+        if entry is None:
+            entry = self._dram_cores_of[key] = self._count_dram_cores(table, where, output)
+        return entry
+
+    def _count_dram_cores(self, table: OpModels, where: tuple[str, ...], output: str) -> np.ndarray:
+        move = self.traffic(table)
+        total = np.zeros(len(table.rows), dtype=np.int64)
+        for port, place in enumerate(where):
+            if place == DRAM:
+                cores = move.operand_cores[port]
+                total += np.where(preloads(profile_of(table), port, table.rows), 0, cores)
+        if output == DRAM:
+            total += move.output_cores
+        if move.picker_bytes is not None:
+            total += np.where(preloads_encoding(table.rows), 0, table.rows["grid_r"].astype(np.int64))
+        return total
+
+    def host_cores(self, table: OpModels, where: tuple[str, ...], output: str, row: int) -> int:
+        """Cores that use the host link."""
+        move = self.traffic(table)
+        total = sum(int(move.operand_cores[p][row]) for p, place in enumerate(where) if place == HOST)
+        return total + (int(move.output_cores[row]) if output == HOST else 0)
+
+    def host_bytes(self, table: OpModels, where: tuple[str, ...], output: str) -> np.ndarray:
+        """(legal rows,) bytes per input of an op over the host link, all cores together."""
+        key = (table.signature, where, output)
+        entry = self._host_bytes_of.get(key)
+        if entry is None:
+            move = self.traffic(table)
+            total = np.zeros(len(table.rows))
+            for port, place in enumerate(where):
+                if place == HOST:
+                    total += move.operand_bytes[port].astype(np.float64) * move.operand_cores[port]
+            if output == HOST:
+                total += move.output_bytes.astype(np.float64) * move.output_cores
+            entry = self._host_bytes_of[key] = total[self.legal[table.signature]]
+        return entry
+
+    def by_cores(self, table: OpModels, where: tuple[str, ...], output: str, dram_load: int) -> np.ndarray:
+        """Legal rows of an op, fewest cores first; among equal grids and streams the fastest at that load, then the
+        larger ublock (it comes first in the table)."""
+        key = (table.signature, where, output, dram_divider(self.device, dram_load))
+        entry = self._by_cores_of.get(key)
+        if entry is None:
+            legal = self.legal[table.signature]
+            cycles = self.row_limits(table, where, output, Load(dram_load, 0))[legal]
+            data = table.rows[legal]
+            entry = legal[np.lexsort((legal, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))]
+            self._by_cores_of[key] = entry
+        return entry
+
+    def shapes(self, table: OpModels) -> np.ndarray:
+        """For every row of an op's table the number of its (grid, stream, buffer): equal numbers differ in blocking."""
+        entry = self._shapes_of.get(table.signature)
+        if entry is None:
+            data = table.rows
+            names = ("grid_r", "grid_c", "stream_r", "stream_c", "buf_size_mb")
+            columns = np.stack([*(data[n] for n in names), data["stream"] == "rz"]).astype(np.int64)
+            entry = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+            self._shapes_of[table.signature] = entry
+        return entry
+
+    def frontier(
+        self,
+        table: OpModels,
+        where: tuple[str, ...],
+        output: str,
+        dram_load: int,
+        kernel_part: float = 1.0,
+        dram_price: int = 0,
+        host: int = 0,
+    ) -> Frontier:
+        """Rows that are cheapest for some target, given how many cores use DRAM in the epoch. `kernel_part`: the kernel
+        alone may take that part of the target (1: no more is asked of it than of the operands). `dram_price`: how many
+        cores one on DRAM counts for beside itself; at 0 it only decides between rows of equal cores and cycles. `host`:
+        cores on the host link."""
+        divider = dram_divider(self.device, dram_load)
+        host = host if HOST in where or output == HOST else 0
+        key = (table.signature, where, output, divider, kernel_part, dram_price, host)
+        entry = self._frontier_of.get(key)
+        if entry is None:
+            entry = self.choices(table, where, output, host).frontier(dram_load, kernel_part, dram_price)
+            self._frontier_of[key] = entry
+        return entry
+
+
+def profile_of(table: OpModels) -> OpProfile:
+    """The profile that a table was enumerated for."""
+    if table.profile is None:
+        raise ValueError("a candidate table without its profile")
+    return table.profile
