@@ -36,7 +36,14 @@ class TbudaError(Exception):
 
 
 class UnsupportedOp(TbudaError):
-    """Ops that no stage can map; one diagnostic for each, with module path and source line."""
+    """Ops that no stage can map; one diagnostic for each, with module path and source line.
+
+    ops: the names of their nodes, where the stage worked on a graph.
+    """
+
+    def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = (), ops: Sequence[str] = ()) -> None:
+        self.ops = tuple(ops)
+        super().__init__(message, diagnostics)
 
 
 class ModelError(TbudaError):

@@ -12,11 +12,13 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
+from tbuda_lab.core.compiler.fallback import SENT, SplitResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.sim import Executor
@@ -162,6 +164,51 @@ class Runner:
         self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
         columns = [[b.decode(self.executor.pop(b.queue)) for _ in feeds] for b in self.result.outputs]
         return [list(row) for row in zip(*columns, strict=True)]
+
+
+class SplitRunner:
+    """A model in sections of host and device (see `compiler.fallback`): the sections run in turn."""
+
+    def __init__(self, result: SplitResult, mode: str = "golden") -> None:
+        self.result = result
+        self.graph = result.graph
+        self.runners = {s.graph.name: Runner(s.result, mode) for s in result.sections if s.result is not None}
+
+    def run(
+        self,
+        samples: Sequence[Any],
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> list[list[torch.Tensor]]:
+        """Outputs of every sample, in order; see `Runner.run`. progress: (sections done, sections)."""
+        batches = [list(elements(self.result.graph, frontend.feeds(self.result.graph, s))) for s in samples]
+        values = [dict(feed) for batch in batches for feed in batch]
+        for number, section in enumerate(self.result.sections):
+            names = [node.name for node in section.graph.inputs]
+            if section.place == "host":
+                given = [evaluate(section.graph, {n: v[n] for n in names}) for v in values]
+            else:
+                runner = self.runners[section.graph.name]
+                rows = runner.run([{n: v[n] for n in names} for v in values], cancel=cancel)
+                outputs = [b.name for b in runner.result.outputs]
+                given = [dict(zip(outputs, row, strict=True)) for row in rows]
+            for own, result in zip(values, given, strict=True):
+                for output, source in section.gives.items():
+                    own[source if output.endswith(SENT) else output] = result[output]
+            if progress is not None:
+                progress(number + 1, len(self.result.sections))
+        results, begin = [], 0
+        for batch in batches:
+            part = values[begin : begin + len(batch)]
+            results.append([_typed(joined([v[n.name] for v in part]), n) for n in self.result.graph.outputs])
+            begin += len(batch)
+        return results
+
+
+def _typed(value: torch.Tensor, output: Node) -> torch.Tensor:
+    """Whole numbers of the host as the model says they are."""
+    dtype: torch.dtype = getattr(torch, str(output.attrs.get("dtype", "float32")))
+    return value if dtype.is_floating_point else value.to(dtype)
 
 
 def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

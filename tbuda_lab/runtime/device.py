@@ -13,9 +13,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.depths import StagedCompile
+from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
 from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec
+from tbuda_lab.core.errors import ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor, to_torch
@@ -24,7 +26,7 @@ from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.dataformats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
-from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.runner import Runner, SplitRunner
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
 from tbuda_lab.runtime.context import CONTEXT
@@ -34,6 +36,7 @@ from tbuda_lab.runtime.kept import IntermediateOutputs
 from tbuda_lab.runtime.outcome import compile_to_depth, stops_early, write_files
 from tbuda_lab.runtime.settings import tell_environment, tell_options
 from tbuda_lab.runtime.specs import device_spec
+from tbuda_lab.runtime.torch_backend import BrokenModel, depends_on_data
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
 
 if TYPE_CHECKING:
@@ -357,7 +360,9 @@ class TTDevice(Device):
         self._microbatch = 0  # elements that one input holds
         self._batch = 0  # dim 0 of its first tensor
         self._result: CompileResult | None = None
-        self._runner: Runner | None = None
+        self._broken: BrokenModel | None = None  # of a model whose path depends on data
+        self._split: SplitResult | None = None  # of a model whose ops do not all run on the device
+        self._runner: Runner | SplitRunner | None = None
         # What rounds (see `sim.numerics`): Golden as PyBuda's golden model; every other type as the machine.
         self.numerics = "golden" if self.devtype in (BackendType.Golden, BackendType.NoBackend) else "device"
         self.imaged = False  # compiled to an image, and not meant to run itself
@@ -405,7 +410,7 @@ class TTDevice(Device):
         self._runner = None
         options = settings.options(microbatch, self.fp32_fallback)
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
-        self._result = compile_graph(graph, self.spec, options, settings.resolved(graph))
+        self._result = self.compile_in_sections(graph, options, settings)
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
         self._batch = microbatch_of(sample) * microbatch_size
         write_files(self._result, self.modules[-1].get_name(), settings)
@@ -413,6 +418,27 @@ class TTDevice(Device):
             if message.rule == "override-unmatched":
                 warnings.warn(f"{message.where}: {message.message}; {message.fix}", UserWarning, stacklevel=2)
         return self._result
+
+    def compile_in_sections(self, graph: Graph, options: CompileOptions, settings: Any) -> CompileResult:
+        """Compile a graph; what the device has no form for runs on the host (see `compiler.fallback`), and a warning
+        says so. Returns the compile, or that of the largest device section, with the graph of the whole model."""
+        automatic = settings.enable_tvm_cpu_fallback
+        compiled = compile_with_fallback(graph, self.spec, options, settings.resolved, automatic)
+        self._split = compiled if isinstance(compiled, SplitResult) else None
+        if isinstance(compiled, CompileResult):
+            return compiled
+        names = [d.message for d in compiled.reasons]
+        shown = "; ".join(names[:4]) + (f"; and {len(names) - 4} more" if len(names) > 4 else "")
+        warnings.warn(f"device {self.name!r} runs the model in {len(compiled.sections)} sections: {shown}", UserWarning,
+                      stacklevel=4)  # fmt: skip
+        largest = max(compiled.results, key=lambda result: len(result.graph.ops))
+        return dataclasses.replace(largest, graph=graph, diagnostics=(*compiled.reasons, *largest.diagnostics))
+
+    def fallback_report(self) -> str:
+        """Which part of the model runs where, and why; empty where all of it runs on the device."""
+        if self._broken is not None:
+            return self._broken.report()
+        return "" if self._split is None else self._split.report()
 
     def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
         """The stages of a compile for inputs like `sample`, up to `depth`; the device keeps nothing of it."""
@@ -461,15 +487,45 @@ class TTDevice(Device):
             graph = self.compile_to_depth(sample, settings.effective("compile_depth"))["generate_initial_graph"].graph
             assert graph is not None
             return blank_outputs(graph, sum(1 for _ in elements(graph, frontend.feeds(graph, sample))))
-        return blank_outputs(self.compile_for_inputs(sample).graph, self._microbatch)
+        broken = self._compile_or_break(sample)
+        if broken is not None:
+            return tuple(torch.zeros_like(value) for value in broken.run(sample))
+        assert self._result is not None
+        return blank_outputs(self._result.graph, self._microbatch)
+
+    def _compile_or_break(self, sample: Inputs) -> BrokenModel | None:
+        """Compile for inputs like `sample`; a torch module whose path depends on data is broken in graphs instead."""
+        settings = config._get_global_compiler_config()
+        try:
+            self.compile_for_inputs(sample)
+            self._broken = None
+        except (ModelError, UnsupportedOp) as error:
+            module = self.modules[0] if self.modules else None
+            allowed = settings.enable_tvm_cpu_fallback and not settings.enable_training and len(self.modules) == 1
+            if not allowed or not isinstance(module, PyTorchModule) or not depends_on_data(error):
+                raise
+            warnings.warn(
+                f"device {self.name!r}: the path of {module.get_name()!r} depends on data; the host runs it, and the "
+                f"device what stands between: {error.diagnostics[0]}",
+                UserWarning,
+                stacklevel=3,
+            )
+            options = settings.options(1, self.fp32_fallback)
+            options = dataclasses.replace(options, default_df_override=self._format(Graph("none"), options))
+            self._broken = BrokenModel(module.module.eval(), self.spec, options)
+            self._result = self._runner = self._split = None
+            self._compiled_state, self._batch = self._state(), 0
+        return self._broken
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         depth = config._get_global_compiler_config().effective("compile_depth")
         if depth < CompileDepth.BACKEND_GOLDEN_VERIFY:
             raise PipelineError(f"compile_depth is {depth.name}: the compile ends there and nothing runs; "
                                 "pybuda_compile gives its stages")
-        if self._result is None or self._state() != self._compiled_state:
-            self.compile_for_inputs(inputs)
+        if (self._result is None and self._broken is None) or self._state() != self._compiled_state:
+            self._compile_or_break(inputs)
+        if self._broken is not None:
+            return tuple(self._broken.run(inputs))
         self._check_batch(inputs)
         result = self._result
         assert result is not None
@@ -478,10 +534,14 @@ class TTDevice(Device):
         if self.trainer is not None and result.options.training is not None:
             return self.trainer.evaluate(inputs)
         if self._runner is None:
-            self._runner = Runner(result, self.numerics)
+            self._runner = Runner(result, self.numerics) if self._split is None else SplitRunner(self._split,
+                                                                                                 self.numerics)
         wanted = config._get_global_compiler_config().op_intermediates_to_save
         if not wanted:
             return tuple(self._runner.run([inputs])[0])
+        if isinstance(self._runner, SplitRunner):
+            raise not_supported("op_intermediates_to_save of a model that is split by CPU fallback",
+                                "keep its ops on one device, or place its parts on devices of their own")
         retained = IntermediateOutputs(result, wanted)
         self._runner.executor.on_op = retained.take
         try:
@@ -530,7 +590,7 @@ class TTDevice(Device):
 
     def remove_modules(self) -> None:
         super().remove_modules()
-        self._result = self._runner = None
+        self._result = self._runner = self._split = self._broken = None
 
     def set_active_subgraph(self, subgraph_index: int) -> None:
         if subgraph_index != 0:

@@ -19,7 +19,6 @@ NO_EFFECT: dict[str, str] = {
     "enable_enumerate_u_kt": "every inner step is a candidate",
     "enable_link_past_cache_ios": "key-value caches are not linked by name",
     "enable_pt2_fx_graph_link": "torch.compile backends are not provided",
-    "enable_tvm_cpu_fallback": "embeddings and integers run on the host; all else that is missing is one error",
     "enable_tm_cpu_fallback": "reshapes and slices of integers run on the host without it, all others on the device",
     "tm_cpu_fallback_max_depth": "reshapes and slices of integers run on the host without it, all others on the device",
     "enable_tvm_dropout": f"{_TVM}: dropout follows the module's training flag",

@@ -12,9 +12,15 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import InputError, ModelError, TbudaError
+from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback, wanted_on_host
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import InputError, ModelError, TbudaError, UnsupportedOp
 from tbuda_lab.core.formats import parse_format
+from tbuda_lab.core.frontend.inputs import elements, feeds
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.runner import SplitRunner, joined
 from tbuda_lab.core.session import Session
 
 SETTINGS = ("device", "df", "options", "name")
@@ -58,10 +64,23 @@ class CompiledGraph:
             options = CompileOptions(default_df_override=parse_format(df))
         self._module, self._device, self._options, self._name = graph_module, device, options, name
         self._places = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-        self._sessions: dict[tuple[Any, ...], tuple[Session, tuple[Any, ...]]] = {}
+        self._compiled: dict[tuple[Any, ...], tuple[Runs, tuple[Any, ...]]] = {}
 
     def sessions(self) -> list[Session]:
-        return [session for session, _ in self._sessions.values()]
+        """Of the graphs that run on the device as a whole."""
+        return [runs for runs, _ in self._compiled.values() if isinstance(runs, Session)]
+
+    def reports(self) -> list[str]:
+        """Where each compiled graph runs: a line, or one per section."""
+        lines = []
+        for runs, _ in self._compiled.values():
+            if isinstance(runs, Session):
+                lines.append(f"{self._name}, device: {len(runs.trace().ops)} ops")
+            elif isinstance(runs, SplitRunner):
+                lines.append(f"{self._name}\n{runs.result.report()}")
+            else:
+                lines.append(f"{self._name}, host: {', '.join(n.name for n in runs.graph.ops) or 'no ops'}")
+        return lines
 
     def __call__(self, *args: Any) -> Any:
         """The graph's outputs, as torch's own code would return them."""
@@ -75,13 +94,14 @@ class CompiledGraph:
             tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
             key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in inputs)
             key += tuple((id(a), a._version) for k, a in enumerate(args) if self._bound(k, a))
-            if key not in self._sessions:
-                self._sessions[key] = self._compile(args, tensors)
-            session, template = self._sessions[key]
+            if key not in self._compiled:
+                self._compiled[key] = self._compile(args, tensors)
+            runs, template = self._compiled[key]
             if not tensors:
                 return template
-            results = iter(session.run([tuple(tensors)])[0])
-            dtypes = [str(n.attrs.get("dtype", "float32")) for n in session.trace().outputs]
+            results = iter(runs.run([tuple(tensors)])[0])
+            graph = runs.trace() if isinstance(runs, Session) else runs.graph
+            dtypes = [str(n.attrs.get("dtype", "float32")) for n in graph.outputs]
             filled = [next(results).to(getattr(torch, dtype)) for dtype in dtypes]
             parts = iter(filled)
             return tuple(next(parts) if value is _TENSOR else value for value in template)
@@ -92,22 +112,100 @@ class CompiledGraph:
             isinstance(value, nn.Parameter) or bool(_name_of(self._places[position]))
         )
 
-    def _compile(self, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> tuple[Session, tuple[Any, ...]]:
+    def _compile(self, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> tuple[Runs, tuple[Any, ...]]:
         bound = {k: a for k, a in enumerate(args) if self._bound(k, a)}
         module = _Bound(self._module, args, bound, [_name_of(p) or p.name for p in self._places])
         with torch.no_grad():
             returned = module(*tensors)
         if not tensors:
             return Session(module), tuple(returned)
-        session = Session(module, tuple(tensors), self._device, options=self._options, name=self._name)
         try:
-            session.compile()
+            runs = self._runs(module, tensors)
         except TbudaError as error:
             raise type(error)(f"torch.compile with backend tbuda: {error}", error.diagnostics) from error
         template = tuple(_TENSOR if isinstance(v, torch.Tensor) else v for v in returned)
         if any(not isinstance(v, torch.Tensor | int | float | bool | None) for v in pytree.tree_leaves(list(returned))):
             raise ModelError("the captured graph returns something that is no tensor or number")
-        return session, template
+        return runs, template
+
+    def _runs(self, module: nn.Module, tensors: list[torch.Tensor]) -> Runs:
+        """A session; sections of host and device for a graph with ops that only the host has."""
+        session = Session(module, tuple(tensors), self._device, options=self._options, name=self._name)
+        graph, options = session.trace(), session.options
+        if not wanted_on_host(graph, options):
+            try:
+                session.compile()
+                return session
+            except UnsupportedOp as error:
+                if not error.ops:
+                    raise
+        try:
+            split = compile_with_fallback(graph, session.device, options)
+        except UnsupportedOp as error:
+            if all(d.rule == "cpu-fallback" for d in error.diagnostics):  # no op at all is the device's
+                return HostRunner(graph)
+            raise
+        assert isinstance(split, SplitResult)
+        return SplitRunner(split)
+
+
+class HostRunner:
+    """A graph of which the device runs nothing."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def run(self, samples: Sequence[Any]) -> list[list[torch.Tensor]]:
+        """Outputs of every sample, in order."""
+        results = []
+        for sample in samples:
+            parts = [list(evaluate(self.graph, e).values()) for e in elements(self.graph, feeds(self.graph, sample))]
+            results.append([joined(column) for column in zip(*parts, strict=True)])
+        return results
+
+
+Runs = Session | SplitRunner | HostRunner
+
+
+def depends_on_data(error: TbudaError) -> bool:
+    """Whether a model cannot be traced because its path, or a shape in it, depends on the values of tensors."""
+    return any(
+        d.rule == "data-dependent control flow" or "depends on the values of a tensor" in d.message
+        for d in error.diagnostics
+    )
+
+
+class BrokenModel:
+    """A torch module whose path depends on data: torch runs it, and every graph between two breaks runs on the device.
+
+    The host decides the path. Graphs are compiled when they are first reached, once per combination of shapes.
+    Inference only.
+    """
+
+    def __init__(self, module: nn.Module, device: DeviceSpec, options: CompileOptions) -> None:
+        self.graphs: list[CompiledGraph] = []
+        self._device, self._options = device, options
+        self._module = torch.compile(module, backend=self._backend, dynamic=False)
+
+    def _backend(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+        compiled = CompiledGraph(graph_module, self._device, None, self._options, f"graph_{len(self.graphs)}")
+        self.graphs.append(compiled)
+        return compiled
+
+    def run(self, inputs: Any) -> list[torch.Tensor]:
+        """Tensors of what the module returns, in order. Raises the compiler's typed errors."""
+        with torch.no_grad():
+            try:
+                returned = self._module(**inputs) if isinstance(inputs, Mapping) else self._module(*inputs)
+            except torch._dynamo.exc.BackendCompilerFailed as error:
+                if isinstance(error.inner_exception, TbudaError):
+                    raise error.inner_exception from error
+                raise
+        return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+
+    def report(self) -> str:
+        """Where each graph runs; what stands between them is the host's."""
+        return "\n".join(line for graph in self.graphs for line in graph.reports())
 
 
 _TENSOR = object()

@@ -12,12 +12,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, with_loss
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import TrainingOptions
-from tbuda_lab.core.trainer import Trainer
+from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, TTDevice, blank_outputs, microbatch_of
 from tbuda_lab.runtime.errors import PipelineError
@@ -172,7 +171,7 @@ class TTTraining(DeviceTraining):
 
     def __init__(self, device: TTDevice) -> None:
         self.device = device
-        self.trainer: Trainer | None = None
+        self.trainer: Trainer | SplitTrainer | None = None
         self.model: Graph | None = None  # without the loss
         self.targets: tuple[str, ...] = ()
         self.options = TrainingOptions()
@@ -203,16 +202,18 @@ class TTTraining(DeviceTraining):
         options = settings.options(microbatch, device.fp32_fallback)
         chosen = device._format(self.model, options)
         options = dataclasses.replace(options, default_df_override=chosen, training=self.options)
-        result = compile_graph(graph, device.spec, options, settings.resolved(graph))
+        result = device.compile_in_sections(graph, options, settings)
         device._result, device._microbatch, device._runner = result, microbatch, None
         device._batch = microbatch_of(sample)
         self.trainer = None
         return blank_outputs(graph, microbatch)
 
-    def _ready(self) -> Trainer:
+    def _ready(self) -> Trainer | SplitTrainer:
         if self.trainer is None:
-            assert self.device._result is not None
-            self.trainer = Trainer(self.device._result, self.device.numerics)
+            result, split = self.device._result, self.device._split
+            assert result is not None
+            numerics = self.device.numerics
+            self.trainer = Trainer(result, numerics) if split is None else SplitTrainer(split, numerics)
         return self.trainer
 
     def room_for(self, count: int) -> None:
@@ -272,16 +273,15 @@ class TTTraining(DeviceTraining):
         given = {} if gradients is None else {
             node.name: g for node, g in zip(result.graph.outputs, gradients, strict=True) if g is not None
         }  # fmt: skip
-        for binding in result.inputs:
-            if binding.gradient_of and binding.gradient_of not in given and gradients is not None:
-                shape = next(n.shape for n in result.graph.outputs if n.name == binding.gradient_of)
-                given[binding.gradient_of] = torch.zeros(shape)
-        matches = trainer.backward(given, zero_grad)
-        return tuple(matches.get(node.name) for node in self.model.inputs)
+        for name in trainer.gradient_outputs:
+            if name not in given and gradients is not None:
+                given[name] = torch.zeros(next(n.shape for n in result.graph.outputs if n.name == name))
+        arrived = trainer.backward(given, zero_grad)
+        return tuple(arrived.get(node.name) for node in self.model.inputs)
 
     def optimize(self) -> None:
         optimizer, trainer = self.device.optimizer, self._ready()
-        if optimizer is None or "run_opt_0" not in trainer.programs:
+        if optimizer is None or not trainer.updates:
             return
         if optimizer.learning_rate != self.rate:
             self.rate = optimizer.learning_rate
@@ -299,10 +299,11 @@ class TTTraining(DeviceTraining):
         return self._ready().gradients()
 
     def states(self, is_buda: bool) -> dict[str, dict[str, torch.Tensor]]:
-        states = self._ready().states()
-        if is_buda:
+        trainer = self._ready()
+        states = trainer.states()
+        if is_buda or isinstance(trainer, SplitTrainer):
             return states
-        weights = {w.name: w for w in self._ready().result.weights}
+        weights = {w.name: w for w in trainer.result.weights}
         return {
             name: {k: weights[name].reordered(v) if v.numel() == weights[name].size else v for k, v in parts.items()}
             for name, parts in states.items()
@@ -310,8 +311,7 @@ class TTTraining(DeviceTraining):
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         trainer = self._ready()
-        existing = {w.name for w in trainer.result.weights}
-        trainer.set_parameters({n: v for n, v in values.items() if n in existing})
+        trainer.set_parameters({n: v for n, v in values.items() if n in trainer.weight_names})
 
 
 def trained(devices: Sequence[Any]) -> list[DeviceTraining]:

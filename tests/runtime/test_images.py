@@ -104,7 +104,7 @@ def test_load_image_in_the_same_script_takes_the_place_of_the_device(
     image = tt0.compile_to_image(sample_inputs=(X,))
     (written,) = (tmp_path / "device_images").iterdir()
     assert written.name.startswith("tt_") and len(written.stem) == 15
-    monkeypatch.setattr(devices, "compile_graph", None)  # never again
+    monkeypatch.setattr(devices, "compile_with_fallback", None)  # never again
     state = copy.deepcopy(image.compiled_graph_state)
     assert state.ordered_input_names == image.compiled_graph_state.ordered_input_names
     loaded = pybuda.TTDevice.load_image(img=image)

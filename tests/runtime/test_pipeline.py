@@ -39,13 +39,13 @@ A, B = torch.randn(1, 1, 32, 64), torch.randn(1, 1, 32, 64)
 def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by one for every compile."""
     compiles: list[str] = []
-    real = devices.compile_graph
+    real = devices.compile_with_fallback
 
     def counted(graph, *args, **kwargs):
         compiles.append(graph.name)
         return real(graph, *args, **kwargs)
 
-    monkeypatch.setattr(devices, "compile_graph", counted)
+    monkeypatch.setattr(devices, "compile_with_fallback", counted)
     return compiles
 
 

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, Folded, by_name, known_shape, lookup
+from tbuda_lab.core.frontend.aten.host import mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
@@ -129,9 +130,11 @@ class Calls:
         mapping = lookup(target)
         if mapping is None:
             decomposition = torch._decomp.decomposition_table.get(target)
-            if decomposition is None:
+            if decomposition is not None:
+                return self.traced(decomposition, *args, **kwargs)
+            mapping = mapping_of(target)
+            if mapping is None:
                 raise CannotMap(f"{target} has no mapping")
-            return self.traced(decomposition, *args, **kwargs)
         example_args, example_kwargs = pytree.tree_map_only((AtenValue, Folded), self._example, (args, kwargs))
         out = target(*example_args, **example_kwargs)
         pieces = list(out) if isinstance(out, tuple | list) else [out]

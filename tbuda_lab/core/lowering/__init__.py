@@ -174,4 +174,5 @@ def _check_canonical(graph: Graph) -> None:
                 "matmul, element-wise ops, reductions and reshapes",
             )
         )
-    raise UnsupportedOp(f"{len(missing)} op(s) of graph {graph.name!r} cannot be lowered", findings)
+    raise UnsupportedOp(f"{len(missing)} op(s) of graph {graph.name!r} cannot be lowered", findings,
+                        [node.name for node in missing])

@@ -56,7 +56,8 @@ class LoweringContext:
         where = ", ".join(p for p in (origin.module or self.node.name, origin.source_op, origin.location) if p)
         kind = self.node.op.type if self.node.op else self.node.kind.value
         return UnsupportedOp(
-            f"cannot lower {self.node.name!r} ({kind})", [Diagnostic("error", where, "lowering", message, fix)]
+            f"cannot lower {self.node.name!r} ({kind})", [Diagnostic("error", where, "lowering", message, fix)],
+            [self.node.name],
         )
 
     def emit(self, op: HwOp, operands: Sequence[TileValue], shape: Shape, **facts: bool) -> TileValue:

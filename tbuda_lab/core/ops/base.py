@@ -101,4 +101,4 @@ def not_on_device(node: Node, why: str) -> UnsupportedOp:
         where += f" ({node.origin.location})"
     source = f" (from {node.origin.source_op})" if node.origin.source_op else ""
     finding = Diagnostic("error", where, "unsupported-op", f"{kind} {node.name!r}{source}: {why}")
-    return UnsupportedOp("the model holds an op that the device cannot run", [finding])
+    return UnsupportedOp("the model holds an op that the device cannot run", [finding], [node.name])

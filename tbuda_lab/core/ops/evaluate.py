@@ -36,10 +36,13 @@ def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype
     return {node.name: outputs[node.name] for node in graph.outputs}
 
 
-def evaluate_nodes(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
-    """The value of every node by name; otherwise as `evaluate`."""
+def evaluate_nodes(
+    graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None, differentiable: bool = False
+) -> Values:
+    """The value of every node by name; otherwise as `evaluate`. differentiable: torch records what its autograd needs
+    for gradients by the fed tensors that require one."""
     values: Values = {}
-    with torch.no_grad():
+    with torch.set_grad_enabled(differentiable):
         for node in graph.topological():
             values[node.name] = _value(graph, node, values, feeds, dtype)
     return values

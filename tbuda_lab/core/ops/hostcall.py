@@ -13,12 +13,37 @@ if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
     from tbuda_lab.core.ops.builder import Builder
 
-CALLS = frozenset({
+INTEGER_CALLS = frozenset({
     "acos", "argsort", "asin", "atan", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
     "bitwise_right_shift", "bitwise_xor", "ceil", "div", "floor", "fmod", "frac", "gather", "index", "index_put",
     "isinf", "isnan", "isfinite", "masked_scatter", "prod", "cumprod", "remainder", "round", "scatter", "scatter_add",
     "scatter_reduce", "searchsorted", "sort", "topk", "trunc",
 })  # fmt: skip
+"""Calls that the importers write for integers, among others."""
+
+FALLBACK_CALLS = frozenset({
+    "_adaptive_avg_pool3d", "_cdist_forward", "_embedding_bag", "_fft_c2r", "_fft_r2c", "_linalg_det", "_linalg_eigh",
+    "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd", "_pdist_forward", "acosh", "adaptive_max_pool2d", "addr",
+    "affine_grid_generator", "all", "aminmax", "any", "as_strided", "asinh", "atanh", "avg_pool3d", "bucketize",
+    "cholesky", "cholesky_inverse", "cholesky_solve", "col2im", "copysign", "cosh", "count_nonzero", "cross", "cummax",
+    "cummin", "diag_embed", "diagonal", "digamma", "dist", "erf", "erfc", "erfinv", "exp2", "expm1", "fft_irfft",
+    "fft_rfft", "flip", "floor_divide", "fractional_max_pool2d", "gcd", "geqrf", "grid_sampler_2d", "grid_sampler_3d",
+    "heaviside", "histc", "hypot", "i0", "igamma", "igammac", "im2col", "index_add", "index_copy", "index_fill",
+    "index_reduce", "isin", "kthvalue", "lcm", "lerp", "lgamma", "linalg_cholesky_ex", "linalg_cross",
+    "linalg_householder_product", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex", "linalg_matrix_exp",
+    "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "log10", "log1p", "log2", "logaddexp", "logaddexp2",
+    "logcumsumexp", "logit", "lu_unpack", "masked_fill", "max_pool3d_with_indices", "max_unpool2d", "max_unpool3d",
+    "median", "mode", "mvlgamma", "nan_to_num", "nanmedian", "native_group_norm", "nextafter", "nll_loss_forward",
+    "ormqr", "polar", "polygamma", "put", "reflection_pad3d", "renorm", "replication_pad3d", "roll", "rot90",
+    "segment_reduce", "sgn", "sign", "signbit", "sinc", "sinh", "slogdet", "special_entr", "special_erfcx",
+    "special_i0e", "special_i1", "special_i1e", "special_log_ndtr", "special_ndtri", "special_xlog1py", "special_zeta",
+    "take", "take_along_dim", "tan", "trace", "triangular_solve", "tril", "triu", "unfold", "upsample_bicubic2d",
+    "upsample_linear1d", "upsample_trilinear3d", "vander", "var_mean", "xlogy",
+})  # fmt: skip
+"""Calls without a form for the device: models that make them are split (see `compiler.fallback`). All are functions of
+tensors and numbers alone: they read no file, write nothing, and draw no random number."""
+
+CALLS = INTEGER_CALLS | FALLBACK_CALLS
 """aten ops that a graph may name; a graph read from text can call nothing else."""
 
 

@@ -27,9 +27,14 @@ class Decompose(Pass):
         total = 0
         for _ in range(ROUNDS):
             findings: list[Diagnostic] = []
+            refused: list[str] = []
 
             def visit(
-                r: Rewriter, node: Node, operands: tuple[str, ...], findings: list[Diagnostic] = findings
+                r: Rewriter,
+                node: Node,
+                operands: tuple[str, ...],
+                findings: list[Diagnostic] = findings,
+                refused: list[str] = refused,
             ) -> str | None:
                 if not isinstance(node.op, NdOp) or node.op.type in self.keep:
                     return None
@@ -37,12 +42,13 @@ class Decompose(Pass):
                     return node.op.canonicalise(r.builder(node), node, *operands)
                 except UnsupportedOp as e:
                     findings.extend(e.diagnostics)
+                    refused.extend(e.ops)
                     return None
 
             rewrites = Rewriter(graph, self.options).run(visit)
             if findings:
                 many = counted(len(findings), "op")
-                raise UnsupportedOp(f"the model holds {many} that the device cannot run", findings)
+                raise UnsupportedOp(f"the model holds {many} that the device cannot run", findings, refused)
             total += rewrites
             if rewrites == 0:
                 return Report(self.name, total)

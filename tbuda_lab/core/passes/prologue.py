@@ -30,19 +30,8 @@ class HostPrologue(Pass):
     def apply(self, graph: Graph) -> Report:
         order = graph.topological()
         users = graph.users()
-        integer = _integers(order)
-        from_inputs = _depends_on_inputs(order)
-        stored = {n.name for n in order if n.name not in from_inputs}
-        host = {n.name for n in order if n.kind in LEAVES and (n.name in integer or n.name in stored)}
-        for node in order:
-            if node.kind is not NodeKind.OP or not isinstance(node.op, NdOp):
-                continue
-            live = [s for s in node.sources if s not in stored]
-            if any(s not in host for s in live):
-                continue
-            must = node.name in integer or node.op.host or any(s in integer for s in live)
-            if must or (_cheap(node) and all(all(u == node.name for u, _ in users[s]) for s in live)):
-                host.add(node.name)
+        host, stored, integer = host_values(graph)
+        from_inputs = {n.name for n in order} - stored
         cut = [
             n
             for n in order
@@ -64,6 +53,26 @@ class HostPrologue(Pass):
         graph.nodes = nodes
         graph.prune()
         return Report(self.name, len(cut), tuple(notes))
+
+
+def host_values(graph: Graph) -> tuple[set[str], set[str], set[str]]:
+    """Values that the host computes before the device runs, values that no input changes, and values of integers."""
+    order = graph.topological()
+    users = graph.users()
+    integer = _integers(order)
+    from_inputs = _depends_on_inputs(order)
+    stored = {n.name for n in order if n.name not in from_inputs}
+    host = {n.name for n in order if n.kind in LEAVES and (n.name in integer or n.name in stored)}
+    for node in order:
+        if node.kind is not NodeKind.OP or not isinstance(node.op, NdOp):
+            continue
+        live = [s for s in node.sources if s not in stored]
+        if any(s not in host for s in live):
+            continue
+        must = node.name in integer or node.op.host or any(s in integer for s in live)
+        if must or (_cheap(node) and all(all(u == node.name for u, _ in users[s]) for s in live)):
+            host.add(node.name)
+    return host, stored, integer
 
 
 def _as_input(graph: Graph, node: Node, integer: bool) -> Node:

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, Folded, Result, known_shape, maps
-from tbuda_lab.core.ops.hostcall import CALLS, HostCall
+import torch
+
+from tbuda_lab.core.frontend.aten.call import (
+    AtenValue,
+    Call,
+    CannotMap,
+    Folded,
+    Mapping,
+    Result,
+    known_shape,
+    lookup,
+    maps,
+)
+from tbuda_lab.core.ops.hostcall import FALLBACK_CALLS, INTEGER_CALLS, HostCall
 
 MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder"}
 
@@ -31,11 +43,22 @@ def host_call(c: Call) -> Result:
     name = schema.name.split("::")[-1]
     if any(known_shape(r) is None for r in results):
         raise CannotMap("the shape of its result depends on the values of a tensor; shapes must be known")
-    output = tuple(c.op(HostCall(name, arguments, keywords, k), *operands) for k in range(len(results)))
-    return output if isinstance(c.out, tuple | list) else output[0]
+    results_of = tuple(
+        c.emit.op(HostCall(name, arguments, keywords, k), *operands, name=c.emit.name_for(name.strip("_")))
+        for k in range(len(results))
+    )
+    return results_of if isinstance(c.out, tuple | list) else results_of[0]
 
 
-for _name in sorted(CALLS - MAPPED_ELSEWHERE):
+def mapping_of(target: object) -> Mapping | None:
+    """The mapping of an op overload; for one that only the host can make, a call of torch."""
+    mapping = lookup(target)
+    if mapping is None and isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
+        return host_call if target._schema.name.split("::")[-1] in FALLBACK_CALLS else None
+    return mapping
+
+
+for _name in sorted(INTEGER_CALLS - MAPPED_ELSEWHERE):
     maps(f"aten.{_name}")(host_call)
 
-__all__ = ["host_call"]
+__all__ = ["host_call", "mapping_of"]

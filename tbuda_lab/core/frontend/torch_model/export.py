@@ -27,7 +27,8 @@ _ONE = threading.RLock()
 SIZE = "aten::sym_size"
 IGNORED = {
     f"aten::{name}"
-    for name in ("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size")
+    for name in ("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size",
+                 "_linalg_check_errors")
 }  # fmt: skip
 """Checks that tracing with fixed shapes has already made."""
 

@@ -12,15 +12,15 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, Folded, lookup
+from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, Folded
 from tbuda_lab.core.frontend.aten.call import by_name, known_shape
-from tbuda_lab.core.frontend.aten.host import host_call
+from tbuda_lab.core.frontend.aten.host import host_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
-from tbuda_lab.core.ops import Cast, HostCall
+from tbuda_lab.core.ops import Cast, HostCall, Reshape
 
 
 class _Poison:
@@ -208,6 +208,11 @@ class _Importer:
         if wrapped is not None:
             region = next(a for a in args[:wrapped] if isinstance(a, torch.fx.GraphModule))
             return self._run_region(region, list(args[wrapped:]))
+        if getattr(target, "__name__", "") == "with_effects":  # (token, op, arguments): an op that must keep its order
+            if getattr(args[1], "_schema", None) is not None and args[1]._schema.name in IGNORED:
+                return ("token",)
+            self.emit.origin = origin_of(node.meta, args[1])
+            return self._refuse(node, "it does more than compute its result")
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in IGNORED:
             return None
         if isinstance(target, torch._ops.OpOverload) and target._schema.name == SIZE:
@@ -220,7 +225,7 @@ class _Importer:
             return self._fold(node, target, args, kwargs)
         self.emit.origin = origin_of(node.meta, target)
         self.emit.scope = self.emit.origin.module
-        mapping = lookup(target)
+        mapping = mapping_of(target)
         if mapping is None:
             return self._refuse(node, "Unsupported op")
         if any(isinstance(v, _Poison) for v in leaves):
@@ -299,6 +304,8 @@ class _Importer:
 
     def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> AtenValue:
         ours, theirs = tuple(self.graph[name].shape), known_shape(meta)
+        if theirs is not None and ours != theirs and math.prod(ours) == math.prod(theirs):
+            name, ours = self.emit.op(Reshape(theirs), name), theirs  # a number beside a tensor of one element
         if theirs is not None and ours != theirs:
             raise ModelError(
                 f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}"

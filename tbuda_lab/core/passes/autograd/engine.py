@@ -134,13 +134,14 @@ def _before(graph: Graph, names: Collection[str]) -> set[str]:
 
 
 def _refuse_without_rule(graph: Graph, names: Collection[str]) -> None:
-    findings = []
+    findings, refused = [], []
     for name in sorted(names):
         node = graph[name]
         if node.kind is not NodeKind.OP:
             continue
         if isinstance(node.op, NdOp) and type(node.op).gradient is not NdOp.gradient:
             continue
+        refused.append(name)
         kind = node.op.type if node.op is not None else "?"
         where = ", ".join(p for p in (node.origin.module or name, node.origin.source_op, node.origin.location) if p)
         findings.append(
@@ -153,4 +154,4 @@ def _refuse_without_rule(graph: Graph, names: Collection[str]) -> None:
             )
         )
     if findings:
-        raise UnsupportedOp(f"{counted(len(findings), 'op')} on the way back to trainable values", findings)
+        raise UnsupportedOp(f"{counted(len(findings), 'op')} on the way back to trainable values", findings, refused)

@@ -80,6 +80,20 @@ class Trainer:
         return [_joined(column) for column in zip(*rows, strict=True)]
 
     @property
+    def gradient_outputs(self) -> tuple[str, ...]:
+        """Outputs of the model by which `backward` takes gradients: those that are no loss and lead to a weight."""
+        return tuple(b.gradient_of for b in self.result.inputs if b.gradient_of)
+
+    @property
+    def weight_names(self) -> frozenset[str]:
+        return frozenset(self._weights)
+
+    @property
+    def updates(self) -> bool:
+        """Whether there is an optimizer."""
+        return "run_opt_0" in self.programs
+
+    @property
     def keeps(self) -> bool:
         """Whether forward keeps values for a backward pass."""
         return "run_bwd_0" in self.programs

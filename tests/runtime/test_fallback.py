@@ -1,0 +1,149 @@
+"""CPU fallback: models in sections of host and device, against torch."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import tbuda_lab.pybuda as pybuda
+from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import UnsupportedOp
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.runner import SplitRunner
+
+FLOAT = CompileOptions(default_df_override=DataFormat.Float32)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    torch.manual_seed(0)
+    pybuda.config.set_configuration_options(default_df_override=DataFormat.Float32)
+
+
+class Routed(nn.Module):
+    """The largest values of a hidden layer are kept, then a second layer; an inverse and whole numbers go out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = torch.relu(self.first(x))
+        values, places = torch.topk(hidden, 8, dim=-1)
+        kept = torch.zeros_like(hidden).scatter(-1, places, values)
+        last = self.second(kept) + hidden
+        return torch.sinh(last), torch.linalg.inv(last @ last.transpose(-1, -2) + torch.eye(16)), places + 1000
+
+
+def test_sections_alternate_and_answer_as_torch_does() -> None:
+    model, x = Routed(), torch.randn(2, 16, 32)
+    split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
+    assert isinstance(split, SplitResult)
+    assert [s.place for s in split.sections] == ["device", "host", "device", "host"]
+    assert len(split.results) == 2
+    assert "aten.topk.default" in split.report()
+    for have, want in zip(SplitRunner(split).run([x])[0], model(x), strict=True):
+        torch.testing.assert_close(have, want.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_without_fallback_the_error_names_op_and_line() -> None:
+    graph = from_torch(Routed(), (torch.randn(1, 16, 32),))
+    with pytest.raises(UnsupportedOp, match=r"test_fallback\.py:\d+.*topk"):
+        compile_with_fallback(graph, load_device("wormhole_b0"), FLOAT, automatic=False)
+
+
+class Reader(nn.Module):
+    """Tokens to scores, with the look-up table as the last weight too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(40, 32), nn.LayerNorm(32)
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = torch.sinh(self.norm(torch.relu(self.layer(self.table(tokens)))) * 0.3)
+        return hidden @ self.table.weight.T
+
+
+def test_named_ops_run_on_the_host_and_the_device_says_so() -> None:
+    model, tokens = Reader().eval(), torch.randint(0, 40, (2, 8))
+    pybuda.config.add_cpu_fallback_ops("layernorm")
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0,
+                             module=pybuda.PyTorchModule("reader", model))  # fmt: skip
+    with pytest.warns(UserWarning, match="3 sections: layernorm .* cpu_fallback_ops names it"):
+        outputs = pybuda.run_inference(inputs=[(tokens,)]).get()
+    torch.testing.assert_close(outputs[0].value(), model(tokens).detach(), rtol=1e-4, atol=1e-4)
+    assert "section 1, host: norm.layernorm" in device.fallback_report()
+    pybuda.config.remove_cpu_fallback_ops("layernorm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pybuda.run_inference(inputs=[(tokens,)])
+    assert device.fallback_report() == ""
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_a_model_in_sections_trains_as_in_torch(kind: str) -> None:
+    """A look-up table that is trained on the host and read by a product on the device; two steps of one batch."""
+    model, tokens, target = Reader(), torch.randint(0, 40, (1, 8)), torch.randn(1, 8, 40)
+    pybuda.config.add_cpu_fallback_ops("layernorm")
+    ours = pybuda.SGD(0.1, device_params=True) if kind == "sgd" else pybuda.Adam(0.01, device_params=True)
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, optimizer=ours,
+                             module=pybuda.PyTorchModule("reader", copy.deepcopy(model)))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", nn.L1Loss()))
+    with pytest.warns(UserWarning, match="its weight is trained"):
+        pybuda.initialize_pipeline(training=True, sample_inputs=(tokens,), sample_targets=(target,))
+    theirs = torch.optim.SGD(model.parameters(), 0.1) if kind == "sgd" else torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(2):
+        device.push_to_inputs(tokens)
+        device.push_to_target_inputs(target)
+        pybuda.run_forward(input_count=1)
+        pybuda.run_backward(input_count=1, zero_grad=True)
+        theirs.zero_grad()
+        loss = nn.functional.l1_loss(model(tokens), target)
+        loss.backward()
+        torch.testing.assert_close(pybuda.get_loss_queue().get()[0].value().sum(), loss.detach(), rtol=1e-4, atol=1e-5)
+        gradients = pybuda.get_parameter_gradients(device)[0]
+        for name, weight in model.named_parameters():
+            assert weight.grad is not None
+            torch.testing.assert_close(gradients[name].value(), weight.grad, rtol=1e-3, atol=1e-6)
+        pybuda.run_optimizer()
+        theirs.step()
+    trained = device.get_parameter_checkpoint()[0]
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(trained[name].value(), weight.detach(), rtol=1e-3, atol=1e-5)
+
+
+class Selecting(nn.Module):
+    """How many rows are read depends on the numbers in them, before and after a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[0][(x[0].sum(-1) > 0).nonzero()[:, 0]]
+        hidden = torch.relu(self.first(rows))
+        if hidden.sum() > 1e6:
+            hidden = hidden * 0
+        return self.second(hidden)
+
+
+def test_a_path_that_depends_on_data_runs_between_breaks() -> None:
+    torch._dynamo.reset()
+    model, x = Selecting().eval(), torch.randn(1, 16, 32)
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0,
+                             module=pybuda.PyTorchModule("selecting", model))  # fmt: skip
+    with pytest.warns(UserWarning, match="depends on data"):
+        outputs = pybuda.run_inference(inputs=[(x,)]).get()
+    torch.testing.assert_close(outputs[0].value(), model(x).detach(), rtol=1e-4, atol=1e-4)
+    assert "device: 2 ops" in device.fallback_report()
+    again = -x
+    outputs = pybuda.run_inference(inputs=[(again,)]).get()
+    torch.testing.assert_close(outputs[0].value(), model(again).detach(), rtol=1e-4, atol=1e-4)
