@@ -99,6 +99,9 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
                         help="any option of a session, e.g. enable_auto_fusing=false (repeatable)")
     parser.add_argument("--chips", type=int, default=None, metavar="N", help="how many chips")
     parser.add_argument("--cluster", default=None, metavar="FILE.yaml", help="cluster descriptor: chips and links")
+    parser.add_argument("--no-cache", action="store_true",
+                        help="place the model anew, and keep nothing of it (else in $TBUDA_CACHE, or tbuda-lab in "
+                             "$XDG_CACHE_HOME or ~/.cache)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +124,8 @@ class CompileRequest:
     chips: int | None = None
     cluster: str | None = None
 
-    def session(self) -> Session:
-        """Load the model and open a session on it; nothing is compiled yet."""
+    def session(self, cache: bool = True) -> Session:
+        """Load the model and open a session on it; nothing is compiled yet. cache: see `Session`."""
         from tbuda_lab.core.device import load_device
         from tbuda_lab.core.formats import MathFidelity, parse_format
         from tbuda_lab.core.options import CompileOptions
@@ -130,7 +133,7 @@ class CompileRequest:
         from tbuda_lab.core.session import Session
 
         if tti.is_image(self.target):
-            return Session.open(self.target)
+            return Session.open(self.target, cache=cache)
         options = CompileOptions()
         if self.df is not None:
             options = dataclasses.replace(options, default_df_override=_named(parse_format, self.df, "--df"))
@@ -151,7 +154,9 @@ class CompileRequest:
             self.device, harvested_rows=self.harvested_rows, chips=self.chips, cluster=self.cluster
         )
         target = load_target(self.target, seed=self.seed)
-        session = Session(target.module, target.inputs, device, options=options, overrides=overrides, name=target.name)
+        session = Session(
+            target.module, target.inputs, device, options=options, overrides=overrides, name=target.name, cache=cache
+        )
         session.source = self.words()
         return session
 
@@ -275,7 +280,7 @@ def run_compile(arguments: argparse.Namespace) -> int:
                          "it as their model")
     request = read_request(arguments)
     with output_folder(arguments.out, RESULTS) as folder:
-        session = compile_session(request)
+        session = compile_session(request, not arguments.no_cache)
         write_results(session, request, folder, arguments.out, parameters=arguments.parameters)
     print(epoch_table(session.compile()))
     print(summary(session.compile()))
@@ -296,7 +301,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     request = read_request(arguments)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(atomic_file(arguments.outputs)) if arguments.outputs else None
-        session = compile_session(request)
+        session = compile_session(request, not arguments.no_cache)
         _check_unchanged(session, Path(arguments.target))
         sample = read_inputs(arguments.inputs, session) if arguments.inputs else session.sample_inputs
         got, passed = run_and_compare(session, sample, arguments.pcc, arguments.mode)
@@ -314,7 +319,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     request = read_request(arguments)
     with atomic_file(arguments.out) as file:
-        session = compile_session(request)
+        session = compile_session(request, not arguments.no_cache)
         _check_unchanged(session, Path(arguments.target))
         if arguments.plots is not None:
             from tbuda_lab.widgets.views.plots import write_plots
@@ -326,9 +331,9 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 # -- shared with `tbuda demo` -----------------------------------------------------------------------------------------
-def compile_session(request: CompileRequest) -> Session:
+def compile_session(request: CompileRequest, cache: bool = True) -> Session:
     """Open the session and compile it, naming each stage on stderr when a person watches."""
-    session = request.session()
+    session = request.session(cache)
     if sys.stderr.isatty():
         session.on("stage", _announce)
     _check_targets(session)

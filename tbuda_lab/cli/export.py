@@ -60,7 +60,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 _NOT_SETTINGS = {
     "handler", "kind", "target", "device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size",
-    "epoch_break", "seed", "microbatch", "policy", "objective", "set", "chips", "cluster", "edits", "out",
+    "epoch_break", "seed", "microbatch", "policy", "objective", "set", "chips", "cluster", "no_cache", "edits",
+    "out",
 }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> Session:
     if arguments.edits is None:
-        return compile_session(read_request(arguments))
+        return compile_session(read_request(arguments), not arguments.no_cache)
     return edited_session(arguments, arguments.edits)
 
 

@@ -40,7 +40,7 @@ def run_tune(arguments: argparse.Namespace) -> int:
         raise InputError("a search takes more than 0 seconds, or 1 step and more")
     request = read_request(arguments)
     with output_folder(arguments.out) as folder:
-        session = compile_session(request)
+        session = compile_session(request, not arguments.no_cache)
         told = [time.monotonic()]
 
         def tell(stage: str, fraction: float) -> None:

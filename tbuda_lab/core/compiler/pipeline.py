@@ -23,6 +23,7 @@ from tbuda_lab.core.balancer.choices import choices
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.compiler.cache import CompileCache
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import CompileResult, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec, load_device
@@ -105,10 +106,11 @@ class Front:
 
 class Pipeline:
     """Runs the stages for one traced graph and device. Not thread-safe: one compile at a time. keep_epochs: whether
-    edits are placed into the epochs there are, instead of placing the whole model anew."""
+    edits are placed into the epochs there are, instead of placing the whole model anew. cache: placements of earlier compiles;
+    None: every model is placed."""
 
-    def __init__(self, device: DeviceSpec, keep_epochs: bool = True) -> None:
-        self.device, self.keep_epochs = device, keep_epochs
+    def __init__(self, device: DeviceSpec, keep_epochs: bool = True, cache: CompileCache | None = None) -> None:
+        self.device, self.keep_epochs, self.cache = device, keep_epochs, cache
         self.runs: dict[str, int] = {}
         self._fronts = LruCache(8)
         self._profiles = LruCache(16)
@@ -268,16 +270,14 @@ class Pipeline:
     ) -> Outcome:
         with clock.stage("balance"):
             models = self.models(front, options, overrides)
+        asked = front.lowered, models, self.device, options, overrides
+
+        def place() -> Outcome:
+            report = clock.report
+            return place_and_mend(*asked, cancel=clock.cancel, on_progress=lambda part, *_: report("place", part))
+
         with clock.stage("place"):
-            return place_and_mend(
-                front.lowered,
-                models,
-                self.device,
-                options,
-                overrides,
-                cancel=clock.cancel,
-                on_progress=lambda fraction, *_: clock.report("place", fraction),
-            )
+            return place() if self.cache is None else self.cache.placed(*asked, place)
 
     def mended(self, front: Front, anchor: IncrementalPlacer) -> Front:
         """The front with the nops and queues that the placer inserted."""
@@ -406,8 +406,9 @@ def compile_graph(
     overrides: Sequence[Override] = (),
     on_stage: StageHook | None = None,
     cancel: threading.Event | None = None,
+    cache: bool = True,
 ) -> CompileResult:
-    """Compile an nD graph (a frontend's) for a device.
+    """Compile an nD graph (a frontend's) for a device. cache: whether placements are kept on disk (`compiler.cache`).
 
     Raises `UnsupportedOp`, `OverrideError`, `PlacementError`, `UnknownDevice`, or `Cancelled` once `cancel` is set.
     """
@@ -415,4 +416,4 @@ def compile_graph(
     refuse_malformed(overrides)
     asked = tuple(overrides)
     request = Request(options or CompileOptions(), asked, asked)
-    return Pipeline(spec, keep_epochs=False).compile(graph, request, Clock(on_stage, cancel))
+    return Pipeline(spec, keep_epochs=False, cache=CompileCache() if cache else None).compile(graph, request, Clock(on_stage, cancel))

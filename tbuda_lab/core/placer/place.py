@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.models import op_models
-from tbuda_lab.core.balancer.types import OpModels, Placement
+from tbuda_lab.core.balancer.types import Objective, OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph
@@ -63,15 +63,28 @@ def place(
 
 
 @dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What the placer decided, of which the rest of a placement follows: its epochs, the name of its policy, what it
+    has to say, and the value and the curve of the search for the report."""
+
+    segments: tuple[Segment, ...]
+    policy: str
+    notes: tuple[Diagnostic, ...] = ()
+    objective: Objective | None = None
+    curve: Curve = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Outcome:
     """A placement of `graph`: the graph that was asked for, or one with `edits` (nops and queues) where they paid.
     `problem`: what was asked on the way, `parts`: what its epochs contribute, with everything that edits of the
-    placement can use again."""
+    placement can use again. `chosen`: the decisions; see `placer.record`."""
 
     graph: Graph
     placement: Placement
     edits: tuple[Override, ...]
     problem: Problem
+    chosen: Chosen
     parts: Parts = dataclasses.field(default_factory=Parts)
 
 
@@ -143,14 +156,29 @@ def place_and_mend(
             edits, message = (*edits, *trial.edits), [*message, *trial.notes]
     if edits:
         result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
-    parts = Parts()
     value = objective(problem, segments) if name == "Optimal" or options.enable_fork_join_buffering else None
-    notes = [*result, *message]
-    placement = assemble(problem, segments, name, overrides, notes, parts=parts, objective=value, check=check)
-    if curve and placement.report is not None:
-        placement = dataclasses.replace(placement, report=dataclasses.replace(placement.report, curve=curve))
+    notes = (*result, *message)
+    outcome = assembled(problem, Chosen(tuple(segments), name, notes, value, curve), edits, overrides, check)
     check(1.0, "placed")
-    return Outcome(problem.graph, placement, edits, problem, parts)
+    return outcome
+
+
+def assembled(
+    problem: Problem,
+    chosen: Chosen,
+    edits: tuple[Override, ...],
+    overrides: Sequence[Override],
+    check: Progress = lambda fraction, what: None,
+) -> Outcome:
+    """The placement that follows from decisions. Raises what `assemble` raises."""
+    parts = Parts()
+    placement = assemble(
+        problem, chosen.segments, chosen.policy, overrides, chosen.notes, parts=parts, objective=chosen.objective,
+        check=check,
+    )  # fmt: skip
+    if chosen.curve and placement.report is not None:
+        placement = dataclasses.replace(placement, report=dataclasses.replace(placement.report, curve=chosen.curve))
+    return Outcome(problem.graph, placement, edits, problem, chosen, parts)
 
 
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:

@@ -15,6 +15,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.analysis.memory import DramMap, L1Map
 from tbuda_lab.core.analysis.noc import LinkMap
 from tbuda_lab.core.compiler import STAGES, CompileResult, Request
+from tbuda_lab.core.compiler.cache import CompileCache
 from tbuda_lab.core.compiler.pipeline import Pipeline
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.epochsim import BatchTime, EpochTrace
@@ -58,7 +59,8 @@ class Session:
     declare all shapes); sample_inputs: a tensor or a tuple of them, dim 0 the microbatch.
     keep_epochs: edits are placed into the epochs there are (`optimise` chooses all anew); False places the whole model
     anew after every edit. journal: a `*.buda.json` file to which every edit is written; the edits
-    that it holds are taken over, so that a notebook run again after a restart goes on where it was.
+    that it holds are taken over, so that a notebook run again after a restart goes on where it was. cache: placements
+    are kept on disk and found there again (see `compiler.cache`).
 
     `result` is the last good compile. After an edit it stays until the next one is done; `stale` is True meanwhile.
 
@@ -81,6 +83,7 @@ class Session:
         *,
         keep_epochs: bool = True,
         journal: str | Path | None = None,
+        cache: bool = True,
     ) -> None:
         self.model = model = frontend.opened(model, name)
         if sample_inputs is None and hasattr(model, "sample_inputs"):
@@ -100,7 +103,8 @@ class Session:
         self.control = RunControl()
         self.frames = Frames(self)
         self._state = state = SessionState(
-            History(Request(options or CompileOptions(), first, first)), Pipeline(self.device, keep_epochs)
+            History(Request(options or CompileOptions(), first, first)),
+            Pipeline(self.device, keep_epochs, CompileCache() if cache else None),
         )
         state.journal = None if journal is None else Journal(Path(journal), self._header())
         if journal is not None and Path(journal).exists():  # a cell that is run again goes on where it was

@@ -1,0 +1,160 @@
+"""Placements on disk: a compile that was made before takes what it decided from a file.
+
+An entry is named by everything that decides a placement: the lowered graph without the numbers in it, device, options,
+overrides, the version and the files of this package, and NumPy's version. It is plain JSON with a checksum; one that is
+damaged, or of another format, is as if it were not there. Entries appear whole or not at all, the least recently used
+go first when there are too many bytes, and a folder that cannot be written to only means that nothing is kept.
+
+`TBUDA_CACHE` names the folder, or is "off"; without it the folder is `tbuda-lab` in `$XDG_CACHE_HOME` or `~/.cache`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab._version import __version__
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import InputError, OutputError, TbudaError
+from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override, frozen
+from tbuda_lab.core.placer import Outcome
+from tbuda_lab.core.placer.record import from_record, structure_digest, to_record
+
+VARIABLE = "TBUDA_CACHE"
+FORMAT = 1
+MAX_BYTES = 256 << 20
+"""Of all entries together."""
+MAX_ENTRY = 32 << 20
+LEAST_SECONDS = 0.1
+"""What is placed faster is not kept: reading it would take as long."""
+_ENDING = ".placement.json"
+
+
+def cache_folder() -> Path | None:
+    """Where placements are kept; None if they are not."""
+    named = os.environ.get(VARIABLE, "")
+    if named.lower() in ("off", "0", "no", "false"):
+        return None
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "tbuda-lab"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+class CompileCache:
+    """The placements in one folder. Safe with several processes: files are read whole and replaced whole.
+
+    folder: None finds it as `cache_folder` does; nothing is made before there is something to keep.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, most: int = MAX_BYTES, least_seconds: float = LEAST_SECONDS
+    ) -> None:
+        self.folder = cache_folder() if folder is None else folder
+        self.most, self.least_seconds = most, least_seconds
+        self.hits = self.misses = 0
+
+    def placed(
+        self,
+        graph: Graph,
+        models: Mapping[str, OpModels],
+        device: DeviceSpec,
+        options: CompileOptions,
+        overrides: Sequence[Override],
+        place: Callable[[], Outcome],
+    ) -> Outcome:
+        """What `place` comes to, taken from the entry if there is one. Raises what `place` raises."""
+        depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
+        if self.folder is None or depends_on_time or not all(o.named for o in overrides):
+            return place()
+        path = self.folder / f"{_key(graph, device, options, overrides)}{_ENDING}"
+        record = _read(path)
+        if record is not None:
+            with contextlib.suppress(TbudaError):  # of another graph, whatever its name says
+                outcome = from_record(record, graph, models, device, options, overrides)
+                with contextlib.suppress(OSError):
+                    os.utime(path)  # used now
+                self.hits += 1
+                return outcome
+        self.misses += 1
+        start = time.perf_counter()
+        outcome = place()
+        if time.perf_counter() - start >= self.least_seconds:
+            self._write(path, to_record(outcome, graph, options))
+        return outcome
+
+    def _write(self, path: Path, record: Any) -> None:
+        if record is None:
+            return
+        body = json.dumps(record, separators=(",", ":"), allow_nan=False)
+        if len(body) > MAX_ENTRY:
+            return
+        with contextlib.suppress(OutputError, OSError):  # a full or read-only disk
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_text(path) as stream:
+                stream.write(f"{FORMAT} {_checksum(body)}\n{body}\n")
+            self._shrink(path.parent)
+
+    def _shrink(self, folder: Path) -> None:
+        """Remove what was not used for longest until the rest is small enough."""
+        entries = []
+        for path in folder.glob(f"*{_ENDING}"):
+            with contextlib.suppress(OSError):  # another process removed it
+                about = path.stat()
+                entries.append((about.st_mtime_ns, path.name, about.st_size, path))
+        total = sum(size for _, _, size, _ in entries)
+        for _, _, size, path in sorted(entries):
+            if total <= self.most:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size
+
+
+def _read(path: Path) -> Any:
+    """The record in an entry; None where there is none, or a damaged one."""
+    try:
+        text = bounded_text(path, MAX_ENTRY, "is no entry of the cache")
+        head, _, body = text.partition("\n")
+        body = body.rstrip("\n")
+        return parse_json(body, str(path)) if head == f"{FORMAT} {_checksum(body)}" else None
+    except InputError:
+        return None
+
+
+def _checksum(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _key(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> str:
+    asked = repr((FORMAT, _program(), device, options, frozen(tuple(overrides)), structure_digest(graph)))
+    return hashlib.sha256(asked.encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=1)
+def _program() -> str:
+    """Digest of what compiles: version, NumPy's version, and size and time of every file of the compiler core."""
+    core = Path(__file__).parents[1]
+    files = []
+    for folder, folders, names in os.walk(core):
+        folders[:] = sorted(f for f in folders if f != "__pycache__")
+        for name in sorted(names):
+            about = os.stat(os.path.join(folder, name))
+            files.append((os.path.relpath(os.path.join(folder, name), core), about.st_size, about.st_mtime_ns))
+    return hashlib.sha256(repr((__version__, np.__version__, files)).encode()).hexdigest()

@@ -1,0 +1,232 @@
+"""The decisions of a placement as plain data, and the placement made of them again.
+
+Written is what a search decided: what it inserted, the order of the ops, rows and spots of every epoch, what it has to
+say. Queues, addresses and the report follow from that by the same code as in the compile that decided. A record may
+come from a file: everything in it is checked before it is used, and what does not fit the graph is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbuda_lab.core.balancer.models import op_models
+from tbuda_lab.core.balancer.types import Objective, OpModels
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override, from_json, to_json
+from tbuda_lab.core.placer.model.problem import Pin, Problem
+from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.place import Chosen, Outcome, assembled
+
+_EDITING = ("together", "in turn")
+"""How the inserted nops and queues come to the same graph: by one edit of the graph, or one after the other."""
+
+
+def structure_digest(graph: Graph) -> str:
+    """64 hex digits of all of a lowered graph that a placement depends on: nodes, ops, edges, shapes, formats and
+    attributes. The numbers in parameters and constants are left out: no placement depends on them."""
+    digest = hashlib.sha256(graph.name.encode())
+    for node in graph:
+        about = (node.name, node.kind.value, tuple(node.shape), type(node.op).__name__, node.op, node.inputs, node.df)
+        digest.update(repr((*about, sorted(node.attrs.items(), key=lambda item: item[0]), node.origin)).encode())
+    return digest.hexdigest()
+
+
+def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[str, Any] | None:
+    """The decisions behind a placement of `graph` as JSON holds them. None for the rare one that does not follow from
+    its decisions: its graph is not `graph` with the edits made again."""
+    problem, chosen = outcome.problem, outcome.chosen
+    wanted = structure_digest(outcome.graph)
+    ways = (w for w in _EDITING if structure_digest(_edited(graph, outcome.edits, w, problem.device, options)) == wanted)
+    editing = next(ways, None)
+    if editing is None:
+        return None
+    return {
+        "graph": wanted,
+        "tables": _tables_digest(problem.models),
+        "editing": editing,
+        "edits": [to_json(o, _unresolved) for o in outcome.edits],
+        "overrides": [to_json(o, _unresolved) for o in problem.overrides if o.source == "placer"],
+        "order": list(problem.order),
+        "pins": {n: [None if p.start is None else list(p.start), p.transpose, p.chip] for n, p in problem.pins.items()},
+        "breaks": sorted(problem.breaks),
+        "chip_breaks": sorted(problem.chip_breaks),
+        "refusals": [[first, last, said] for (first, last), said in sorted(problem.refusals.items())],
+        "epochs": [
+            [list(s.rows), [list(spot) for spot in s.spots], s.kernel_cycles, s.limiter_cycles, s.charge]
+            for s in chosen.segments
+        ],
+        "policy": chosen.policy,
+        "notes": [dataclasses.astuple(note) for note in chosen.notes],
+        "objective": None if chosen.objective is None else dataclasses.astuple(chosen.objective),
+        "curve": chosen.curve,
+    }
+
+
+def from_record(
+    record: Any,
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override] = (),
+) -> Outcome:
+    """The placement of `graph` whose decisions a record holds.
+
+    models: of `op_models` for this graph and these overrides. Raises `InputError` for a record that is damaged, or of
+    another graph, device or options; `PlacementError` and `OverrideError` where queues find no place.
+    """
+    read = _Reader(record)
+    edits = tuple(_inserted(o) for o in read.list("edits"))
+    if edits:
+        graph = _edited(graph, edits, read.text("editing"), device, options)
+        models = op_models(graph, device, options, overrides)
+    if structure_digest(graph) != read.text("graph") or _tables_digest(models) != read.text("tables"):
+        raise InputError("a record of another graph")
+    order = read.texts("order")
+    if len(set(order)) != len(order) or set(order) != {n.name for n in graph.ops}:
+        raise InputError("a record whose order is not that of the graph's ops")
+    names = set(order)
+    pins = {name: _pin(value) for name, value in read.map("pins").items() if name in names}
+    breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
+    problem = Problem(graph, models, device, options, order, pins, breaks, chip_breaks)
+    problem.overrides = (*overrides, *(_inserted(o) for o in read.list("overrides")))
+    problem.refusals = {(_whole(a), _whole(b)): _text(said) for a, b, said in _rows(read.list("refusals"), 3)}
+    value = None if read["objective"] is None else _objective(read.list("objective"))
+    notes = tuple(Diagnostic(*map(_text, parts)) for parts in _rows(read.list("notes"), 5))
+    curve = tuple((_whole(step), _number(cycles)) for step, cycles in _rows(read.list("curve"), 2))
+    chosen = Chosen(_segments(read.list("epochs"), problem), read.text("policy"), notes, value, curve)
+    return assembled(problem, chosen, edits, overrides)
+
+
+def _unresolved(override: Override) -> Sequence[str]:
+    raise TypeError(f"the placer names what it inserts: {override}")
+
+
+def _inserted(given: Any) -> Override:
+    return dataclasses.replace(from_json(given), source="placer")
+
+
+def _edited(
+    graph: Graph, edits: tuple[Override, ...], how: str, device: DeviceSpec, options: CompileOptions
+) -> Graph:
+    if how == "in turn":
+        for one in edits:
+            graph = edit(graph, device, options, (one,)).graph
+        return graph
+    return edit(graph, device, options, edits).graph if edits else graph
+
+
+def _tables_digest(models: Mapping[str, OpModels]) -> str:
+    """Of the signature and the length of every op's table of candidates: rows are told by their number."""
+    about = [(name, table.signature, len(table.rows)) for name, table in sorted(models.items())]
+    return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
+    """Epochs one after the other, each op on a legal row of its table, inside the grid."""
+    segments: list[Segment] = []
+    at = 0
+    legal = {signature: frozenset(rows.tolist()) for signature, rows in problem.legal.items()}
+    for rows, spots, kernel, limiter, charge in _rows(epochs, 5):
+        if not isinstance(rows, list) or not rows or not isinstance(spots, list) or len(spots) != len(rows):
+            raise InputError("a record with an epoch that has no row or spot for each op")
+        last = at + len(rows)
+        if last > len(problem.order):
+            raise InputError("a record with more ops in epochs than there are")
+        for op, row, (top, left, turned) in zip(range(at, last), rows, _rows(spots, 3), strict=True):
+            table = problem.tables[op]
+            if _whole(row) not in legal[table.signature] or not isinstance(turned, bool):
+                raise InputError(f"a record with a row that {problem.order[op]} cannot have")
+            size = int(table.rows[row]["grid_r"]), int(table.rows[row]["grid_c"])
+            height, width = size[::-1] if turned else size
+            inside = 0 <= _whole(top) <= problem.device.rows - height
+            if not inside or not 0 <= _whole(left) <= problem.device.cols - width:
+                raise InputError(f"a record with {problem.order[op]} outside the grid")
+        places = tuple((top, left, turned) for top, left, turned in spots)
+        segments.append(
+            Segment(at, last, tuple(rows), places, _whole(kernel), _whole(limiter), _number(charge))
+        )
+        at = last
+    if at != len(problem.order):
+        raise InputError("a record with fewer ops in epochs than there are")
+    return tuple(segments)
+
+
+def _objective(values: Sequence[Any]) -> Objective:
+    if len(values) != len(dataclasses.fields(Objective)):
+        raise InputError("a record with another objective")
+    numbers = dict(zip((f.name for f in dataclasses.fields(Objective)), map(_number, values), strict=True))
+    return Objective(**{**numbers, "inputs": _whole(numbers["inputs"])})
+
+
+def _pin(value: Any) -> Pin:
+    ((start, transpose, chip),) = _rows([value], 3)
+    if start is not None:
+        ((row, column),) = _rows([start], 2)
+        start = _whole(row), _whole(column)
+    if not isinstance(transpose, bool | None):
+        raise InputError("a record with a pin that says nothing")
+    return Pin(start, transpose, None if chip is None else _whole(chip))
+
+
+class _Reader:
+    """Fields of a record by name, each of the kind that it is read as. Raises `InputError`."""
+
+    def __init__(self, record: Any) -> None:
+        if not isinstance(record, dict):
+            raise InputError("a record is an object")
+        self._fields: dict[str, Any] = record
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._fields:
+            raise InputError(f"a record without {name!r}")
+        return self._fields[name]
+
+    def text(self, name: str) -> str:
+        return _text(self[name])
+
+    def list(self, name: str) -> list[Any]:
+        found = self[name]
+        if not isinstance(found, list):
+            raise InputError(f"a record whose {name!r} is no list")
+        return found
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        return tuple(map(_text, self.list(name)))
+
+    def map(self, name: str) -> dict[str, Any]:
+        found = self[name]
+        if not isinstance(found, dict):
+            raise InputError(f"a record whose {name!r} is no object")
+        return found
+
+
+def _rows(values: Sequence[Any], count: int) -> Sequence[Sequence[Any]]:
+    if not all(isinstance(v, list | tuple) and len(v) == count for v in values):
+        raise InputError(f"a record with a list that has not {count} parts")
+    return values
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"a record with {value!r} where a text belongs")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"a record with {value!r} where a whole number belongs")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InputError(f"a record with {value!r} where a number belongs")
+    return value
