@@ -1,5 +1,5 @@
-"""Property tests draw the same examples every time, and a busy machine is no failure. No test finds the placements of an
-earlier one, or leaves some behind: tests of the cache name a folder of their own."""
+"""Property tests draw the same examples every time, and a busy machine is no failure. No test finds the placements of
+an earlier one, or leaves some behind: tests of the cache name a folder of their own."""
 
 from __future__ import annotations
 

@@ -96,12 +96,12 @@ def edited_session(arguments: argparse.Namespace, edits: Path) -> Session:
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
         raise ModelError(f"{edits} says device, options and overrides: leave {flags} out")
-    request = read_request(arguments)
+    request, cache = read_request(arguments), not arguments.no_cache
     if is_image(request.target):  # the edits of the graph in it
         image = Session.open(request.target)
-        session = Session.open(edits, image.model, image.sample_inputs)
+        session = Session.open(edits, image.model, image.sample_inputs, cache=cache)
     else:
         target = load_target(request.target, seed=request.seed)
-        session = Session.open(edits, target.module, target.inputs)
+        session = Session.open(edits, target.module, target.inputs, cache=cache)
     session.source = (arguments.target,)
     return session

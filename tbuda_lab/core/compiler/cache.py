@@ -60,14 +60,16 @@ def cache_folder() -> Path | None:
 class CompileCache:
     """The placements in one folder. Safe with several processes: files are read whole and replaced whole.
 
-    folder: None finds it as `cache_folder` does; nothing is made before there is something to keep.
+    folder: None finds it as `cache_folder` does; nothing is made before there is something to keep. most: bytes of all
+    entries; least_seconds: what is placed faster is not kept. hits, misses: how often there was an entry.
     """
 
     def __init__(
-        self, folder: Path | None = None, most: int = MAX_BYTES, least_seconds: float = LEAST_SECONDS
+        self, folder: Path | None = None, most: int = MAX_BYTES, least_seconds: float | None = None
     ) -> None:
         self.folder = cache_folder() if folder is None else folder
-        self.most, self.least_seconds = most, least_seconds
+        self.most = most
+        self.least_seconds = LEAST_SECONDS if least_seconds is None else least_seconds
         self.hits = self.misses = 0
 
     def placed(

@@ -106,8 +106,8 @@ class Front:
 
 class Pipeline:
     """Runs the stages for one traced graph and device. Not thread-safe: one compile at a time. keep_epochs: whether
-    edits are placed into the epochs there are, instead of placing the whole model anew. cache: placements of earlier compiles;
-    None: every model is placed."""
+    edits are placed into the epochs there are, instead of placing the whole model anew. cache: placements of earlier
+    compiles; None: every model is placed."""
 
     def __init__(self, device: DeviceSpec, keep_epochs: bool = True, cache: CompileCache | None = None) -> None:
         self.device, self.keep_epochs, self.cache = device, keep_epochs, cache
@@ -416,4 +416,5 @@ def compile_graph(
     refuse_malformed(overrides)
     asked = tuple(overrides)
     request = Request(options or CompileOptions(), asked, asked)
-    return Pipeline(spec, keep_epochs=False, cache=CompileCache() if cache else None).compile(graph, request, Clock(on_stage, cancel))
+    pipeline = Pipeline(spec, keep_epochs=False, cache=CompileCache() if cache else None)
+    return pipeline.compile(graph, request, Clock(on_stage, cancel))

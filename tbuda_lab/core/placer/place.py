@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.models import op_models
-from tbuda_lab.core.balancer.types import Objective, OpModels, Placement
+from tbuda_lab.core.balancer.types import Bounds, Objective, OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph
@@ -65,13 +65,14 @@ def place(
 @dataclasses.dataclass(frozen=True)
 class Chosen:
     """What the placer decided, of which the rest of a placement follows: its epochs, the name of its policy, what it
-    has to say, and the value and the curve of the search for the report."""
+    has to say, and the value, the curve of the search and the bounds for the report (None: worked out for it)."""
 
     segments: tuple[Segment, ...]
     policy: str
     notes: tuple[Diagnostic, ...] = ()
     objective: Objective | None = None
     curve: Curve = ()
+    bounds: Bounds | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +158,8 @@ def place_and_mend(
     if edits:
         result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
     value = objective(problem, segments) if name == "Optimal" or options.enable_fork_join_buffering else None
-    notes = (*result, *message)
-    outcome = assembled(problem, Chosen(tuple(segments), name, notes, value, curve), edits, overrides, check)
+    chosen = Chosen(tuple(segments), name, (*result, *message), value, curve)
+    outcome = assembled(problem, chosen, edits, overrides, check)
     check(1.0, "placed")
     return outcome
 
@@ -174,10 +175,13 @@ def assembled(
     parts = Parts()
     placement = assemble(
         problem, chosen.segments, chosen.policy, overrides, chosen.notes, parts=parts, objective=chosen.objective,
-        check=check,
+        limits=chosen.bounds, check=check,
     )  # fmt: skip
-    if chosen.curve and placement.report is not None:
-        placement = dataclasses.replace(placement, report=dataclasses.replace(placement.report, curve=chosen.curve))
+    if placement.report is not None:
+        chosen = dataclasses.replace(chosen, bounds=placement.report.bounds)
+        if chosen.curve:
+            report = dataclasses.replace(placement.report, curve=chosen.curve)
+            placement = dataclasses.replace(placement, report=report)
     return Outcome(problem.graph, placement, edits, problem, chosen, parts)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.balancer.models import op_models
-from tbuda_lab.core.balancer.types import Objective, OpModels
+from tbuda_lab.core.balancer.types import Bounds, Objective, OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.graph import Graph
@@ -26,6 +26,8 @@ from tbuda_lab.core.placer.place import Chosen, Outcome, assembled
 
 _EDITING = ("together", "in turn")
 """How the inserted nops and queues come to the same graph: by one edit of the graph, or one after the other."""
+
+_BOUNDS = len(dataclasses.fields(Bounds))
 
 
 def structure_digest(graph: Graph) -> str:
@@ -43,9 +45,10 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
     its decisions: its graph is not `graph` with the edits made again."""
     problem, chosen = outcome.problem, outcome.chosen
     wanted = structure_digest(outcome.graph)
-    ways = (w for w in _EDITING if structure_digest(_edited(graph, outcome.edits, w, problem.device, options)) == wanted)
-    editing = next(ways, None)
-    if editing is None:
+    for editing in _EDITING:
+        if structure_digest(_edited(graph, outcome.edits, editing, problem.device, options)) == wanted:
+            break
+    else:
         return None
     return {
         "graph": wanted,
@@ -66,6 +69,7 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
         "notes": [dataclasses.astuple(note) for note in chosen.notes],
         "objective": None if chosen.objective is None else dataclasses.astuple(chosen.objective),
         "curve": chosen.curve,
+        "bounds": None if chosen.bounds is None else dataclasses.astuple(chosen.bounds),
     }
 
 
@@ -99,13 +103,14 @@ def from_record(
     problem.overrides = (*overrides, *(_inserted(o) for o in read.list("overrides")))
     problem.refusals = {(_whole(a), _whole(b)): _text(said) for a, b, said in _rows(read.list("refusals"), 3)}
     value = None if read["objective"] is None else _objective(read.list("objective"))
+    bounds = None if read["bounds"] is None else Bounds(*map(_whole, _rows([read["bounds"]], _BOUNDS)[0]))
     notes = tuple(Diagnostic(*map(_text, parts)) for parts in _rows(read.list("notes"), 5))
     curve = tuple((_whole(step), _number(cycles)) for step, cycles in _rows(read.list("curve"), 2))
-    chosen = Chosen(_segments(read.list("epochs"), problem), read.text("policy"), notes, value, curve)
+    chosen = Chosen(_segments(read.list("epochs"), problem), read.text("policy"), notes, value, curve, bounds)
     return assembled(problem, chosen, edits, overrides)
 
 
-def _unresolved(override: Override) -> Sequence[str]:
+def _unresolved(override: Override) -> tuple[str, ...]:
     raise TypeError(f"the placer names what it inserts: {override}")
 
 
