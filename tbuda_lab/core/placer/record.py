@@ -60,7 +60,7 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
         "pins": {n: [None if p.start is None else list(p.start), p.transpose, p.chip] for n, p in problem.pins.items()},
         "breaks": sorted(problem.breaks),
         "chip_breaks": sorted(problem.chip_breaks),
-        "refusals": [[first, last, said] for (first, last), said in sorted(problem.refusals.items())],
+        "refusals": [[first, last, reason] for (first, last), reason in sorted(problem.refusals.items())],
         "epochs": [
             [list(s.rows), [list(spot) for spot in s.spots], s.kernel_cycles, s.limiter_cycles, s.charge]
             for s in chosen.segments
@@ -99,9 +99,10 @@ def from_record(
     names = set(order)
     pins = {name: _pin(value) for name, value in read.map("pins").items() if name in names}
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
-    problem = Problem(graph, models, device, options, order, pins, breaks, chip_breaks)
-    problem.overrides = (*overrides, *(_inserted(o) for o in read.list("overrides")))
-    problem.refusals = {(_whole(a), _whole(b)): _text(said) for a, b, said in _rows(read.list("refusals"), 3)}
+    asked = (*overrides, *(_inserted(o) for o in read.list("overrides")))
+    problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, asked)
+    for first, last, reason in _rows(read.list("refusals"), 3):
+        problem.refusals[_whole(first), _whole(last)] = _text(reason)
     value = None if read["objective"] is None else _objective(read.list("objective"))
     bounds = None if read["bounds"] is None else Bounds(*map(_whole, _rows([read["bounds"]], _BOUNDS)[0]))
     notes = tuple(Diagnostic(*map(_text, parts)) for parts in _rows(read.list("notes"), 5))
@@ -138,7 +139,7 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
     """Epochs one after the other, each op on a legal row of its table, inside the grid."""
     segments: list[Segment] = []
     at = 0
-    legal = {signature: frozenset(rows.tolist()) for signature, rows in problem.legal.items()}
+    legal = {signature: frozenset(rows.tolist()) for signature, rows in problem.costs.legal.items()}
     for rows, spots, kernel, limiter, charge in _rows(epochs, 5):
         if not isinstance(rows, list) or not rows or not isinstance(spots, list) or len(spots) != len(rows):
             raise InputError("a record with an epoch that has no row or spot for each op")
