@@ -217,10 +217,12 @@ def plain_value(value: Any) -> Any:
 
 
 def options_to_json(options: CompileOptions) -> dict[str, Any]:
-    """The options that are not at their defaults, as plain data; `options_from_json` reads it."""
+    """The options that are not at their defaults, as plain data; `options_from_json` reads it. `training` is not among
+    them: who writes it has a form of its own."""
     plain = CompileOptions()
     names = [f.name for f in dataclasses.fields(options)]
-    return {n: plain_value(getattr(options, n)) for n in names if getattr(options, n) != getattr(plain, n)}
+    changed = [n for n in names if n != "training" and getattr(options, n) != getattr(plain, n)]
+    return {n: plain_value(getattr(options, n)) for n in changed}
 
 
 def options_from_json(given: Any) -> dict[str, Any]:

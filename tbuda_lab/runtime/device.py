@@ -31,7 +31,7 @@ from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
-from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported, training_is_not_supported
+from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
 from tbuda_lab.runtime.kept import IntermediateOutputs
 from tbuda_lab.runtime.outcome import compile_to_depth, stops_early, write_files
 from tbuda_lab.runtime.settings import tell_environment, tell_options
@@ -106,6 +106,11 @@ class Device:
             raise PipelineError(f"device {self.name!r} already has the loss {self.loss_module.get_name()!r}")
         self.loss_module = module
         module.__dict__["device"] = self
+
+    @property
+    def ends_in_loss(self) -> bool:
+        """Whether what the device gives is a loss."""
+        return self.loss_module is not None
 
     def remove_loss_module(self) -> None:
         if self.loss_module is not None:
@@ -624,20 +629,35 @@ class TTDevice(Device):
         """Compile for inputs like `sample_inputs` (or the first one pushed) and write a device image (`*.tti`), which
         `load_image` runs without the model. Works for any devtype; nothing runs.
 
-        img_path: see `TTDeviceImage.save_to_disk`. Returns the `TTDeviceImage`. Raises `NotSupported` for training,
-        the errors of compiling, and `OutputError`.
+        training: the image trains, with the loss and optimizer of the device; microbatch_count inputs run forward
+        before the first runs backward. On a device that is set up for training already the image is a checkpoint:
+        weights and the optimizer's state as they are now.
+        img_path: see `TTDeviceImage.save_to_disk`. Returns the `TTDeviceImage`. Raises the errors of compiling, and
+        `OutputError`.
         """
         from tbuda_lab.runtime.image import TTDeviceImage
 
         if training:
-            raise training_is_not_supported("compile_to_image(training=True)")
-        self.compile_for_inputs(self.sample(sample_inputs))
+            self._prepare_training_image(sample_inputs, sample_targets, microbatch_count)
+        else:
+            self.compile_for_inputs(self.sample(sample_inputs))
         image = TTDeviceImage.create_image_from_device(
             self, training, microbatch_count, verify_cfg, sample_targets=sample_targets
         )
         image.save_to_disk(img_path)
         self.imaged = True
         return image
+
+    def _prepare_training_image(self, sample_inputs: Any, sample_targets: Any, microbatch_count: int) -> None:
+        from tbuda_lab.runtime.trainers import ROOM
+        from tbuda_lab.runtime.trainingloop import sample_targets_of
+
+        if self.trainer is None:
+            targets = None if self.loss_module is None else sample_targets_of(self, sample_targets)
+            first = not CONTEXT.devices or CONTEXT.devices[0] is self
+            trainer = self.training()
+            trainer.prepare(self.sample(sample_inputs), targets, not first, max(microbatch_count, ROOM))
+            self.trainer = trainer
 
     @staticmethod
     def load_image(

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.tti import ImageFacts, Loaded, load_image, loaded_of, module_facts, write_image
+from tbuda_lab.core.tti import ImageFacts, Loaded, as_trained, load_image, loaded_of, module_facts, write_image
 from tbuda_lab.core.tti.chips import on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat
-from tbuda_lab.runtime.errors import PipelineError, not_supported, training_is_not_supported
+from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.graphstate import CompiledGraphState
+from tbuda_lab.runtime.training import optimizer_of
 
 if TYPE_CHECKING:
     from tbuda_lab.runtime.device import TTDevice
@@ -45,9 +46,10 @@ class TTDeviceImage:
         self.devtype = BackendType.__members__.get(facts.devtype, BackendType.Golden)
         self.chip_ids = list(loaded.device.chips)
         self.fp32_fallback = DataFormat.__members__.get(facts.fp32_fallback, DataFormat.Float16_b)
-        self.optimizer = None
-        self.loss_module = None
-        self.training = False
+        plan = loaded.options.training
+        self.training = plan is not None
+        self.optimizer = None if plan is None or plan.optimizer is None else optimizer_of(plan.optimizer)
+        self.loss_module = None  # of a training image the loss is a part of its graph
         self.microbatch_size = loaded.options.microbatch
         self.microbatch_count = facts.microbatch_count
         self.grid_size = [loaded.device.rows, loaded.device.cols]
@@ -66,13 +68,15 @@ class TTDeviceImage:
         device: TTDevice, training: bool = False, microbatch_count: int = 1, verify_cfg: Any = None,
         sample_targets: Any = (), **_: Any,
     ) -> TTDeviceImage:
-        """The image of a device that has been compiled. Raises `PipelineError` before that, `NotSupported` for
-        training."""
-        if training:
-            raise training_is_not_supported("an image of a training device")
+        """The image of a device that has been compiled; training: of one that is set up for training, with weights and
+        the optimizer's state as they are now. Raises `PipelineError` before that, `NotSupported` for a model that CPU
+        fallback splits."""
         result = device.result
-        if result is None:
+        if result is None or (training and device.trainer is None):
             raise PipelineError(f"device {device.name!r} has not been compiled yet; compile_to_image does it")
+        if device.fallback_report():
+            raise not_supported(f"an image of {device.name!r}, part of whose model runs on the host",
+                                "place that part on a CPUDevice of its own")
         facts = ImageFacts(
             devtype=device.devtype.name, fp32_fallback=device.fp32_fallback.name, microbatch_count=microbatch_count,
             compiler_cfg=_plain_config(config._get_global_compiler_config()), environment=_environment(),
@@ -80,6 +84,8 @@ class TTDeviceImage:
             target_shapes=[list(t.shape) for t in _tensors(sample_targets)],
         )
         loaded = loaded_of(result, device.name, module_facts(device.modules, result.graph))
+        if training:
+            loaded = trained_image(loaded, device)
         return TTDeviceImage(loaded, facts, _manifest_of(loaded, facts))
 
     # -- files -------------------------------------------------------------------------------------------------
@@ -137,7 +143,7 @@ class TTDeviceImage:
         return [list(s) for s in self.compiled_graph_state.ordered_target_shapes]
 
     def is_compiled_for_training(self) -> bool:
-        return False
+        return self.training
 
     def validate_image_version_compatibility(self) -> None:
         """Warns when another release wrote the image; another version of the format is refused while reading."""
@@ -169,6 +175,20 @@ class TTDeviceImage:
             f"- ordered input shapes: {self.get_input_shapes()}",
             f"- ordered targets shapes: {self.get_target_shapes()}",
         ]))  # fmt: skip
+
+
+def trained_image(loaded: Loaded, device: TTDevice) -> Loaded:
+    """An image with weights, optimizer's state and learning rate as they are on a device that trains."""
+    training = device.in_training()
+    weights = {name: value.numpy() for name, value in training.parameters().items()}
+    contents = training.contents()
+    plan = loaded.options.training
+    if plan is not None and plan.optimizer is not None and device.optimizer is not None:
+        settings = {**dict(plan.optimizer.settings), "learning_rate": device.optimizer.learning_rate}
+        optimizer = dataclasses.replace(plan.optimizer, settings=tuple(sorted(settings.items())))
+        options = dataclasses.replace(loaded.options, training=dataclasses.replace(plan, optimizer=optimizer))
+        loaded = dataclasses.replace(loaded, options=options)
+    return as_trained(loaded, weights, contents)
 
 
 def _manifest_of(loaded: Loaded, facts: ImageFacts) -> dict[str, Any]:

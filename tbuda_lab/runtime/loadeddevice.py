@@ -15,15 +15,20 @@ from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frontend import feeds, reference
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.graph.phases import LOSS
+from tbuda_lab.core.runner import Runnable, Runner
+from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.tti import Loaded, ModuleFacts
+from tbuda_lab.core.tti.loaded import TrainingImage
+from tbuda_lab.core.tti.sample import sample_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs, blank_outputs, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.graphstate import CompiledGraphState
-from tbuda_lab.runtime.image import TTDeviceImage
+from tbuda_lab.runtime.image import TTDeviceImage, _manifest_of, trained_image
+from tbuda_lab.runtime.trainers import TTTraining
 
 
 class LoadedModule(Module):
@@ -91,6 +96,23 @@ class LoadedDevice(TTDevice):
             device_mode=DeviceMode.RunOnly, fp32_fallback=image.fp32_fallback,
         )
         self.modules = [LoadedModule(facts, self) for facts in self.loaded.modules]
+        self.optimizer = image.optimizer
+
+    # -- training ----------------------------------------------------------------------------------------------
+    @property
+    def ends_in_loss(self) -> bool:
+        return any(node.attrs.get(LOSS) for node in self.loaded.graph.outputs)
+
+    def training(self) -> LoadedTraining:
+        return LoadedTraining(self)
+
+    def sample(self, given: Any) -> Inputs:
+        """Nothing is compiled, so that shapes of the image are sample enough."""
+        if len(given) == 0 and not self.inputs:
+            graph = self.loaded.graph
+            named = zip(graph.inputs, sample_of(graph, self.loaded.options.microbatch), strict=True)
+            return tuple(tensor for node, tensor in named if not node.attrs.get("target"))
+        return super().sample(given)
 
     # -- weights -----------------------------------------------------------------------------------------------
     def weights(self) -> dict[str, np.ndarray]:
@@ -98,6 +120,9 @@ class LoadedDevice(TTDevice):
         return {**self.loaded.weights(), **self._set}
 
     def set_weight(self, node: str, value: torch.Tensor) -> None:
+        if self.trainer is not None:
+            self.trainer.set_parameters({node: value})
+            return
         shape = tuple(self.loaded.graph[node].shape)
         if tuple(value.shape) != shape:
             raise InputError(f"parameter {node!r} has shape {shape}; got a value of {tuple(value.shape)}")
@@ -115,6 +140,10 @@ class LoadedDevice(TTDevice):
 
     def _fold(self) -> None:
         """Take up the weights that were set. Raises `InputError` for those still missing."""
+        if self.loaded.options.training is not None and self._set:
+            self.trainer = self.trainer or self.training()
+            self.trainer.set_parameters({name: torch.from_numpy(value) for name, value in self._set.items()})
+            self._set = {}
         if self._set or self.loaded.missing:
             self.loaded = self.loaded.with_weights(self._set)
             self._set = {}
@@ -149,7 +178,8 @@ class LoadedDevice(TTDevice):
     # -- running -----------------------------------------------------------------------------------------------
     def prepare(self, sample: Inputs) -> Outputs:
         """Checks that inputs like `sample` fit; nothing is compiled."""
-        feeds(self.loaded.graph, sample)
+        if self.loaded.options.training is None:
+            feeds(self.loaded.graph, sample)
         return blank_outputs(self.loaded.graph, self.loaded.options.microbatch)
 
     def run_forward(self, inputs: Inputs) -> Outputs:
@@ -158,6 +188,9 @@ class LoadedDevice(TTDevice):
         self._fold()
         self._microbatch = self._batch = self.loaded.options.microbatch
         self._check_batch(inputs)
+        if self.loaded.options.training is not None:
+            self.trainer = self.trainer or self.training()
+            return self.trainer.evaluate(inputs)
         if config._get_global_compiler_config().op_intermediates_to_save:
             raise not_supported("op_intermediates_to_save with an image", "run the model that was compiled")
         if self._runner is None:
@@ -165,11 +198,50 @@ class LoadedDevice(TTDevice):
         return tuple(self._runner.run([inputs])[0])
 
     def compile_to_image(self, img_path: Any = None, *_: Any, **__: Any) -> TTDeviceImage:
-        """The image again, with the weights as they are now; written where `img_path` says."""
+        """The image again, with weights and the optimizer's state as they are now; written where `img_path` says."""
         self._fold()
-        image = TTDeviceImage(self.loaded, self.image.facts)
+        if self.loaded.options.training is not None and self.trainer is not None:
+            self.loaded = trained_image(self.loaded, self)
+        image = TTDeviceImage(self.loaded, self.image.facts, _manifest_of(self.loaded, self.image.facts))
         image.save_to_disk(img_path)
         return image
+
+
+class LoadedTraining(TTTraining):
+    """A device made of a training image trains: its programs, weights and optimizer's state are those of the image."""
+
+    def __init__(self, device: LoadedDevice) -> None:
+        super().__init__(device)
+        self.image: TrainingImage = device.loaded.for_training()
+        graph = device.loaded.graph
+        self.targets = tuple(n.name for n in graph.inputs if n.attrs.get("target"))
+        self.model = Graph(graph.name)
+        self.model.nodes = {n.name: n for n in graph.inputs if n.name not in self.targets}
+        assert self.image.options.training is not None
+        self.options = self.image.options.training
+
+    @property
+    def compiled(self) -> Runnable:
+        return self.image
+
+    def _made(self) -> Trainer:
+        return Trainer(self.image, self.device.numerics)
+
+    def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
+        """Nothing is compiled. Raises `PipelineError` where the device before needs gradients that it lacks."""
+        if sends_back and not self.options.input_gradients:
+            raise PipelineError(f"the image {self.device.name!r} was compiled as the first device of its pipeline: it "
+                                "sends no gradients back; compile_to_image in the pipeline that it belongs to")
+        self.device._microbatch = self.device._batch = self.image.options.microbatch
+        return blank_outputs(self.image.graph, self.image.options.microbatch)
+
+    def room_for(self, count: int) -> None:
+        trainer = self._ready()
+        if trainer.keeps and not trainer.waiting and trainer.room < count * self.image.options.microbatch:
+            raise PipelineError(
+                f"the image {self.device.name!r} keeps {self.options.batches} inputs between forward and backward, not "
+                f"{count}; compile_to_image(microbatch_count={count}) makes one that does"
+            )
 
 
 class LoadedResults:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
@@ -16,10 +17,11 @@ from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, with_loss
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import TrainingOptions
+from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, TTDevice, blank_outputs, microbatch_of
-from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.runtime.errors import PipelineError, not_supported
 
 Gradients = tuple[torch.Tensor | None, ...]
 """By output or input of a device; None where no gradient flows."""
@@ -64,6 +66,10 @@ class DeviceTraining(abc.ABC):
 
     @abc.abstractmethod
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None: ...
+
+    def contents(self) -> dict[str, np.ndarray]:
+        """What the rams of weights and of the optimizer's state hold, by queue."""
+        raise NotImplementedError
 
     def room_for(self, count: int) -> None:
         """Make sure that so many inputs can run forward before one runs backward; torch keeps any number."""
@@ -208,19 +214,27 @@ class TTTraining(DeviceTraining):
         self.trainer = None
         return blank_outputs(graph, microbatch)
 
+    @property
+    def compiled(self) -> Runnable:
+        """The compile with the graph of the whole model."""
+        assert self.device._result is not None
+        return self.device._result
+
+    def _made(self) -> Trainer | SplitTrainer:
+        split, result = self.device._split, self.device._result
+        assert result is not None
+        numerics = self.device.numerics
+        return Trainer(result, numerics) if split is None else SplitTrainer(split, numerics)
+
     def _ready(self) -> Trainer | SplitTrainer:
         if self.trainer is None:
-            result, split = self.device._result, self.device._split
-            assert result is not None
-            numerics = self.device.numerics
-            self.trainer = Trainer(result, numerics) if split is None else SplitTrainer(split, numerics)
+            self.trainer = self._made()
         return self.trainer
 
     def room_for(self, count: int) -> None:
         """More room is another compile; weights and the optimizer's state go over to it."""
         trainer = self._ready()
-        assert self.device._result is not None
-        microbatch = self.device._result.options.microbatch
+        microbatch = self.compiled.options.microbatch
         if trainer.keeps and trainer.room < count * microbatch and not trainer.waiting and self._sample is not None:
             self._again(*self._sample, count)
 
@@ -259,15 +273,14 @@ class TTTraining(DeviceTraining):
         trainer = self._ready()
         outputs = tuple(trainer.forward(feed))
         if trainer.waiting:
-            assert self.device._result is not None
-            zeros = {n.name: torch.zeros(o.shape) for n, o in zip(self.device._result.graph.outputs, outputs,
-                                                                  strict=True)}  # fmt: skip
+            nodes = self.compiled.graph.outputs
+            zeros = {n.name: torch.zeros(o.shape) for n, o in zip(nodes, outputs, strict=True)}
             trainer.backward(zeros, zero_grad=False)
         return outputs
 
     def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
-        trainer, result = self._ready(), self.device._result
-        assert result is not None and self.model is not None
+        trainer, result = self._ready(), self.compiled
+        assert self.model is not None
         if not trainer.keeps:  # nothing is trained here and nobody asked for gradients
             return tuple(None for _ in self.model.inputs)
         given = {} if gradients is None else {
@@ -308,6 +321,15 @@ class TTTraining(DeviceTraining):
             name: {k: weights[name].reordered(v) if v.numel() == weights[name].size else v for k, v in parts.items()}
             for name, parts in states.items()
         }
+
+    def contents(self) -> dict[str, np.ndarray]:
+        """What the rams of weights and of the optimizer's state hold, by queue. Raises `NotSupported` for a model that
+        CPU fallback splits."""
+        trainer = self._ready()
+        if isinstance(trainer, SplitTrainer):
+            raise not_supported("an image of a model that is split by CPU fallback",
+                                "place the host's part on a CPUDevice")
+        return trainer.contents()
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         trainer = self._ready()

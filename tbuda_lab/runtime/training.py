@@ -236,6 +236,15 @@ def get_optimizer_type_from_string(name: str) -> type[Optimizer]:
     return kind
 
 
+def optimizer_of(options: OptimizerOptions) -> Optimizer:
+    """The optimizer of a device that a compile was made for. Raises `PipelineError` for numbers out of their range."""
+    settings: dict[str, Any] = dict(options.settings)
+    try:
+        return get_optimizer_type_from_string(options.kind)(device_params=True, **settings)
+    except TypeError as error:
+        raise PipelineError(f"{options.kind} has no such settings: {error}") from error
+
+
 class LearningRateScheduler:
     """Base of the schedulers: a subclass defines `get_lr`; `step` gives the optimizer its answer, once per epoch."""
 

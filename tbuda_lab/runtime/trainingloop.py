@@ -36,7 +36,7 @@ def initialize(
     """
     devices = _checked()
     value: Inputs = devices[0].sample(sample_inputs)
-    targets = _targets(devices[-1], sample_targets)
+    targets = sample_targets_of(devices[-1], sample_targets)
     for number, device in enumerate(devices):
         device.trainer = device.training()
         last = number == len(devices) - 1
@@ -55,17 +55,19 @@ def _checked() -> list[Device]:
     for device in devices:
         if not device.modules and device.loss_module is None:
             raise PipelineError(f"no module has been placed on device {device.name!r}; call place_module first")
-    early = next((d for d in devices[:-1] if d.loss_module is not None), None)
+    early = next((d for d in devices[:-1] if d.ends_in_loss), None)
     if early is not None:
         raise PipelineError(f"device {early.name!r} has a loss but is not the last; place it on {devices[-1].name!r}")
-    if devices[-1].loss_module is None:
+    if not devices[-1].ends_in_loss:
         raise PipelineError(f"the last device, {devices[-1].name!r}, has no loss; call place_loss_module for training")
     CONTEXT.ended = False
     return devices
 
 
-def _targets(device: Device, given: Any) -> tuple[Any, ...]:
-    """Sample targets; where none are given, the first ones pushed."""
+def sample_targets_of(device: Device, given: Any) -> tuple[Any, ...]:
+    """Sample targets; where none are given, the first ones pushed. A device made of an image needs none."""
+    if device.loss_module is None and device.ends_in_loss:
+        return ()
     if isinstance(given, tuple | list) and not given:
         if not device.targets:
             raise PipelineError("training needs sample_targets, or targets pushed to the last device")

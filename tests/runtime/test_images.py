@@ -263,8 +263,6 @@ def test_the_backends_format_by_environment(tmp_path: Path, monkeypatch: pytest.
 
 def test_refusals(tmp_path: Path) -> None:
     tt0 = pybuda.TTDevice("tt0", module=linear())
-    with pytest.raises(NotImplementedError, match="training"):
-        tt0.compile_to_image(img_path=tmp_path / "x.tti", training=True, sample_inputs=(X,))
     with pytest.raises(RuntimeError, match="push_to_inputs first"):
         tt0.compile_to_image(img_path=tmp_path / "x.tti")
     with pytest.raises(RuntimeError, match="has not been compiled yet"):

@@ -327,12 +327,15 @@ def export_tti(
     weights: without them whoever opens it gives them. dump_format: tensors as "default" (.npy) or "backend" (raw
     numbers). name: of the device image; the session's by default. Raises `OutputError`.
     """
-    from tbuda_lab.core.tti import loaded_of, model_facts, write_image
+    from tbuda_lab.core.tti import as_trained, loaded_of, model_facts, write_image
 
     result = session.compile()
     title = name or session.name
     modules = _opened.get(session) or model_facts(session.model, title, result.graph)
     loaded = loaded_of(result, title, modules)
+    if result.options.training is not None:
+        trainer = session.trainer
+        loaded = as_trained(loaded, {n: v.numpy() for n, v in trainer.parameters().items()}, trainer.contents())
     write_image(path, loaded, weights=weights, dump_format=dump_format)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from tbuda_lab.core.bindings import WeightBinding, decoded, encoded
@@ -155,6 +156,11 @@ class Trainer:
             w.name: {s.suffix: decoded(self.executor.read(s.queue), s.shape) for s in w.states}
             for w in self.result.weights
         }
+
+    def contents(self) -> dict[str, np.ndarray]:
+        """What the rams of weights and of the optimizer's state hold, by queue: (t, R, C) float32."""
+        queues = [q for w in self.result.weights for q in (w.queue, *(s.queue for s in w.states))]
+        return {queue: np.array(self.executor.read(queue), np.float32) for queue in queues}
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         """Give weights new values. Raises `InputError` for an unknown name or another shape, before any is written."""

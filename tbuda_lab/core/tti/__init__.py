@@ -1,7 +1,7 @@
 """Device images (`*.tti`): a compiled model in one archive, written and read back. Facts:
 netlist-format.md#device-images."""
 
-from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, loaded_of
+from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, as_trained, loaded_of
 from tbuda_lab.core.tti.manifest import VERSION, ImageFacts
 from tbuda_lab.core.tti.modules import model_facts, module_facts
 from tbuda_lab.core.tti.read import load_image, ours
@@ -14,6 +14,7 @@ __all__ = [
     "ImageFacts",
     "Loaded",
     "ModuleFacts",
+    "as_trained",
     "image_size",
     "load_image",
     "loaded_of",

@@ -18,6 +18,7 @@ from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.text import array_digest, array_table
 from tbuda_lab.core.tti.loaded import Loaded
 from tbuda_lab.core.tti.manifest import BUILD, FOLDER, ImageFacts, manifest_of
+from tbuda_lab.core.tti.plain import to_plain
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS, node_of, stored_bytes
 from tbuda_lab.core.tti.weights import without_weights
 
@@ -38,6 +39,9 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
     and not there."""
     if dump_format not in DUMP_FORMATS:
         raise InputError(f"no dump format {dump_format!r}; there are {', '.join(DUMP_FORMATS)}")
+    if loaded.options.training is not None and not weights:
+        raise InputError(f"{loaded.name} was compiled for training: its image keeps weights and the optimizer's state; "
+                         "write it with weights")
     if weights and loaded.missing:
         raise InputError(f"{loaded.name} has no weights to write: set them first, or write it with weights=False")
     store = _Tensors(dump_format)
@@ -48,7 +52,7 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
     texts = {graph_file: store.graph(loaded.graph, weights, "module.")}
     inputs, outputs = _bindings(loaded, store, weights, texts)
     ours = {"graph": graph_file, "weights": weights, "dump_format": dump_format, "inputs": inputs, "outputs": outputs,
-            "arrays": store.arrays}
+            "training": _training(loaded, store, texts), "arrays": store.arrays}
     netlist = f"{name}_netlist.yaml"
     manifest = manifest_of(loaded, facts, netlist, tensors, ours)
     texts |= {
@@ -91,15 +95,29 @@ def _bindings(loaded: Loaded, store: _Tensors, weights: bool, texts: dict[str, s
 
     inputs = [
         {"name": b.name, "queue": b.queue, "shape": list(b.shape), "sources": list(b.sources),
-         "recipe": recipe("inputs", i, b)}
+         "recipe": recipe("inputs", i, b), **({"gradient_of": b.gradient_of} if b.gradient_of else {})}
         for i, b in enumerate(loaded.inputs)
     ]  # fmt: skip
     outputs = [
         {"name": b.name, "queue": b.queue, "shape": list(b.shape), "tms": [[tm.name, list(tm.args)] for tm in b.tms],
-         "recipe": recipe("outputs", i, b)}
+         "recipe": recipe("outputs", i, b), **({"phase": b.phase} if b.phase != "forward" else {})}
         for i, b in enumerate(loaded.outputs)
     ]  # fmt: skip
     return inputs, outputs
+
+
+def _training(loaded: Loaded, store: _Tensors, texts: dict[str, str]) -> dict[str, Any] | None:
+    """What a training image says beside an image for inference: the plan, and the weights with their state."""
+    if loaded.options.training is None:
+        return None
+    weights = []
+    for number, binding in enumerate(loaded.trained):
+        record = to_plain(dataclasses.replace(binding, recipe=None))
+        if binding.recipe is not None:
+            record["recipe"] = f"module_files/weights/{number}.graph"
+            texts[record["recipe"]] = store.graph(binding.recipe, True, "host.")
+        weights.append(record)
+    return {"plan": to_plain(loaded.options.training), "weights": weights}
 
 
 class _Tensors:

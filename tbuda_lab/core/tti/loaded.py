@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core import passes
-from tbuda_lab.core.bindings import InputBinding, OutputBinding, input_binding
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding, input_binding
 from tbuda_lab.core.compiler import CompileResult, host_parameters
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_csv
@@ -33,13 +33,27 @@ class ModuleFacts:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingImage:
+    """The fields of `Loaded` that training needs, under the names of a `CompileResult`."""
+
+    graph: Graph
+    netlist: Netlist
+    inputs: tuple[InputBinding, ...]
+    outputs: tuple[OutputBinding, ...]
+    parameters: dict[str, np.ndarray]
+    device: DeviceSpec
+    options: CompileOptions
+    weights: tuple[WeightBinding, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Loaded:
     """What `Runner` needs of a compile, and what new weights need.
 
     graph: the traced model; its parameters have values unless the image was written without weights. parameters: queue
     name -> (t, R, C), as in `CompileResult`. weighted: the queues among them that hold weights, folded and arranged or
     as they are. signature: of the graph after the passes, weights aside. cycles: the table of `epochsim.cycles_csv`.
-    manifest: of the archive it was read from.
+    manifest: of the archive it was read from. trained: the weights that it trains, where it was compiled for that.
     """
 
     name: str
@@ -56,6 +70,7 @@ class Loaded:
     signature: str
     cycles: str
     manifest: dict[str, Any]
+    trained: tuple[WeightBinding, ...] = ()
 
     @property
     def missing(self) -> list[str]:
@@ -65,6 +80,14 @@ class Loaded:
     def weights(self) -> dict[str, np.ndarray]:
         """Values of the model's own parameters by their names in the graph, those that are there."""
         return {n.name: n.value for n in self.graph.of_kind(NodeKind.PARAMETER) if n.value is not None}
+
+    def for_training(self) -> TrainingImage:
+        """What a `Trainer` needs. Raises `InputError` for an image that was compiled for inference."""
+        if self.options.training is None:
+            raise InputError(f"{self.name} was compiled for inference; compile_to_image(training=True) makes an image "
+                             "that trains")
+        return TrainingImage(self.graph, self.netlist, self.inputs, self.outputs, self.parameters, self.device,
+                             self.options, self.trained)
 
     def with_weights(self, values: Mapping[str, np.ndarray]) -> Loaded:
         """The same compile with other weights, by their names in the graph; those not named keep their values.
@@ -131,8 +154,15 @@ def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...]
     return Loaded(
         name, result.graph, result.netlist, result.inputs, result.outputs, parameters, result.device,
         result.options, result.overrides, modules, tuple(q for q in parameters if q in selected),
-        signature(result.passed), cycles_csv(result), {},
+        signature(result.passed), cycles_csv(result), {}, result.weights,
     )
+
+
+def as_trained(loaded: Loaded, values: Mapping[str, np.ndarray], contents: Mapping[str, np.ndarray]) -> Loaded:
+    """An image with weights and the optimizer's state as they are after training. values: weights by name; contents:
+    what the rams hold, by queue."""
+    parameters = in_order(loaded.netlist, {**loaded.parameters, **contents})
+    return dataclasses.replace(loaded, graph=given(loaded.graph, values), parameters=parameters)
 
 
 def in_order(netlist: Netlist, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

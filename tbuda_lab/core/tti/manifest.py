@@ -50,12 +50,13 @@ def manifest_of(
 ) -> dict[str, Any]:
     """The manifest. netlist: its file name; tensors: queue name -> node; ours: what stands under `tbuda_lab` beside
     device, options and overrides."""
-    device = loaded.device
+    device, plan = loaded.device, loaded.options.training
     return {
         "version": VERSION, "device_image_name": loaded.name,
         "arch": enum("BackendDevice", ARCHS[device.arch]), "devtype": enum("BackendType", facts.devtype),
         "chip_ids": list(device.chips), "fp32_fallback": enum("DataFormat", facts.fp32_fallback),
-        "optimizer": None, "training": False,
+        "optimizer": None if plan is None or plan.optimizer is None else plan.optimizer.kind,
+        "training": plan is not None,
         "microbatch_size": loaded.options.microbatch, "microbatch_count": facts.microbatch_count,
         "grid_size": [device.rows, device.cols],
         "harvested_rows": [device.harvesting_mask(i) for i in range(len(device.chips))],
@@ -88,11 +89,15 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
     parameters = list(loaded.weighted)
     constants = [q for q in loaded.parameters if q not in parameters]
     inputs, outputs = loaded.graph.inputs, loaded.graph.outputs
+    plan = loaded.options.training
+    gradients = () if plan is None else plan.input_gradients
     return {
         "microbatch": loaded.options.microbatch, "graph_name": loaded.name,
         "ordered_input_names": [b.queue for b in loaded.inputs],
         "ordered_output_names": [b.queue for b in loaded.outputs],
-        "ordered_input_gradient_names": [], "ordered_output_gradient_names": [], "ordered_target_names": [],
+        "ordered_input_gradient_names": [b.queue for b in loaded.outputs if b.phase == "backward"],
+        "ordered_output_gradient_names": [b.queue for b in loaded.inputs if b.gradient_of],
+        "ordered_target_names": [n.name for n in loaded.graph.inputs if n.attrs.get("target")],
         "ordered_constant_node_names": constants, "ordered_parameter_node_names": parameters,
         "ordered_intermediate_activation_names": [],
         "ordered_input_subgraph_indices": [0] * len(loaded.inputs),
@@ -104,7 +109,7 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
         "input_to_tile_dims": {b.queue: list(queues[b.queue].tile_dim or TILE_DIM) for b in loaded.inputs},
         "parameter_to_tile_dims": {q: list(queues[q].tile_dim or TILE_DIM) for q in parameters},
         "constant_to_tile_dims": {q: list(queues[q].tile_dim or TILE_DIM) for q in constants},
-        "ordered_input_requires_grad": [False] * len(loaded.inputs),
+        "ordered_input_requires_grad": [b.name in gradients for b in loaded.inputs],
         "ordered_output_requires_grad": [False] * len(loaded.outputs),
         "ordered_input_shapes": [_shape(n, loaded.options.microbatch) for n in inputs],
         "ordered_output_shapes": [_shape(n, loaded.options.microbatch) for n in outputs],
@@ -115,7 +120,8 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
         "consteval_trace": {},
         "post_const_eval_constants": {q: tensors[q] for q in constants if q in tensors},
         "post_const_eval_parameters": {q: tensors[q] for q in parameters if q in tensors},
-        "optimizer_param_info": {}, "cpueval_outputs": None, "has_cache_buffers": False,
+        "optimizer_param_info": {w.name: [[s.suffix, s.queue] for s in w.states] for w in loaded.trained},
+        "cpueval_outputs": None, "has_cache_buffers": False,
     }  # fmt: skip
 
 

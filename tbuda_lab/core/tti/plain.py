@@ -39,8 +39,12 @@ def _value(kind: Any, data: Any, where: str) -> Any:
     elif origin in (typing.Union, types.UnionType):
         if data is None and type(None) in inner:
             return None
-        (other,) = [k for k in inner if k is not type(None)]
-        return _value(other, data, where)
+        for other in [k for k in inner if k is not type(None)]:
+            try:
+                return _value(other, data, where)
+            except InputError as error:
+                refusal = error
+        raise refusal
     elif kind is float and type(data) in (int, float) and math.isfinite(data):
         return float(data)
     elif type(data) is kind and (kind is not int or abs(data) < 1 << 63):

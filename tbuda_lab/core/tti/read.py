@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -10,11 +12,12 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.bindings import InputBinding, OutputBinding
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
+from tbuda_lab.core.graph.phases import PHASES
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.graph.tm import TMError, apply_shapes
 from tbuda_lab.core.graph.verify import problems
@@ -22,7 +25,8 @@ from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.netlist.archive import Archive
 from tbuda_lab.core.netlist.image import Image, image_of, is_pickle, manifest_name
 from tbuda_lab.core.netlist.schema import Netlist, Queue
-from tbuda_lab.core.options import CompileOptions, options_from_json
+from tbuda_lab.core.ops.tm import MOVES
+from tbuda_lab.core.options import CompileOptions, TrainingOptions, options_from_json
 from tbuda_lab.core.overrides import from_json
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, in_order
 from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
@@ -101,11 +105,14 @@ class _ImageReader:
         if empty and not withheld:
             raise self._wrong(f"there is no tensor for queue {empty[0]!r}")
         self._complete(graph, withheld)
+        plan, trained = self._training(arrays, netlist)
+        if plan is not None:
+            options = dataclasses.replace(options, training=plan)
         return Loaded(
             name=self._text_field(self.manifest, "device_image_name"), graph=graph, netlist=netlist, inputs=inputs,
             outputs=outputs, parameters=parameters, device=device, options=options, overrides=overrides,
             modules=self._modules(graph), weighted=weighted, signature=self._text_field(section, "signature"),
-            cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest,
+            cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest, trained=trained,
         )
 
     # -- the parts ---------------------------------------------------------------------------------------------
@@ -183,7 +190,10 @@ class _ImageReader:
         inputs, outputs = [], []
         for record in self._list(self.section, "inputs"):
             name, queue, shape, recipe = self._end(record, arrays, netlist)
-            inputs.append(InputBinding(name, queue, shape, self._names(record, "sources"), recipe))
+            gradient_of = record.get("gradient_of", "")
+            if not isinstance(gradient_of, str):
+                raise self._wrong(f"input {name!r} is the gradient of {gradient_of!r}")
+            inputs.append(InputBinding(name, queue, shape, self._names(record, "sources"), recipe, gradient_of))
         for record in self._list(self.section, "outputs"):
             name, queue, shape, recipe = self._end(record, arrays, netlist)
             tms = tuple(self._tm(tm) for tm in self._list(record, "tms"))
@@ -193,8 +203,50 @@ class _ImageReader:
                 raise self._wrong(f"output {name!r}: {error}") from error
             if any(size > most for size, most in zip(collapse(shape), room, strict=True)):
                 raise self._wrong(f"output {name!r} has shape {shape}, of which queue {queue!r} gives {room}")
-            outputs.append(OutputBinding(name, queue, shape, tms, recipe))
+            phase = record.get("phase", "forward")
+            if phase not in PHASES:
+                raise self._wrong(f"output {name!r} is filled by {phase!r}")
+            outputs.append(OutputBinding(name, queue, shape, tms, recipe, phase))
         return tuple(inputs), tuple(outputs)
+
+    def _training(
+        self, arrays: Mapping[str, np.ndarray], netlist: Netlist
+    ) -> tuple[TrainingOptions | None, tuple[WeightBinding, ...]]:
+        """What a training image trains, and how; nothing in an image for inference."""
+        section = self.section.get("training")
+        if section is None:
+            return None, ()
+        if not isinstance(section, dict):
+            raise self._wrong("training is no object")
+        plan = of_plain(TrainingOptions, section.get("plan"), f"{self.path}: training")
+        if plan.batches < 1:
+            raise self._wrong(f"training keeps {plan.batches} batches")
+        return plan, tuple(self._weight(record, arrays, netlist) for record in self._list(section, "weights"))
+
+    def _weight(self, record: Any, arrays: Mapping[str, np.ndarray], netlist: Netlist) -> WeightBinding:
+        if not isinstance(record, dict):
+            raise self._wrong("a weight is no object")
+        file = record.get("recipe")
+        weight = of_plain(WeightBinding, {**record, "recipe": None}, f"{self.path}: weights")
+        rams = [(weight.queue, weight.shape), *((s.queue, s.shape) for s in weight.states)]
+        rams += [(weight.gradient, weight.shape)] if weight.gradient else []
+        for queue, shape in rams:
+            entry = netlist.queues.get(queue)
+            if entry is None or entry.type != "ram":
+                raise self._wrong(f"weight {weight.name!r} is in {queue!r}, which is no ram of the netlist")
+            if min(shape, default=1) < 1 or any(
+                size > most for size, most in zip(collapse(shape), _shape(entry), strict=True)
+            ):
+                raise self._wrong(f"weight {weight.name!r} of shape {shape} has no room in ram {queue!r}")
+        if file is None:
+            return weight
+        recipe = self._graph(str(file), arrays)
+        moved = len(recipe.inputs) == len(recipe.outputs) == 1 and (
+            math.prod(recipe.inputs[0].shape) == math.prod(recipe.outputs[0].shape) == weight.size
+        )
+        if not moved or not all(isinstance(node.op, MOVES) for node in recipe.ops):
+            raise self._wrong(f"weight {weight.name!r} is not a new order of the model's own")
+        return dataclasses.replace(weight, recipe=recipe)
 
     def _end(
         self, record: Any, arrays: Mapping[str, np.ndarray], netlist: Netlist
