@@ -127,7 +127,7 @@ class CompileRequest:
     def session(self, cache: bool = True) -> Session:
         """Load the model and open a session on it; nothing is compiled yet. cache: see `Session`."""
         from tbuda_lab.core.device import load_device
-        from tbuda_lab.core.formats import MathFidelity, parse_format
+        from tbuda_lab.core.formats import FIDELITIES, MathFidelity, parse_format
         from tbuda_lab.core.options import CompileOptions
         from tbuda_lab.core.overrides import Override
         from tbuda_lab.core.session import Session
@@ -141,8 +141,8 @@ class CompileRequest:
             df = _named(parse_format, self.accumulate_df, "--accumulate-df")
             options = dataclasses.replace(options, default_accumulate_df=df)
         if self.fidelity is not None:
-            if self.fidelity not in MathFidelity.__members__:
-                names = ", ".join(MathFidelity.__members__)
+            names = ", ".join(f.name for f in FIDELITIES)
+            if self.fidelity not in names.split(", "):
                 raise TbudaError(f"--fidelity {self.fidelity}: no such math fidelity; there are {names}")
             options = dataclasses.replace(options, default_math_fidelity=MathFidelity[self.fidelity])
         named = {"microbatch": self.batch, "balancer_policy": self.policy, "objective": self.objective}

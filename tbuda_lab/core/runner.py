@@ -39,6 +39,7 @@ class Runnable(Protocol):
     def parameters(self) -> dict[str, np.ndarray]: ...
     @property
     def device(self) -> DeviceSpec: ...
+    def unrounded_parameters(self) -> dict[str, np.ndarray]: ...
     @property
     def options(self) -> CompileOptions: ...
 
@@ -77,7 +78,8 @@ class Runner:
         self.mode = mode
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.
         self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch, reread=False)
-        for queue, value in result.parameters.items():
+        values = result.unrounded_parameters() if mode == "exact" else result.parameters
+        for queue, value in values.items():
             if queue in result.netlist.queues:
                 self._write(queue, value)
 

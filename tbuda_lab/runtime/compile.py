@@ -10,14 +10,16 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler.depths import StagedCompile, StageResult
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.frontend.pybuda import Tensor
+from tbuda_lab.core.frontend.pybuda import Tensor, with_loss
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
+from tbuda_lab.core.runner import joined
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import TTDevice, as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.errors import PipelineError, not_supported
-from tbuda_lab.runtime.judging import judge, require
+from tbuda_lab.runtime.judging import judge, judge_outputs, require
 from tbuda_lab.runtime.outcome import stops_early
 from tbuda_lab.runtime.results import CompileResults
 
@@ -39,7 +41,8 @@ def pybuda_compile(
     weights are preloaded (see `default_dram_parameters`). The depth below which nothing is compiled for a device gives
     `stages` only.
     Without `compiler_cfg` the global configuration and its overrides apply. A compile depth below
-    BACKEND_GOLDEN_VERIFY compiles only; `outputs` are then the reference's. Raises `AssertionError` on a mismatch.
+    BACKEND_GOLDEN_VERIFY, NoBackend and CompileOnly compile only; `outputs` are then the reference's. Raises
+    `AssertionError` on a mismatch.
     """
     sample = as_inputs(inputs)
     before = config._get_global_compiler_config()
@@ -55,7 +58,7 @@ def pybuda_compile(
         result = device.compile_for_inputs(sample, microbatch_size)
         golden = [Tensor.create_from_torch(t) for t in _reference(device, sample)]
         outputs = golden
-        if depth >= CompileDepth.BACKEND_GOLDEN_VERIFY:
+        if depth >= CompileDepth.BACKEND_GOLDEN_VERIFY and device.runs:
             outputs = [Tensor.create_from_torch(t) for t in device.run_forward(repeated(device, sample))]
             outputs = [Tensor.create_from_torch(t.value()[: g.shape[0]]) if g.shape else t
                        for t, g in zip(outputs, golden, strict=True)]
@@ -111,6 +114,37 @@ class StagedResults(CompileResults):
     def netlist_filename(self) -> str | None:
         """None: the compile ended before the netlist."""
         return None
+
+
+def generated(
+    device: TTDevice,
+    sample: Any,
+    targets: Any,
+    training: bool,
+    return_intermediate: bool,
+    trace_only: bool,
+    verify_cfg: Any,
+) -> tuple[Graph, tuple[Tensor, ...], dict[str, Tensor], tuple[Tensor, ...], Tensor | None]:
+    """See `TTDevice.generate_graph`."""
+    if not device.modules:
+        raise PipelineError(f"no module has been placed on device {device.name!r}; call place_module first")
+    graph = frontend.from_pybuda(device.modules, sample, training=training)
+    feeds = dict(frontend.feeds(graph, sample))
+    given = tuple(Tensor.create_from_torch(tensor) for tensor in feeds.values())
+    if (device.loss_module is None) != (not targets) and not (trace_only and not targets):
+        raise PipelineError(f"device {device.name!r}: target_tensors and place_loss_module belong together")
+    if device.loss_module is not None and targets:
+        graph, names = with_loss(graph, device.loss_module, targets)
+        feeds.update(zip(names, targets, strict=True))
+    target = Tensor.create_from_torch(targets[0]) if targets else None
+    if trace_only:
+        return graph, tuple(Tensor(node.shape, node=node.name) for node in graph.outputs), {}, given, target
+    parts = [evaluate_nodes(graph, one) for one in elements(graph, feeds)]
+    values = [joined([part[node.name] for part in parts]) for node in graph.outputs]
+    if verify_cfg is not None and verify_cfg.enabled and not targets:
+        judge_outputs(device.modules, sample, values, 0, verify_cfg)
+    between = {node.name: Tensor.create_from_torch(parts[0][node.name]) for node in graph.ops if return_intermediate}
+    return graph, tuple(Tensor.create_from_torch(value) for value in values), between, given, target
 
 
 def _intermediates(device: TTDevice, sample: Any) -> dict[str, Tensor]:

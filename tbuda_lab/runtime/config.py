@@ -103,6 +103,8 @@ def set_configuration_options(
         raise PipelineError(f"backend_opt_level is 0 to 4, not {backend_opt_level!r}")
     if amp_level is not None and amp_level not in (0, 1, 2):
         raise PipelineError(f"amp_level is 0, 1 or 2, not {amp_level!r}")
+    if math_fidelity is MathFidelity.Invalid:
+        raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
     if "harvested_rows" in given:
         rows = given.pop("harvested_rows")
         by_chip = rows if any(isinstance(row, list | tuple) for row in rows) else [rows]
@@ -333,6 +335,8 @@ def configure_mixed_precision(
     (operand, mantissa bits) of parameters.
     Raises `PipelineError` without a selector, `NotSupported` for a part of it that there is not.
     """
+    if math_fidelity is MathFidelity.Invalid:
+        raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
     if op_type is None and name_regex is None and epoch_type is None and is_gradient_op is None:
         raise PipelineError("configure_mixed_precision selects ops: give op_type, name_regex, or both")
     if is_gradient_op or epoch_type not in (None, "Forward", "forward"):

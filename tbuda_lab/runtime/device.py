@@ -139,7 +139,13 @@ class Device:
             raise PipelineError(f"no target has been pushed to device {self.name!r}; call push_to_target_inputs first")
         return self.targets.popleft()
 
-    def get_first_inputs(self, peek: bool = False) -> Inputs:
+    def get_first_inputs(self, peek: bool = False) -> tuple[int, Inputs]:
+        """The microbatch size (dim 0) of the oldest input that waits, and that input; it stays when `peek`. Raises
+        `PipelineError` when none waits."""
+        inputs = self.next_inputs(peek)
+        return microbatch_of(inputs), inputs
+
+    def next_inputs(self, peek: bool = False) -> Inputs:
         """The oldest input that waits; it stays when `peek`. Raises `PipelineError` when none waits."""
         if not self.inputs:
             raise PipelineError(f"no input has been pushed to device {self.name!r}; call push_to_inputs first")
@@ -148,7 +154,7 @@ class Device:
     def sample(self, given: Any) -> Inputs:
         """The sample inputs that a script gives; where it gives none, the first one pushed."""
         none = len(given) == 0 if isinstance(given, tuple | list | Mapping) else given is None
-        return self.get_first_inputs(peek=True) if none else as_inputs((given,))
+        return self.next_inputs(peek=True) if none else as_inputs((given,))
 
     # -- running ---------------------------------------------------------------------------------------------
     def run_forward(self, inputs: Inputs) -> Outputs:
@@ -180,19 +186,19 @@ class Device:
         matches = [p for module in self.modules for p in module.get_parameters()]
         return [p for p in matches if 0 not in p.shape] if ignore_unused_parameters else matches
 
-    def get_parameter_checkpoint(self) -> list[dict[str, Tensor]]:
-        """Current weights: one dict, name -> Tensor, for the device."""
+    def get_parameter_checkpoint(self) -> dict[str, Tensor]:
+        """Current weights by name."""
         if self.trainer is not None:
             values = {n: Tensor.create_from_torch(v) for n, v in self.trainer.parameters().items()}
-            return [{p.get_name(): values.get(p.get_name(), p) for p in self.get_parameters()}]
-        return [{p.get_name(): Tensor.create_from_torch(p.fill()) for p in self.get_parameters()}]
+            return {p.get_name(): values.get(p.get_name(), p) for p in self.get_parameters()}
+        return {p.get_name(): Tensor.create_from_torch(p.fill()) for p in self.get_parameters()}
 
-    def get_all_parameters(self) -> list[dict[str, Tensor]]:
+    def get_all_parameters(self) -> dict[str, Tensor]:
         return self.get_parameter_checkpoint()
 
-    def get_parameter_gradients(self) -> list[dict[str, Tensor]]:
-        """Gradients as they have added up: one dict, name -> Tensor, for the device."""
-        return [{n: Tensor.create_from_torch(v) for n, v in self.in_training().gradients().items()}]
+    def get_parameter_gradients(self) -> dict[str, Tensor]:
+        """Gradients as they have added up, by the name of the weight."""
+        return {n: Tensor.create_from_torch(v) for n, v in self.in_training().gradients().items()}
 
     def update_device_parameters(self, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Give weights new values by name; the device takes them up with the next input."""
@@ -321,9 +327,11 @@ class TTDevice(Device):
     """One or more chips of one architecture, simulated.
 
     arch: default Grayskull (Wormhole_B0 or Blackhole when GOLDEN_WORMHOLE_B0 or PYBUDA_GOLDEN_BLACKHOLE is set).
-    devtype: Golden by default: float32 arithmetic on inputs and weights in their formats. Silicon (which warns once,
-    there is none), Model, Versim and Emulation round wherever the machine does: fidelity and formats of every op
-    change the numbers. NoBackend compiles and does not run. num_chips or chip_ids: chips to use, default one.
+    devtype decides what rounds. None: a golden model, float32 arithmetic on inputs and weights in their formats.
+    Golden: as the vendor's golden model, which ignores formats unless TT_BACKEND_GOLDEN_QUANTIZE is set: float32
+    throughout. Silicon (which warns once, there is none), Model, Versim and Emulation round wherever the machine does:
+    fidelity and formats of every op change the numbers. NoBackend compiles and does not run. num_chips or chip_ids:
+    chips to use, default one.
     """
 
     def __init__(
@@ -368,8 +376,7 @@ class TTDevice(Device):
         self._broken: BrokenModel | None = None  # of a model whose path depends on data
         self._split: SplitResult | None = None  # of a model whose ops do not all run on the device
         self._runner: Runner | SplitRunner | None = None
-        # What rounds (see `sim.numerics`): Golden as PyBuda's golden model; every other type as the machine.
-        self.numerics = "golden" if self.devtype in (BackendType.Golden, BackendType.NoBackend) else "device"
+        self.numerics = _numerics(devtype)
         self.imaged = False  # compiled to an image, and not meant to run itself
         if self.devtype is BackendType.Silicon and not CONTEXT.warned_of_silicon:
             CONTEXT.warned_of_silicon = True
@@ -385,6 +392,11 @@ class TTDevice(Device):
     def spec(self) -> DeviceSpec:
         """The device as the compiler sees it: architecture or configured device, chips, harvested rows."""
         return device_spec(self.arch, self.chip_ids)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is there to run, not to compile only."""
+        return self.devtype is not BackendType.NoBackend and self.device_mode is not DeviceMode.CompileOnly
 
     def trace(self, sample: Inputs) -> Graph:
         """The nD graph of the placed modules for inputs like `sample`."""
@@ -534,7 +546,7 @@ class TTDevice(Device):
         self._check_batch(inputs)
         result = self._result
         assert result is not None
-        if self.devtype is BackendType.NoBackend or self.device_mode is DeviceMode.CompileOnly:
+        if not self.runs:
             raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
         if self.trainer is not None and result.options.training is not None:
             return self.trainer.evaluate(inputs)
@@ -583,15 +595,21 @@ class TTDevice(Device):
         compiler_cfg: Any = None,
         trace_only: bool = False,
         verify_cfg: Any = None,
-    ) -> Graph:
-        """The nD graph of the placed modules, without side effects: nothing is compiled or verified, so `trace_only`,
-        `compiler_cfg` and `verify_cfg` have nothing to change. Raises `NotSupported` for targets and intermediates."""
-        if target_tensors or return_intermediate:
-            raise not_supported("generate_graph with target_tensors or return_intermediate",
-                                "place the loss on the device; pybuda_compile gives golden_intermediates")
-        graph = self.trace(as_inputs(inputs))
-        graph.name = graph_name
-        return graph
+    ) -> tuple[Graph, tuple[Tensor, ...], dict[str, Tensor], tuple[Tensor, ...], Tensor | None]:
+        """The nD graph of the placed modules, its outputs, intermediates by node, the inputs, and the first target.
+
+        target_tensors: for the loss on the device, which then is a part of the graph. return_intermediate: what every
+        op gives, of the first element. trace_only: outputs have no values. compiler_cfg: whether it is for training.
+        verify_cfg: outputs are judged against the modules' own (`AssertionError`). Nothing is compiled. Raises
+        `PipelineError` for targets without a loss, or for a loss without them.
+        """
+        from tbuda_lab.runtime.compile import generated
+
+        settings = compiler_cfg or config._get_global_compiler_config()
+        sample, targets = as_inputs(inputs), as_inputs(target_tensors)
+        parts = generated(self, sample, targets, settings.enable_training, return_intermediate, trace_only, verify_cfg)
+        parts[0].name = graph_name
+        return parts
 
     def remove_modules(self) -> None:
         super().remove_modules()
@@ -691,6 +709,13 @@ class TTDevice(Device):
     def get_scheduler_params(self, is_buda: bool) -> Any:
         """What the scheduler gives the optimizer; nothing without one."""
         return {} if self.scheduler is None else self.scheduler.get_scheduler_params()
+
+
+def _numerics(devtype: BackendType | None) -> str:
+    """What rounds (see `sim.numerics`) on a device of this type; None where the script names none."""
+    if devtype is BackendType.Golden and "TT_BACKEND_GOLDEN_QUANTIZE" not in os.environ:
+        return "exact"
+    return "golden" if devtype in (None, BackendType.Golden, BackendType.NoBackend) else "device"
 
 
 def _default_arch() -> BackendDevice:

@@ -95,6 +95,8 @@ class LoadedDevice(TTDevice):
             image.device_image_name, chip_ids=image.chip_ids, arch=image.arch, devtype=image.devtype,
             device_mode=DeviceMode.RunOnly, fp32_fallback=image.fp32_fallback,
         )
+        if self.devtype is BackendType.Golden:  # the image does not say whether the script named it
+            self.numerics = "golden"
         self.modules = [LoadedModule(facts, self) for facts in self.loaded.modules]
         self.optimizer = image.optimizer
 

@@ -153,7 +153,7 @@ def data_arrived(device: Device) -> None:
 
 def _forward_one(out: Queue[Any]) -> None:
     first, *others = CONTEXT.devices
-    inputs = first.get_first_inputs()
+    inputs = first.next_inputs()
     try:
         outputs = first.run_forward(inputs)
         for number, device in enumerate(others):
@@ -228,7 +228,7 @@ def run_module(module: Module, args: Sequence[Any]) -> tuple[Tensor, ...]:
 
 def get_parameter_checkpoint(device: Device | None = None, _sequential: bool = False) -> list[dict[str, Tensor]]:
     """Current weights, one dict (name -> Tensor) for each device, or for the one given."""
-    return [c for d in _those(device) for c in d.get_parameter_checkpoint()]
+    return [d.get_parameter_checkpoint() for d in _those(device)]
 
 
 def update_device_parameters(
@@ -305,7 +305,7 @@ def is_silicon(devtype: BackendType) -> bool:
 
 def get_parameter_gradients(device: Device | None = None, _sequential: bool = False) -> list[dict[str, Tensor]]:
     """Gradients as they have added up, one dict (name -> Tensor) for each device, or for the one given."""
-    return [g for d in _those(device) for g in d.get_parameter_gradients()]
+    return [d.get_parameter_gradients() for d in _those(device)]
 
 
 def run_generate(*_: Any, **__: Any) -> None:

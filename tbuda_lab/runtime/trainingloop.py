@@ -88,7 +88,7 @@ def forward(count: int) -> None:
     for step in steps:
         step.room_for(run)
     for _ in range(run):
-        value: Inputs = first.get_first_inputs()
+        value: Inputs = first.next_inputs()
         targets = CONTEXT.devices[-1].get_first_targets()
         for number, step in enumerate(steps):
             last = number == len(steps) - 1
@@ -137,8 +137,7 @@ def run_schedulers(_sequential: bool = False) -> None:
 
 
 def _checkpoint() -> None:
-    matches = [c for device in CONTEXT.devices for c in device.get_parameter_checkpoint()]
-    get_checkpoint_queue().put(matches)
+    get_checkpoint_queue().put([device.get_parameter_checkpoint() for device in CONTEXT.devices])
 
 
 def run_training(

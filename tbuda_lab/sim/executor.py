@@ -40,7 +40,8 @@ class Stats:
 class Executor:
     """Runs a netlist.
 
-    mode: "golden" (float32 arithmetic on rounded inputs) or "device" (rounding at every pack; see `numerics`).
+    mode: "exact" (float32, no rounding), "golden" (float32 arithmetic on rounded inputs) or "device" (rounding at every
+    pack); see `numerics`.
     arch: an arch, board or device descriptor, by default the netlist's own; decides the details in which archs differ
     (Tf32, what runs together). seed: of dropout and
     stochastic rounding. keep: names of ops whose outputs `kept` holds after a run, or "all". on_op: called with
@@ -54,8 +55,8 @@ class Executor:
 
     def __init__(self, netlist: Netlist, *, mode: str = "golden", arch: str | None = None, seed: int = 0,
                  keep: Collection[str] | str = (), on_op: OnOp | None = None, reread: bool = True) -> None:
-        if mode not in ("golden", "device"):
-            raise InputError(f"unknown mode {mode!r}: golden or device")
+        if mode not in ("exact", "golden", "device"):
+            raise InputError(f"unknown mode {mode!r}: exact, golden or device")
         self.arch = facts_of(arch).arch if arch else leading_arch(netlist)
         self.original = netlist
         self.netlist = expand(netlist)
@@ -81,7 +82,8 @@ class Executor:
                 for port in op.inputs:
                     readers.setdefault(port.source, []).append(op.name)
         self.dynamic = topology.dynamic_queues(self.netlist)
-        self.io: dict[str, QueueIo | RamIo] = io_module.build(self.netlist.queues.values(), readers, self.dynamic)
+        self.io: dict[str, QueueIo | RamIo] = io_module.build(
+            self.netlist.queues.values(), readers, self.dynamic, self.numerics.exact)
         self._allocated: set[str] = set()
         self._epochs = topology.epochs(self.netlist, self.arch)
         self._plans: dict[tuple[str, ...], EpochPlan] = {}

@@ -20,10 +20,12 @@ from tbuda_lab.sim.memory import too_large
 
 
 class Io:
-    """State that queues and rams share. `readers`: names of the ops that read it, for messages."""
+    """State that queues and rams share. `readers`: names of the ops that read it, for messages. exact: the host's
+    conversion rounds nothing (see `numerics`)."""
 
-    def __init__(self, spec: Queue, readers: Sequence[str] = ()) -> None:
+    def __init__(self, spec: Queue, readers: Sequence[str] = (), exact: bool = False) -> None:
         self.spec = spec
+        self.exact = exact
         self.name = spec.name
         self.entries = spec.entries
         self.df = spec.df
@@ -92,11 +94,12 @@ class Io:
             return list(words_to_rows(words, self.tile_dim))
         if given.dtype.kind not in "fiub":
             raise InputError(f"{self.describe()} takes numbers, not {given.dtype}")
-        if self.df.is_integer:
+        if self.df.is_integer and not (self.exact and given.dtype.kind == "f"):
             if given.dtype.kind == "f":
                 given = round_half_away(given.astype(np.float64))
             return list(clip_integer(given, self.df).astype(np.int32))
-        values = quantise(np.ascontiguousarray(given, dtype=np.float32), self.df)
+        values = np.ascontiguousarray(given, dtype=np.float32)
+        values = values if self.exact else quantise(values, self.df)
         if values is given or np.shares_memory(values, given):
             values = values.copy()  # the caller may go on writing into its array
         return list(values)
@@ -106,10 +109,11 @@ class Io:
         and, tile after tile, for raw words."""
         if self.df.is_raw:
             return rows_to_words(value.astype(np.int64).astype(np.int32), self.tile_dim)
-        if self.df.is_integer:
+        if self.df.is_integer and not (self.exact and value.dtype.kind == "f"):
             number = value if value.dtype.kind in "iu" else round_half_away(value.astype(np.float64))
             return clip_integer(number, self.df).astype(np.int32)
-        result: Array = quantise(np.ascontiguousarray(value, dtype=np.float32), self.df)
+        result: Array = np.ascontiguousarray(value, dtype=np.float32)
+        result = result if self.exact else quantise(result, self.df)
         return result.copy() if result is value else result
 
     def describe(self) -> str:
@@ -122,8 +126,8 @@ class Io:
 class QueueIo(Io):
     """A fifo. `rd` and `wr` are the global pointers, `rd_local` the one that moves while a graph runs."""
 
-    def __init__(self, spec: Queue, readers: Sequence[str] = ()) -> None:
-        super().__init__(spec, readers)
+    def __init__(self, spec: Queue, readers: Sequence[str] = (), exact: bool = False) -> None:
+        super().__init__(spec, readers, exact)
         self.rd = self.wr = self.rd_local = self.rd_base = 0
         self.rd_autoinc = 1
 
@@ -187,8 +191,8 @@ class QueueIo(Io):
 class RamIo(Io):
     """Random access: a read and a write pointer that name slots."""
 
-    def __init__(self, spec: Queue, readers: Sequence[str] = ()) -> None:
-        super().__init__(spec, readers)
+    def __init__(self, spec: Queue, readers: Sequence[str] = (), exact: bool = False) -> None:
+        super().__init__(spec, readers, exact)
         self.rd = self.wr = 0
         self.wr_autoinc = 0
 
@@ -216,7 +220,7 @@ class ViewIo(RamIo):
     """Another ram's memory in another blocking: slot i is the base's slots from i * k on, k of them."""
 
     def __init__(self, spec: Queue, base: RamIo, readers: Sequence[str] = ()) -> None:
-        super().__init__(spec, readers)
+        super().__init__(spec, readers, base.exact)
         self.base = base
         self.per_slot = base.entries // self.entries
 
@@ -290,7 +294,8 @@ def clip_integer(x: Array, df: DataFormat) -> Array:
     return limited
 
 
-def build(queues: Iterable[Queue], readers: dict[str, list[str]], dynamic: set[str]) -> dict[str, QueueIo | RamIo]:
+def build(queues: Iterable[Queue], readers: dict[str, list[str]], dynamic: set[str],
+          exact: bool = False) -> dict[str, QueueIo | RamIo]:
     """The state of all queues and rams of a netlist.
 
     Rams with the same buffers (written as `alias`, or found by their addresses) share memory: the one with most
@@ -302,9 +307,9 @@ def build(queues: Iterable[Queue], readers: dict[str, list[str]], dynamic: set[s
     for spec in listed:
         users = readers.get(spec.name, ())
         if spec.type == "queue":
-            matches[spec.name] = QueueIo(spec, users)
+            matches[spec.name] = QueueIo(spec, users, exact)
         elif spec.name not in base_of:
-            matches[spec.name] = RamIo(spec, users)
+            matches[spec.name] = RamIo(spec, users, exact)
     for spec in listed:
         if spec.name in base_of:
             base = matches[base_of[spec.name]]

@@ -1,4 +1,7 @@
-"""Where values are rounded, in the two modes of the executor.
+"""Where values are rounded, in the three modes of the executor.
+
+exact: nowhere. Formats decide about memory only; arithmetic is float32. Quantization ops alone make whole numbers. It
+is what the vendor's golden model does unless it is told to quantise (netlist.md#G).
 
 golden: arithmetic in float32. The host's conversion rounds what is pushed and popped; besides, inputs in a 4- or
 2-bit block format are cut to it again after their TMs, Float32 inputs lose the bits beyond Tf32 on wormhole, outputs in
@@ -31,6 +34,7 @@ _SMALL_BLOCKS = frozenset((DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, 
 _TF32_ARCHS = frozenset(("wormhole", "wormhole_b0"))
 _PRODUCTS = frozenset(("matmul", "multiply", "depthwise"))
 _MAY_ALIAS = frozenset(("nop", "datacopy", "ethernet_datacopy", "buffer", "tilizer", "drainer", "fused_op", "splice"))
+_QUANTISE = frozenset(("quantization", "requantization"))
 _FPU = _PRODUCTS | {"add", "subtract", "reduce"}
 
 # Significand bits (the leading one included) that the passes of a fidelity multiply: (source A, source B), 0 = all.
@@ -46,7 +50,7 @@ _COVERED = {"LoFi": (5, 7), "HiFi2": (0, 7), "HiFi2_A": (0, 7), "HiFi2_B": (5, 0
 
 @dataclasses.dataclass(frozen=True)
 class Numerics:
-    """The rules for one run: mode "golden" or "device", the arch, and the seed of everything stochastic.
+    """The rules for one run: mode "exact", "golden" or "device", the arch, and the seed of everything stochastic.
 
     reread: whether golden mode rounds what ops read (small blocks, Tf32); without it only the host's conversion and
     the packer round.
@@ -61,6 +65,10 @@ class Numerics:
     def device(self) -> bool:
         return self.mode == "device"
 
+    @property
+    def exact(self) -> bool:
+        return self.mode == "exact"
+
     def generator(self, name: str, own_seed: int = 0) -> np.random.Generator:
         """A generator of its own for an op, the same in every run with the same seed."""
         return np.random.default_rng([self.seed, zlib.crc32(name.encode()), own_seed & 0xFFFFFFFF])
@@ -68,7 +76,7 @@ class Numerics:
     def unpack(self, op: NetOp, index: int, source_df: DataFormat, tag: DataFormat) -> Convert | None:
         """What an input goes through before its TMs; `source_df` is the producer's format, `tag` the golden one."""
         if not self.device:
-            if not self.reread:
+            if self.exact or not self.reread:
                 return None
             return _tf32 if tag is DataFormat.Float32 and self.arch in _TF32_ARCHS else None
         steps: list[Convert] = []
@@ -118,12 +126,15 @@ class Numerics:
         """What an input goes through after its TMs; `tag` as for `unpack`."""
         if self.device:
             return self.extended(op, index)
-        return (lambda x: cut_blocks(x, tag)) if self.reread and tag in _SMALL_BLOCKS else None
+        cut = self.reread and not self.exact and tag in _SMALL_BLOCKS
+        return (lambda x: cut_blocks(x, tag)) if cut else None
 
     def pack(self, op: NetOp, *, moves_only: bool, source_df: DataFormat | None) -> Convert | None:
         """What an output goes through last. moves_only: the op changes no value, so that its first input's format
         `source_df` still holds them."""
         out = op.out_df
+        if self.exact:
+            return (lambda x: to_integer(x, out)) if out.is_integer and op.type in _QUANTISE else None
         if out.is_integer:
             return lambda x: to_integer(x, out)
         if not self.device:
@@ -149,7 +160,7 @@ class Numerics:
     def intermediate(self, op: NetOp) -> Convert | None:
         """Rounding of a fused op's intermediate buffer."""
         df = op.intermed_df
-        if df is None or df.is_raw:
+        if df is None or df.is_raw or self.exact:
             return None
         if df.is_integer:
             return lambda x: to_integer(x, df)

@@ -95,7 +95,7 @@ def read_sheet(path: Path, kind: str | None = None, *, strict: bool = True) -> S
     counts = {name: cells.numbers(names, None if name in _REQUIRED else _least(name), _least(name))
               for name, names in _COLUMNS.items()}
     fidelity = [text or "LoFi" for text in cells.texts(_FIDELITY) or [""] * count]
-    counts["fidelity"] = np.array([f.value for f in cells.parsed(fidelity, parse_fidelity, MathFidelity.LoFi)],
+    counts["fidelity"] = np.array([f.passes for f in cells.parsed(fidelity, parse_fidelity, MathFidelity.LoFi)],
                                   dtype=np.float64)
     texts = cells.texts(_FORMAT)
     if texts is None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core.cost import KINDS, Fit, Key, Table, cycles, dump_fits, load_fits, load_table
 from tbuda_lab.core.errors import InputError, UnknownDevice, UnsupportedOp
-from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.formats import FIDELITIES, DataFormat, MathFidelity
 from tbuda_lab.tools.calibrate import calibrate, group, read_folder
 from tbuda_lab.tools.fitting import cross_validate, fit_pieces, relative_errors
 from tbuda_lab.tools.measurements import read_sheet
@@ -102,7 +102,7 @@ def call(kind: str, arch: str, df: DataFormat, block: tuple[int, ...], fidelity:
 
 @settings(max_examples=200, deadline=None)
 @given(kind=st.sampled_from(KINDS), arch=st.sampled_from(ARCHS), df=st.sampled_from(FORMATS), block=blocks,
-       axis=st.integers(0, 6), fidelity=st.sampled_from(MathFidelity), l1_acc=st.booleans())
+       axis=st.integers(0, 6), fidelity=st.sampled_from(FIDELITIES), l1_acc=st.booleans())
 def test_more_work_never_costs_less(kind: str, arch: str, df: DataFormat, block: tuple[int, ...], axis: int,
                                     fidelity: MathFidelity, l1_acc: bool) -> None:
     larger = list(block)

@@ -117,7 +117,7 @@ def test_load_image_in_the_same_script_takes_the_place_of_the_device(
     assert again.get_name() == "linear"
     assert [p.get_name() for p in again.get_parameters()] == [p.get_name() for p in module.get_parameters()]
     assert torch.equal(again.get_parameter("bias").value(), module.bias.value())
-    assert torch.equal(loaded.get_parameter_checkpoint()[0]["linear.bias"].value(), module.bias.value())
+    assert torch.equal(loaded.get_parameter_checkpoint()["linear.bias"].value(), module.bias.value())
     pybuda.update_device_parameters(loaded, [{"linear.bias": torch.zeros(32)}])
     loaded.push_to_inputs(X)
     assert pcc(X @ module.weights.value(), pybuda.run_inference().get()[0].value()) > 0.999

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.formats import FIDELITIES, DataFormat
 from tbuda_lab.core.overrides import OVERRIDE_KINDS, Each, Override, from_json, named_python, override_python
 from tbuda_lab.core.session.commands import (
     ClearOp,
@@ -48,7 +48,7 @@ FITTING: dict[str, st.SearchStrategy[Any]] = {
     "insert_queue": st.fixed_dictionaries({"dest": st.lists(TEXT, min_size=1, max_size=2)}),
     "schedule_constraint": st.just(True), "prologue": st.booleans(),
     "data_format": st.sampled_from([f.name for f in DataFormat]),
-    "math_fidelity": st.sampled_from([f.name for f in MathFidelity]),
+    "math_fidelity": st.sampled_from([f.name for f in FIDELITIES]),
 }  # fmt: skip
 
 

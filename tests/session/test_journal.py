@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.formats import FIDELITIES, DataFormat
 from tbuda_lab.core.overrides import FIRST, Each, Override
 from tbuda_lab.core.session import (
     ChipBreak,
@@ -230,7 +230,7 @@ commands = st.one_of(
     st.builds(ClearOp, names, st.sampled_from([(), ("op_size",), ("u_kt", "op_placement")])),
     st.just(Optimise()),
     st.builds(SetOptions, seed=small, balancer_policy=names, default_df_override=st.sampled_from(DataFormat),
-              default_math_fidelity=st.sampled_from(MathFidelity), target_cycles=st.none() | small),
+              default_math_fidelity=st.sampled_from(FIDELITIES), target_cycles=st.none() | small),
     st.builds(SetOverride, st.builds(Override, st.just("input_buffer_multiplier"), names,
                                      st.dictionaries(small, st.integers(1, 9)), st.just("file"))),
     st.builds(SetOverride, st.builds(Override, st.just("op_size"), st.lists(names).map(tuple), pairs, st.just("file"))),

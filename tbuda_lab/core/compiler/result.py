@@ -57,6 +57,10 @@ class CompileResult:
     fused: tuple[Pattern, ...] = ()
     weights: tuple[WeightBinding, ...] = ()
 
+    def unrounded_parameters(self) -> dict[str, np.ndarray]:
+        """`parameters` before they were rounded to their formats, for runs in which nothing rounds."""
+        return {**self.parameters, **host_parameters(self.lowered, rounded=False)}
+
 
 def finish(
     graph: Graph,
@@ -126,7 +130,7 @@ def checked(netlist: Netlist, device: DeviceSpec, cache: CheckCache | None = Non
     return findings
 
 
-def host_parameters(lowered: Graph) -> dict[str, np.ndarray]:
+def host_parameters(lowered: Graph, rounded: bool = True) -> dict[str, np.ndarray]:
     """What the host writes into the queues of parameters and constants, by queue (= node) name.
 
     Numbers in plain float formats are rounded to nearest here, while they are float32. The machine's own conversion
@@ -136,6 +140,6 @@ def host_parameters(lowered: Graph) -> dict[str, np.ndarray]:
     for node in lowered.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
         if node.value is not None:
             value = host_tensor(node.value.reshape(node.shape[1:]))
-            rounds = node.df is not None and node.df.is_float and not node.df.is_bfp
+            rounds = rounded and node.df is not None and node.df.is_float and not node.df.is_bfp
             stored[node.name] = round_to(value, node.df) if rounds and node.df is not None else value
     return stored

@@ -69,7 +69,7 @@ class Block:
         t, m, n, r, c, k, kt, z, nz, nzu, strips = (np.asarray(v, dtype=np.float64) for v in (
             self.t, self.mblock_m, self.mblock_n, self.ublock_r, self.ublock_c, self.m_k, self.u_kt, self.z,
             self.nz_tiles, self.nz_ublocks, self.nz_strips))
-        passes = np.asarray(self.fidelity.value if isinstance(self.fidelity, MathFidelity) else self.fidelity, float)
+        passes = np.asarray(self.fidelity.passes if isinstance(self.fidelity, MathFidelity) else self.fidelity, float)
         per_slice = m * n
         blocks = t * per_slice
         tiles = blocks * (r * c)

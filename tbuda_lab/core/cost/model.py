@@ -163,7 +163,7 @@ def _sparse_published(weights: dict[str, float], block: Block) -> F64:
     t, m, n, r, c, k, nz, nzu, strips = (np.asarray(v, dtype=np.float64) for v in (
         block.t, block.mblock_m, block.mblock_n, block.ublock_r, block.ublock_c, block.m_k, block.nz_tiles,
         block.nz_ublocks, block.nz_strips))
-    passes = block.fidelity.value if isinstance(block.fidelity, MathFidelity) else block.fidelity
+    passes = block.fidelity.passes if isinstance(block.fidelity, MathFidelity) else block.fidelity
     every = np.maximum(strips * m, nzu)
     reload_ublock = weights["reload_config"] + weights["reload"] * c * r
     math = nz * n * c * weights["tile_weight"] * passes

@@ -33,6 +33,15 @@ class DataFormat(Enum):
     def __str__(self) -> str:
         return self.name
 
+    def to_json(self) -> str:
+        """The name, as PyBuda writes it into JSON."""
+        return self.name
+
+    @classmethod
+    def from_json(cls, text: str) -> DataFormat:
+        """The member of that name. Raises `NetlistError` for an unknown one."""
+        return parse_format(text) if text != "Invalid" else cls.Invalid
+
     @property
     def is_bfp(self) -> bool:
         """Block floating point: 16 consecutive values of a face row share one exponent byte."""
@@ -70,15 +79,34 @@ class DataFormat(Enum):
 
 
 class MathFidelity(Enum):
-    """Members carry the number of multiplication passes (LoFi counts 1)."""
+    """How many passes a multiplication takes. Members carry the backend's number; `Invalid` is nobody's fidelity."""
 
-    LoFi = 1
+    LoFi = 0
     HiFi2 = 2
     HiFi3 = 3
     HiFi4 = 4
+    Invalid = 0xFF
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def passes(self) -> int:
+        """Multiplication passes: 1 of LoFi, 4 of HiFi4. Raises `KeyError` for Invalid."""
+        return {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}[self.name]
+
+    def to_json(self) -> str:
+        """The name, as PyBuda writes it into JSON."""
+        return self.name
+
+    @classmethod
+    def from_json(cls, text: str) -> MathFidelity:
+        """The member of that name. Raises `NetlistError` for an unknown one."""
+        return parse_fidelity(text) if text != "Invalid" else cls.Invalid
+
+
+FIDELITIES = (MathFidelity.LoFi, MathFidelity.HiFi2, MathFidelity.HiFi3, MathFidelity.HiFi4)
+"""Those that ops may have."""
 
 
 _BFP = frozenset({
@@ -104,7 +132,7 @@ _DATUM_BITS = {
     DataFormat.Invalid: 0,
 }
 _BY_NAME = {df.name: df for df in DataFormat if df is not DataFormat.Invalid}
-_FIDELITIES = {f.name: f for f in MathFidelity} | {"HiFi2_A": MathFidelity.HiFi2, "HiFi2_B": MathFidelity.HiFi2}
+_FIDELITIES = {f.name: f for f in FIDELITIES} | {"HiFi2_A": MathFidelity.HiFi2, "HiFi2_B": MathFidelity.HiFi2}
 
 
 def parse_format(name: str) -> DataFormat:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.formats import FIDELITIES, DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering.dataformats import assign_op, sixteen_bit
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
@@ -50,7 +50,7 @@ def legal_fidelities(graph: Graph, name: str) -> tuple[MathFidelity, ...]:
     """The fidelities an op may have: picking rows of a wide activation takes two passes."""
     node = graph[name]
     wide = isinstance(node.op, HwSparseMatmul) and not (graph[node.sources[0]].df or DataFormat.Float16_b).is_bfp
-    return tuple(f for f in MathFidelity if not (wide and f is MathFidelity.LoFi))
+    return tuple(f for f in FIDELITIES if not (wide and f is MathFidelity.LoFi))
 
 
 def set_format(graph: Graph, device: DeviceSpec, options: CompileOptions, name: str, value: object) -> Fault | None:

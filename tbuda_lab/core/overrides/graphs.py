@@ -134,10 +134,11 @@ class _Named(Kind):
 
     @classmethod
     def parse(cls, value: Any) -> Self:
-        if isinstance(value, cls.members):
+        names = [name for name in cls.members.__members__ if name != "Invalid"]
+        if isinstance(value, cls.members) and value.name in names:
             return cls(value.name)  # type: ignore[call-arg]
-        if not isinstance(value, str) or value not in cls.members.__members__:
-            raise Malformed(f"there is no {cls.what} {value!r}", f"known: {', '.join(cls.members.__members__)}")
+        if not isinstance(value, str) or value not in names:
+            raise Malformed(f"there is no {cls.what} {value!r}", f"known: {', '.join(names)}")
         return cls(value)  # type: ignore[call-arg]
 
     @property

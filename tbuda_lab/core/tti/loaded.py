@@ -72,6 +72,10 @@ class Loaded:
     manifest: dict[str, Any]
     trained: tuple[WeightBinding, ...] = ()
 
+    def unrounded_parameters(self) -> dict[str, np.ndarray]:
+        """The parameters: an image holds them in their formats."""
+        return self.parameters
+
     @property
     def missing(self) -> list[str]:
         """Parameters whose values are not there: written without weights, and not given since."""

@@ -24,9 +24,17 @@ OperatorParam = OperatorParamNumber
 
 @dataclasses.dataclass(frozen=True)
 class OperandNumInt:
-    """A fixed number of operands."""
+    """A fixed number of operands: a range of one."""
 
     value: int
+
+    @property
+    def operands_min(self) -> int:
+        return self.value
+
+    @property
+    def operands_max(self) -> int:
+        return self.value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +74,7 @@ class OperatorDefinition:
     @property
     def input_num(self) -> int:
         """The number of operands (the smallest, where there is a range)."""
-        span = self.input_num_range
-        return span.value if isinstance(span, OperandNumInt) else span.operands_min
+        return self.input_num_range.operands_min
 
     @property
     def is_operator(self) -> bool:

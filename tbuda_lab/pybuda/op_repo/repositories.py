@@ -73,11 +73,15 @@ def _pytorch() -> list[OperatorDefinition]:
         "tanh",
     )
     binary = ("add", "div", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "sub", "eq", "ne", "matmul")
+    channels = [OperatorParamNumber("in_channels", int, 10, 50), OperatorParamNumber("out_channels", int, 10, 50),
+                OperatorParamNumber("kernel_size", int, 3, 3), OperatorParamNumber("stride", int, 1, 1),
+                OperatorParamNumber("padding", int, 1, 1)]  # fmt: skip
     linear = [OperatorParamNumber("in_features", int, 10, 50), OperatorParamNumber("out_features", int, 10, 50)]
     return [
         *(OperatorDefinition(name, f"torch.{name}", one) for name in unary),
         *(OperatorDefinition(name, f"torch.{name}", two) for name in binary),
         OperatorDefinition("linear", "torch.nn.Linear", one, constructor_params=linear, instantiate=True),
+        OperatorDefinition("conv2d", "torch.nn.Conv2d", one, constructor_params=channels, instantiate=True),
     ]
 
 

@@ -245,7 +245,7 @@ def fill(
             writer = narrow.writer(first, epoch.book.reason(), outside)
             if writer is None:
                 raise no_epoch(problem, first, epoch.book.reason())
-            while result[-1].last > writer:
+            while result and result[-1].last > writer:
                 reopened(check, gone := result.pop())
                 outside = {op: row for op, row in outside.items() if op < gone.first}
             continue

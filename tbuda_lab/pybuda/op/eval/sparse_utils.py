@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tbuda_lab.core.graph import TILE
 from tbuda_lab.pybuda.op.common import refused
 from tbuda_lab.pybuda.op.nn_ops import sides, two
 
@@ -86,18 +87,53 @@ def create_conv2d_sparse_picker_matrix(
     )
 
 
-def create_flattened_padding_removal_sparse_picker_matrix(
-    padded_length: int, start: int, length: int, original_length: int
-) -> torch.Tensor:
-    """The matrix that keeps, of every `padded_length` rows, `length` rows from `start`."""
-    groups = original_length // padded_length
-    source = (torch.arange(groups)[:, None] * padded_length + start + torch.arange(length)[None, :]).reshape(-1)
-    at = torch.stack([torch.arange(len(source)), source])
-    return torch.sparse_coo_tensor(at, torch.ones(len(source)), (len(source), original_length), check_invariants=True)
+def create_flattened_padding_removal_sparse_picker_matrix(r: int, start: int, stop: int, length: int) -> torch.Tensor:
+    """The matrix that keeps rows `start` to `stop` of every `length` of `r` rows."""
+    groups = torch.arange(r // length)[:, None] * length
+    source = (groups + torch.arange(start, stop)[None, :]).reshape(-1)
+    return _picker(torch.arange(len(source)), source, (r // length * stop, r))
 
 
-create_reshape_flatten_sparse_picker_matrix = refused("eval.create_reshape_flatten_sparse_picker_matrix", "use Reshape")
-calculate_conv2d_prestride_weights_and_padding = refused("eval.calculate_conv2d_prestride_weights_and_padding")
+def create_reshape_flatten_sparse_picker_matrix(orig_r: int, new_r: int, tile_dim: int = TILE) -> torch.Tensor:
+    """The (new_r, orig_r) matrix that puts row k first in a tile of its own: into row k * tile_dim."""
+    source = torch.arange(new_r // tile_dim)
+    return _picker(source * tile_dim, source, (new_r, orig_r))
+
+
+def _picker(rows: torch.Tensor, columns: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    at = torch.stack([rows, columns])
+    return torch.sparse_coo_tensor(at, torch.ones(len(rows)), size, check_invariants=True)
+
+
+def calculate_conv2d_prestride_weights_and_padding(
+    weights: torch.Tensor, original_y: int, original_x: int, stride: Sequence[int], padding: Sequence[int]
+) -> tuple[torch.Tensor, list[int]]:
+    """Weights and [left, right, top, bottom] of the convolution of stride 1 that stands for one of stride (y, x) when
+    each phase of the image, `image[y::stride, x::stride]`, is a channel of its own (phases of y first).
+
+    Kernel row u reads image row p * s + u - top = (p + m) * s + d: with the kernel shifted down by as many rows as top
+    lacks to a multiple of s, u is row m of phase d. Padding may be negative: rows that nothing reads.
+    """
+    (sy, sx), (left, right, top, bottom) = stride, padding
+    (kh, kw) = weights.shape[-2:]
+    before, rows, after = _phases(original_y, kh, sy, top, bottom)
+    start, columns, stop = _phases(original_x, kw, sx, left, right)
+    shifted = torch.nn.functional.pad(
+        weights,
+        (start * sx - left, columns * sx - kw - (start * sx - left),
+         before * sy - top, rows * sy - kh - (before * sy - top)),
+    )  # fmt: skip
+    out, channels = weights.shape[:2]
+    parts = shifted.reshape(out, channels, rows, sy, columns, sx).permute(0, 3, 5, 1, 2, 4)
+    return parts.reshape(out, sy * sx * channels, rows, columns), [start, stop, before, after]
+
+
+def _phases(size: int, kernel: int, stride: int, before: int, after: int) -> tuple[int, int, int]:
+    """Along one dim: padding before, kernel size and padding after of the convolution over phases."""
+    first = -(-before // stride)
+    taps = -(-(kernel + first * stride - before) // stride)
+    outputs = (size + before + after - kernel) // stride + 1
+    return first, taps, outputs - 1 + taps - -(-size // stride) - first
 
 
 def can_conv2d_prestride(*_: Any, **__: Any) -> bool:

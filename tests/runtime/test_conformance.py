@@ -1,0 +1,156 @@
+"""PyBuda's API as its reference describes it: a walk through devices, the run API, formats and numerics, each step with
+a value that comes from elsewhere (torch, the reference's own words, PyBuda's numbers)."""
+
+import pytest
+import torch
+
+import tbuda_lab.pybuda as pybuda
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.pybuda import BackendDevice, BackendType, DataFormat, MathFidelity, Tensor, TTDevice, VerifyConfig
+from tbuda_lab.pybuda.op.eval import sparse_utils
+
+
+class Net(pybuda.PyBudaModule):
+    """exp(x w1) + x w2, which shows roundings large."""
+
+    def __init__(self, name="net"):
+        super().__init__(name)
+        generator = torch.Generator().manual_seed(1)
+        self.w1 = pybuda.Parameter(torch.rand(32, 32, generator=generator) / 2)
+        self.w2 = pybuda.Parameter(torch.rand(32, 32, generator=generator))
+
+    def forward(self, x):
+        grown = pybuda.op.Exp("exp", pybuda.op.Matmul("mm1", x, self.w1))
+        return pybuda.op.Add("add", grown, pybuda.op.Matmul("mm2", x, self.w2))
+
+    def golden(self, x):
+        return torch.exp(x @ self.w1.value()) + x @ self.w2.value()
+
+
+X = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(2))
+
+
+def error(got, want):
+    return float((got - want).norm() / want.norm())
+
+
+def run(**arguments):
+    net = Net()
+    device = TTDevice("tt0", module=net, **arguments)
+    return error(device.run_forward((X,))[0], net.golden(X))
+
+
+def test_numerics_of_device_types(monkeypatch):
+    """PyBuda's golden ignores data formats unless it is told to quantise; other types round where the machine does."""
+    exact, formats, machine = run(devtype=BackendType.Golden), run(), run(devtype=BackendType.Model)
+    monkeypatch.setenv("TT_BACKEND_GOLDEN_QUANTIZE", "1")
+    quantised = run(devtype=BackendType.Golden)
+    assert exact < 1e-6
+    assert quantised == formats > 1e-3
+    assert machine > 1e-3 and machine != formats
+    pybuda.set_configuration_options(default_df_override=DataFormat.Bfp2_b)
+    assert run() > 10 * formats  # a format shows; monkeypatch has no part in devices without a type
+
+
+def test_exact_runs_are_trained_exactly():
+    """One SGD step on a Golden device is torch's to float32 rounding, in 16-bit formats."""
+    net = Net()
+    device = TTDevice("tt0", devtype=BackendType.Golden, module=net,
+                      optimizer=pybuda.optimizers.SGD(learning_rate=0.01, device_params=True))
+    device.place_loss_module(pybuda.op.loss.L1Loss("loss"))
+    device.push_to_inputs(X)
+    device.push_to_target_inputs(torch.zeros(1, 32, 32))
+    weight = net.w1.value().clone().requires_grad_()
+    (torch.exp(X @ weight) + X @ net.w2.value()).abs().mean().backward()
+    wanted = weight.detach() - 0.01 * weight.grad
+    pybuda.run_training()
+    checkpoint = device.get_parameter_checkpoint()
+    assert sorted(checkpoint) == ["net.w1", "net.w2"]
+    assert error(device.get_parameter_gradients()["net.w1"].value(), weight.grad) < 1e-5
+    assert error(checkpoint["net.w1"].value(), wanted) < 1e-6
+    (listed,) = pybuda.get_parameter_checkpoint(device)
+    assert torch.equal(listed["net.w1"].value(), checkpoint["net.w1"].value())
+
+
+def test_first_inputs_with_the_microbatch_size():
+    device = TTDevice("tt0", module=Net())
+    device.push_to_inputs(torch.cat([X, X, X]))
+    size, (first,) = device.get_first_inputs(peek=True)
+    assert (size, first.shape) == (3, (3, 32, 32))
+    assert device.get_first_inputs()[0] == 3
+    with pytest.raises(TbudaError, match="no input has been pushed"):
+        device.get_first_inputs()
+
+
+def test_generate_graph_and_what_belongs_to_it():
+    net = Net()
+    device = TTDevice("tt0", module=net)
+    batch = torch.cat([X, 2 * X])
+    graph, outputs, between, inputs, target = device.generate_graph(
+        Tensor.create_from_torch(batch), return_intermediate=True, graph_name="g", verify_cfg=VerifyConfig()
+    )
+    assert graph.name == "g" and target is None and set(between) == {"exp", "mm1", "add", "mm2"}
+    assert torch.allclose(outputs[0].value(), net.golden(batch))
+    assert torch.allclose(between["mm2"].value(), X @ net.w2.value())
+    assert torch.equal(inputs[0].value(), batch)
+    traced = device.generate_graph(Tensor.create_from_torch(X), trace_only=True)[1][0]
+    assert traced.shape == (1, 32, 32) and not traced.has_value()
+    with pytest.raises(TbudaError, match="belong together"):
+        device.generate_graph(X, target_tensors=[X])
+    device.place_loss_module(pybuda.op.loss.L1Loss("loss"))
+    _, losses, _, _, target = device.generate_graph(X, target_tensors=[X])
+    assert torch.allclose(losses[0].value().reshape(()), (net.golden(X) - X).abs().mean())
+    assert torch.equal(target.value(), X)
+
+
+def test_numbers_and_json_of_enumerations():
+    assert [f.value for f in MathFidelity] == [0, 2, 3, 4, 255]
+    assert [f.passes for f in MathFidelity if f is not MathFidelity.Invalid] == [1, 2, 3, 4]
+    for kind in (DataFormat, MathFidelity):
+        for member in kind:
+            assert kind.from_json(member.to_json()) is member and member.to_json() == member.name
+    with pytest.raises(TbudaError):
+        DataFormat.from_json("Float17")
+    with pytest.raises(TbudaError, match="LoFi, HiFi2"):
+        pybuda.set_configuration_options(math_fidelity=MathFidelity.Invalid)
+
+
+def test_a_compile_without_a_backend_hands_back_the_reference():
+    net = Net()
+    device = TTDevice("tt0", devtype=BackendType.NoBackend, arch=BackendDevice.Wormhole_B0, module=net)
+    result = pybuda.pybuda_compile(device, "g", Tensor.create_from_torch(X), verify_cfg=VerifyConfig())
+    assert torch.allclose(result.outputs[0].value(), net.golden(X))
+    with pytest.raises(TbudaError, match="only compiles"):
+        device.run_forward((X,))
+
+
+@pytest.mark.parametrize("stride", [(2, 2), (3, 2), (2, 5)])
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (3, 3, 3, 3), (1, 6, 0, 4)])
+def test_weights_of_a_convolution_over_phases(stride, padding):
+    """A strided convolution is one of stride 1 over the image's phases."""
+    generator = torch.Generator().manual_seed(3)
+    image = torch.randn(1, 3, 13, 10, generator=generator, dtype=torch.float64)
+    weights = torch.randn(4, 3, 5, 4, generator=generator, dtype=torch.float64)
+    pad = torch.nn.functional.pad
+    whole = pad(image, (0, -10 % stride[1], 0, -13 % stride[0]))
+    phases = torch.cat([whole[:, :, i :: stride[0], j :: stride[1]] for i in range(stride[0])
+                        for j in range(stride[1])], dim=1)
+    found, sides = sparse_utils.calculate_conv2d_prestride_weights_and_padding(weights, 13, 10, stride, padding)
+    want = torch.nn.functional.conv2d(pad(image, padding), weights, stride=stride)
+    assert torch.allclose(torch.nn.functional.conv2d(pad(phases, sides), found), want)
+
+
+def test_pickers_of_rows():
+    rows = torch.arange(12.0)[:, None]
+    kept = sparse_utils.create_flattened_padding_removal_sparse_picker_matrix(12, 1, 3, 4) @ rows
+    assert kept[:6, 0].tolist() == [1, 2, 5, 6, 9, 10]
+    spread = sparse_utils.create_reshape_flatten_sparse_picker_matrix(3, 12, 4) @ rows[:3]
+    assert spread[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]
+
+
+def test_operator_repositories_describe_operands():
+    torch_ops = pybuda.op_repo.pytorch_operator_repository
+    assert torch_ops.get_by_name("conv2d").full_name == "torch.nn.Conv2d"
+    for repository in (torch_ops, pybuda.op_repo.pybuda_operator_repository):
+        for op in repository.operators:
+            assert 1 <= op.input_num_range.operands_min <= op.input_num_range.operands_max
