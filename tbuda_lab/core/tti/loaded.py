@@ -45,6 +45,10 @@ class TrainingImage:
     options: CompileOptions
     weights: tuple[WeightBinding, ...]
 
+    def unrounded_parameters(self) -> dict[str, np.ndarray]:
+        """The parameters: an image holds them in their formats."""
+        return self.parameters
+
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
