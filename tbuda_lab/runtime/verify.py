@@ -16,8 +16,9 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.device import CPUDevice, Device, TTDevice
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode, TestKind
-from tbuda_lab.runtime.errors import PipelineError, not_supported, training_is_not_supported
+from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.judging import judge_ops, judge_outputs, judge_passes, tell_fields
+from tbuda_lab.runtime.verify_training import place_loss, recomputing, set_optimizers, verify_training
 
 
 @dataclasses.dataclass
@@ -138,12 +139,14 @@ def verify_module_pipeline(
     Inputs are random: |normal(0.5, 0.1)| + 1e-5, normal(0, 0.1) when centred, or uniform; integers below 25000.
     Parameters without a value are filled alike and divided by `scale_params`. The reference is torch for PyTorch
     modules, and the traced graph evaluated op by op for PyBuda modules. A compile depth below FULL, NoBackend or
-    CompileOnly compile and judge nothing. Returns the devices. Raises `NotSupported` for training.
+    CompileOnly compile and judge nothing. Returns the devices.
+
+    A training test_kind trains (see `verify_training`): losses, gradients by inputs and weights and updated weights are
+    judged, each step from the weights that the step before was judged to leave.
     """
     from tbuda_lab.runtime.context import CONTEXT
 
-    if verify_cfg.test_kind.is_training() or loss_module is not None:
-        raise training_is_not_supported("verify_module with a training test_kind or a loss module")
+    training = verify_cfg.test_kind.is_training()
     tell_fields(verify_cfg)
     for module in modules:
         _fill(module, params_centered_on_zero, scale_params)
@@ -162,6 +165,22 @@ def verify_module_pipeline(
         else _random(input_shapes, input_params, uniform_inputs, inputs_centered_on_zero, generator)
         for i in range(total)
     ]  # fmt: skip
+    if training:
+        recomputing(verify_cfg)
+        devices = place_loss(devices, loss_module, verify_cfg)
+        set_optimizers(devices, verify_cfg)
+        if verify_cfg.tti_path is not None:
+            raise not_supported("tti_path with a training test_kind", "compile_to_image(training=True) and load_image")
+        if not _only_compiles(verify_cfg):
+            verify_training(devices, samples, _gradients_wanted(samples[0], input_params), verify_cfg)
+            if verify_cfg.enabled and (verify_cfg.verify_all or verify_cfg.verify_each_buda_pass):
+                _judge_inside(devices, samples[0], verify_cfg)
+            return devices
+        config.set_configuration_options(enable_training=True)
+        devices = devices if loss_module is not None else devices[:-1]
+    elif loss_module is not None:
+        raise not_supported("verify_module with a loss module and an inference test_kind",
+                            "test_kind=TestKind.TRAINING trains with the loss")
     if _only_compiles(verify_cfg):
         value: Any = samples[0]
         for device in devices:
@@ -185,10 +204,26 @@ def _judge_inside(devices: Sequence[Device], sample: Any, cfg: VerifyConfig) -> 
     value = sample
     for device in devices:
         if isinstance(device, TTDevice) and isinstance(device.result, CompileResult):
-            judge_passes(device.result.graph, device.result.options, value, cfg)
+            judge_passes(device.result.graph, device.result.options, _all_inputs(device.result.graph, value), cfg)
+            if device.result.options.training is not None:
+                value = tuple(torch.zeros(n.shape) for n in device.result.graph.outputs)
+                continue
             if cfg.intermediates or cfg.verify_all:
                 judge_ops(Runner(device.result, device.numerics), value, cfg)
         value = device.run_forward(value)
+
+
+def _all_inputs(graph: Any, value: Any) -> Any:
+    """Inputs of a model, and ones for the targets of a loss behind it."""
+    goals = tuple(torch.ones(n.shape) for n in graph.inputs if n.attrs.get("target"))
+    return (*value, *goals) if goals else value
+
+
+def _gradients_wanted(sample: Any, params: Sequence[Any]) -> list[bool]:
+    """By input tensor whether its gradient is judged: floats, unless `input_params` say that it needs none."""
+    leaves = [v for v in torch.utils._pytree.tree_leaves(sample) if isinstance(v, torch.Tensor)]
+    return [v.is_floating_point() and bool(_parameters_of(params, k).get("requires_grad", True))
+            for k, v in enumerate(leaves)]  # fmt: skip
 
 
 def _by_image(devices: Sequence[Device], sample: Any, path: str) -> list[Device]:

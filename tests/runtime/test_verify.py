@@ -64,9 +64,50 @@ def test_compile_only() -> None:
         ran[0].run_forward((torch.rand(1, 1, 32, 64),) * 2)
 
 
-def test_training_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="training"):
-        verify_module(Add("add"), [(1, 1, 32, 64)] * 2, VerifyConfig(test_kind=TestKind.TRAINING))
+TRAINING = {"test_kind": TestKind.TRAINING, "arch": pybuda.BackendDevice.Wormhole_B0}
+
+
+def _float32() -> None:
+    pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "lars"])
+def test_training_is_verified_step_by_step(kind: str) -> None:
+    """Two steps of two microbatches each: losses, gradients by inputs and weights, updated weights."""
+    _float32()
+    cfg = VerifyConfig(**TRAINING, steps=2, microbatch_count=2, pcc=0.999, relative_atol=0.01,
+                       optimizer={"type": kind, "params": {"learning_rate": 0.05}})  # fmt: skip
+    devices = verify_module(Add("add"), [(1, 1, 32, 64)] * 2, cfg, params_centered_on_zero=True)
+    assert [d.name for d in devices] == ["tt0", "cpu_loss"]
+    assert devices[0].trainer is not None
+
+
+def test_training_through_two_devices_a_torch_module_and_a_loss_of_its_own() -> None:
+    _float32()
+    torch.manual_seed(0)
+    modules = [pybuda.PyTorchModule("first", nn.Linear(64, 32)), pybuda.PyTorchModule("second", nn.Linear(32, 32))]
+    cfg = VerifyConfig(**TRAINING, accumulation_steps=2, pcc=0.999, relative_atol=0.01, verify_each_buda_pass=True)
+    verify_module_pipeline(modules, [(1, 1, 32, 64)], cfg, device_types=["TTDevice", "TTDevice"],
+                           loss_module=pybuda.PyTorchModule("loss", nn.MSELoss()))  # fmt: skip
+
+
+def test_wrong_gradients_and_updates_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tbuda_lab.core.trainer import Trainer
+
+    _float32()
+    cfg = VerifyConfig(**TRAINING, optimizer={"type": "sgd", "params": {"learning_rate": 0.05}})
+    shapes = [(1, 1, 32, 64)] * 2
+    real = Trainer.gradients
+    monkeypatch.setattr(Trainer, "gradients", lambda self: {n: -g for n, g in real(self).items()})
+    with pytest.raises(AssertionError, match=r"gradient by add\.weights"):
+        verify_module(Add("add"), shapes, cfg, params_centered_on_zero=True)
+    verify_module(Add("add"), shapes, VerifyConfig(**TRAINING, waive_gradient_errors={"weights"}, optimizer=None),
+                  params_centered_on_zero=True)  # fmt: skip
+    monkeypatch.setattr(Trainer, "gradients", real)
+    monkeypatch.setattr(Trainer, "optimize", lambda self: None)
+    cfg = VerifyConfig(**TRAINING, pcc=0.9999, relative_atol=1e-4)
+    with pytest.raises(AssertionError, match=r"weight add\.weights after the step"):
+        verify_module(Add("add"), shapes, cfg, params_centered_on_zero=True)
 
 
 def test_pybuda_compile() -> None:

@@ -14,7 +14,7 @@ from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, TRAINABLE, WRITES
 from tbuda_lab.core.ops.evaluate import evaluate, evaluate_nodes
-from tbuda_lab.core.options import OptimizerOptions
+from tbuda_lab.core.options import CompileOptions, OptimizerOptions
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE, write_update
 from tbuda_lab.core.runner import joined
 from tbuda_lab.core.trainer.device import Feed, Trainer
@@ -25,7 +25,7 @@ Values = dict[str, torch.Tensor]
 class HostWeight:
     """A parameter that the host trains. Its update is the optimizer's graph, evaluated in torch."""
 
-    def __init__(self, node: Node, optimizer: OptimizerOptions | None, result: SplitResult) -> None:
+    def __init__(self, node: Node, optimizer: OptimizerOptions | None, options: CompileOptions) -> None:
         assert node.value is not None
         self.name = node.name
         self.value = torch.from_numpy(node.value.copy()).requires_grad_()
@@ -36,7 +36,7 @@ class HostWeight:
             self.update.add(Node(node.name, NodeKind.PARAMETER, node.shape, value=node.value))
             gradient = f"grad_acc_{node.name}"
             self.update.add(Node(gradient, NodeKind.PARAMETER, node.shape, value=node.value * 0))
-            write_update(self.update, node.name, gradient, optimizer, result.options)
+            write_update(self.update, node.name, gradient, optimizer, options)
             for other in self.update.of_kind(NodeKind.PARAMETER):
                 if other.name not in (node.name, gradient):
                     assert other.value is not None
@@ -102,7 +102,7 @@ class SplitTrainer:
                     if node.attrs.get(TRAINABLE) and node.name not in self.host:
                         updated = plan.updated is None or node.name in plan.updated
                         chosen = own.get(node.name, plan.optimizer) if updated else None
-                        self.host[node.name] = HostWeight(node, chosen, result)
+                        self.host[node.name] = HostWeight(node, chosen, result.options)
 
     # -- what a device trainer has as well -----------------------------------------------------------------------
     @property

@@ -1,0 +1,319 @@
+"""Verification of training: gradients, losses and updated weights of devices, judged against torch step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
+from tbuda_lab.core.frontend.torch_model.export import evaluation
+from tbuda_lab.core.graph import Node, NodeKind
+from tbuda_lab.core.ops.evaluate import evaluate_nodes
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.runner import joined
+from tbuda_lab.core.trainer.split import HostWeight
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.device import CPUDevice, Device, TTDevice
+from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.runtime.judging import Verdict, judge, require
+from tbuda_lab.runtime.settings import tell
+from tbuda_lab.runtime.trainers import ROOM, trained
+from tbuda_lab.runtime.training import Optimizer, get_optimizer_type_from_string
+
+Values = dict[str, torch.Tensor]
+
+
+class SumOfOutputs(nn.Module):
+    """All outputs of a model, filled up with zeros to the largest size of each dim, and added."""
+
+    def forward(self, *outputs: torch.Tensor) -> torch.Tensor:
+        rank = max(o.dim() for o in outputs)
+        full = [o.reshape((1,) * (rank - o.dim()) + tuple(o.shape)) for o in outputs]
+        size = [max(int(o.shape[d]) for o in full) for d in range(rank)]
+        total = torch.zeros(size)
+        for o in full:
+            pads = [n for d in reversed(range(rank)) for n in (0, size[d] - int(o.shape[d]))]
+            total = total + nn.functional.pad(o, pads)
+        return total
+
+
+class ScaledLoss(nn.Module):
+    """A loss times a number."""
+
+    def __init__(self, loss: nn.Module, scale: float) -> None:
+        super().__init__()
+        self.loss, self.scale = loss, scale
+
+    def forward(self, *values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.loss(*values) * self.scale
+        return result
+
+
+def place_loss(devices: list[Device], loss: Module | None, cfg: Any) -> list[Device]:
+    """The devices with a loss at the end: the given one, or the mean distance of the sum of all outputs from random
+    targets, times `scale_loss`, on a CPUDevice."""
+    if loss is None:
+        last: Device = CPUDevice("cpu_loss", module=PyTorchModule("sum_of_outputs", SumOfOutputs()))
+        last.place_loss_module(PyTorchModule("l1_loss", ScaledLoss(nn.L1Loss(), cfg.scale_loss)))
+        return [*devices, last]
+    if isinstance(loss, PyTorchModule):
+        loss = PyTorchModule(loss.get_name(), ScaledLoss(loss.module, cfg.scale_loss))
+    elif cfg.scale_loss not in (1.0, type(cfg)().scale_loss):
+        tell("VerifyConfig.scale_loss", "a loss that is a PyBuda module is taken as it is")
+    devices[-1].place_loss_module(loss)
+    return devices
+
+
+def set_optimizers(devices: Sequence[Device], cfg: Any) -> None:
+    """The optimizer and scheduler of the configuration, on every device. Raises `PipelineError` for unknown ones."""
+    if cfg.optimizer is None:
+        return
+    kind = get_optimizer_type_from_string(cfg.optimizer["type"])
+    numbers = dict(cfg.optimizer.get("params", {}))
+    for device in devices:
+        try:
+            optimizer = kind(device_params=True, **numbers)
+        except TypeError as error:
+            raise PipelineError(f"VerifyConfig.optimizer: {kind.__name__} takes no such numbers: {error}") from error
+        if isinstance(device, TTDevice):
+            device.optimizer = optimizer
+            if cfg.scheduler is not None:
+                device.scheduler = cfg.scheduler["type"](optimizer, **cfg.scheduler.get("params", {}))
+        elif isinstance(device, CPUDevice):
+            device.optimizer_f = _of_torch(optimizer)
+
+
+def _of_torch(optimizer: Optimizer) -> Callable[[nn.Module], torch.optim.Optimizer]:
+    return lambda module: optimizer.get_pytorch_optimizer(dict(module.named_parameters()))
+
+
+def verify_training(
+    devices: Sequence[Device], samples: Sequence[Any], wanted: Sequence[bool], cfg: Any
+) -> None:
+    """Train on the samples as the configuration says, and judge every loss, gradient and updated weight.
+
+    wanted: by input of the model whether its gradient is judged. The reference of each step starts from the weights
+    that the devices had before it, which the step before has judged. Raises `AssertionError`.
+    """
+    CONTEXT.training = False
+    generator = torch.Generator().manual_seed(1)
+    reference = Reference(devices, cfg)
+    count = cfg.microbatch_count
+    value: Any = samples[0]
+    targets = reference.targets(samples[0], generator)
+    for number, device in enumerate(devices):
+        device.trainer = device.training()
+        last = number == len(devices) - 1
+        back = number > 0 or any(wanted)
+        value = device.trainer.prepare(value, targets if last else None, back, max(count, ROOM))
+    steps, waiting = trained(devices), iter(enumerate(samples))
+    for _ in range(cfg.epochs):
+        for _ in range(cfg.steps):
+            reference.begin()
+            for turn in range(cfg.accumulation_steps):
+                batches = [next(waiting) for _ in range(count)]
+                goals = [reference.targets(sample, generator) for _, sample in batches]
+                losses = []
+                for (_, sample), goal in zip(batches, goals, strict=True):
+                    value = sample
+                    for number, step in enumerate(steps):
+                        value = step.forward(value, goal if number == len(steps) - 1 else None)
+                    losses.append(value)
+                for k, ((index, sample), goal) in enumerate(zip(batches, goals, strict=True)):
+                    gradients: Any = None
+                    for step in reversed(steps):
+                        gradients = step.backward(gradients, turn == 0 and k == 0)
+                    golden_loss, golden_inputs = reference.backward(sample, goal)
+                    label = f"{cfg.graph_name} input {index}"
+                    verdicts = [judge(f"{label} loss", golden_loss.sum(), _sum(losses[k]), cfg)]
+                    if cfg.enable_input_gradient_checking:
+                        verdicts += [
+                            judge(f"{label} gradient by input {n}", want, got, cfg)
+                            for n, (want, got) in enumerate(zip(golden_inputs, gradients, strict=False))
+                            if n < len(wanted) and wanted[n] and want is not None and got is not None
+                        ]
+                    require(verdicts)
+                if cfg.enable_parameter_gradient_checking:
+                    require(reference.judge_gradients(f"{cfg.graph_name} accumulation {turn}"))
+            if cfg.optimizer is not None:
+                for step in steps:
+                    step.optimize()
+                require(reference.judge_update(cfg.graph_name))
+        for step in steps:
+            step.schedule()
+
+
+def _sum(outputs: Any) -> torch.Tensor:
+    return torch.stack([leaf.sum() for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]).sum()
+
+
+@dataclasses.dataclass
+class _Stage:
+    """One device in the reference: its modules, and a leaf for every weight by name."""
+
+    device: Device
+    leaves: Values
+    optimizer: Any = None  # of torch, or the rule of each weight
+    rule: Optimizer | None = None
+
+
+class Reference:
+    """The same training in torch: PyTorch modules by their own code, PyBuda modules by their traced graphs."""
+
+    def __init__(self, devices: Sequence[Device], cfg: Any) -> None:
+        self.cfg = cfg
+        self.stages = [_Stage(device, {}) for device in devices]
+        for stage in self.stages:
+            for module in stage.device.modules:
+                for parameter in module.get_parameters():
+                    if parameter.requires_grad and parameter.value().is_floating_point():
+                        stage.leaves[parameter.get_name()] = parameter.value().detach().float().clone().requires_grad_()
+            if cfg.optimizer is not None and stage.leaves:
+                stage.rule = get_optimizer_type_from_string(cfg.optimizer["type"])(
+                    device_params=True, **dict(cfg.optimizer.get("params", {}))
+                )
+                stage.optimizer = _updates(stage.rule, stage.leaves)
+
+    # -- forward -------------------------------------------------------------------------------------------------
+    def _outputs(self, sample: Any) -> Any:
+        value = sample
+        for stage in self.stages:
+            for module in stage.device.modules:
+                value = _answer(module, value, stage.leaves)
+        return value
+
+    def targets(self, sample: Any, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        """Random targets, normal(0, 0.5), of the outputs' shapes."""
+        with torch.no_grad():
+            outputs = self._outputs(sample)
+        return tuple(torch.randn(o.shape, generator=generator) * 0.5 for o in outputs)
+
+    def begin(self) -> None:
+        """Start a step from the weights of the devices, without gradients."""
+        for stage in self.stages:
+            have = stage.device.in_training().parameters()
+            with torch.no_grad():
+                for name, leaf in stage.leaves.items():
+                    if name in have:
+                        leaf.copy_(have[name].reshape(leaf.shape))
+                    leaf.grad = None
+
+    def backward(
+        self, sample: Any, targets: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        """The loss of one input, and the gradients by its tensors; gradients of weights add up."""
+        held = pytree.tree_map(_leaf, sample)
+        loss_module = self.stages[-1].device.loss_module
+        assert loss_module is not None
+        with torch.enable_grad():
+            (loss,) = _answer(loss_module, (*self._outputs(held), *targets), {})
+            loss.sum().backward()
+        leaves = [v for v in pytree.tree_leaves(held) if isinstance(v, torch.Tensor)]
+        return loss.detach(), [v.grad for v in leaves]
+
+    # -- verdicts ------------------------------------------------------------------------------------------------
+    def judge_gradients(self, label: str) -> list[Verdict]:
+        """Every weight's sum of gradients. Raises `AssertionError` for one that a device does not have."""
+        verdicts = []
+        for stage in self.stages:
+            have = stage.device.in_training().gradients()
+            for name, leaf in stage.leaves.items():
+                if leaf.grad is None or self._waived(name):
+                    continue
+                if name not in have:
+                    if float(leaf.grad.abs().max()) > 0:
+                        raise AssertionError(f"{label}: device {stage.device.name!r} has no gradient by {name!r}")
+                    continue
+                got = have[name].reshape(leaf.shape)
+                verdicts.append(judge(f"{label} gradient by {name}", leaf.grad, got, self.cfg))
+        return verdicts
+
+    def _waived(self, name: str) -> bool:
+        return any(part in name for part in self.cfg.waive_gradient_errors)
+
+    def judge_update(self, label: str) -> list[Verdict]:
+        """Every weight after the optimizer's step."""
+        verdicts = []
+        for stage in self.stages:
+            if stage.rule is None:
+                continue
+            actual = stage.device.optimizer if isinstance(stage.device, TTDevice) else None
+            rate = stage.rule.learning_rate if actual is None else actual.learning_rate
+            _step(stage.optimizer, stage.leaves, rate)
+            have = stage.device.in_training().parameters()
+            for name, leaf in stage.leaves.items():
+                if name in have and not self._waived(name):
+                    got = have[name].reshape(leaf.shape)
+                    verdicts.append(judge(f"{label} weight {name} after the step", leaf.detach(), got, self.cfg))
+        return verdicts
+
+
+def _leaf(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.is_floating_point())
+
+
+def _answer(module: Module, value: Any, leaves: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What a module gives, differentiable by `leaves` and by the inputs."""
+    if isinstance(module, PyTorchModule):
+        own = {n: leaves[n] for n, _ in module.module.named_parameters() if n in leaves}
+        args, kwargs = ((), dict(value)) if isinstance(value, Mapping) else (tuple(value), {})
+        with evaluation(module.module):
+            returned = torch.func.functional_call(module.module, own, args, kwargs)
+        return tuple(v for v in pytree.tree_leaves(returned) if isinstance(v, torch.Tensor))
+    detached = pytree.tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, value)
+    graph = frontend.from_pybuda(module, detached, training=True)
+    names = [n.name for n in graph.inputs]
+    flat = [v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
+    frontend.feeds(graph, detached)  # checks that they fit
+    if isinstance(value, Mapping):
+        feed = {n.name: value[str(n.attrs.get("argument", n.name))] for n in graph.inputs}
+    else:
+        feed = dict(zip(names, flat, strict=True))
+    weights = {n.name: leaves[n.name] for n in graph.of_kind(NodeKind.PARAMETER) if n.name in leaves}
+    parts = []
+    for element in elements(graph, feed):
+        every = evaluate_nodes(graph, {**element, **weights}, differentiable=True)
+        parts.append([every[n.name] for n in graph.outputs])
+    return tuple(joined(list(column)) for column in zip(*parts, strict=True))
+
+
+def _updates(rule: Optimizer, leaves: Values) -> Any:
+    """torch's optimizer; where torch has none, the rule's formula for every weight, evaluated op by op."""
+    try:
+        return rule.get_pytorch_optimizer(leaves)
+    except PipelineError:
+        options = rule.options()
+        return [HostWeight(Node(n, NodeKind.PARAMETER, tuple(v.shape), value=v.detach().numpy().copy()), options,
+                           CompileOptions()) for n, v in leaves.items()]  # fmt: skip
+
+
+def _step(optimizer: Any, leaves: Values, rate: float) -> None:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        return
+    for weight in optimizer:
+        leaf = leaves[weight.name]
+        weight.set(leaf.detach())
+        weight.set_state("lr", torch.tensor([rate]))
+        if leaf.grad is not None:
+            weight.step(leaf.grad)
+        with torch.no_grad():
+            leaf.copy_(weight.value.detach())
+
+
+def recomputing(cfg: Any) -> None:
+    """Options of the compile that the kind of the test asks for."""
+    if cfg.test_kind.is_recompute():
+        config.set_configuration_options(enable_recompute=True)
