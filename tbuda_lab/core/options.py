@@ -213,7 +213,47 @@ def plain_value(value: Any) -> Any:
     """A value of an option as JSON has it."""
     if isinstance(value, (DataFormat, MathFidelity)):
         return value.name
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, PrecisionRule):
+        plain = {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {name: item for name, item in plain.items() if item not in (None, [])}
+    return [plain_value(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _rule_from_json(given: Any) -> PrecisionRule:
+    """A rule from plain data. Raises `InputError`."""
+    hints = get_type_hints(PrecisionRule)
+    if not isinstance(given, dict) or not set(given) <= set(hints) or not isinstance(given.get("reason"), str):
+        raise InputError(f"a precision rule has a reason and some of {', '.join(hints)}, not {given!r}")
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in ("reason", "name", "op_type") and isinstance(value, str):
+            values[name] = value
+        elif name == "math_fidelity" or name.endswith("_df"):
+            values[name] = _member(MathFidelity if name == "math_fidelity" else DataFormat, name, value)
+        elif name == "inputs" and isinstance(value, list):
+            rows = [row for row in value if isinstance(row, list) and len(row) == 3 and type(row[0]) is int]
+            if len(rows) != len(value):
+                raise InputError(f"inputs of a precision rule are (operand, format, whether), not {value!r}")
+            values[name] = tuple((row[0], _member(DataFormat, name, row[1]), bool(row[2])) for row in rows)
+        elif name == "weight_bits" and isinstance(value, list) and all(
+            isinstance(row, list) and len(row) == 2 and all(type(n) is int for n in row) and row[1] in (8, 4, 2)
+            for row in value
+        ):
+            values[name] = tuple((row[0], row[1]) for row in value)
+        else:
+            raise InputError(f"{name} of a precision rule does not take {value!r}")
+    try:
+        re.compile(values.get("name", ""))
+    except re.error as error:
+        raise InputError(f"the name of a precision rule is a pattern; {values['name']!r}: {error}") from error
+    return PrecisionRule(**values)
+
+
+def _member(kind: type[enum.Enum], name: str, value: Any) -> Any:
+    members = {member.name: member for member in kind}
+    if not isinstance(value, str) or value not in members:
+        raise InputError(f"{name} is one of {', '.join(members)}, not {value!r}")
+    return members[value]
 
 
 def options_to_json(options: CompileOptions) -> dict[str, Any]:
@@ -236,7 +276,11 @@ def options_from_json(given: Any) -> dict[str, Any]:
             raise InputError(f"unknown option {name!r}; known: {', '.join(hints)}")
         wanted = str(hints[name])
         enum = DataFormat if "DataFormat" in wanted else MathFidelity if "MathFidelity" in wanted else None
-        if value is None and "None" in wanted:
+        if name == "precision" and isinstance(value, list):
+            values[name] = tuple(_rule_from_json(rule) for rule in value)
+        elif name == "training":
+            raise InputError("training is no option of a file; Session.for_training makes a session that trains")
+        elif value is None and "None" in wanted:
             values[name] = None
         elif enum is not None:
             existing = {member.name: member for member in enum}

@@ -176,7 +176,7 @@ def verify_module_pipeline(
             if verify_cfg.enabled and (verify_cfg.verify_all or verify_cfg.verify_each_buda_pass):
                 _judge_inside(devices, samples[0], verify_cfg)
             return devices
-        config.set_configuration_options(enable_training=True)
+        config._get_global_compiler_config().enable_training = True
         devices = devices if loss_module is not None else devices[:-1]
     elif loss_module is not None:
         raise not_supported("verify_module with a loss module and an inference test_kind",

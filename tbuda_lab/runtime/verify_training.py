@@ -215,7 +215,7 @@ class Reference:
         assert loss_module is not None
         with torch.enable_grad():
             (loss,) = _answer(loss_module, (*self._outputs(held), *targets), {})
-            loss.sum().backward()
+            torch.autograd.backward(loss.sum())
         leaves = [v for v in pytree.tree_leaves(held) if isinstance(v, torch.Tensor)]
         return loss.detach(), [v.grad for v in leaves]
 

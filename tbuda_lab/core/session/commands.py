@@ -24,7 +24,7 @@ from tbuda_lab.core.overrides import (
 )
 from tbuda_lab.core.overrides.candidates import InnerStep, OpSize, Prologue, StreamDirection, StreamShape
 from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
-from tbuda_lab.core.overrides.kind import is_whole, python_call
+from tbuda_lab.core.overrides.kind import given, is_whole, python_call
 from tbuda_lab.core.overrides.places import ChipBreak as ChipBreakKind
 from tbuda_lab.core.overrides.places import EpochBreak as EpochBreakKind
 from tbuda_lab.core.overrides.places import OpPlacement, QueuePlacement, ScheduleConstraint
@@ -261,8 +261,8 @@ class QueueChannel(Command):
     name: ClassVar[str] = "queue"
 
     def __post_init__(self) -> None:
-        given = [v for v in (self.channel, self.chip) if v is not None]
-        if not given or not all(is_whole(v, 0) for v in given):
+        numbers = [v for v in (self.channel, self.chip) if v is not None]
+        if not numbers or not all(is_whole(v, 0) for v in numbers):
             raise refuse(self.queue, "a queue goes to a channel or a chip, both numbers", "whole numbers from 0")
 
     def asks(self) -> tuple[tuple[str, Kind], ...]:
@@ -486,7 +486,17 @@ class SetOptions(Command):
 
     def python(self) -> str:
         names = {"default_accumulate_df": "accumulate_df", "default_math_fidelity": "math_fidelity"}
-        return python_call("set_configuration_options", **{names.get(k, k): v for k, v in self.changes})
+        plain = {names.get(k, k): v for k, v in self.changes if k != "precision"}
+        lines = [python_call("set_configuration_options", **plain)] if plain else []
+        for rule in dict(self.changes).get("precision", ()):
+            asked = given(
+                op_type=rule.op_type, name_regex=rule.name, output_df=rule.output_df, accumulate_df=rule.accumulate_df,
+                intermediate_df=rule.intermediate_df, math_fidelity=rule.math_fidelity,
+                input_df={k: (df, also) for k, df, also in rule.inputs} or None,
+                input_parameter_indices_to_optimize=list(rule.weight_bits) or None,
+            )  # fmt: skip
+            lines.append(python_call("configure_mixed_precision", **asked))
+        return "\n".join(lines)
 
 
 COMMANDS: dict[str, type[Command]] = {

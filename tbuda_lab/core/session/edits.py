@@ -259,7 +259,9 @@ class Edits:
             else list(dict.fromkeys([*result.placement.schedule, *result.lowered.nodes, *result.placement.queues]))
         )
         text = override_python if result is None else lambda o: named_python(o, names)
-        return "".join(text(o) + "\n" for o in self._session.overrides)
+        rules = self._session.options.precision
+        formats = SetOptions(precision=rules).python() + "\n" if rules else ""
+        return formats + "".join(text(o) + "\n" for o in self._session.overrides)
 
     def checkpoint(self, name: str) -> None:
         """See `Session.checkpoint`."""

@@ -74,7 +74,7 @@ def check_ops(
     feeds = frontend.feeds(result.graph, sample)
     feed = next(iter(elements(result.graph, feeds)))
     got = _executed(runner, feed, cancel)
-    inputs = _inputs(result, feed)
+    inputs = lowered_inputs(result, feed)
     matches: dict[str, OpCheck] = {}
     leaving = {node.sources[0] for node in result.lowered.outputs}
     left: dict[str, torch.Tensor] = {}
@@ -101,7 +101,7 @@ class OpWatch:
     ) -> None:
         self.result, self.wanted, self._stop = result, wanted, stop
         feed = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
-        self._references = evaluate_ops(result.lowered, _inputs(result, feed))
+        self._references = evaluate_ops(result.lowered, lowered_inputs(result, feed))
         self._ready: dict[str, tuple[Node, torch.Tensor]] = {}
         self._found: dict[str, OpCheck | None] = {}
         self.failure: OpCheck | None = None
@@ -131,7 +131,7 @@ class OpWatch:
         return OpChecks(checked, tuple(n for n in schedule if self._found[n] is None), {}, self.wanted)
 
 
-def _inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What the lowered graph reads, by name."""
     inputs = {b.name: torch.from_numpy(b.encode(feed)) for b in result.inputs}
     return inputs | {

@@ -45,6 +45,7 @@ from tbuda_lab.core.session.runs import Runs
 from tbuda_lab.core.session.state import EVENTS, SessionState, register_session
 from tbuda_lab.core.session.suggest import Suggestion, Told
 from tbuda_lab.core.session.training import Training, TrainingStep, pybuda_module
+from tbuda_lab.core.session.tune import TunedFormats, tune_formats
 from tbuda_lab.core.session.whatif import Diff, WhatIf
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
@@ -254,6 +255,24 @@ class Session:
         Raises `InputError` where neither is given, and what compiling raises.
         """
         return self.edits.optimise(seconds, steps)
+
+    def tune_formats(
+        self,
+        min_pcc: float = 0.99,
+        inputs: Any = None,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> TunedFormats:
+        """Find the cheapest formats and fidelities whose outputs still correlate with torch by `min_pcc`, and take
+        them, as one edit of the option `precision` that `undo` takes back.
+
+        The errors that cheaper forms of each op add are measured on its tensors for one sample (`inputs`, by default
+        the sample inputs); candidates are ranked by error per cycle saved, and the longest beginning of that ranking
+        that holds is found by compiling and running it. progress(step, about how many) is called before each trial;
+        `cancel` (the event, or `Session.cancel`) ends it with `Cancelled`, and nothing is changed. Raises `InputError`
+        where the formats there are do not hold `min_pcc`.
+        """
+        return tune_formats(self, self._state, min_pcc, inputs, progress, cancel)
 
     def transaction(self, label: str) -> contextlib.AbstractContextManager[None]:
         """All edits inside are one undo step; an exception takes them back."""

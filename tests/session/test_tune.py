@@ -1,0 +1,88 @@
+"""Formats that hold an accuracy: measured by a run of our own, undone, written to files."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session import Session
+
+
+def session() -> Session:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 32))
+    return Session(model, torch.randn(1, 64, 64), "wormhole_b0")
+
+
+def measured(own: Session) -> float:
+    """The lowest correlation with torch, by the session's own verification with the machine's rounding."""
+    return min(c.pcc for c in own.verify(mode="device"))
+
+
+def test_what_holds_is_taken_as_one_edit_and_taken_back() -> None:
+    own, told = session(), []
+    own.compile()
+    before = own.time().per_input
+    plain = measured(own)
+    tuned = own.tune_formats(min_pcc=0.999, progress=lambda done, steps: told.append((done, steps)))
+    assert tuned.changes and tuned.pcc_after >= 0.999 and tuned.pcc_before == pytest.approx(plain, abs=1e-9)
+    assert tuned.cycles_before == before and tuned.cycles_after == own.time().per_input < before
+    assert measured(own) == pytest.approx(tuned.pcc_after, abs=1e-9)
+    assert told and all(0 < done <= steps for done, steps in told)
+    assert {r.reason for r in own.options.precision} <= {c.reason for c in tuned.changes}
+    assert own.undo() == "tune formats for PCC 0.999"
+    assert own.options.precision == () and own.time().per_input == before
+
+
+def test_less_accuracy_takes_at_least_as_many_changes_and_cycles_fall() -> None:
+    strict, loose = session().tune_formats(min_pcc=0.9995), session().tune_formats(min_pcc=0.95)
+    assert loose.cycles_after <= strict.cycles_after
+    assert loose.pcc_after >= 0.95
+    assert "changes taken" in str(loose)
+
+
+def test_errors_of_ops_are_those_of_rounding() -> None:
+    """A weight of one sixteenth steps is exact in 8-bit blocks and not in 4-bit ones."""
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 64, bias=False)
+    layer.weight.data = torch.randint(-60, 61, (64, 64)) / 64.0
+    own = Session(layer, torch.randn(1, 32, 64), "wormhole_b0",
+                  options=CompileOptions(default_df_override=DataFormat.Float32))  # fmt: skip
+    tuned = own.tune_formats(min_pcc=0.5)
+    mild, cheap = sorted((*tuned.changes, *tuned.left), key=lambda change: change.error)
+    assert "8-bit" in mild.reason and "4-bit" in cheap.reason
+    result = layer(own.sample_inputs[0]).detach().reshape(-1, 16)  # 16 numbers share an exponent, of 7 bits each
+    step = 2.0 ** (result.abs().amax(-1, keepdim=True).log2().floor() - 6)
+    rounding = float(((result / step).round().clamp(-127, 127) * step - result).square().sum() / result.square().sum())
+    assert mild.error == pytest.approx(2.0**-14 + rounding, rel=0.01)  # of fidelity and output
+    assert cheap.error > 2.0**-10 + rounding
+
+
+def test_cancel_and_demands_that_cannot_be_met() -> None:
+    own, stop = session(), threading.Event()
+    stop.set()
+    with pytest.raises(Cancelled):
+        own.tune_formats(min_pcc=0.99, cancel=stop)
+    assert own.options.precision == ()
+    with pytest.raises(InputError, match="hold a correlation"):
+        own.tune_formats(min_pcc=1.0)
+    with pytest.raises(InputError, match="min_pcc"):
+        own.tune_formats(min_pcc=2)
+
+
+def test_rules_are_written_to_files_and_as_python(tmp_path: Path) -> None:
+    own = session()
+    own.tune_formats(min_pcc=0.99)
+    own.save(tmp_path / "s.buda.json")
+    again = Session.open(tmp_path / "s.buda.json", own.model, own.sample_inputs)
+    assert again.options.precision == own.options.precision
+    own.export_tti(tmp_path / "s.tti")
+    assert Session.open(tmp_path / "s.tti").options.precision == own.options.precision
+    assert "configure_mixed_precision(name_regex=" in own.to_python()
