@@ -115,7 +115,7 @@ def test_a_model_in_sections_trains_as_in_torch(kind: str) -> None:
             torch.testing.assert_close(gradients[name].value(), weight.grad, rtol=1e-3, atol=1e-6)
         pybuda.run_optimizer()
         theirs.step()
-    trained = device.get_parameter_checkpoint()[0]
+    trained = device.get_parameter_checkpoint()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(trained[name].value(), weight.detach(), rtol=1e-3, atol=1e-5)
 

@@ -76,7 +76,7 @@ def test_an_image_is_trained_on_and_saved_again_without_the_model(tmp_path: Path
     third = pybuda.TTDevice.load_image(img_path=tmp_path / "b.tti")
     have += train(third, data[4:])
     assert have == pytest.approx(wanted, rel=1e-4)
-    trained = third.get_parameter_checkpoint()[0]
+    trained = third.get_parameter_checkpoint()
     for name, weight in theirs.named_parameters():
         torch.testing.assert_close(trained[name].value(), weight.detach(), rtol=1e-3, atol=1e-5)
     assert third.optimizer is not None and third.optimizer.learning_rate == 0.01
