@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,7 +36,7 @@ class Runnable(Protocol):
     @property
     def outputs(self) -> tuple[OutputBinding, ...]: ...
     @property
-    def parameters(self) -> dict[str, np.ndarray]: ...
+    def parameters(self) -> Mapping[str, np.ndarray]: ...
     @property
     def device(self) -> DeviceSpec: ...
     def unrounded_parameters(self) -> dict[str, np.ndarray]: ...

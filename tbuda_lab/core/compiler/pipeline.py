@@ -15,8 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
 from tbuda_lab.core.balancer.choices import choices
@@ -25,7 +23,7 @@ from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
-from tbuda_lab.core.compiler.result import CompileResult, checked, finish, host_parameters
+from tbuda_lab.core.compiler.result import CompileResult, HostParameters, checked, finish, host_parameters
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic, OverrideError
@@ -94,7 +92,7 @@ class Front:
     fusion: Fusion | None = None
 
     @functools.cached_property
-    def parameters(self) -> dict[str, np.ndarray]:
+    def parameters(self) -> HostParameters:
         """What the host writes once; all results of this graph share the arrays."""
         return self.plain.parameters if self.plain is not None else host_parameters(self.lowered)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class CompileResult:
     netlist: Netlist
     inputs: tuple[InputBinding, ...]
     outputs: tuple[OutputBinding, ...]
-    parameters: dict[str, np.ndarray]
+    parameters: Mapping[str, np.ndarray]
     device: DeviceSpec
     options: CompileOptions
     overrides: tuple[Override, ...]
@@ -72,7 +73,7 @@ def finish(
     overrides: Sequence[Override],
     clock: Clock,
     notes: Sequence[Diagnostic] = (),
-    parameters: Mapping[str, np.ndarray] | None = None,
+    parameters: HostParameters | None = None,
     check: Callable[[Netlist, DeviceSpec], list[Diagnostic]] | None = None,
     emitted: EmitMemory | None = None,
     fusion: Fusion | None = None,
@@ -85,7 +86,7 @@ def finish(
     with clock.stage("check"):
         findings = (check or checked)(emission.netlist, spec)
         findings = [*findings, *objective_notes(lowered, placement, spec, options, overrides)]
-    contents = {**(host_parameters(lowered) if parameters is None else parameters), **emission.contents}
+    contents = (host_parameters(lowered) if parameters is None else parameters).beside(emission.contents)
     outputs = [
         output_binding(_output_node(lowered, q.source), q.name, q.tms)
         for q in placement.queues.values()
@@ -130,16 +131,53 @@ def checked(netlist: Netlist, device: DeviceSpec, cache: CheckCache | None = Non
     return findings
 
 
-def host_parameters(lowered: Graph, rounded: bool = True) -> dict[str, np.ndarray]:
-    """What the host writes into the queues of parameters and constants, by queue (= node) name.
+class HostParameters(Mapping[str, np.ndarray]):
+    """What the host writes into the queues of parameters and constants, by queue (= node) name: (t, R, C), made when it
+    is asked for and then kept.
 
     Numbers in plain float formats are rounded to nearest here, while they are float32. The machine's own conversion
     cuts bits off, which would make every weight smaller by half a unit on average; it finds nothing left to cut.
     """
-    stored = {}
-    for node in lowered.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
-        if node.value is not None:
-            value = host_tensor(node.value.reshape(node.shape[1:]))
-            rounds = rounded and node.df is not None and node.df.is_float and not node.df.is_bfp
-            stored[node.name] = round_to(value, node.df) if rounds and node.df is not None else value
-    return stored
+
+    def __init__(self, lowered: Graph, rounded: bool = True) -> None:
+        """rounded: False leaves numbers as they are, for a run that ignores formats."""
+        self._rounded = rounded
+        stored = lowered.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT)
+        self._nodes = {node.name: node for node in stored if node.value is not None}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._more: Mapping[str, np.ndarray] = {}
+
+    def beside(self, more: Mapping[str, np.ndarray]) -> HostParameters:
+        """These and what else is written. What is made for one of the two serves the other."""
+        both = copy.copy(self)
+        both._more = dict(more)
+        return both
+
+    def __getitem__(self, queue: str) -> np.ndarray:
+        array = self._more.get(queue)
+        if array is None:
+            array = self._arrays.get(queue)
+        if array is None:
+            array = self._arrays[queue] = _written(self._nodes[queue], self._rounded)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._nodes, *self._more)))
+
+    def __len__(self) -> int:
+        return len(self._nodes.keys() | self._more.keys())
+
+    def __contains__(self, queue: object) -> bool:
+        return queue in self._nodes or queue in self._more
+
+
+def _written(node: Node, rounded: bool) -> np.ndarray:
+    assert node.value is not None
+    value = host_tensor(node.value.reshape(node.shape[1:]))
+    rounds = rounded and node.df is not None and node.df.is_float and not node.df.is_bfp
+    return round_to(value, node.df) if rounds and node.df is not None else value
+
+
+def host_parameters(lowered: Graph, rounded: bool = True) -> HostParameters:
+    """What the host writes into the queues of the parameters and constants of a graph. rounded: see `HostParameters`."""
+    return HostParameters(lowered, rounded)

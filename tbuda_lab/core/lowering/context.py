@@ -93,7 +93,7 @@ class LoweringContext:
         if name not in self.values:
             node = self.source[name]
             zrc = collapse(node.shape)
-            value = None if node.value is None else np.ascontiguousarray(node.value, np.float32).reshape(1, *zrc)
+            value = None if node.value is None else np.asarray(node.value, np.float32).reshape(1, *zrc)
             self.out.add(
                 Node(
                     name,

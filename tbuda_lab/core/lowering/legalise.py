@@ -81,9 +81,10 @@ def fix_repeated_operands(graph: Graph) -> None:
 def fix_forks(graph: Graph) -> None:
     """Spread the readers of a widely read op over nops, so that no op feeds more than eight."""
     work = [n.name for n in graph.ops]
+    users = graph.users()
     while work:
         name = work.pop()
-        readers = graph.users()[name]
+        readers = users[name]
         if len(readers) <= MAX_READERS:
             continue
         count = min(MAX_READERS, math.ceil(len(readers) / MAX_READERS))
@@ -96,6 +97,7 @@ def fix_forks(graph: Graph) -> None:
                 edges[port] = dataclasses.replace(edges[port], source=nop)
                 consumer.inputs = tuple(edges)
             work.append(nop)
+        users = graph.users()
     graph.resort()
 
 

@@ -122,7 +122,8 @@ def run(
     on_pass: Callable[[Pass, Report, Graph], None] | None = None,
     snapshots: bool = False,
 ) -> PassResult:
-    """All passes of the pipeline on a copy of `graph`; the graph is verified after each.
+    """All passes of the pipeline on a copy of `graph`; the graph is verified after each that rewrote something, and at
+    the end.
 
     `on_pass` is called after every pass (and may raise to stop). Raises `UnsupportedOp` for ops the device cannot run.
     """
@@ -131,10 +132,12 @@ def run(
     result: list[Graph] = []
     for step in PIPELINE if options.training is None else TRAINING_PIPELINE:
         report = dataclasses.replace(step, options=options).apply(work)
-        verify(work, after=step.name)
+        if report.rewrites:
+            verify(work, after=step.name)
         reports.append(report)
         if snapshots:
             result.append(work.clone())
         if on_pass is not None:
             on_pass(step, report, work)
+    verify(work, after="all passes")
     return PassResult(work, tuple(reports), tuple(result))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, Load, Traffic, demands, dram_divider, traffic
@@ -37,6 +39,8 @@ class CostCache:
         self.throughputs: dict[tuple[object, ...], object] = {}
         self.prices: dict[tuple[object, ...], object] = {}
         self.answers: dict[tuple[object, ...], object] = {}
+        self._numbers: dict[object, int] = {}
+        self._next = itertools.count()
         self._traffic_of: dict[str, Traffic] = {}
         self._demand_of: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
         self._choices_of: dict[tuple[object, ...], Choices] = {}
@@ -52,6 +56,13 @@ class CostCache:
         """Notes the legal rows of a table."""
         if table.signature not in self.legal:
             self.legal[table.signature] = table.legal()
+
+    def number(self, about: object) -> int:
+        """A number for something hashable: equal for equal things, of all problems that share the cache."""
+        number = self._numbers.get(about)
+        if number is None:
+            number = self._numbers.setdefault(about, next(self._next))
+        return number
 
     def traffic(self, table: OpModels) -> Traffic:
         entry = self._traffic_of.get(table.signature)

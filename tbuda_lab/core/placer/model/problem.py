@@ -287,17 +287,30 @@ class Problem:
             for i, (name, fact) in enumerate(zip(self.order, self.facts, strict=True))
         ]
 
-    def structure(self, first: int, last: int) -> tuple[object, ...]:
-        """All that decides which rows and spots ops [first, last) can take as one epoch, by numbers relative to
-        `first`, as long as the rows of earlier epochs are left open: equal for runs of equal layers."""
-        kinds = self._kinds
+    @functools.cached_property
+    def _inside(self) -> list[tuple[int, int, int]]:
+        """Of every op: its number in `structure` where all that it reads and feeds is inside, its first producer and
+        its last reader (itself without any)."""
+        entries = []
+        for op, fact in enumerate(self.facts):
+            first = min((p for p in fact.producers if p >= 0), default=op)
+            last = max((reader for reader, _ in fact.readers), default=op)
+            entries.append((self._number_in(op, 0, len(self.order)), first, last))
+        return entries
+
+    def _number_in(self, op: int, first: int, last: int) -> int:
+        fact = self.facts[op]
+        producers = tuple(p - op if first <= p < last else (1 if p < 0 else 2) for p in fact.producers)
+        readers = tuple((r - op, port) for r, port in fact.readers if first <= r < last)
+        return self.costs.number((self._kinds[op], producers, readers))
+
+    def structure(self, first: int, last: int) -> tuple[int, ...]:
+        """All that decides which rows and spots ops [first, last) can take as one epoch, as numbers of the cost cache:
+        equal for runs of equal layers, as long as the rows of earlier epochs are left open."""
+        inside = self._inside
         return tuple(
-            (
-                kinds[op],
-                tuple(p - first if first <= p < last else (-1 if p < 0 else -2) for p in self.facts[op].producers),
-                tuple((r - first, port) for r, port in self.facts[op].readers if first <= r < last),
-            )
-            for op in range(first, last)
+            number if first <= producer and reader < last else self._number_in(op, first, last)
+            for op, (number, producer, reader) in enumerate(inside[first:last], first)
         )
 
 
