@@ -60,7 +60,8 @@ class CompileResult:
 
     def unrounded_parameters(self) -> dict[str, np.ndarray]:
         """`parameters` before they were rounded to their formats, for runs in which nothing rounds."""
-        return {**self.parameters, **host_parameters(self.lowered, rounded=False)}
+        plain = host_parameters(self.lowered, rounded=False)
+        return {queue: plain[queue] if queue in plain else self.parameters[queue] for queue in self.parameters}
 
 
 def finish(
@@ -179,5 +180,5 @@ def _written(node: Node, rounded: bool) -> np.ndarray:
 
 
 def host_parameters(lowered: Graph, rounded: bool = True) -> HostParameters:
-    """What the host writes into the queues of the parameters and constants of a graph. rounded: see `HostParameters`."""
+    """What the host writes for the parameters and constants of a graph. rounded: see `HostParameters`."""
     return HostParameters(lowered, rounded)
