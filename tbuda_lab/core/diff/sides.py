@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
 
-from tbuda_lab.core.balancer.types import OpPlacement, Placement, QueuePlacement
+from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 
 CLASSES = ("added", "removed", "resized", "moved", "retimed")
@@ -100,16 +100,7 @@ def _sum(epochs: tuple[EpochState, ...], field: str) -> int:
     return sum(slowest.values())
 
 
-class Result(Protocol):
-    """The part of a compile result that is compared."""
-
-    @property
-    def placement(self) -> Placement: ...
-    @property
-    def device(self) -> DeviceSpec: ...
-
-
-def side_of_result(result: Result, name: str) -> Side:
+def side_of_result(result: CompileResult, name: str) -> Side:
     """A compile as one side."""
     placement, device = result.placement, result.device
     report = placement.report

@@ -5,7 +5,6 @@ from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import graph_frame
 from tbuda_lab.core.frames.opsframe import epoch_time, model_time, op_pace, ops_frame, total_cycles
 from tbuda_lab.core.frames.snapshot import (
-    Result,
     device_text,
     result_frames,
     session_frames,
@@ -16,7 +15,7 @@ from tbuda_lab.core.frames.traceframe import fills_frame, moment_frame, static_t
 from tbuda_lab.core.verification import PCC_WANTED
 
 __all__ = [
-    "PCC_WANTED", "Frame", "GraphLayout", "Result", "Strings", "device_text", "epoch_time", "fills_frame",
+    "PCC_WANTED", "Frame", "GraphLayout", "Strings", "device_text", "epoch_time", "fills_frame",
     "graph_frame",
     "model_time", "moment_frame", "netlist_frame", "op_pace", "ops_frame", "place", "problems_frame", "result_frames",
     "session_frames", "static_tiles", "summary_frame", "tile_frame", "total_cycles", "trace_frame",

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import BatchTime
-from tbuda_lab.core.epochsim.compiled import Placed
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frames.frame import Frame
 from tbuda_lab.core.frames.graphframe import graph_frame
 from tbuda_lab.core.frames.opsframe import ops_frame
 from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
-from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
 
 
-class Result(Placed, Protocol):
-    """The part of a compile result that frames show."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def passed(self) -> Graph: ...
-    @property
-    def netlist(self) -> Netlist: ...
-    @property
-    def diagnostics(self) -> Sequence[Diagnostic]: ...
-
-
-def result_frames(result: Result, times: BatchTime | None = None) -> list[Frame]:
+def result_frames(result: CompileResult, times: BatchTime | None = None) -> list[Frame]:
     """The frames of a finished compile: three graphs, the placement, the netlist. times: of the placement."""
     return [
         graph_frame(result.graph, "traced"),
@@ -70,7 +55,7 @@ def summary_frame(
 
 
 def session_frames(
-    result: Result | None,
+    result: CompileResult | None,
     device: DeviceSpec,
     problems: Iterable[Diagnostic],
     name: str = "",

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import deque
-from typing import Protocol
 
 from tbuda_lab.core.analysis.cluster.layout import positions
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.compiled import Placed
-from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.search.chip_order import chip_order
 from tbuda_lab.core.placer.search.chip_stages import link_bytes
 
@@ -59,14 +57,7 @@ class ClusterMap:
         return max(link.forth, link.back) / max(1, self.pace) / max(1e-9, self.capacity * link.links)
 
 
-class Result(Placed, Protocol):
-    """The part of a compile result that is read."""
-
-    @property
-    def options(self) -> CompileOptions: ...
-
-
-def cluster_map(result: Result) -> ClusterMap:
+def cluster_map(result: CompileResult) -> ClusterMap:
     """Chips and links of a compile."""
     placement, device = result.placement, result.device
     order = {chip: i for i, chip in enumerate(chip_order(device, result.options.chip_placement_policy))}

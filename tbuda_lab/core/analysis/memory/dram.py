@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Traffic, traffic
 from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.types import OpModels, QueuePlacement
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.compiled import Placed
-from tbuda_lab.core.netlist.schema import Netlist
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,14 +67,7 @@ class DramMap:
         return share
 
 
-class Result(Placed, Protocol):
-    """The part of a compile result that is read."""
-
-    @property
-    def netlist(self) -> Netlist: ...
-
-
-def dram_map(result: Result) -> DramMap:
+def dram_map(result: CompileResult) -> DramMap:
     """Where every queue lies and what is asked of it. Preloaded parameters are read once per run: 0 bytes per input."""
     placement, device = result.placement, result.device
     reads, writes, readers, writers = _traffic(result)
@@ -113,7 +104,7 @@ def channel_ranges(device: DeviceSpec) -> tuple[ChannelRange, ...]:
 PerEpoch = dict[str, dict[int, int]]
 
 
-def _traffic(result: Result) -> tuple[PerEpoch, PerEpoch, dict[str, list[str]], dict[str, str]]:
+def _traffic(result: CompileResult) -> tuple[PerEpoch, PerEpoch, dict[str, list[str]], dict[str, str]]:
     """Bytes per input read from and written to each queue by epoch, as the netlist joins them; readers and writers."""
     placement, device = result.placement, result.device
     queues = result.netlist.queues

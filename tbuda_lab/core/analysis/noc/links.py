@@ -12,8 +12,9 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.analysis.noc.routes import X, link_bytes
-from tbuda_lab.core.analysis.noc.transfers import Result, transfers_of
+from tbuda_lab.core.analysis.noc.transfers import transfers_of
 from tbuda_lab.core.balancer.types import Epoch
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device.noc import hops
 from tbuda_lab.core.errors import InputError
 
@@ -91,7 +92,7 @@ class LinkMap:
         return LinkUse(noc, (x, y), end, total, total / max(1, self.cycles) / self.capacity, flows)
 
 
-def link_map(result: Result, epoch: int, noc: str = "both") -> LinkMap:
+def link_map(result: CompileResult, epoch: int, noc: str = "both") -> LinkMap:
     """What the links carry in an epoch. Raises `InputError` for an epoch or NoC that there is not."""
     chip = _epoch(result, epoch).chip
     if noc not in NOCS:
@@ -118,7 +119,7 @@ def link_map(result: Result, epoch: int, noc: str = "both") -> LinkMap:
     )  # fmt: skip
 
 
-def sibling(result: Result, epoch: int, chip: int) -> int:
+def sibling(result: CompileResult, epoch: int, chip: int) -> int:
     """The epoch that runs on a chip at the same time as another. Raises `InputError` where the chip rests then."""
     temporal = _epoch(result, epoch).temporal
     together = {e.chip: e.index for e in result.placement.epochs if e.temporal == temporal}
@@ -128,7 +129,7 @@ def sibling(result: Result, epoch: int, chip: int) -> int:
     return together[chip]
 
 
-def _epoch(result: Result, epoch: int) -> Epoch:
+def _epoch(result: CompileResult, epoch: int) -> Epoch:
     epochs = result.placement.epochs
     if not 0 <= epoch < len(epochs):
         raise InputError(f"there is no epoch {epoch}; there are {len(epochs)}")

@@ -12,25 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import traffic
 from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device.noc import fewest_hops, hops
-from tbuda_lab.core.epochsim.compiled import Placed
-from tbuda_lab.core.netlist.schema import Netlist, NetOp
+from tbuda_lab.core.netlist.schema import NetOp
 
 _SPREAD = {"hslice": "c", "hstack": "c", "vslice": "r", "vstack": "r"}
-
-
-class Result(Placed, Protocol):
-    """The part of a compile result that is read."""
-
-    @property
-    def netlist(self) -> Netlist: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Transfers:
     left_out: float
 
 
-def transfers_of(result: Result, epoch: int) -> Transfers:
+def transfers_of(result: CompileResult, epoch: int) -> Transfers:
     """All transfers of an epoch, for one input. Raises `IndexError` for an epoch that there is not."""
     collector = _Collector(result, epoch)
     existing = set(result.placement.epochs[epoch].ops)
@@ -58,7 +50,7 @@ def transfers_of(result: Result, epoch: int) -> Transfers:
 
 
 class _Collector:
-    def __init__(self, result: Result, epoch: int) -> None:
+    def __init__(self, result: CompileResult, epoch: int) -> None:
         self.result, self.placement, self.device = result, result.placement, result.device
         self.epoch, self.chip = epoch, result.placement.epochs[epoch].chip
         at = self.device.chips.index(self.chip)

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from tbuda_lab.core.errors import need_known
 from tbuda_lab.core.placer.policies.cnn import cnn
-from tbuda_lab.core.placer.policies.maximize_t import maximize_t
-from tbuda_lab.core.placer.policies.minimize_grid import minimize_grid
 from tbuda_lab.core.placer.policies.nlp import nlp
 from tbuda_lab.core.placer.policies.optimal import optimal
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
-from tbuda_lab.core.placer.policies.random_policy import random
+from tbuda_lab.core.placer.policies.preferences import maximize_t, minimize_grid, random, single_op
 from tbuda_lab.core.placer.policies.ribbon import ribbon
-from tbuda_lab.core.placer.policies.single_op import single_op
 
 OTHERS: dict[str, Policy] = {
     "NLP": nlp,
