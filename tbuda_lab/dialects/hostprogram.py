@@ -6,7 +6,7 @@ It is data, stored as JSON in an image, and `execute` is the only way in which a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +46,23 @@ class Collective:
 
 
 @dataclasses.dataclass(frozen=True)
+class Load:
+    """An input that the caller left out takes the tensor that lies in a region, which several graphs share; one that
+    was given is put there."""
+
+    tensor: str
+    region: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """An output stays in a region, where other graphs find it."""
+
+    tensor: str
+    region: str
+
+
+@dataclasses.dataclass(frozen=True)
 class SetScalar:
     """A number of the optimizer ("lr", "momentum", ...) takes the value that the caller gives for it."""
 
@@ -60,9 +77,10 @@ class Loop:
     body: tuple[Step, ...]
 
 
-Step = Push | Run | Pop | Collective | SetScalar | Loop
+Step = Push | Run | Pop | Load | Store | Collective | SetScalar | Loop
 _KINDS: dict[str, type[Any]] = {
-    "push": Push, "run": Run, "pop": Pop, "collective": Collective, "set_scalar": SetScalar, "loop": Loop,
+    "push": Push, "run": Run, "pop": Pop, "load": Load, "store": Store, "collective": Collective,
+    "set_scalar": SetScalar, "loop": Loop,
 }  # fmt: skip
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 
@@ -120,7 +138,7 @@ def _step(data: Mapping[str, Any]) -> Step:
             return Collective(tuple(str(name) for name in data["tensors"]))
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"a step of a host program has a wrong field: {str(data)[:80]}") from error
-    step: Step = kind(str(data[names[0]]))
+    step: Step = kind(*(str(data[name]) for name in names))
     return step
 
 
@@ -129,20 +147,33 @@ def execute(
     replicas: Sequence[Replica],
     feeds: Sequence[Sequence[Sequence[Mapping[str, torch.Tensor]]]],
     scalars: Mapping[str, float] | None = None,
+    regions: MutableMapping[str, list[torch.Tensor]] | None = None,
+    told: Callable[[Step, int], None] | None = None,
 ) -> list[list[dict[str, torch.Tensor]]]:
     """Run a program on all replicas in step with each other.
 
     feeds: per replica, for every turn of the program's loop (one where there is no loop), the elements of a microbatch:
     a map of inputs by name for each.
-    scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its value. Returns per replica and
-    turn what was popped, by output.
+    scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its value. regions: by name the
+    tensor of each replica that lies there, read and written. told: called before every step with it and the number of
+    its turn. Returns per replica and turn what was popped, by output. Raises `InputError` for an empty region.
     """
+    held = {} if regions is None else regions
     results: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
+    fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
     for turn, step in _flat([step for _, step in program.steps]):
+        if told is not None:
+            told(step, turn)
+        if isinstance(step, Load):
+            _load(step, held, fed, turn)
+            continue
+        if isinstance(step, Store):
+            held[step.region] = [popped[turn][step.tensor] for popped in results]
+            continue
         if isinstance(step, Collective):
             average_gradients(replicas, step.tensors)
             continue
-        for replica, turns, popped in zip(replicas, feeds, results, strict=True):
+        for replica, turns, popped in zip(replicas, fed, results, strict=True):
             if isinstance(step, Push):
                 for element in turns[turn]:
                     replica.push(step.tensor, element)
@@ -153,6 +184,27 @@ def execute(
             elif isinstance(step, SetScalar) and scalars is not None and step.name in scalars:
                 replica.set_scalar(step.name, scalars[step.name])
     return results
+
+
+def _load(
+    step: Load, regions: MutableMapping[str, list[torch.Tensor]],
+    feeds: Sequence[Sequence[Sequence[dict[str, torch.Tensor]]]], turn: int,
+) -> None:  # fmt: skip
+    """A region's tensor becomes the input of every replica, or takes it over from the caller."""
+    given = [[one[step.tensor] for one in turns[turn] if step.tensor in one] for turns in feeds]
+    if all(len(parts) == len(turns[turn]) for parts, turns in zip(given, feeds, strict=True)):
+        regions[step.region] = [parts[0] if parts[0] is parts[-1] else joined(parts) for parts in given]
+        return
+    if len(regions.get(step.region, ())) < len(feeds):
+        raise InputError(f"region {step.region!r} holds nothing for input {step.tensor!r}: run a graph that fills it")
+    for turns, value in zip(feeds, regions[step.region], strict=False):
+        for k, one in enumerate(turns[turn]):
+            one[step.tensor] = slice_of(value, k, len(turns[turn]))
+
+
+def slice_of(value: torch.Tensor, k: int, count: int) -> torch.Tensor:
+    """Element k of the `count` of a microbatch: dim 0 becomes 1 where it has as many."""
+    return value[k : k + 1] if count > 1 and value.shape[:1] == (count,) else value
 
 
 def joined(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from tbuda_lab.core.bindings import WeightBinding, encoded
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.runner import Runner
 
@@ -65,44 +66,92 @@ def average_gradients(replicas: Sequence[Replica], names: Sequence[str]) -> None
 @dataclasses.dataclass(frozen=True)
 class Section:
     """An epoch in the time model. kind: "fwd", "bckwd", "gradnorm" or "opt"; cycles: of one run; weights: those whose
-    gradient is complete after it (bckwd), or that it updates (opt)."""
+    gradient is complete after it (bckwd), or that it updates (opt); needs_all: it waits for all gradients."""
 
     kind: str
     cycles: float
     weights: tuple[str, ...] = ()
+    needs_all: bool = False
 
 
-def makespan(sections: Sequence[Section], sync: Mapping[str, float], mode: str) -> float:
-    """Cycles of one run on replicas that synchronise gradients. sync: cycles to average the gradient of each weight.
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """One run in cycles. device: (number of the section, start, end) in the order in which they run; link: (weight,
+    start, end) of each synchronisation."""
+
+    mode: str
+    cycles: float
+    device: tuple[tuple[int, float, float], ...]
+    link: tuple[tuple[str, float, float], ...]
+
+
+def sync_cycles(
+    sizes: Mapping[str, int], device: DeviceSpec, replicas: int, reduce_on_device: bool = False
+) -> dict[str, float]:
+    """Cycles to average the gradient of each weight over the replicas. sizes: bytes by weight.
+
+    On the devices a ring over ethernet moves 2 (n - 1) / n of the bytes over each link. By the host every device sends
+    its gradient over its own PCIe link and takes the mean back. One replica has nothing to synchronise.
+    """
+    if replicas < 2:
+        return dict.fromkeys(sizes, 0.0)
+    if reduce_on_device:
+        return {w: 2 * (replicas - 1) / replicas * n / device.eth_bytes_per_cycle for w, n in sizes.items()}
+    return {w: 2 * n / device.pcie_bytes_per_cycle for w, n in sizes.items()}
+
+
+def schedule(sections: Sequence[Section], sync: Mapping[str, float], mode: str) -> Schedule:
+    """When a run's sections and synchronisations take place. sync: cycles to average the gradient of each weight.
 
     normal: device sections in order, all synchronisation between backward and update. inorder: a gradient is averaged,
     one after the other on the link, as soon as it is complete; sections keep their order, and an update waits for its
-    gradients. optimal: updates go in the order in which their gradients are ready. A gradnorm section needs all
-    gradients. Raises `InputError` for an unknown mode.
+    gradients. optimal: updates go in the order in which their gradients are ready. A gradnorm section, and an update
+    that holds the norm, need all gradients. Raises `InputError` for an unknown mode.
     """
     if mode not in MODES:
         raise InputError(f"data_parallel_mode is one of {', '.join(MODES)}, not {mode!r}")
-    first = [s for s in sections if s.kind in ("fwd", "bckwd")]
-    rest = [s for s in sections if s.kind not in ("fwd", "bckwd")]
-    time = 0.0
+    numbered = list(enumerate(sections))
+    rest = [(k, s) for k, s in numbered if s.kind in ("gradnorm", "opt")]
+    on_device: list[tuple[int, float, float]] = []
+    on_link: list[tuple[str, float, float]] = []
+    time, link = 0.0, 0.0
     ready: dict[str, float] = {}
-    link = 0.0
-    for section in first:
+
+    def synchronise(weight: str, since: float) -> None:
+        nonlocal link
+        start = max(link, since)
+        link = start + sync.get(weight, 0.0)
+        ready[weight] = link
+        if link > start:
+            on_link.append((weight, start, link))
+
+    for k, section in numbered:
+        if section.kind in ("gradnorm", "opt"):
+            continue
+        on_device.append((k, time, time + section.cycles))
         time += section.cycles
-        for weight in section.weights if section.kind == "bckwd" else ():
-            link = max(link, time) + sync.get(weight, 0.0)
-            ready[weight] = link
-    if mode == "normal":
-        return time + sum(sync.values()) + sum(s.cycles for s in rest)
+        if section.kind == "bckwd" and mode != "normal":
+            for weight in section.weights:
+                synchronise(weight, time)
+    for weight in sync:  # all of them in mode normal, and those that no section is known to complete
+        if weight not in ready:
+            synchronise(weight, time)
     everything = max(ready.values(), default=time)
 
-    def start(section: Section) -> float:
-        if section.kind == "gradnorm":
+    def start_of(section: Section) -> float:
+        if mode == "normal" or section.needs_all or section.kind == "gradnorm":
             return everything
         return max((ready.get(w, time) for w in section.weights), default=time)
 
-    if mode == "optimal" and not any(s.kind == "gradnorm" for s in rest):
-        rest = sorted(rest, key=start)
-    for section in rest:
-        time = max(time, start(section)) + section.cycles
-    return max(time, everything)
+    if mode == "optimal" and not any(s.kind == "gradnorm" for _, s in rest):
+        rest.sort(key=lambda pair: start_of(pair[1]))
+    for k, section in rest:
+        start = max(time, start_of(section))
+        time = start + section.cycles
+        on_device.append((k, start, time))
+    return Schedule(mode, max(time, everything), tuple(on_device), tuple(on_link))
+
+
+def makespan(sections: Sequence[Section], sync: Mapping[str, float], mode: str) -> float:
+    """Cycles of one run on replicas that synchronise gradients; see `schedule`."""
+    return schedule(sections, sync, mode).cycles

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.options import OptimizerOptions
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 
@@ -78,6 +79,18 @@ class AdamW(torch.optim.AdamW):
             parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
             torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
         return super().step(closure)
+
+
+class SparseAdamW:
+    """SambaFlow's AdamW of tables of which a step reads a few rows. It has no form on this device."""
+
+    def __init__(self, *_arguments: Any, **_settings: Any) -> None:
+        """Raises `UnsupportedOp`: gradients are dense here."""
+        raise UnsupportedOp(
+            "SparseAdamW does not run on this device",
+            [Diagnostic("error", "SparseAdamW", "samba", "gradients of tables are dense here",
+                        "use samba.optim.AdamW, whose step of a row with gradient zero is not left out")],
+        )  # fmt: skip
 
 
 Optimizer = SGD | AdamW

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
-import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import Diagnostic, InputError
-from tbuda_lab.core.files import atomic_file
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.dialects import realisation
 from tbuda_lab.dialects.hostprogram import HostProgram
+from tbuda_lab.dialects.program import sections_of
+from tbuda_lab.dialects.programfile import MEMBER, read_record, write_archive
 from tbuda_lab.samba.tracing import Traced
-
-FOLDER = "unzipped_tti"
-MEMBER = f"{FOLDER}/samba.json"
-MOST = 64 << 20
-"""Bytes of `samba.json` that are read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +28,7 @@ class GraphRecord:
     host_program: HostProgram
     inputs: tuple[dict[str, Any], ...]
     outputs: tuple[dict[str, Any], ...]
+    op_by_op: bool = False
 
     def check(self, traced: Traced, path: str) -> None:
         """Raises `InputError` naming the first node that differs between the PEF and what was traced now."""
@@ -63,29 +57,28 @@ class Pef:
 
 def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any]) -> None:
     """Write a PEF; it appears whole or not at all."""
-    record = {
-        "version": 1,
-        "metadata": {str(k): v for k, v in metadata.items() if isinstance(v, str | int | float | bool | None)},
-        "graphs": [
-            {
-                "name": t.name, "mapping": t.mapping, "spatial_batches": t.spatial_batches,
-                "fingerprint": list(t.fingerprint), "netlist": t.netlist_digest(),
-                "host_program": t.host_program(scalars=t.scalars()).to_json(),
-                "realisation": realisation.to_json(t.realisations()),
-                "sections": [{"epoch": k, "cycles": int(c)} for k, c in enumerate(t.result.placement.epoch_cycles)],
-                "inputs": [_tensor(s) for s in t.inputs], "outputs": [_tensor(s) for s in t.outputs],
-            }
-            for t in graphs
-        ],
-    }  # fmt: skip
-    files = {MEMBER: json.dumps(record, indent=1, sort_keys=True)}
-    files |= {f"{FOLDER}/{t.name}.yaml": dumps(t.result.netlist) for t in graphs}
-    with atomic_file(path) as temporary, tarfile.open(temporary, "w:", format=tarfile.GNU_FORMAT) as tar:
-        for name, text in sorted(files.items()):
-            data = text.encode()
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode, entry.mtime = len(data), 0o644, 0
-            tar.addfile(entry, io.BytesIO(data))
+    entries: list[dict[str, Any]] = []
+    files: dict[str, bytes] = {}
+    for traced in graphs:
+        compiled, own = traced.program().compiled_form()
+        files |= own
+        files[f"{traced.name}.yaml"] = dumps(traced.result.netlist).encode()
+        entries.append({
+            "name": traced.name, "mapping": traced.mapping, "spatial_batches": traced.spatial_batches,
+            "fingerprint": list(traced.fingerprint), "netlist": traced.netlist_digest(),
+            "op_by_op": traced.op_by_op,
+            "host_program": traced.host_program(scalars=traced.scalars()).to_json(),
+            "realisation": realisation.to_json(traced.realisations()),
+            "sections": [
+                {"epoch": k, "kind": s.kind, "cycles": s.cycles}
+                for k, s in enumerate(sections_of(traced.result, traced.mapping))
+            ],
+            "mapping_cycles": traced.mapping_cycles(), "program": compiled,
+            "inputs": [_tensor(s) for s in traced.inputs], "outputs": [_tensor(s) for s in traced.outputs],
+        })  # fmt: skip
+    plain = {str(k): v for k, v in metadata.items() if isinstance(v, str | int | float | bool | None)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_archive(path, {"version": 1, "metadata": plain, "graphs": entries}, files)
 
 
 def _tensor(tensor: Any) -> dict[str, Any]:
@@ -95,21 +88,13 @@ def _tensor(tensor: Any) -> dict[str, Any]:
 
 def read_pef(path: str | Path) -> Pef:
     """Raises `InputError` naming the file for one that is missing, no archive, or not a PEF of ours."""
-    try:
-        with tarfile.open(path, "r:") as tar:
-            member = tar.getmember(MEMBER)
-            if not member.isfile() or member.size > MOST:
-                raise InputError(f"{path}: {MEMBER} is no file of at most {MOST} bytes")
-            stream = tar.extractfile(member)
-            assert stream is not None
-            data = json.loads(stream.read(MOST))
-    except (OSError, tarfile.TarError, KeyError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no PEF: {error}") from error
+    data = read_record(path)
     try:
         graphs = {
             g["name"]: GraphRecord(
                 str(g["name"]), str(g["mapping"]), int(g["spatial_batches"]), tuple(map(str, g["fingerprint"])),
                 str(g["netlist"]), HostProgram.from_json(g["host_program"]), tuple(g["inputs"]), tuple(g["outputs"]),
+                g.get("op_by_op") is True,
             )
             for g in data["graphs"]
         }  # fmt: skip

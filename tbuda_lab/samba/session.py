@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import torch
 
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.dialects.hostprogram import execute
+from tbuda_lab.dialects.program import GraphProgram, sections_of
 from tbuda_lab.dialects.realisation import refuse_host, summary
 from tbuda_lab.dialects.replicas import MODES, Replica
+from tbuda_lab.samba.models import OnnxModel, is_onnx
 from tbuda_lab.samba.optim import as_list
 from tbuda_lab.samba.pef import Pef, read_pef, write_pef
-from tbuda_lab.samba.tensor import SambaTensor
+from tbuda_lab.samba.profiler import Profiler
+from tbuda_lab.samba.tensor import SambaTensor, name_parameters, plain
 from tbuda_lab.samba.tracing import SECTIONS, Traced, trace
 
 NUMBERS = ("lr", "momentum", "weight_decay", "p")
@@ -30,16 +35,36 @@ class SambaSession:
         self.optim_dict: dict[str, Any] = {}
         self.graphs: dict[str, Traced] = {}
         self.replicas: dict[str, list[Replica]] = {}
+        self.regions: dict[str, list[torch.Tensor]] = {}
+        self.profiler = Profiler()
         self._pending: list[Any] = []
+        self._onnx: list[tuple[Any, OnnxModel]] = []
 
     # -- compile and trace -------------------------------------------------------------------------------------------
     def setup(self, cfg: Any) -> None:
         """Settings of later compiles and runs: a map, a namespace, or an object with attributes."""
         self.settings = dict(cfg if isinstance(cfg, Mapping) else vars(cfg))
 
+    def module_of(self, model: Any, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> torch.nn.Module:
+        """A model as a torch module: itself, or an ONNX ModelProto as one, always the same for one ModelProto.
+
+        Raises `TypeError` for anything else."""
+        if isinstance(model, torch.nn.Module):
+            return model
+        if not is_onnx(model):
+            raise TypeError(f"a model is a torch.nn.Module or an ONNX ModelProto, not {type(model).__name__}")
+        for proto, module in self._onnx:
+            if proto is model:
+                return module
+        values = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+        module = OnnxModel(model, None if values is None else [plain(v) for v in values])
+        name_parameters(module, "onnx")
+        self._onnx.append((model, module))
+        return module
+
     def compile(
         self,
-        model: torch.nn.Module,
+        model: Any,
         inputs: Sequence[Any] | Mapping[str, Any],
         optimizers: Any = None,
         name: str = "",
@@ -54,8 +79,9 @@ class SambaSession:
     ) -> str:
         """Compile a model to `<output_folder>/<pef_name>/<pef_name>.pef` and return that path.
 
-        config_dict: the program's arguments; `output_folder`, `pef_name`, `mapping`, `inference`, `num_spatial_batches`
-        and `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. Raises
+        model: a torch module, or an ONNX ModelProto. config_dict: the program's arguments; `output_folder`, `pef_name`,
+        `mapping`, `inference`, `num_spatial_batches`, `optimization_level` 0 (every op a section of its own) and
+        `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. Raises
         `ValueError` for an unknown mapping, `SpatialMappingError` where a spatial program does not fit, `UnsupportedOp`
         in strict mode; then nothing is written.
         """
@@ -64,18 +90,20 @@ class SambaSession:
         if squeeze_bs_dim and config.get("batch_size", 1) != 1:
             raise ValueError("squeeze_bs_dim drops a batch dimension of 1; the batch size is not 1")
         without = bool(config.get("inference")) if inference is None else inference
+        model = self.module_of(model, inputs)
         traced = trace(
             model, inputs, [] if without else as_list(optimizers), mapping=str(config.get("mapping") or "section"),
             loss_indices=loss_indices, name=name or type(model).__name__.lower(),
             spatial_batches=int(config.get("num_spatial_batches") or 1),
+            op_by_op=config.get("optimization_level") == 0,
         )  # fmt: skip
         entries = traced.realisations()
         if config.get("strict"):
             refuse_host(entries)
         print(summary(entries))
+        print(mapping_summary(traced))
         pef_name = str(config.get("pef_name") or name or type(model).__name__.lower())
         folder = Path(str(config.get("output_folder") or "out")) / pef_name
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{pef_name}.pef"
         write_pef(path, [traced], {**(pef_metadata or {}), "app_dir": app_dir})
         self.pef_path = str(path)
@@ -83,7 +111,7 @@ class SambaSession:
 
     def trace(
         self,
-        model: torch.nn.Module,
+        model: Any,
         inputs: Sequence[Any] | Mapping[str, Any],
         optim: Any = None,
         init_output_grads: bool = True,
@@ -102,10 +130,12 @@ class SambaSession:
         record = held.graphs.get(graph_name) or next(iter(held.graphs.values())) if held is not None else None
         if record is not None:
             mapping = record.mapping
+        model = self.module_of(model, inputs)
         traced = trace(
             model, inputs, as_list(optim), mapping=mapping, loss_indices=loss_indices,
             name=graph_name or type(model).__name__.lower(), prefix=prefix,
             spatial_batches=record.spatial_batches if record is not None else 1,
+            op_by_op=record is not None and record.op_by_op,
         )  # fmt: skip
         if record is not None:
             record.check(traced, pef)
@@ -117,6 +147,7 @@ class SambaSession:
         if transfer_device:
             self.to_rdu(model)
         model.__dict__["output_tensors"] = traced.outputs
+        model.__dict__["buda_programs"] = traced.programs
         return traced.outputs
 
     # -- run ---------------------------------------------------------------------------------------------------------
@@ -147,17 +178,21 @@ class SambaSession:
         sections = _sections(section_types)
         count = int(world_size or self.settings.get("world_size") or 1) if data_parallel else 1
         replicas = self._replicas(traced, count)
-        feeds = traced.split(input_tensors, len(replicas))
         numbers = {str(k): float(v) for k, v in (hyperparam_dict or {}).items()}
         wrong = sorted(set(numbers) - set(NUMBERS))
         if wrong:
             raise ValueError(f"no number {', '.join(wrong)} at run time; there are {', '.join(NUMBERS)}")
-        if numbers.pop("p", 0.0):
-            warnings.warn("session.run: the dropout probability p has no effect here", stacklevel=2)
+        p = numbers.pop("p", None)
+        if p and traced.masks is None:
+            warnings.warn("session.run: p has no effect, for the graph was traced without active dropout: train() the "
+                          "model and give an optimizer", stacklevel=2)
+        feeds = traced.split(input_tensors, len(replicas), p if traced.trains else 0.0, self.regions)
         scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
         existing = {s.suffix for w in replicas[0].weights.values() for s in w.states}
         program = traced.host_program(sections, [k for k in scalars if k in existing])
-        popped = execute(program, replicas, feeds, scalars)
+        traced.replicas, traced.reduce_on_rdu = len(replicas), reduce_on_rdu
+        with self.profiler.run(traced, len(replicas), reduce_on_rdu) as told:
+            popped = execute(program, replicas, feeds, scalars, self.regions, told)
         self._deliver(traced, replicas, sections, popped)
         chosen = traced.outputs
         if output_tensors is not None:
@@ -175,7 +210,7 @@ class SambaSession:
             for name, old in zip(traced.output_names, traced.outputs, strict=True):
                 parts = [turn[name] for turns in popped for turn in turns]
                 value = parts[0] if len(parts) == 1 else torch.cat([p.reshape(1) if p.dim() == 0 else p for p in parts])
-                tensor = SambaTensor(value, name=old.sn_name, batch_dim=old.batch_dim)
+                tensor = SambaTensor(value, name=old.sn_name, batch_dim=old.batch_dim, region_name=old.region_name)
                 tensor.sn_grad = old.sn_grad
                 fresh.append(tensor)
             traced.outputs = tuple(fresh)
@@ -210,8 +245,9 @@ class SambaSession:
         return held[: max(1, count)]
 
     # -- weights -----------------------------------------------------------------------------------------------------
-    def to_rdu(self, model: torch.nn.Module) -> None:
+    def to_rdu(self, model: Any) -> None:
         """Put the model's parameters onto the device, in all replicas."""
+        model = self.module_of(model)
         for traced in self.graphs.values():
             if traced.model is not model:
                 continue
@@ -223,8 +259,9 @@ class SambaSession:
 
     to_device = to_rdu
 
-    def to_cpu(self, model: torch.nn.Module) -> None:
+    def to_cpu(self, model: Any) -> None:
         """Bring the parameters of the device back into the model, in place."""
+        model = self.module_of(model)
         values = dict(model.named_parameters())
         for traced in self.graphs.values():
             if traced.model is model and self.replicas.get(traced.name):
@@ -232,6 +269,8 @@ class SambaSession:
                 with torch.no_grad():
                     for name, weight in replica.weights.items():
                         values[name].copy_(weight.decode(replica.executor.read(weight.queue)).reshape(values[name].shape))
+                if isinstance(model, OnnxModel):
+                    model.write_back()
 
     def get_tensors_by_name(self, names: Sequence[str]) -> list[Any]:
         """Parameters, inputs and outputs of the traced graphs by SambaFlow name. Raises `KeyError`."""
@@ -243,8 +282,34 @@ class SambaSession:
 
     # -- several graphs ----------------------------------------------------------------------------------------------
     def add_graph(self, graph: Any) -> None:
-        """A graph that `compile_multigraph` compiles, between `FwdGraph.start` and `stop`."""
+        """A graph that `compile_multigraph` compiles, between `FwdGraph.start` and `stop`. Raises `ValueError` for a
+        name that another one has, and for a region that another graph uses with another shape."""
+        if any(other.name == graph.name and other is not graph for other in self._pending):
+            raise ValueError(f"there is a graph {graph.name!r} already: give each its own name")
+        if graph in self._pending:
+            raise ValueError(f"graph {graph.name!r} was added already")
         self._pending.append(graph)
+        try:
+            self._check_regions()
+        except ValueError:
+            self._pending.remove(graph)
+            raise
+
+    def _check_regions(self) -> None:
+        """Tensors of one region have one shape and type, in all graphs."""
+        first: dict[str, tuple[str, Any]] = {}
+        for graph in self._pending:
+            if not graph.is_traced:
+                continue
+            for tensor in (*graph.traced.inputs, *graph.traced.outputs):
+                if tensor.region_name is None:
+                    continue
+                where, other = first.setdefault(str(tensor.region_name), (graph.name, tensor))
+                if tuple(other.shape) != tuple(tensor.shape):
+                    raise ValueError(
+                        f"region {tensor.region_name!r} is {tuple(other.shape)} as {other.sn_name!r} of graph "
+                        f"{where!r} and {tuple(tensor.shape)} as {tensor.sn_name!r} of graph {graph.name!r}"
+                    )
 
     def compile_multigraph(
         self, name: str = "", config_dict: Mapping[str, Any] | None = None,
@@ -257,10 +322,15 @@ class SambaSession:
             raise ValueError("a PEF of several graphs is for inference alone")
         if not self._pending:
             raise ValueError("no graph was added: session.add_graph(graph) comes first")
+        self._check_regions()
+        for graph in self._pending:
+            entries = graph.traced.realisations()
+            if (config_dict or self.settings).get("strict"):
+                refuse_host(entries)
+            print(f"{graph.name}: {summary(entries)}")
         config = {**self.settings, **(config_dict or {})}
         pef_name = str(config.get("pef_name") or name or "multigraph")
         path = Path(str(config.get("output_folder") or "out")) / pef_name / f"{pef_name}.pef"
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_pef(path, [graph.traced for graph in self._pending], dict(pef_metadata or {}))
         self.pef_path = str(path)
         return str(path)
@@ -274,7 +344,85 @@ class SambaSession:
                 raise ValueError(f"{pef} has no graph {graph.traced.name!r}; it has {', '.join(held.graphs)}")
             record.check(graph.traced, pef)
             self.graphs[graph.traced.name] = graph.traced
+            programs = self._programs_of(graph.module)
+            graph.module.__dict__["buda_programs"] = lambda programs=programs: programs
         self._pending = []
+
+    def _programs_of(self, module: Any) -> tuple[GraphProgram, ...]:
+        """The programs of all graphs, those of `module` first."""
+        graphs = sorted(self.graphs.values(), key=lambda traced: traced.model is not module)
+        return tuple(program for traced in graphs for program in traced.programs())
+
+    # -- profiles ----------------------------------------------------------------------------------------------------
+    def start_runtime_profile(self) -> None:
+        """From now on the sections of every run are noted, with their cycles by the model of time."""
+        self.profiler.start("runtime")
+
+    def end_runtime_profile(self, filename: str) -> str:
+        """Write the sections since `start_runtime_profile` as a Chrome trace; returns the path. Raises `RuntimeError`
+        where it was not started, `OutputError`."""
+        return self.profiler.write("runtime", filename)
+
+    def start_samba_profile(self) -> None:
+        """From now on the steps of the host program are noted, and the program's own events, with the time of this
+        process."""
+        self.profiler.start("samba")
+
+    def end_samba_profile(self, filename: str = "samba_profile.json") -> str:
+        """Write the steps and events since `start_samba_profile` as a Chrome trace; returns the path. Raises
+        `RuntimeError` where it was not started, `OutputError`."""
+        return self.profiler.write("samba", filename)
+
+    # -- what a program may ask for ----------------------------------------------------------------------------------
+    def atexit_register(self, function: Any, *arguments: Any, **settings: Any) -> None:
+        """Call a function when the process ends."""
+        atexit.register(function, *arguments, **settings)
+
+    def disable_graphamp(self) -> None:
+        """Nothing to switch off: all of it calculates in Float32."""
+
+    @staticmethod
+    def disable_lazy_param() -> None:
+        """Nothing to switch off: parameters are there when the model is."""
+
+    def disable_pinned_memory(self) -> None:
+        """Nothing to switch off: host and device share their memory in this process."""
+
+    def create_dynamic_dim(self, *_arguments: Any, **_settings: Any) -> Any:
+        """Raises `UnsupportedOp`: a graph has the shapes that it was traced with."""
+        raise _no_form("session.create_dynamic_dim", "shapes are fixed when a graph is traced",
+                       "trace one graph for each size, or pad to the largest")
+
+    def load_dynamic_dims_config(self, *_arguments: Any, **_settings: Any) -> Any:
+        """Raises `UnsupportedOp`, as `create_dynamic_dim` does."""
+        raise _no_form("session.load_dynamic_dims_config", "shapes are fixed when a graph is traced",
+                       "trace one graph for each size, or pad to the largest")
+
+    def add_aux_tensor(self, *_arguments: Any, **_settings: Any) -> Any:
+        """Raises `UnsupportedOp`: tensors beside inputs, outputs and parameters have no form here."""
+        raise _no_form("session.add_aux_tensor", "a graph has inputs, outputs and parameters alone",
+                       "make the tensor an input or an output of the model")
+
+    def is_valid_aux_tensor_name(self, name: str) -> bool:
+        """Never: there are no such tensors."""
+        return False
+
+
+def mapping_summary(traced: Traced) -> str:
+    """The mapping in a line: sections, simulated cycles of a run, and which of two placements is faster."""
+    cycles = traced.mapping_cycles()
+    kinds = [s.kind for s in sections_of(traced.result, traced.mapping)]
+    counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    text = f"mapping {traced.mapping}: {len(kinds)} sections ({counted}), {cycles[traced.mapping]:,.0f} cycles a run"
+    if len(cycles) < 2:
+        return text
+    spatial, section = cycles["spatial"], cycles["section"]
+    faster = "spatial" if spatial < section else "section" if section < spatial else "neither"
+    return f"{text}; by sections {section:,.0f} cycles: {faster} is faster"
+
+
+def _no_form(what: str, why: str, fix: str) -> UnsupportedOp:
+    return UnsupportedOp(f"{what} has no form here", [Diagnostic("error", what, "samba", why, fix)])
 
 
 def _sections(names: Sequence[str] | None) -> tuple[str, ...]:

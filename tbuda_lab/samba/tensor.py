@@ -10,6 +10,9 @@ import torch
 _FACTS = ("sn_name", "batch_dim", "named_dims", "region_name", "host_memory", "mem_type")
 
 
+_WRITES = ("copy_", "fill_", "normal_", "uniform_", "__setitem__")
+
+
 class SambaTensor(torch.Tensor):
     """A torch tensor with a name on the device.
 
@@ -68,6 +71,9 @@ class SambaTensor(torch.Tensor):
             same = result.shape == first.shape
             for fact in _FACTS:
                 result.__dict__[fact] = first.__dict__.get(fact) if same else None
+        if first is not None and first.__dict__.get("_cleared") and getattr(func, "__name__", "") in _WRITES:
+            first.__dict__["_cleared"] = False
+        if first is not None and isinstance(result, SambaTensor):
             result.__dict__.setdefault("sn_grad", None)
             result.__dict__.setdefault("sn_data", None)
         return result
@@ -83,8 +89,18 @@ class SambaTensor(torch.Tensor):
 
     @property
     def has_data(self) -> bool:
-        """Whether values are there; they always are, for the device is simulated in this process."""
-        return True
+        """Whether values are there: not after `clear_data`, until they are written again."""
+        return not self.__dict__.get("_cleared", False)
+
+    def clear_data(self) -> None:
+        """Let the values go: all become zero."""
+        with torch.no_grad():
+            self.zero_()
+        self.__dict__["_cleared"] = True
+
+    def cpu_(self) -> SambaTensor:
+        """The tensor itself: host and device share their memory here."""
+        return self
 
     def rdu(self) -> SambaTensor:
         """The tensor itself: host and device share their memory here."""

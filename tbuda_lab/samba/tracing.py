@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,27 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
-from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.tti.weights import without_weights
-from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Loop, Pop, Push, Run, SetScalar, Step, joined
+from tbuda_lab.dialects.hostprogram import (
+    Collective,
+    HostProgram,
+    Load,
+    Loop,
+    Pop,
+    Push,
+    Run,
+    SetScalar,
+    Step,
+    Store,
+    joined,
+    slice_of,
+)
+from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles
 from tbuda_lab.dialects.realisation import Realisation, realisations
+from tbuda_lab.samba.models import OnnxModel, WithMasks, drops
 from tbuda_lab.samba.optim import Optimizer
 from tbuda_lab.samba.tensor import SambaTensor, plain
 
@@ -44,7 +58,8 @@ class Traced:
     """One graph of a program: its model, its placed netlist, and the tensors that cross to the host.
 
     input_names: of the graph's inputs, in order; inputs: what they were traced with; outputs: the last results.
-    losses: positions of the outputs at which the backward pass begins.
+    losses: positions of the outputs at which the backward pass begins. section_result: of a spatial mapping, the same
+    graph placed by sections. masks: draws the masks of active dropouts. replicas, reduce_on_rdu: of the last run.
     """
 
     name: str
@@ -61,6 +76,11 @@ class Traced:
     spatial_batches: int = 1
     data_parallel_mode: str = "normal"
     initial_gradients: bool = True
+    section_result: CompileResult | None = None
+    masks: WithMasks | None = None
+    replicas: int = 1
+    reduce_on_rdu: bool = False
+    op_by_op: bool = False
 
     @property
     def trains(self) -> bool:
@@ -73,28 +93,65 @@ class Traced:
 
     def netlist_digest(self) -> str:
         """A hash of the netlist's text."""
-        return hashlib.sha256(dumps(self.result.netlist).encode()).hexdigest()
+        return netlist_digest(self.result)
 
     def scalars(self) -> list[str]:
         """Names of the optimizer's numbers that a run may change."""
         return sorted({s.suffix for w in self.result.weights for s in w.states
                        if s.suffix == "lr" or s.suffix.startswith("run_")})  # fmt: skip
 
+    def mapping_cycles(self) -> dict[str, float]:
+        """Simulated cycles of one run in this mapping, and by sections where a spatial one was placed."""
+        cycles = {self.mapping: run_cycles(self.result, self.mapping)}
+        if self.section_result is not None:
+            cycles["section"] = run_cycles(self.section_result, "section")
+        return cycles
+
+    def program(self, mapping: str | None = None) -> GraphProgram:
+        """What the workbench opens. mapping: "section" for the placement by sections of a spatial one."""
+        other = mapping not in (None, self.mapping) and self.section_result is not None
+        result = self.section_result if other and self.section_result is not None else self.result
+        given = zip(self.result.graph.inputs, self.inputs, strict=False)
+        sample = {node.name: plain(tensor).detach().clone() for node, tensor in given}
+        if self.masks is not None:
+            names = self.input_names[len(self.inputs) :]
+            sample |= dict(zip(names, self.masks.draw(None), strict=True))
+        return GraphProgram(
+            self.name, "section" if other else self.mapping, result.graph, DEVICE, result.options,
+            tuple(result.overrides), self.host_program(scalars=self.scalars()), netlist_digest(result), sample,
+            self.replicas, self.data_parallel_mode, self.reduce_on_rdu,
+        )  # fmt: skip
+
+    def programs(self) -> tuple[GraphProgram, ...]:
+        """This placement, and of a spatial one that by sections beside it."""
+        other = (self.program("section"),) if self.section_result is not None else ()
+        return (self.program(), *other)
+
     def realisations(self) -> tuple[Realisation, ...]:
         """What became of every traced op, and the steps of the host program that calculate."""
         return realisations(self.result, self.host_program(scalars=self.scalars()))
 
-    def split(self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int) -> Feeds:
+    def split(
+        self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int, p: float | None = None,
+        regions: Collection[str] = (),
+    ) -> Feeds:  # fmt: skip
         """Inputs by graph name, per replica, turn and element, with the gradients that the backward pass begins with.
 
-        Raises `ValueError` naming the tensor where a name or shape differs from what was traced.
+        p: probability of dropouts, None for their own. regions: names of those that hold a tensor; an input that lies
+        in one may be left out. Raises `ValueError` naming the tensor where a name or shape differs from what was
+        traced.
         """
         given = tensors if isinstance(tensors, Mapping) else {_name_of(t, k): t for k, t in enumerate(tensors)}
         byname: dict[str, torch.Tensor] = {}
         turns = self.spatial_batches
-        for sample, inner in zip(self.inputs, self.input_names, strict=True):
+        dims: dict[str, tuple[int, int]] = {}
+        for sample, inner in zip(self.inputs, self.input_names, strict=False):
+            if sample.sn_name not in given and sample.region_name in regions:
+                continue
             if sample.sn_name is None or sample.sn_name not in given:
                 missing = f"run needs the input {sample.sn_name!r}"
+                if sample.region_name is not None:
+                    missing += f": its region {sample.region_name!r} holds nothing yet"
                 raise ValueError(f"{missing}; it was given {', '.join(map(str, given)) or 'nothing'}")
             value = plain(given[sample.sn_name])
             shape = list(sample.shape)
@@ -105,6 +162,7 @@ class Traced:
                 raise ValueError(f"input {sample.sn_name!r} has shape {tuple(value.shape)}, the graph was traced with "
                                  f"{tuple(shape)}: give whole batches (drop_last=True)")
             byname[inner] = value
+            dims[inner] = (axis, sample.shape[axis] if sample.dim() else 1)
         extra = [n for n in given if n not in {s.sn_name for s in self.inputs}]
         if extra:
             raise ValueError(f"the graph has no input {', '.join(map(str, extra))}; "
@@ -114,12 +172,16 @@ class Traced:
             rows = []
             for turn in range(turns):
                 part: dict[str, torch.Tensor] = {}
-                for sample, inner in zip(self.inputs, self.input_names, strict=True):
-                    axis, size = sample.batch_dim or 0, sample.shape[sample.batch_dim or 0] if sample.dim() else 1
+                for inner, (axis, size) in dims.items():
                     at = (replica * turns + turn) * size
                     whole = replicas * turns == 1
                     part[inner] = byname[inner] if whole else byname[inner].narrow(axis, at, size)
-                cut = list(elements(self.result.graph, part))
+                if self.masks is not None:
+                    part |= dict(zip(self.input_names[len(self.inputs) :], self.masks.draw(p), strict=True))
+                count = self.result.options.microbatch
+                cut = list(elements(self.result.graph, part)) if len(part) == len(self.input_names) else [
+                    {name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)
+                ]  # fmt: skip
                 rows.append([{**one, **self._seeds(k, len(cut))} for k, one in enumerate(cut)])
             feeds.append(rows)
         return feeds
@@ -155,8 +217,14 @@ class Traced:
         name = "run_fwd_0" if forward is not None else next(iter(programs))
         body: list[tuple[str, Step]] = []
         if "fwd" in sections:
+            for sample, inner in zip(self.inputs, self.input_names, strict=False):
+                if sample.region_name is not None:
+                    body.append(("fwd", Load(inner, str(sample.region_name))))
             body += [("fwd", Push(b.name)) for b in inputs] + [("fwd", Run(name, ONE_TURN))]
             body += [("fwd", Pop(n)) for n in self.output_names]
+            for output, inner in zip(self.outputs, self.output_names, strict=True):
+                if output.region_name is not None:
+                    body.append(("fwd", Store(inner, str(output.region_name))))
         if "run_bwd_0" in programs and ("fwd" in sections):
             body += [("bckwd", Push(b.name)) for b in self.result.inputs if b.gradient_of]
             body.append(("bckwd", Run("run_bwd_0", (*ONE_TURN, ("p_zero_grad", 1)))))
@@ -186,6 +254,7 @@ def trace(
     name: str = "model",
     prefix: str | None = None,
     spatial_batches: int = 1,
+    op_by_op: bool = False,
 ) -> Traced:
     """Trace and place a model; with optimizers, for training.
 
@@ -200,7 +269,18 @@ def trace(
     items = list(inputs.items()) if isinstance(inputs, Mapping) else [(_name_of(t, k), t) for k, t in enumerate(inputs)]
     samples = tuple(_sample(key, value) for key, value in items)
     arguments = [plain(s) for s in samples]
-    graph = frontend.from_torch(model, tuple(arguments), name=f"{prefix or ''}{type(model).__name__.lower()}")
+    masks: WithMasks | None = None
+    title = f"{prefix or ''}{type(model).__name__.lower()}"
+    if isinstance(model, OnnxModel):
+        samples = model.in_order(samples)
+        arguments = [plain(s) for s in samples]
+        graph = model.graph(arguments, title)
+    elif optimizers and drops(model):
+        masks = WithMasks(model, arguments)
+        arguments += [torch.ones(shape) for _, shape in masks.calls]
+        graph = frontend.from_torch(masks, tuple(arguments), name=title)
+    else:
+        graph = frontend.from_torch(model, tuple(arguments), name=title)
     outputs = graph.outputs
     losses = _losses(graph, loss_indices)
     trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"]}
@@ -223,6 +303,12 @@ def trace(
         options = dataclasses.replace(options, training=training)
     fingerprint = tuple(print_graph(without_weights(graph, digests=False), origins=False).splitlines()[1:])
     result = compile_graph(graph, load_device(DEVICE), options, ())
+    if op_by_op:
+        if mapping == "spatial":
+            raise ValueError("-o0 makes every op a section of its own; that goes with mapping='section'")
+        breaks = tuple(Override("epoch_break", op, True) for op in result.placement.ops)
+        result = compile_graph(graph, result.device, dataclasses.replace(options, enable_auto_fusing=False), breaks)
+    by_section = result if mapping == "spatial" else None
     if mapping == "spatial":
         result = _spatial(graph, result, options)
     given = tuple(
@@ -233,13 +319,16 @@ def trace(
     )
     return Traced(
         name, model, samples, tuple(n.name for n in graph.inputs), given, tuple(n.name for n in outputs), losses,
-        list(optimizers), mapping or "section", result, fingerprint, spatial_batches,
+        list(optimizers), mapping or "section", result, fingerprint, spatial_batches, section_result=by_section,
+        masks=masks, op_by_op=op_by_op,
     )  # fmt: skip
 
 
 def _sample(name: str, value: Any) -> SambaTensor:
     if isinstance(value, SambaTensor):
-        return value if value.sn_name else SambaTensor(value.torch_tensor(), name=name, batch_dim=value.batch_dim)
+        if value.sn_name:
+            return value
+        return SambaTensor(value.torch_tensor(), name=name, batch_dim=value.batch_dim, region_name=value.region_name)
     if isinstance(value, torch.Tensor):
         return SambaTensor(value, name=name)
     raise TypeError(f"input {name!r} is a {type(value).__name__}; give SambaTensors")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from tbuda_lab.dialects.program import schedules
 from tbuda_lab.samba.tensor import SambaTensor, plain
 from tbuda_lab.samba.utils import argparser, common, dataset, pef_utils
 
@@ -65,6 +67,8 @@ def trace_multigraph(
 
     if optimizers:
         raise ValueError("several graphs are for inference: trace_multigraph takes no optimizers")
+    if init_output_grads:
+        raise ValueError("several graphs are for inference: there are no gradients that init_output_grads could set")
     if graph.is_traced:
         raise RuntimeError(f"graph {graph.name!r} is traced already: make another FwdGraph of its module")
     given = [inputs] if isinstance(inputs, torch.Tensor) else inputs
@@ -140,20 +144,40 @@ def measure_performance(
     reduce_on_rdu: bool = False,
     **others: Any,
 ) -> dict[str, float]:
-    """Run the traced graph and print samples per second: as the device would take by the model of cycles, and as this
-    simulation takes. Returns both, and the cycles of one run."""
+    """Run the traced graph and print samples per second: as the devices would take by the model of time, and as this
+    simulation takes.
+
+    batch_size: samples of one run on one replica. With `data_parallel` the replicas of the session's world size run
+    side by side and synchronise gradients in the mode that the graph was traced for. run_graph_only: outputs and
+    gradients are brought back all the same; it changes nothing. Returns cycles of a run, samples per second of both
+    kinds, and the cycles of all three modes where the graph trains.
+    """
+    if n_chips != 1 or run_graph_only or others:
+        names = [*(["n_chips"] if n_chips != 1 else []), *(["run_graph_only"] if run_graph_only else []), *others]
+        warnings.warn(f"measure_performance: no effect here: {', '.join(sorted(names))}", stacklevel=2)
     session = _session()
+    if not session.graphs:
+        raise RuntimeError("nothing is traced: call samba.utils.trace_graph first")
     traced = next(iter(session.graphs.values()))
-    cycles = float(sum(traced.result.placement.epoch_cycles))
+    count = int(session.settings.get("world_size") or 1) if data_parallel else 1
+    plans = schedules(traced.result, traced.mapping, count, reduce_on_rdu)
+    turns = traced.spatial_batches
+    cycles = plans[traced.data_parallel_mode].cycles * turns
     clock = float(traced.result.device.clock_hz)
-    start, count = time.perf_counter(), 0
-    while count < max(1, num_iterations) or time.perf_counter() - start < min_duration:
+    start, runs = time.perf_counter(), 0
+    while runs < max(1, num_iterations) or time.perf_counter() - start < min_duration:
         session.run(list(inputs), traced.outputs, data_parallel=data_parallel, reduce_on_rdu=reduce_on_rdu)
-        count += 1
-    seconds = (time.perf_counter() - start) / count
-    result = {"cycles": cycles, "device_samples_per_second": batch_size * clock / max(1.0, cycles),
-              "simulated_samples_per_second": batch_size / seconds}  # fmt: skip
+        runs += 1
+    seconds = (time.perf_counter() - start) / runs
+    samples = batch_size * count
+    result = {"cycles": cycles, "device_samples_per_second": samples * clock / max(1.0, cycles),
+              "simulated_samples_per_second": samples / seconds}  # fmt: skip
+    if traced.trains:
+        result |= {f"cycles_{mode}": plan.cycles * turns for mode, plan in plans.items()}
     print(f"latency: {cycles / clock * 1e6:.2f} us ({cycles:,.0f} cycles), samples_per_sec: "
-          f"{result['device_samples_per_second']:.1f} on the device by the model of cycles, "
+          f"{result['device_samples_per_second']:.1f} on the device by the model of time, "
           f"{result['simulated_samples_per_second']:.1f} in this simulation")
+    if traced.trains and count > 1:
+        modes = ", ".join(f"{mode} {plan.cycles * turns:,.0f}" for mode, plan in plans.items())
+        print(f"cycles of {count} replicas by data-parallel mode: {modes}")
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,12 @@ def _common(parser: argparse.ArgumentParser) -> None:
     add("--min-duration", type=float, default=0.0, help="least seconds of measure-performance")
     add("--n-chips", type=int, default=1)
     add("--visualize", action="store_true")
-    add("--enable-profiler", action="store_true")
-    add("--profiler-trace", default=None)
+    add("--enable-profiler", action="store_true", help="write samba_profile.json, a Chrome trace, at the end")
+    add("--profiler-trace", default=None, help="the same, to this file")
     add("--optimization-rules", default=None)
     for level in (0, 1, 3):
-        add(f"-o{level}", dest="optimization_level", action="store_const", const=level)
+        add(f"-o{level}", dest="optimization_level", action="store_const", const=level,
+            help="every op a section of its own" if level == 0 else "as many ops in a section as fit")
 
 
 def build_parser(
@@ -72,8 +74,26 @@ def parse_app_args(
     if arguments.pef_name is None:
         arguments.pef_name = f"pef_{time.strftime('%Y%m%d_%H%M%S')}_{os.getpid()}"
     arguments.dev_mode = dev_mode
+    _warn(arguments)
     _apply(arguments)
     return arguments
+
+
+WITHOUT_EFFECT = {
+    "n_chips": "a graph runs on one device",
+    "visualize": "tbuda_lab.widgets.BringUp(PEF) shows the graph",
+    "optimization_rules": "the compiler decides alone which ops share a section",
+    "distlearn_config": "replicas run in this process: --data-parallel --world-size N",
+}
+"""Options that scripts may give and nothing reads, and why or what works instead."""
+
+
+def _warn(arguments: argparse.Namespace) -> None:
+    """Options without effect are named where they are given."""
+    for name, why in WITHOUT_EFFECT.items():
+        default = 1 if name == "n_chips" else None
+        if getattr(arguments, name, None) not in (None, False, default):
+            warnings.warn(f"--{name.replace('_', '-')} has no effect here: {why}", stacklevel=3)
 
 
 def parse_yaml_to_args(path: str, args: argparse.Namespace) -> argparse.Namespace:
@@ -94,4 +114,12 @@ def _apply(arguments: argparse.Namespace) -> None:
     """The session's own settings follow the command line."""
     from tbuda_lab import samba
 
-    samba.session.settings |= {"world_size": arguments.world_size}
+    world_size = getattr(arguments, "world_size", 1)
+    if world_size < 1:
+        raise InputError(f"--world-size is at least 1, not {world_size}")
+    samba.session.settings |= {"world_size": world_size}
+    if getattr(arguments, "enable_profiler", False) or getattr(arguments, "profiler_trace", None):
+        samba.session.start_samba_profile()
+        samba.session.atexit_register(
+            samba.session.end_samba_profile, getattr(arguments, "profiler_trace", None) or "samba_profile.json"
+        )

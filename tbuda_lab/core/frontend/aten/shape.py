@@ -385,6 +385,8 @@ def gather(c: Call) -> str:
     flat = c.reshape(x, (shape[dim], 1))
     if existing is not None:
         return c.reshape(taken(c, flat, 0, existing.reshape(-1).numpy()), c.out_shape)
+    if _computed(c, x):
+        return _gathered_at_run_time(c, x, dim)
     return c.reshape(looked_up(c, flat, c.x("index")), c.out_shape)
 
 

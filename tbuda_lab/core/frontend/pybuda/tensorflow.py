@@ -23,13 +23,45 @@ def _converter() -> Any:
     return tf2onnx.convert
 
 
+def _proto(module: Any) -> Any:
+    """The ModelProto of a Keras model, of a `tf.function`, or of a `tf.Module` whose call is one.
+
+    Raises `ModelError` where the inputs' shapes are not known, or the conversion fails.
+    """
+    convert = _converter()
+    import tensorflow as tf
+
+    function, signature = module, getattr(module, "input_signature", None)
+    if getattr(module, "inputs", None):  # Keras
+        signature = [tf.TensorSpec(i.shape, i.dtype, name=i.name.split(":")[0]) for i in module.inputs]
+        single = len(signature) == 1
+        function = tf.function(lambda *x: module(x[0] if single else list(x)), input_signature=signature)
+    elif not hasattr(module, "get_concrete_function"):
+        function = getattr(module, "__call__", None)  # noqa: B004
+        signature = getattr(function, "input_signature", None)
+    if signature is None or not hasattr(function, "get_concrete_function"):
+        raise ModelError(
+            f"{type(module).__name__} declares no input shapes; give a built Keras model (keras.Input with a shape), "
+            "or a tf.function with input_signature"
+        )
+    try:
+        return convert.from_function(function, input_signature=list(signature))[0]
+    except Exception as error:  # what tf2onnx raises has no common type
+        raise ModelError(f"tf2onnx cannot convert {type(module).__name__}: {type(error).__name__}: {error}") from error
+
+
 class TFModule(OnnxModule):
-    """A Keras model. Raises `ModelError` that says what to install where TensorFlow or tf2onnx is missing."""
+    """A Keras model, a `tf.function` or a `tf.Module` whose call is one, with `input_signature`.
+
+    Raises `ModelError` that says what to install where TensorFlow or tf2onnx is missing, and what a model lacks that
+    cannot be converted.
+    """
 
     framework = "TensorFlow"
 
     def __init__(self, name: str, module: Any) -> None:
-        super().__init__(name, _converter().from_keras(module)[0])
+        super().__init__(name, _proto(module))
+        self.tf_module = module
 
 
 class TFGraphDefModule(OnnxModule):

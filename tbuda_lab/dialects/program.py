@@ -1,0 +1,253 @@
+"""A dialect's program as the workbench opens it: its graphs, how each is compiled, and what the host does with it.
+
+A `GraphProgram` holds what it takes to compile the same netlist again, so a session on it can be edited as any other.
+Files keep it as `compiled_form` writes it and `GraphProgram.from_files` reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.device import ARCHS, BOARDS
+from tbuda_lab.core.epochsim import batch_time
+from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
+from tbuda_lab.core.files import parse_npy
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.graph import Graph, GraphError, NodeKind, parse_graph, print_graph
+from tbuda_lab.core.graph.text import array_table
+from tbuda_lab.core.graph.verify import problems
+from tbuda_lab.core.netlist import dumps
+from tbuda_lab.core.options import (
+    CompileOptions,
+    OptimizerOptions,
+    TrainingOptions,
+    options_from_json,
+    options_to_json,
+)
+from tbuda_lab.core.overrides import Override, from_json, to_json
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.tti.sample import sample_of
+from tbuda_lab.core.tti.weights import without_weights
+from tbuda_lab.dialects.hostprogram import HostProgram
+from tbuda_lab.dialects.replicas import MODES, Schedule, Section, schedule, sync_cycles
+
+KIND_OF = {"fwd": "fwd", "bwd": "bckwd", "opt": "opt"}
+"""By direction of an epoch the kind of its section."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphProgram:
+    """One graph of a program. batch: elements of one run; sample: an input of the traced graph by its name;
+    netlist: SHA-256 of the netlist that was compiled; notes: what there is to say, shown in the workbench."""
+
+    name: str
+    mapping: str
+    graph: Graph
+    device: str
+    options: CompileOptions
+    overrides: tuple[Override, ...]
+    host_program: HostProgram
+    netlist: str
+    sample: Mapping[str, torch.Tensor]
+    replicas: int = 1
+    mode: str = "normal"
+    reduce_on_device: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a backward pass."""
+        return self.options.training is not None
+
+    def session(self) -> Session:
+        """A session on the graph with the program's options and overrides. Nothing is compiled yet; a note is added
+        when the compile gives another netlist than the program has."""
+        session = Session(self.graph, dict(self.sample), self.device, self.options, self.overrides, self.name)
+
+        def compiled(result: CompileResult) -> None:
+            stop()
+            for text in self.notes:
+                session.problems.append(Diagnostic("note", self.name, "program", text))
+            if session.unedited and netlist_digest(result) != self.netlist:
+                text = "this version places the graph in another way than the program has it"
+                session.problems.append(Diagnostic("note", self.name, "program", text, "compile the program again"))
+
+        stop = session.on("compiled", compiled)
+        return session
+
+    def compiled_form(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """A record of plain data, and files by name. Weights are left out, as a program's model brings them."""
+        bare = without_weights(self.graph, digests=False)
+        text = print_graph(bare)
+        files = {f"{self.name}.graph": text.encode()}
+        for digest, array in array_table(bare).items():
+            if f"#{digest}" in text:
+                stream = io.BytesIO()
+                np.lib.format.write_array(stream, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+                files[f"{digest}.npy"] = stream.getvalue()
+        training = self.options.training
+        record = {
+            "device": self.device,
+            "options": options_to_json(dataclasses.replace(self.options, training=None)),
+            "overrides": [to_json(o, _unresolved) for o in self.overrides],
+            "training": None if training is None else {
+                "max_grad_norm": training.max_grad_norm,
+                "per_weight": [[name, o.kind, [list(s) for s in o.settings], list(o.runtime)]
+                               for name, o in training.per_weight],
+            },
+        }  # fmt: skip
+        return record, files
+
+    @classmethod
+    def from_files(
+        cls, name: str, mapping: str, record: Any, host_program: HostProgram, netlist: str,
+        read: Callable[[str], bytes],
+    ) -> GraphProgram:  # fmt: skip
+        """What `compiled_form` wrote. read: bytes of a file by name. Weights and inputs are made up, and a note says
+        so. Raises `InputError` for anything else."""
+        try:
+            device = str(record["device"])
+            if device not in (*ARCHS, *BOARDS):
+                raise InputError(f"there is no device {device[:40]!r}")
+            options = CompileOptions(**options_from_json(record["options"]))
+            options = dataclasses.replace(options, training=_training(record["training"]))
+            overrides = tuple(from_json(o) for o in record["overrides"])
+            text = read(f"{name}.graph").decode()
+            arrays = {d: parse_npy(read(f"{d}.npy"), d) for d in _digests(text)}
+            graph = parse_graph(text, arrays)
+            fault = next(iter(problems(graph)), None)
+        except (GraphError, TbudaError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"graph {name!r} cannot be opened: {error}") from error
+        if fault is not None:
+            raise InputError(f"graph {name!r} cannot be opened: {fault}")
+        _fill(graph)
+        sample = dict(zip((n.name for n in graph.inputs), sample_of(graph, options.microbatch), strict=True))
+        notes = ("the file has no weights: they are made up here, and so are the inputs",)
+        return cls(name, mapping, graph, device, options, overrides, host_program, netlist, sample, notes=notes)
+
+
+def _unresolved(override: Override) -> tuple[str, ...]:
+    raise InputError(f"an override by pattern ({override.target}) has no place in a program")
+
+
+def _training(data: Any) -> TrainingOptions | None:
+    if data is None:
+        return None
+    per_weight = tuple(
+        (str(name), OptimizerOptions(str(kind), tuple((str(k), _setting(v)) for k, v in settings),
+                                     tuple(map(str, runtime))))
+        for name, kind, settings, runtime in data["per_weight"]
+    )  # fmt: skip
+    norm = data["max_grad_norm"]
+    return TrainingOptions(per_weight=per_weight, max_grad_norm=None if norm is None else float(norm))
+
+
+def _setting(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(float(v) for v in value)
+    if not isinstance(value, bool | int | float):
+        raise TypeError(f"a setting of an optimizer is a number, not {value!r}")
+    return value
+
+
+def _digests(text: str) -> list[str]:
+    """Names of arrays in the text of a graph, without the mark of an absent weight."""
+    return sorted(set(re.findall(r"#([0-9a-f]{16})\b", text)))
+
+
+def _fill(graph: Graph) -> None:
+    """Values for parameters without any: normal numbers, as large as keeps activations in range."""
+    rng = np.random.default_rng(0)
+    for node in graph:
+        if node.kind is NodeKind.PARAMETER and node.value is None:
+            scale = 1 / math.sqrt(max(1, node.shape[-1])) if node.shape else 1.0
+            node.value = (rng.standard_normal(node.shape) * scale).astype(np.float32)
+
+
+def netlist_digest(result: CompileResult) -> str:
+    """SHA-256 of the netlist's text."""
+    return hashlib.sha256(dumps(result.netlist).encode()).hexdigest()
+
+
+# -- sections and their time -------------------------------------------------------------------------------------------
+def sections_of(result: CompileResult, mapping: str = "section") -> tuple[Section, ...]:
+    """One section for every epoch, with its simulated cycles of one run.
+
+    A run takes all elements of a microbatch forward and backward, and updates once. An epoch's cycles have the time to
+    load it; where the mapping is spatial it is loaded already, so that time is left out.
+    """
+    batch = max(1, result.options.microbatch)
+    whole, once = batch_time(result, batch).epochs, batch_time(result, 1).epochs
+    completes = {result.netlist.queues[w.gradient].input: w.name for w in result.weights if w.gradient}
+    updates = {result.netlist.queues[w.queue].input: w.name for w in result.weights}
+    sections = []
+    for epoch, all_of, one in zip(result.placement.epochs, whole, once, strict=True):
+        kind = KIND_OF.get(epoch.direction, "fwd")
+        if kind == "opt" and all(op.startswith("gradnorm") for op in epoch.ops):
+            kind = "gradnorm"
+        time = one if kind in ("opt", "gradnorm") else all_of
+        cycles = time.cycles - (time.switch if mapping == "spatial" else 0)
+        ends = completes if kind == "bckwd" else updates if kind == "opt" else {}
+        weights = tuple(ends[op] for op in epoch.ops if op in ends)
+        needs_all = kind == "opt" and any(op.startswith("gradnorm") for op in epoch.ops)
+        sections.append(Section(kind, float(cycles), weights, needs_all))
+    return tuple(sections)
+
+
+def run_cycles(result: CompileResult, mapping: str = "section") -> float:
+    """Simulated cycles of one run on one device: all sections one after the other."""
+    return sum(section.cycles for section in sections_of(result, mapping))
+
+
+def schedules(
+    result: CompileResult, mapping: str = "section", replicas: int = 2, reduce_on_device: bool = False
+) -> dict[str, Schedule]:
+    """By data-parallel mode when each section and each synchronisation of a gradient runs."""
+    sizes = {w.name: 4 * math.prod(w.shape) for w in result.weights if w.gradient}
+    sync = sync_cycles(sizes, result.device, replicas, reduce_on_device)
+    sections = sections_of(result, mapping)
+    return {mode: schedule(sections, sync, mode) for mode in MODES}
+
+
+# -- the workbench's frame ---------------------------------------------------------------------------------------------
+def program_frame(
+    program: GraphProgram, result: CompileResult, graphs: Sequence[Mapping[str, str]] = ()
+) -> Frame:
+    """The frame "program": sections, the host program's steps, the schedule of every replica in every mode, and the
+    graphs to choose from (name and mapping of each)."""
+    sections = sections_of(result, program.mapping)
+    count = max(1, program.replicas)
+    timelines = {}
+    for mode, plan in schedules(result, program.mapping, count, program.reduce_on_device).items():
+        timelines[mode] = {
+            "cycles": plan.cycles,
+            "device": [[section, start, end] for section, start, end in plan.device],
+            "link": [[weight, start, end] for weight, start, end in plan.link] if count > 1 else [],
+        }
+    meta = {
+        "graph": program.name, "mapping": program.mapping, "replicas": count, "mode": program.mode,
+        "graphs": [dict(g) for g in graphs] or [{"name": program.name, "mapping": program.mapping}],
+        "sections": [
+            {"kind": s.kind, "cycles": s.cycles, "ops": len(e.ops), "weights": list(s.weights)}
+            for s, e in zip(sections, result.placement.epochs, strict=True)
+        ],
+        "steps": program.host_program.to_json(),
+        "timelines": timelines if program.trains else {"normal": timelines["normal"]},
+        "clock": float(result.device.clock_hz),
+    }  # fmt: skip
+    return Frame("program", meta)
+
+
+__all__ = [
+    "GraphProgram", "netlist_digest", "program_frame", "run_cycles", "schedules", "sections_of",
+]  # fmt: skip

@@ -1,0 +1,86 @@
+"""Files that hold a dialect's program: an archive of netlists, with a record in JSON and the graphs behind them.
+
+Nothing in it is believed: sizes are limited, names of files are looked up in the archive's own list, nothing is
+unpickled or extracted.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import atomic_file, parse_json
+from tbuda_lab.core.netlist.archive import Archive
+from tbuda_lab.dialects.hostprogram import HostProgram
+from tbuda_lab.dialects.program import GraphProgram
+
+SUFFIX = ".pef"
+FOLDER = "unzipped_tti"
+MEMBER = f"{FOLDER}/samba.json"
+MOST = 64 << 20
+"""Bytes of the record, and of any one file of a graph, that are read."""
+
+
+def write_archive(path: Path, record: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write the record and files by name; the archive appears whole or not at all. Equal contents make equal bytes."""
+    contents = {MEMBER: json.dumps(record, indent=1, sort_keys=True).encode()}
+    contents |= {f"{FOLDER}/{name}": data for name, data in files.items()}
+    with atomic_file(path) as temporary, tarfile.open(temporary, "w:", format=tarfile.GNU_FORMAT) as tar:
+        for name, data in sorted(contents.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.mtime = len(data), 0o644, 0
+            tar.addfile(entry, io.BytesIO(data))
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """The record of an archive. Raises `InputError` naming the file for one that is missing, no archive, or without a
+    record."""
+    try:
+        with Archive(path) as archive:
+            return _record(archive)
+    except InputError as error:
+        raise InputError(f"{path} is no PEF: {error}") from error
+
+
+def _record(archive: Archive) -> dict[str, Any]:
+    if MEMBER not in archive.members:
+        raise InputError(f"there is no {MEMBER} in it")
+    data = parse_json(archive.text(MEMBER, MOST), MEMBER)
+    if not isinstance(data, dict) or not isinstance(data.get("graphs"), list):
+        raise InputError(f"{MEMBER} has no list of graphs")
+    return data
+
+
+def read_programs(path: str | Path) -> tuple[GraphProgram, ...]:
+    """The graphs of an archive, ready for sessions. Raises `InputError` naming the file and what is wrong."""
+    try:
+        with Archive(path) as archive:
+            graphs = _record(archive)["graphs"]
+            if not graphs:
+                raise InputError("it has no graphs")
+            return tuple(_program(archive, entry) for entry in graphs)
+    except InputError as error:
+        raise InputError(f"{path} is no PEF: {error}") from error
+
+
+def _program(archive: Archive, entry: Any) -> GraphProgram:
+    def read(name: str) -> bytes:
+        member = f"{FOLDER}/{name}"
+        if member not in archive.members:
+            raise InputError(f"the file {name!r} that it names is not there")
+        return archive.read(member, MOST)
+
+    try:
+        name, mapping, netlist = str(entry["name"]), str(entry["mapping"]), str(entry["netlist"])
+        steps, compiled = entry["host_program"], entry["program"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"a graph lacks {error}: compile the program again") from error
+    return GraphProgram.from_files(name, mapping, compiled, HostProgram.from_json(steps), netlist, read)
+
+
+__all__ = ["FOLDER", "MEMBER", "SUFFIX", "read_programs", "read_record", "write_archive"]

@@ -1,0 +1,232 @@
+"""What SambaFlow programs may ask for beyond training: ONNX models, regions, dropout, profiles, names
+without a form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tbuda_lab import samba
+from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
+from tbuda_lab.samba import utils
+from tbuda_lab.samba.utils.argparser import parse_app_args
+
+
+@pytest.fixture(autouse=True)
+def fresh_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samba, "session", samba.SambaSession())
+
+
+def named(tensor: torch.Tensor, name: str, region: str | None = None) -> samba.SambaTensor:
+    return samba.from_torch_tensor(tensor, name=name, batch_dim=0, region_name=region)
+
+
+def onnx_network() -> Any:
+    onnx = pytest.importorskip("onnx")
+    h, t = onnx.helper, onnx.TensorProto
+    generator = torch.Generator().manual_seed(2)
+    weights = {"fc.weight": torch.randn(24, 10, generator=generator), "fc.bias": torch.randn(10, generator=generator)}
+    nodes = [h.make_node("Gemm", ["x", "fc.weight", "fc.bias"], ["logits"]),
+             h.make_node("SoftmaxCrossEntropyLoss", ["logits", "label"], ["loss"], reduction="mean")]  # fmt: skip
+    graph = h.make_graph(
+        nodes, "net",
+        [h.make_tensor_value_info("x", t.FLOAT, [4, 24]), h.make_tensor_value_info("label", t.INT64, [4])],
+        [h.make_tensor_value_info("loss", t.FLOAT, []), h.make_tensor_value_info("logits", t.FLOAT, [4, 10])],
+        [onnx.numpy_helper.from_array(value.numpy(), key) for key, value in weights.items()],
+    )  # fmt: skip
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+
+
+def test_an_onnx_model_compiles_runs_and_trains(tmp_path: Path) -> None:
+    proto = onnx_network()
+    x, label = torch.randn(4, 24), torch.randint(0, 10, (4,))
+    given = [named(label, "label"), named(x, "x")]  # by name: another order than the model's
+    module = samba.session.module_of(proto, given[::-1])
+    optimizer = samba.optim.SGD(module.parameters(), lr=0.1)
+    config = {"output_folder": str(tmp_path), "pef_name": "net"}
+    pef = samba.session.compile(proto, given[::-1], optimizer, config_dict=config)
+    outputs = utils.trace_graph(proto, given[::-1], optimizer, pef=pef)
+    before = dict(module.named_parameters())
+    weight, bias = before["fc.weight"].detach().clone(), before["fc.bias"].detach().clone()
+    loss, logits = samba.session.run(given, outputs)
+    leaves = [weight.requires_grad_(), bias.requires_grad_()]
+    expected = torch.nn.functional.cross_entropy(x @ leaves[0] + leaves[1], label)
+    expected.backward()
+    torch.testing.assert_close(samba.to_torch(loss).reshape(()), expected.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(samba.to_torch(logits), (x @ leaves[0] + leaves[1]).detach(), rtol=1e-4, atol=1e-4)
+    samba.session.to_cpu(proto)
+    stored = {t.name: torch.frombuffer(bytearray(t.raw_data), dtype=torch.float32).reshape(*t.dims)
+              for t in proto.graph.initializer}  # fmt: skip
+    torch.testing.assert_close(stored["fc.weight"], (weight - 0.1 * weight.grad).detach(), rtol=1e-4, atol=1e-6)
+    with pytest.raises(TypeError, match="ModelProto, not int"):
+        utils.trace_graph(3, given)
+
+
+class Step(torch.nn.Module):
+    """A state that goes on by one input."""
+
+    def forward(self, state: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+        return state * 0.5 + token
+
+
+def test_graphs_share_tensors_by_region(tmp_path: Path) -> None:
+    """One graph fills the cache, another reads and writes it, run after run."""
+    first, step = torch.nn.Linear(16, 16), Step()
+    begin = samba.graph.FwdGraph(samba.from_torch_model(first), first, "begin")
+    (cache,) = utils.trace_multigraph(begin, named(torch.zeros(4, 16), "x"))
+    cache.region_name = "cache"
+    go_on = samba.graph.FwdGraph(step, step, "go_on")
+    (after,) = utils.trace_multigraph(go_on, [named(torch.zeros(4, 16), "state", "cache"),
+                                              named(torch.zeros(4, 16), "token")])  # fmt: skip
+    after.region_name = "cache"
+    for graph in (begin, go_on):
+        samba.session.add_graph(graph)
+    pef = samba.session.compile_multigraph(name="cached", config_dict={"output_folder": str(tmp_path)})
+    samba.session.init_multigraph_runtime(pef)
+    token = torch.randn(4, 16)
+    with pytest.raises(ValueError, match="region 'cache' holds nothing"):
+        samba.session.run([named(token, "token")], graph_name="go_on")
+    x = torch.randn(4, 16)
+    samba.session.run([named(x, "x")], graph_name="begin")
+    expected = first(x).detach()
+    for _ in range(2):
+        (result,) = samba.session.run([named(token, "token")], graph_name="go_on")
+        expected = expected * 0.5 + token
+        torch.testing.assert_close(samba.to_torch(result), expected, rtol=1e-4, atol=1e-5)
+    own = torch.ones(4, 16)
+    (result,) = samba.session.run([named(token, "token"), named(own, "state")], graph_name="go_on")
+    torch.testing.assert_close(samba.to_torch(result), own * 0.5 + token, rtol=1e-4, atol=1e-5)
+
+
+def test_a_region_has_one_shape() -> None:
+    step = Step()
+    for name, width in (("a", 16), ("b", 32)):
+        graph = samba.graph.FwdGraph(step, step, name)
+        utils.trace_multigraph(graph, [named(torch.zeros(4, width), "state", "cache"),
+                                       named(torch.zeros(4, width), "token")])  # fmt: skip
+        if name == "a":
+            samba.session.add_graph(graph)
+        else:
+            with pytest.raises(ValueError, match=r"'cache' is \(4, 16\) .* and \(4, 32\)"):
+                samba.session.add_graph(graph)
+
+
+class Dropping(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = torch.nn.Linear(16, 32), torch.nn.Dropout(0.5), torch.nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.drop(torch.relu(self.first(x)))).sum()
+
+
+def test_dropout_is_torchs_with_the_same_seed_and_p_changes_at_run_time() -> None:
+    torch.manual_seed(0)
+    model, twin = Dropping(), Dropping()
+    twin.load_state_dict(model.state_dict())
+    samba.from_torch_model_(model)
+    x = torch.randn(4, 16)
+    outputs = utils.trace_graph(model, [named(x, "x")], samba.optim.SGD(model.parameters(), lr=0.1))
+    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
+    for p in (None, 0.25, 0.0):
+        twin.drop.p = 0.5 if p is None else p
+        torch.manual_seed(7)
+        (loss,) = samba.session.run([named(x, "x")], outputs, hyperparam_dict={} if p is None else {"p": p})
+        torch.manual_seed(7)
+        expected = twin(x)
+        golden.zero_grad()
+        expected.backward()
+        golden.step()
+        torch.testing.assert_close(samba.to_torch(loss), expected.detach(), rtol=1e-4, atol=1e-4)
+    samba.session.to_cpu(model)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="probability"):
+        samba.session.run([named(x, "x")], outputs, hyperparam_dict={"p": 1.0})
+    model.eval()
+    outputs = utils.trace_graph(model, [named(x, "x")], None)
+    with pytest.warns(UserWarning, match="p has no effect"):
+        samba.session.run([named(x, "x")], outputs, hyperparam_dict={"p": 0.5})
+
+
+def test_profiles_are_chrome_traces(tmp_path: Path) -> None:
+    layer = samba.from_torch_model_(torch.nn.Linear(16, 16))
+    x = named(torch.randn(4, 16), "x")
+    outputs = utils.trace_graph(layer, [x], None)
+    session = samba.session
+    with pytest.raises(RuntimeError, match="start_samba_profile"):
+        session.end_samba_profile()
+    session.start_samba_profile()
+    session.start_runtime_profile()
+    session.profiler.start_event("own")
+    session.run([x], outputs)
+    session.profiler.end_event("own")
+    with pytest.raises(RuntimeError, match="'own' was not begun"):
+        session.profiler.end_event("own")
+    steps = json.loads(Path(session.end_samba_profile(filename=str(tmp_path / "s.json"))).read_text())["traceEvents"]
+    assert [e["name"] for e in steps] == ["push x", "run run_fwd_0", "pop linear.output_0", "own"] or \
+        [e["name"].split()[0] for e in steps] == ["push", "run", "pop", "own"]
+    device = json.loads(Path(session.end_runtime_profile(str(tmp_path / "r.json"))).read_text())["traceEvents"]
+    assert [e["name"] for e in device] == ["section 0 (fwd)"] and device[0]["dur"] > 0
+
+
+def test_what_has_no_form_says_so() -> None:
+    for call in (samba.session.create_dynamic_dim, samba.session.load_dynamic_dims_config,
+                 samba.session.add_aux_tensor, lambda: samba.optim.SparseAdamW([], lr=0.1)):  # fmt: skip
+        with pytest.raises(UnsupportedOp):
+            call()
+    with pytest.raises(UnsupportedOp, match="alpha="):
+        samba.functional.add(torch.ones(2), torch.ones(2), alpha=2)
+    with pytest.raises(AttributeError, match="softmax"):
+        _ = samba.functional.nothing
+    assert isinstance(samba.functional.relu(named(torch.ones(2), "x")), samba.SambaTensor)
+    with pytest.raises(TypeError, match="Adam"):
+        utils.trace_graph(torch.nn.Linear(4, 4), [named(torch.ones(2, 4), "x")],
+                          torch.optim.Adam(torch.nn.Linear(4, 4).parameters()))  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--n-chips=2", "--visualize", "--optimization-rules=a", "--distlearn-config=b"])
+def test_an_option_without_effect_is_named(option: str) -> None:
+    with pytest.warns(UserWarning, match=option.split("=")[0]):
+        parse_app_args(["compile", option])
+
+
+def test_op_by_op_makes_every_op_a_section(tmp_path: Path) -> None:
+    layers = torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)
+    model = samba.from_torch_model_(torch.nn.Sequential(*layers))
+    x = named(torch.randn(4, 16), "x")
+    arguments = parse_app_args(["compile", "-o0", "--output-folder", str(tmp_path), "--pef-name", "o0", "--inference"])
+    pef = samba.session.compile(model, [x], None, config_dict=vars(arguments))
+    outputs = utils.trace_graph(model, [x], None, pef=pef)
+    placement = samba.session.graphs["sequential"].result.placement
+    assert len(placement.epochs) == len(placement.ops) > 1
+    (result,) = samba.session.run([x], outputs)
+    torch.testing.assert_close(samba.to_torch(result), model(samba.to_torch(x)).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_written_when_a_compile_is_refused(tmp_path: Path) -> None:
+    model = samba.from_torch_model_(torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(84)]))
+    config = {"output_folder": str(tmp_path), "pef_name": "big", "mapping": "spatial"}
+    with pytest.raises(Exception, match="needs"):
+        samba.session.compile(model, [named(torch.randn(32, 32), "x")], None, config_dict=config)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tensors_let_go_of_their_data() -> None:
+    tensor = named(torch.ones(2, 2), "x")
+    assert tensor.has_data and tensor.cpu_() is tensor
+    tensor.clear_data()
+    assert not tensor.has_data and float(tensor.sum()) == 0
+    tensor.copy_(torch.ones(2, 2))
+    assert tensor.has_data
+
+
+def test_a_model_without_declared_shapes_is_refused() -> None:
+    with pytest.raises(ModelError, match="tensorflow"):
+        from tbuda_lab.core.frontend.pybuda.tensorflow import TFModule
+
+        TFModule("m", object())
