@@ -23,7 +23,7 @@ from tbuda_lab.core.frontend.inputs import as_tensor, elements
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor, to_torch
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.frontend.torch_model.export import evaluation
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.dataformats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.runner import Runner, SplitRunner
@@ -32,6 +32,7 @@ from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
+from tbuda_lab.runtime.internals import QUEUE_TYPES, DeviceInternals
 from tbuda_lab.runtime.kept import IntermediateOutputs
 from tbuda_lab.runtime.outcome import compile_to_depth, stops_early, write_files
 from tbuda_lab.runtime.settings import tell_environment, tell_options
@@ -46,7 +47,7 @@ Inputs = tuple[Any, ...] | dict[str, Any]
 Outputs = tuple[torch.Tensor, ...]
 
 
-class Device:
+class Device(DeviceInternals):
     """A stage of the pipeline: runs its modules in order on inputs pushed to it or given by the stage before."""
 
     def __init__(self, name: str, mp_context: Any = None, module: Module | Sequence[Module] | None = None) -> None:
@@ -284,6 +285,7 @@ class CPUDevice(Device):
         self.optimizer_f, self.scheduler_f = optimizer_f, scheduler_f
         self.retain_backward_graph = bool(retain_backward_graph)
         self.input_dtypes = input_dtypes
+        self.gradient_trace: Any = None
         super().__init__(name, mp_context, module)
 
     def _accepts(self, module: Module) -> None:
@@ -291,6 +293,10 @@ class CPUDevice(Device):
             raise PipelineError(
                 f"CPUDevice {self.name!r} runs PyTorch modules; {module.get_name()!r} is a {type(module).__name__}"
             )
+
+    def set_debug_gradient_trace_queue(self, q: Any) -> None:
+        """A queue that gets, at every backward pass, the gradients that come in and then those that go out."""
+        self.gradient_trace = q
 
     def prepare(self, sample: Inputs) -> Outputs:
         return self.run_forward(sample)
@@ -700,6 +706,30 @@ class TTDevice(Device):
         elif device_id_overrides is not None:
             img = img.on_chips(device_id_overrides)
         return LoadedDevice(img)
+
+    def get_dram_io_queues(self, queue_type: str) -> tuple[list[Any], list[list[int]], list[tuple[int, ...]]]:
+        """The netlist's queues of one kind, in order: their descriptions, the dims in which a value fills its tile, and
+        the shapes that the model has. queue_type: "input", "output", "target", "bw_input" (gradients by outputs, from
+        the next device), "bw_output" (gradients by inputs) or "parameter". Raises `PipelineError`."""
+        if queue_type not in QUEUE_TYPES:
+            raise PipelineError(f"get_dram_io_queues knows {', '.join(QUEUE_TYPES)}, not {queue_type!r}")
+        result = self._result
+        if result is None:
+            raise PipelineError(f"device {self.name!r} has not been compiled yet")
+        targets = {n.name for n in result.graph.inputs if n.attrs.get("target")}
+        ends: list[tuple[str, tuple[int, ...]]] = []
+        if queue_type in ("input", "target", "bw_input"):
+            for source in result.inputs:
+                kind = "bw_input" if source.gradient_of else "target" if set(source.sources) <= targets else "input"
+                ends += [(source.queue, tuple(source.shape))] if kind == queue_type else []
+        elif queue_type == "parameter":
+            parameters = (n for n in result.lowered.of_kind(NodeKind.PARAMETER) if n.name in result.netlist.queues)
+            ends += [(n.name, tuple(n.shape)) for n in parameters]
+        else:
+            phase = "backward" if queue_type == "bw_output" else "forward"
+            ends += [(o.queue, tuple(o.shape)) for o in result.outputs if o.phase == phase]
+        fills = [[-k for k in (2, 1) if len(shape) >= k and shape[-k] == 1] for _, shape in ends]
+        return [result.netlist.queues[name] for name, _ in ends], fills, [shape for _, shape in ends]
 
     def get_optimizer_params(self, is_buda: bool) -> Any:
         """Learning rate and state of the optimizer by weight and suffix ("lr", "mean", ...), in the device's shapes

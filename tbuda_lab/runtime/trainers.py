@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.frontend.pybuda import PyTorchModule, with_loss
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, with_loss
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.runner import Runnable
@@ -151,7 +151,11 @@ class CPUTraining(DeviceTraining):
             torch.autograd.backward(
                 [o for o, _ in pairs], [g for _, g in pairs], retain_graph=self.device.retain_backward_graph
             )
-        return tuple(v.grad for v in leaves)
+        arrived = tuple(v.grad for v in leaves)
+        if self.device.gradient_trace is not None:
+            for part in (tuple(given), arrived):
+                self.device.gradient_trace.put([None if g is None else Tensor.create_from_torch(g) for g in part])
+        return arrived
 
     def optimize(self) -> None:
         for optimizer in self.optimizers:

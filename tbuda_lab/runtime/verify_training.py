@@ -187,7 +187,7 @@ class Reference:
         value = sample
         for stage in self.stages:
             for module in stage.device.modules:
-                value = _answer(module, value, stage.leaves)
+                value = evaluate_module(module, value, stage.leaves)
         return value
 
     def targets(self, sample: Any, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -214,7 +214,7 @@ class Reference:
         loss_module = self.stages[-1].device.loss_module
         assert loss_module is not None
         with torch.enable_grad():
-            (loss,) = _answer(loss_module, (*self._outputs(held), *targets), {})
+            (loss,) = evaluate_module(loss_module, (*self._outputs(held), *targets), {})
             torch.autograd.backward(loss.sum())
         leaves = [v for v in pytree.tree_leaves(held) if isinstance(v, torch.Tensor)]
         return loss.detach(), [v.grad for v in leaves]
@@ -262,7 +262,7 @@ def _leaf(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.is_floating_point())
 
 
-def _answer(module: Module, value: Any, leaves: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def evaluate_module(module: Module, value: Any, leaves: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """What a module gives, differentiable by `leaves` and by the inputs."""
     if isinstance(module, PyTorchModule):
         own = {n: leaves[n] for n, _ in module.module.named_parameters() if n in leaves}
