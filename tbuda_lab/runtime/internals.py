@@ -237,8 +237,7 @@ class DeviceInternals:
 
     def pop_parameter_checkpoint(self) -> dict[str, Tensor]:
         """Current weights by name."""
-        (checkpoint,) = self._device.get_parameter_checkpoint()
-        return checkpoint
+        return self._device.get_parameter_checkpoint()
 
 
 class _Loop:

@@ -67,7 +67,7 @@ def test_a_training_step_by_hand_and_its_gradient_trace() -> None:
     tt0.backward(1, zero_grad=True)
     nn.functional.mse_loss(second(first(x)), y).backward()
     assert first.weight.grad is not None
-    have = tt0.get_parameter_gradients()[0]["weight"].value()
+    have = tt0.get_parameter_gradients()["weight"].value()
     torch.testing.assert_close(have, first.weight.grad, rtol=1e-3, atol=1e-6)
     assert trace.qsize() == 2
 
