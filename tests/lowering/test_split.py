@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -94,7 +96,7 @@ def test_a_long_depthwise_convolution_is_cut_and_short_ones_are_not() -> None:
             return self.short(self.long(self.first(x)))
 
     graph = passed(Net(), torch.randn(1, 3, 64, 64))
-    result = split.split_parts(graph, WH)
+    result = split.split_parts(graph, WH, CompileOptions())
     convolutions = [n for n in graph.ops if n.op is not None and n.op.type == "conv2d_rows"]
     long, short = (next(n.name for n in convolutions if n.op.kernel == (3, 3) and n.op.groups == g) for g in (96, 1))
     assert result.get(long, 1) > 1 and short not in result
@@ -102,4 +104,22 @@ def test_a_long_depthwise_convolution_is_cut_and_short_ones_are_not() -> None:
     assert slowest(cut) < 0.8 * slowest(whole)
     # what reads an input is never cut: each part would fetch all of it
     alone = passed(torch.nn.Conv2d(32, 32, 3, padding=1, groups=32), torch.randn(1, 32, 64, 64))
-    assert split.split_parts(alone, WH) == {}
+    assert split.split_parts(alone, WH, CompileOptions()) == {}
+
+
+def test_weights_that_no_core_could_hold_are_cut_for_a_batch() -> None:
+    grayskull = load_device("grayskull")
+    graph = passed(Two(512, 512, (3, 3), 1, 1, True), torch.randn(1, 3, 7, 7))
+
+    def preloaded(options: CompileOptions) -> list[bool]:
+        """Of every matmul with such weights, whether a legal candidate keeps them in L1."""
+        models = op_models(lower(graph, grayskull, options), grayskull, options)
+        deep = [m for m in models.values() if m.profile is not None and m.profile.kind == "matmul"]
+        wide = [m for m in deep if m.profile is not None and m.profile.inner > 16]
+        return [bool((m.rows["prologue"][m.legal()] >> 1 & 1).any()) for m in wide]
+
+    batch = CompileOptions(microbatch=64)
+    assert preloaded(dataclasses.replace(batch, enable_conv_splitting=False)) == [False]
+    assert preloaded(batch) == [True, True]
+    assert split.split_parts(graph, grayskull, CompileOptions()) == {}  # one input: nothing is fetched twice
+    assert split.split_parts(graph, WH, batch) == {}  # there is room

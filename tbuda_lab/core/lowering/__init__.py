@@ -56,7 +56,7 @@ def lower(
     """
     _check_canonical(graph)
     ctx = LoweringContext(
-        graph, options.data_format, split_parts(graph, device) if options.enable_conv_splitting else None
+        graph, options.data_format, split_parts(graph, device, options) if options.enable_conv_splitting else None
     )
     for node in graph.topological():
         ctx.begin(node)
