@@ -181,7 +181,16 @@ class _Mender:
 
     # -- the search ------------------------------------------------------------------------------------------
     def _plan(self, state: _State, outside: Mapping[int, int], before: Throughput) -> Price:
-        """Mends one after the other, as long as each pays."""
+        """The cheaper of two plans: with a new epoch where it pays most, which ends the search, and without one."""
+        plan = self._mends(state, outside, before, cuts=True)
+        if plan.parts == 1:
+            return plan
+        whole = self._mends(state, outside, before, cuts=False)
+        switch = float(self.problem.options.epoch_switch_cycles)
+        return whole if whole.cycles <= plan.cycles + switch * (plan.parts - 1) else plan
+
+    def _mends(self, state: _State, outside: Mapping[int, int], before: Throughput, cuts: bool) -> Price:
+        """Mends one after the other, as long as each pays. cuts: whether a new epoch may be one of them."""
         first = state.parts[0].first
         plan: tuple[_Action, ...] = ()
         now, cost = before, (before.deadlocks, self._time(state.parts, [before]))
@@ -196,6 +205,8 @@ class _Mender:
             fewer = max(0, cost[0] - 1)  # of several forks that hang, one at a time
             best: tuple[tuple[int, float], _Action, _State] | None = None
             for action in self._actions(state, now):
+                if action.kind == "cut" and not cuts:
+                    continue
                 result = self._apply(state, action, first, outside)
                 if result is None:
                     continue
