@@ -1,55 +1,263 @@
-"""Cores that an epoch leaves go to all of its ops, so that it is filled sooner: the op that limits it gains nothing by
-them, but the first input has to pass every op."""
+"""Shapes with which an epoch is filled sooner: the op that limits it gains nothing by more cores, but the first input
+has to pass every op.
+
+How long one input takes through the epoch is the longest way through its ops, of which each adds what it needs until
+its first tiles leave (`stalls/first_results.py`). Every op begins on the fewest cores that keep the limit; then the op
+on the longest way gets the shape that shortens it most for the cores it takes more, until none are left. The simulator
+of epochs decides whether the shapes are better.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from collections.abc import Mapping
 
 import numpy as np
 
+from tbuda_lab.core.balancer.bandwidth import Load, dram_divider
+from tbuda_lab.core.balancer.parameters import load_times
+from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.stalls.epoch_throughput import flow
+from tbuda_lab.core.placer.stalls.first_results import FirstResults, pace
 
 _PARTS = np.geomspace(0.9, 0.05, 14)
 """Of the cycles of the slowest op, what all others are asked to stay within."""
 _TRIES = 3
-_WORTH = 0.99
+_ROUNDS = 2
+_WORTH = 0.995
+_SWAPS = 160
+"""Shapes changed at most on the way to one proposal."""
+_LESS = (1.0, 0.9)
+"""Parts of the cores that a proposal may count on: not everything that has room on paper packs."""
+_HOP, _READY = EpochConstants().noc_latency, EpochConstants().dram_latency
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shapes:
+    """Rows of one op that are worth a look: cores, cycles per input, of them until the first tiles leave (`begun`), and
+    parts of each operand that have to be there by then (ports, rows)."""
+
+    row: np.ndarray
+    cores: np.ndarray
+    cycles: np.ndarray
+    begun: np.ndarray
+    needs: np.ndarray
 
 
 def quicken(problem: Problem, segment: Segment, outside: Mapping[int, int]) -> Segment:
-    """The epoch with larger grids where that makes a batch of it shorter, and no op slower than the slowest was."""
-    first, last = segment.first, segment.last
-    ops = range(first, last)
-    rows = dict(zip(ops, segment.rows, strict=True))
-    load = measure(problem, first, last, rows)[2]
-    free = problem.cores - sum(int(problem.tables[op].rows["cores"][row]) for op, row in rows.items())
-    if free <= 0 or len(rows) < 2:
+    """The epoch with other shapes where that makes a batch of it shorter, and no op slower than the slowest was."""
+    if segment.last - segment.first < 2:
         return segment
-    targets = np.unique(np.floor(segment.limiter_cycles * _PARTS))[::-1]
-    retained = np.array(list(rows.values()))
-    picked = np.tile(retained, (len(targets), 1))
-    total = np.zeros(len(targets), dtype=np.int64)
-    for i, op in enumerate(ops):
-        front = problem.frontier(op, *problem.places(op, first, last), load.dram_cores, host=load.host_cores)
-        now = float(problem.row_limits(op, *problem.places(op, first, last), load)[rows[op]])
-        at = np.searchsorted(-front.cycles, -targets, side="left")
-        better = (targets < now) & (front.cycles[-1] < now)
-        picked[better, i] = front.row[np.minimum(at, len(front.row) - 1)][better]  # the fastest where none will do
-        total += problem.tables[op].rows["cores"][picked[:, i]].astype(np.int64)
-    fits = np.flatnonzero((total <= problem.cores) & (picked != retained).any(axis=1))
-    for step in fits[::-1][:_TRIES]:
-        wanted = dict(zip(ops, picked[step].tolist(), strict=True))
-        limit = float(segment.limiter_cycles)
-        chosen, _ = choose_rows(problem, first, last, wanted, load.dram_cores, limit, outside, limit)
-        if chosen is None:
-            continue
-        faster = place_rows(problem, first, last, {op: chosen[op] for op in ops})
-        if faster is None or faster.limiter_cycles > segment.limiter_cycles:
-            continue
-        if faster.kernel_cycles > segment.kernel_cycles:
-            continue
-        was, now_ = flow(problem, segment, problem.overrides), flow(problem, faster, problem.overrides)
-        if (now_.deadlocks, now_.roomy) < (was.deadlocks, _WORTH * was.roomy):
-            return faster
+    was = flow(problem, segment, problem.overrides)
+    for _ in range(_ROUNDS):
+        filling = Filling(problem, segment)
+        limit, kernel = segment.limiter_cycles, segment.kernel_cycles
+        found = [filling.even(outside, limit, kernel)]
+        found += [filling.proposal(outside, limit, kernel, part) for part in _LESS]
+        tried = [(made, flow(problem, made, problem.overrides)) for made in found if made is not None]
+        if not tried:
+            break
+        made, now = min(tried, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
+        if (now.deadlocks, now.roomy) >= (was.deadlocks, _WORTH * was.roomy):
+            break
+        segment, was = made, now
     return segment
+
+
+class Filling:
+    """The ops of an epoch with the load of DRAM that it has."""
+
+    def __init__(self, problem: Problem, segment: Segment) -> None:
+        self.problem, self.first, self.last = problem, segment.first, segment.last
+        self.now = dict(zip(range(self.first, self.last), segment.rows, strict=True))
+        self.load = measure(problem, self.first, self.last, self.now)[2]
+        facts = problem.facts
+        inside = range(self.first, self.last)
+        self.before = {
+            op: [(port, p) for port, p in enumerate(facts[op].producers) if p in inside] for op in inside
+        }
+        self.after = {op: [(r, port) for r, port in facts[op].readers if r in inside] for op in inside}
+
+    def proposal(
+        self,
+        outside: Mapping[int, int],
+        limit: float,
+        kernel: float,
+        part: float = 1.0,
+        drawn: random.Random | None = None,
+    ) -> Segment | None:
+        """A placed epoch of which no op takes longer than `limit`, no kernel than `kernel`, None where none is found.
+        part: of the cores that it counts on; drawn: where choices are to be disturbed."""
+        picked = self._picked(limit, kernel, int(part * self.problem.cores), drawn)
+        return None if picked is None or picked == self.now else self._placed(picked, outside, limit, kernel)
+
+    def even(self, outside: Mapping[int, int], limit: float, kernel: float) -> Segment | None:
+        """The same with every op asked to stay within the same cycles, the fewest for which there are cores."""
+        problem, first, last, load = self.problem, self.first, self.last, self.load
+        targets = np.unique(np.floor(limit * _PARTS))[::-1]
+        kept = np.array(list(self.now.values()))
+        picked = np.tile(kept, (len(targets), 1))
+        total = np.zeros(len(targets), dtype=np.int64)
+        for i, (op, row) in enumerate(self.now.items()):
+            places = problem.places(op, first, last)
+            front = problem.frontier(op, *places, load.dram_cores, host=load.host_cores)
+            now = float(problem.row_limits(op, *places, load)[row])
+            at = np.searchsorted(-front.cycles, -targets, side="left")
+            better = (targets < now) & (front.cycles[-1] < now)
+            picked[better, i] = front.row[np.minimum(at, len(front.row) - 1)][better]  # the fastest where none will do
+            total += problem.tables[op].rows["cores"][picked[:, i]].astype(np.int64)
+        fits = np.flatnonzero((total <= problem.cores) & (picked != kept).any(axis=1))
+        for step in fits[::-1][:_TRIES]:
+            wanted = dict(zip(self.now, picked[step].tolist(), strict=True))
+            made = self._placed(wanted, outside, limit, kernel)
+            if made is not None:
+                return made
+        return None
+
+    def _placed(
+        self, picked: Mapping[int, int], outside: Mapping[int, int], limit: float, kernel: float
+    ) -> Segment | None:
+        """The epoch with these rows, or those that edges ask for, None where it is slower or does not pack."""
+        problem, first, last = self.problem, self.first, self.last
+        chosen, _ = choose_rows(problem, first, last, picked, self.load.dram_cores, limit, outside, kernel)
+        if chosen is None:
+            return None
+        made = place_rows(problem, first, last, {op: chosen[op] for op in range(first, last)})
+        if made is None or made.limiter_cycles > limit or made.kernel_cycles > kernel:
+            return None
+        return made
+
+    def _picked(self, limit: float, kernel: float, most: int, drawn: random.Random | None) -> dict[int, int] | None:
+        """By op, the row that is wanted."""
+        shapes = {op: self._shapes(op, limit, kernel) for op in range(self.first, self.last)}
+        if not all(len(s.row) for s in shapes.values()):
+            return None
+        at = {op: int(np.lexsort((s.begun, s.cores))[0]) for op, s in shapes.items()}
+        free = most - sum(int(shapes[op].cores[i]) for op, i in at.items())
+        if free < 0:
+            return None
+        ready = self._ready({op: int(shapes[op].row[i]) for op, i in at.items()})
+        noise = 0.0 if drawn is None else drawn.choice((0.0, 0.2, 0.5))
+        for _ in range(_SWAPS):
+            depth, tail = self._times(shapes, at, ready)
+            through = {op: depth[op] + tail[op] for op in at}
+            longest = max(through.values())
+            best: tuple[float, int, int] | None = None
+            for op in (op for op, cycles in through.items() if cycles >= 0.999 * longest):
+                shape = shapes[op]
+                gain = longest - self._through(op, shape, shapes, at, depth, tail, ready)
+                more = shape.cores - shape.cores[at[op]]
+                worth = np.where((more <= free) & (gain > 1.0), gain / np.maximum(more, 0.25), 0.0)
+                index = int(worth.argmax())
+                value = float(worth[index]) * (1.0 if not noise or drawn is None else drawn.lognormvariate(0.0, noise))
+                if value > 0.0 and (best is None or value > best[0]):
+                    best = value, op, index
+            if best is None:
+                break
+            _, op, index = best
+            free -= int(shapes[op].cores[index] - shapes[op].cores[at[op]])
+            at[op] = index
+        return {op: int(shapes[op].row[i]) for op, i in at.items()}
+
+    def _times(
+        self, shapes: Mapping[int, _Shapes], at: Mapping[int, int], ready: Mapping[int, float]
+    ) -> tuple[dict[int, float], dict[int, float]]:
+        """By op, from the start of the epoch until its first tiles leave, and from then until all that follows is done
+        with the first input."""
+        depth: dict[int, float] = {}
+        tail: dict[int, float] = {}
+        for op in at:
+            shape, i = shapes[op], at[op]
+            begun = float(shape.begun[i])
+            depth[op] = ready[op] + begun
+            for port, p in self.before[op]:
+                came = float(shape.needs[port, i] * shapes[p].cycles[at[p]])
+                depth[op] = max(depth[op], depth[p] + max(came, begun) + _HOP)
+        for op in reversed(list(at)):
+            shape, i = shapes[op], at[op]
+            tail[op] = float(shape.cycles[i] - shape.begun[i])
+            for r, port in self.after[op]:
+                came = float(shapes[r].needs[port, at[r]] * shape.cycles[i])
+                tail[op] = max(tail[op], max(came, float(shapes[r].begun[at[r]])) + _HOP + tail[r])
+        return depth, tail
+
+    def _through(
+        self,
+        op: int,
+        shape: _Shapes,
+        shapes: Mapping[int, _Shapes],
+        at: Mapping[int, int],
+        depth: Mapping[int, float],
+        tail: Mapping[int, float],
+        ready: Mapping[int, float],
+    ) -> np.ndarray:
+        """(rows,) the longest way through an op for each of its shapes, the others as they are."""
+        start = ready[op] + shape.begun
+        for port, p in self.before[op]:
+            came = shape.needs[port] * float(shapes[p].cycles[at[p]])
+            start = np.maximum(start, depth[p] + np.maximum(came, shape.begun) + _HOP)
+        rest = shape.cycles - shape.begun
+        for r, port in self.after[op]:
+            came = float(shapes[r].needs[port, at[r]]) * shape.cycles
+            rest = np.maximum(rest, np.maximum(came, float(shapes[r].begun[at[r]])) + _HOP + tail[r])
+        through: np.ndarray = start + rest
+        return through
+
+    def _ready(self, rows: Mapping[int, int]) -> dict[int, float]:
+        """By op, when its parameters are there, all loads sharing DRAM evenly."""
+        problem = self.problem
+        ready = dict.fromkeys(rows, float(_READY))
+        loads = [(op, *(column[row] for column in problem.loads(op))) for op, row in rows.items()]
+        loads = [(op, most, total) for op, most, total in loads if most > 0]
+        if loads:
+            sizes = [float(most) for _, most, _ in loads]
+            cores = [max(1, round(total / most)) for _, most, total in loads]
+            for (op, _, _), end in zip(loads, load_times(sizes, cores, problem.device).tolist(), strict=True):
+                ready[op] = max(ready[op], end)
+        return ready
+
+    def _shapes(self, op: int, limit: float, kernel: float) -> _Shapes:
+        """Of all legal rows within the limits those that preload as the op does now, and of each number of cores the
+        ones that begin, end, or let go of their operands first."""
+        problem = self.problem
+        where, output = problem.places(op, self.first, self.last)
+        table = problem.tables[op]
+        prologue = int(table.rows["prologue"][self.now[op]])
+        key = ("filling", table.signature, where, output, dram_divider(problem.device, self.load.dram_cores),
+               problem.orders[problem.order[op]], limit, kernel, prologue, self.load.host_cores)  # fmt: skip
+        known = problem.answers.get(key)
+        if isinstance(known, _Shapes):
+            return known
+        legal = problem.legal[table.signature]
+        limiter = problem.row_limits(op, where, output, Load(self.load.dram_cores, self.load.host_cores))[legal]
+        keep = (np.ceil(limiter) <= limit) & (table.rows["cycles"][legal] <= kernel)
+        keep &= table.rows["prologue"][legal] == prologue
+        keep &= problem.dram_cores(op, where, output)[legal] <= problem.dram_cores(op, where, output)[self.now[op]]
+        results = _results(problem, op)
+        at = np.flatnonzero(keep)
+        cycles, cores = limiter[at], table.rows["cores"][legal[at]].astype(np.int64)
+        begun = cycles * results.first[at]
+        needs = np.stack([n[at] for n in results.needs]) if results.needs else np.zeros((1, len(at)))
+        picked: list[np.ndarray] = []
+        for weight in (0.0, 0.1, 1.0):
+            score = begun + weight * cycles + needs.max(axis=0) * limit * weight
+            order = np.lexsort((score, cores))
+            picked.append(order[np.unique(cores[order], return_index=True)[1]])
+        best = np.unique(np.concatenate(picked)) if len(at) else np.zeros(0, dtype=np.int64)
+        made = _Shapes(legal[at[best]], cores[best], cycles[best], begun[best], needs[:, best])
+        problem.answers[key] = made
+        return made
+
+
+def _results(problem: Problem, op: int) -> FirstResults:
+    """Of the legal rows of an op."""
+    table, order = problem.tables[op], problem.orders[problem.order[op]]
+    key = ("first results", table.signature, order)
+    known = problem.answers.get(key)
+    if not isinstance(known, FirstResults):
+        rows = table.rows[problem.legal[table.signature]]
+        known = problem.answers[key] = pace(problem.profiles[op], rows, order, problem.device)
+    return known
