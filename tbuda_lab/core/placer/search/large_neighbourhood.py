@@ -1,10 +1,12 @@
 """Search that goes on from a placement: a window of epochs is cut and shaped anew, and kept where that is cheaper.
 
 A step takes up to four neighbouring epochs. Either the cuts between them are drawn again (the dynamic programme of
-`Optimal` over the window, with its guesses disturbed, so that each step looks at other cuts), or one epoch is shaped
-for another load of DRAM or another target, or ops move over a cut. What a step makes is priced by the simulator of
-epochs as it will be mended. The steps depend on the placement and their number alone, never on time: a search that is
-cut off after n steps has found what one of n steps finds, and no step makes the placement worse.
+`Optimal` over the window, with its guesses disturbed, so that each step looks at other cuts; two epochs may become
+one), or one epoch is shaped for another load of DRAM or another target, or so that it is filled sooner (a higher limit
+may pay for that in a small batch), or a few of its ops change their candidates: grid, streaming, blocks, buffers,
+preloads. Or ops move over a cut. What a step makes is priced by the simulator of epochs as it will be mended. The
+steps depend on the placement and their number alone, never on time: a search that is cut off after n steps has found
+what one of n steps finds, and no step makes the placement worse.
 """
 
 from __future__ import annotations
@@ -17,18 +19,28 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from tbuda_lab.core.placer.model.bounds import alike_from
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.model.segment import Segment, choose_rows
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.policies.op_runs import Bound
 from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.policies.preloading import settle_preloads
+from tbuda_lab.core.placer.policies.spare_cores import Filling
 from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
+from tbuda_lab.core.placer.stalls.epoch_throughput import flow
+from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _WIDTHS = (1, 2, 2, 3, 3, 4)
 """Epochs in a window, drawn from these."""
 _NOISE = (0.02, 0.05, 0.1, 0.2)
 """By how much guesses are disturbed: the standard deviation of their logarithm."""
 _LESS = 1e-9
+_KINDS = ("fill", "cut", "rows", "shape", "rows", "fill", "rows", "move")
+"""What a step changes, in turn."""
+_LIMITS = (1.0, 1.0, 1.0, 1.05, 1.15, 1.3)
+"""Of its slowest op, what an epoch that is to be filled sooner may take."""
+_DRAWN = 24
 
 Curve = tuple[tuple[int, float], ...]
 """(steps done, cycles per input then), at the start, at every gain and at the end."""
@@ -102,10 +114,12 @@ class _Search:
     def _step(self, number: int) -> bool:
         """One step; whether it made the placement cheaper."""
         drawn = random.Random(f"{self.problem.options.seed}/{number}")
-        kind = number % 4
-        if kind == 3 and len(self.segments) > 1 and self._moving:
-            return self._move(drawn)
-        return self._shape(drawn) if kind == 1 else self._cut(drawn)
+        kind = _KINDS[number % len(_KINDS)]
+        if kind == "move" and (len(self.segments) < 2 or not self._moving):
+            kind = "rows"
+        step: bool = {"cut": self._cut, "shape": self._shape, "fill": self._fill, "rows": self._rows,
+                      "move": self._move}[kind](drawn)  # fmt: skip
+        return step
 
     def _drawn(self, drawn: random.Random, count: int) -> int:
         """The first epoch of a window of `count`: the more it costs, the sooner."""
@@ -193,6 +207,67 @@ class _Search:
         if result is None:
             return False
         return self._take(at, 1, [dataclasses.replace(result, first=first, last=last)])
+
+    def _fill(self, drawn: random.Random) -> bool:
+        """One epoch so that its first input is through sooner, for another limit; then what it preloads is settled."""
+        at = self._drawn(drawn, 1)
+        segment, outside = self.segments[at], self._outside(at)
+        limit, kernel = segment.limiter_cycles * drawn.choice(_LIMITS), segment.kernel_cycles * drawn.choice(_LIMITS)
+        part = drawn.choice((1.0, 0.97, 0.94, 0.9))
+        made = Filling(self.problem, segment).proposal(outside, limit, max(limit, kernel), part, drawn)
+        if made is None:
+            return False
+        if drawn.random() < 0.5:
+            made = settle_preloads(self.problem, made, outside)
+        return self._take(at, 1, [priced(self.problem, made, outside)])
+
+    # -- candidates of single ops ----------------------------------------------------------------------------
+    def _rows(self, drawn: random.Random) -> bool:
+        """Other candidates for one to three ops of an epoch, those of edges that hold it up the sooner."""
+        problem, at = self.problem, self._drawn(drawn, 1)
+        segment, outside = self.segments[at], self._outside(at)
+        first, last = segment.first, segment.last
+        rows = dict(zip(range(first, last), segment.rows, strict=True))
+        held = flow(problem, segment, problem.overrides).full
+        near = [first + op for edge in held[:6] for op in edge[:2]]
+        load = measure(problem, first, last, rows)[2]
+        limit = segment.limiter_cycles * drawn.choice(_LIMITS)
+        trial = dict(rows)
+        for _ in range(drawn.choice((1, 1, 2, 3))):
+            op = drawn.choice(near) if near and drawn.random() < 0.6 else drawn.randrange(first, last)
+            legal = problem.legal[problem.tables[op].signature]
+            within = legal[problem.row_limits(op, *problem.places(op, first, last), load)[legal] <= limit]
+            free = problem.cores - sum(
+                int(problem.tables[other].rows["cores"][row]) for other, row in trial.items() if other != op
+            )
+            within = within[problem.tables[op].rows["cores"][within] <= free]
+            if not len(within):
+                continue
+            book = EdgeBook(problem, first, last, outside)
+            book.rows = {other: row for other, row in trial.items() if other != op}
+            for _ in range(_DRAWN):
+                row = int(within[drawn.randrange(len(within))])
+                if row != trial[op] and book.check(op, row):
+                    trial[op] = row
+                    break
+        if trial == rows:
+            return False
+        made = place_rows(problem, first, last, trial)
+        if made is None or self._cheapest(made) >= epoch_cost(problem, segment):
+            return False
+        return self._take(at, 1, [priced(problem, made, outside)])
+
+    def _cheapest(self, segment: Segment) -> float:
+        """What an epoch costs at least: its slowest op, the switch to it, and filling as far as nothing waits."""
+        return segment.limiter_cycles + overhead(self.problem, segment.first, segment.last)
+
+    def _outside(self, at: int) -> dict[int, int]:
+        """Rows of the ops of the epochs before one."""
+        return {
+            op: row
+            for s in self.segments[:at]
+            for op, row in zip(range(s.first, s.last), s.rows, strict=True)
+        }
 
     # -- ops over a cut --------------------------------------------------------------------------------------
     def _move(self, drawn: random.Random) -> bool:
