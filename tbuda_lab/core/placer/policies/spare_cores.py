@@ -228,7 +228,7 @@ class Filling:
         prologue = int(table.rows["prologue"][self.now[op]])
         key = ("filling", table.signature, where, output, dram_divider(problem.device, self.load.dram_cores),
                problem.orders[problem.order[op]], limit, kernel, prologue, self.load.host_cores)  # fmt: skip
-        known = problem.answers.get(key)
+        known = problem.costs.answers.get(key)
         if isinstance(known, _Shapes):
             return known
         legal = problem.legal[table.signature]
@@ -248,7 +248,7 @@ class Filling:
             picked.append(order[np.unique(cores[order], return_index=True)[1]])
         best = np.unique(np.concatenate(picked)) if len(at) else np.zeros(0, dtype=np.int64)
         made = _Shapes(legal[at[best]], cores[best], cycles[best], begun[best], needs[:, best])
-        problem.answers[key] = made
+        problem.costs.answers[key] = made
         return made
 
 
@@ -256,8 +256,8 @@ def _results(problem: Problem, op: int) -> FirstResults:
     """Of the legal rows of an op."""
     table, order = problem.tables[op], problem.orders[problem.order[op]]
     key = ("first results", table.signature, order)
-    known = problem.answers.get(key)
+    known = problem.costs.answers.get(key)
     if not isinstance(known, FirstResults):
         rows = table.rows[problem.legal[table.signature]]
-        known = problem.answers[key] = pace(problem.profiles[op], rows, order, problem.device)
+        known = problem.costs.answers[key] = pace(problem.profiles[op], rows, order, problem.device)
     return known
