@@ -110,6 +110,9 @@ class _Emitter:
         self.queue_of_source: dict[tuple[str, str, str], str] = {
             (q.kind, q.source, q.direction): q.name for q in placement.queues.values()
         }
+        self.chip_queue = {
+            (q.source, q.chip): q.name for q in placement.queues.values() if q.kind in ("parameter", "constant")
+        }
         self.host_fed = {n.name for n in graph.of_kind(NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)}
         self.feeds_output = {n.inputs[0].source for n in graph.outputs if WRITES not in n.attrs}
         self.accumulates = {n.inputs[0].source for n in graph.outputs if n.attrs.get(ACCUMULATES)}
@@ -202,12 +205,14 @@ class _Emitter:
             return self.op(node, epoch)
         placement = self.placement
         placed = placement.ops[node.name]
-        inputs = []
+        inputs: list[object] = []
         for port, edge in enumerate(node.inputs):
             source = placement.ops.get(edge.source)
             if source is not None:
                 queued = self._queue_between(node, port, epoch)
                 inputs.append((placement.models[edge.source].signature, source.row, queued))
+            else:
+                inputs.append(self.chip_queue.get((edge.source, epoch.chip), edge.source))
         fused = ""
         if isinstance(node.op, HwFused):  # its number is that of the first op with such steps
             fused = self._fused_op(node.op, placement.candidate(node.name))
@@ -272,6 +277,8 @@ class _Emitter:
                 producer = self.placement.models[source].profile
                 producer_row = self.placement.candidate(source)
                 source = self._queue_between(node, port, epoch) or source
+            else:
+                source = self.chip_queue.get((source, epoch.chip), source)
             tms = edge_tms(producer, producer_row, consumer, port, row)
             inputs.append(schema.OpInput(source, df, net_tms(tms)))
         if isinstance(node.op, HwSparseMatmul):

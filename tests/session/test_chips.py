@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from tbuda_lab.core.balancer.types import graph_name
+from tbuda_lab.core.balancer.types import copied_from, graph_name
+from tbuda_lab.core.device import load_device
 from tbuda_lab.core.netlist.schema import Execute
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session import ChipBreak, Command, EpochBreak, FormatOp, PlaceOp, ResizeOp, Session
+from tbuda_lab.core.session import ChipBreak, Command, EpochBreak, FormatOp, PlaceOp, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.commands import InsertNop, InsertQueue
+from tbuda_lab.core.tti import load_image
 from tests.session.scratch import same_as_from_scratch
 
 
@@ -35,12 +39,18 @@ def _local(session: Session) -> list[Command]:
 
 
 def test_every_chip_whose_queues_are_touched_has_a_graph(traced) -> None:
-    """With an epoch break a temporal epoch leaves a chip without ops whose queues it reads: it gets an empty graph."""
+    """With an epoch break a temporal epoch leaves a chip without ops; with a queue of it there, which it reads, it gets
+    an empty graph."""
     graph, inputs = traced["encoder"]
     split = Session(graph, inputs, "n300", name="two_chips_cut")
     plain = split.compile()
     stage = plain.placement.epochs[-1].ops
-    result = split.attempt(EpochBreak(stage[len(stage) // 2]))
+    split.apply(EpochBreak(stage[len(stage) // 2]))
+    cut = split.compile()
+    between = next(q for q in cut.placement.queues.values()
+                   if q.kind == "e2e" and cut.placement.ops[q.source].epoch == len(cut.placement.epochs) - 2)
+    split.apply(QueueChannel(between.name, chip=1 - between.chip))
+    result = split.compile()
     net = result.netlist
     order = [i.graph for i in net.programs[0].instructions if isinstance(i, Execute)]
     assert any("_idle_chip_" in name for name in order)
@@ -59,6 +69,58 @@ def test_every_chip_whose_queues_are_touched_has_a_graph(traced) -> None:
     assert all(touched[t] <= there[t] for t in touched)
     got = [Runner(r, "golden").run([inputs])[0][0].float() for r in (plain, result)]
     torch.testing.assert_close(got[0], got[1], rtol=0.02, atol=0.02)
+
+
+class Shared(torch.nn.Module):
+    """Layers that add the same bias, and a weight tied between the first and the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(11)
+        self.ends = torch.nn.Linear(64, 64, bias=False)
+        self.middle = torch.nn.Linear(64, 64, bias=False)
+        self.bias = torch.nn.Parameter(torch.randn(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in (self.ends, self.middle, self.middle, self.ends):
+            x = torch.tanh(layer(x) + self.bias)
+        return x.softmax(-1)
+
+
+@pytest.mark.parametrize("device", ["n300", "e300"])
+def test_what_several_chips_preload_is_a_queue_for_each(device: str, tmp_path) -> None:
+    x = torch.randn(1, 64, 64, generator=torch.Generator().manual_seed(12))
+    model, board = Shared().eval(), device if device == "n300" else load_device("grayskull", chips=2)
+    session = Session(model, (x,), board, CompileOptions(microbatch=2), name="shared")
+    session.apply(ChipBreak(next(n for n in session.compile().placement.schedule if n.startswith("middle.matmul_1"))))
+    result = session.compile()
+    net = result.netlist
+    chips = {op.name: graph.target_device for graph, op in net.ops()}
+    assert len(set(chips.values())) == 2
+    read: dict[str, set[int]] = {}
+    for _, op in net.ops():
+        for i in op.inputs:
+            read.setdefault(i.source, set()).add(chips[op.name])
+    preloaded = {
+        name for p in net.programs for i in p.instructions if isinstance(i, Execute) and i.settings
+        for name, setting in i.settings.items() if setting.fields["prologue"] is True
+    }
+    (copy,) = (n for n in preloaded if copied_from(n) == "bias")
+    assert {"bias", copy} <= preloaded
+    for name in preloaded:
+        assert read[name] == {net.queues[name].target_device}
+    assert net.queues["bias"].target_device != net.queues[copy].target_device
+    assert not [n for n in net.queues if n.rpartition(".")[0] in net.queues]
+    assert all(c.pcc is not None and c.pcc > 0.99 for c in session.verify())
+
+    # an image keeps the copies, and new weights reach them
+    image = load_image(session.export_tti(tmp_path / "shared.tti"))
+    bias = np.random.default_rng(13).normal(size=64).astype(np.float32)
+    other = image.with_weights({"bias": bias})
+    assert np.array_equal(other.parameters["bias"], other.parameters[copy])
+    model.bias.data = torch.from_numpy(bias)
+    got = Runner(other, "golden").run([(x,), (x,)])[0][0].float()
+    torch.testing.assert_close(got, model(x).detach(), rtol=0.05, atol=0.01)
 
 
 def test_an_edit_within_a_stage_leaves_the_pipeline_as_it_is(session: Session) -> None:

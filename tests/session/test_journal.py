@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core import netlist
+from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.formats import FIDELITIES, DataFormat
 from tbuda_lab.core.overrides import FIRST, Each, Override
@@ -31,6 +32,7 @@ from tbuda_lab.core.session import (
     StreamOp,
     journal,
 )  # fmt: skip
+from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import command_data, command_of, parse_journal, read_journal
 from tests.session.test_edits import matmuls
 
@@ -325,3 +327,17 @@ def test_a_file_of_many_commands_is_read_once_and_has_a_limit(monkeypatch: pytes
     monkeypatch.setattr(journal, "MAX_COMMANDS", 299)
     with pytest.raises(InputError, match="more than 299 commands"):
         journal.parse_journal(text)
+
+
+def test_steps_that_would_hold_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step keeps its states: a hundred steps on one op hold a hundred overrides, on a hundred ops 5,050."""
+    def replayed(ops: int) -> int:
+        lines = [{"do": "resize", "op": f"op{i % ops}", "size": [1, 1]} for i in range(100)]
+        text = json.dumps({"format": "tbuda-session 1", "device": "n150", "commands": lines})
+        file = journal.parse_journal(text)
+        return len(journal.replay(History(Request(file.header.options)), file.actions))
+
+    monkeypatch.setattr(journal, "MAX_HELD", 1000)
+    assert replayed(1) == replayed(10) == 100
+    with pytest.raises(InputError, match=r"step 45 of 100: .* more than 1,000 overrides, 45 of them"):
+        replayed(100)

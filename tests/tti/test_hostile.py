@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import signal
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -368,3 +369,73 @@ def test_an_archive_is_closed_whatever_happens(files: dict[str, bytes], tmp_path
     with Archive(path) as archive, pytest.raises(InputError, match="more than 3"):
         archive.read(DEVICE, 3)
     (tmp_path / "x.tti").unlink()
+
+
+def lines(size: int, line: Callable[[int], str]) -> str:
+    """Numbered lines of about that many bytes together."""
+    return "\n".join(line(i) for i in range(size // len(line(0))))
+
+
+GRAPH, NETLIST = TOP + "module_files/pair.graph", TOP + "pair_netlist.yaml"
+
+
+def in_graph(files: dict[str, bytes], body: str) -> dict[str, bytes]:
+    head, output, rest = files[GRAPH].decode().partition("  pair.output_0 =")
+    return {**files, GRAPH: f"{head}{body}\n{output}{rest}".encode()}
+
+
+def in_netlist(files: dict[str, bytes], body: str) -> dict[str, bytes]:
+    return {**files, NETLIST: files[NETLIST] + body.encode()}
+
+
+def in_section(files: dict[str, bytes], field: str, record: Any, size: int) -> dict[str, bytes]:
+    many = [record] * (size // len(json.dumps(record)))
+    return changed(files, lambda m: m["tbuda_lab"].__setitem__(field, many))
+
+
+MUCH: dict[str, Callable[[dict[str, bytes], int], dict[str, bytes]]] = {
+    "a chain of ops": lambda f, n: in_graph(f, lines(n, lambda i: f"  n{i} = tanh(n{i - 1}) : (1, 32, 96)").replace(
+        "n-1", "tanh")),
+    "an op with many readers": lambda f, n: in_graph(f, lines(n, lambda i: f"  n{i} = tanh(tanh) : (1, 32, 96)")),
+    "an op with many operands": lambda f, n: in_graph(
+        f, f"  n = concatenate[axis=-1]({', '.join(['tanh'] * (n // 6))}) : (1, 32, {96 * (n // 6)})"),
+    "a long list of numbers": lambda f, n: in_graph(
+        f, f"  n = constant : ({n // 5},) = float32 [{', '.join(['0.5'] * (n // 5))}]"),
+    "a long attribute": lambda f, n: in_graph(
+        f, f"  n = tanh(tanh) : (1, 32, 96) {{a: [{', '.join(['1'] * (n // 3))}]}}"),
+    "a shape of many dims": lambda f, n: in_graph(f, f"  n = tanh(tanh) : ({', '.join(['1'] * (n // 3))})"),
+    "empty lines": lambda f, n: in_graph(f, "\n" * n),
+    "many parameters": lambda f, n: in_graph(
+        f, lines(n, lambda i: f"  n{i} = parameter : (96, 64) = float32 #20ae3d9e3189d409")),
+    "keys of a netlist": lambda f, n: in_netlist(f, "zz:\n" + lines(n, lambda i: f"  a{i}: 1") + "\n"),
+    "a list in a netlist": lambda f, n: in_netlist(f, f"zz: [{'1, ' * (n // 3)}1]\n"),
+    "many queues": lambda f, n: {**f, NETLIST: f[NETLIST].replace(
+        b"queues:\n", f"queues:\n{lines(n, lambda i: f'  q{i}: {{input: HOST, t: 1}}')}\n".encode())},
+    "many overrides": lambda f, n: in_section(f, "overrides", {"kind": "op_size", "target": "a", "value": [1, 1]}, n),
+    "many names": lambda f, n: in_section(f, "weighted", "first.weight", n),
+    "many inputs": lambda f, n: in_section(f, "inputs", json.loads(f[DEVICE])["tbuda_lab"]["inputs"][0], n),
+}
+
+
+@pytest.mark.parametrize("what", MUCH)
+def test_the_work_of_reading_grows_as_the_image_does(files: dict[str, bytes], tmp_path: Path, what: str) -> None:
+    """Work is counted in calls, of Python's functions and of C's: four times the bytes are at most 4.4 times the calls.
+    A zip of 46 kB unpacks to 4.6 MB at most."""
+    def calls(size: int) -> int:
+        path = write_tar(tmp_path / f"{size}.tti", MUCH[what](files, size))
+        count = 0
+
+        def counted(frame: Any, event: str, argument: Any) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(counted)
+        try:
+            with contextlib.suppress(TbudaError):
+                load_image(path)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    none, once, four = calls(0), calls(4_000), calls(16_000)
+    assert four - none <= 4.4 * max(once - none, 0) + 1_000

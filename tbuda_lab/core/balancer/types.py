@@ -249,6 +249,18 @@ class Placement:
         return row
 
 
+def copy_name(name: str, chip: int) -> str:
+    """The queue of a parameter or constant on a further chip. Not with a dot: `<queue>.<chip>` means something else to
+    the router."""
+    return f"{name}_chip_{chip}"
+
+
+def copied_from(queue: str) -> str:
+    """The parameter or constant of whose queue this name is a copy's; empty for any other name."""
+    name, _, chip = queue.rpartition("_chip_")
+    return name if chip.isdecimal() else ""
+
+
 def graph_name(epoch: Epoch, device: DeviceSpec) -> str:
     """The netlist graph of an epoch; on clusters of wormhole and later it tells the temporal epoch as well."""
     name = f"{epoch.direction}_0_{epoch.index}"

@@ -87,7 +87,13 @@ def finish(
     with clock.stage("check"):
         findings = (check or checked)(emission.netlist, spec)
         findings = [*findings, *objective_notes(lowered, placement, spec, options, overrides)]
-    contents = (host_parameters(lowered) if parameters is None else parameters).beside(emission.contents)
+    copies = {
+        q.name: q.source
+        for q in placement.queues.values()
+        if q.kind in ("parameter", "constant") and q.name != q.source and q.source in lowered
+    }
+    written = host_parameters(lowered) if parameters is None else parameters
+    contents = written.beside(emission.contents, copies)
     outputs = [
         output_binding(_output_node(lowered, q.source), q.name, q.tms)
         for q in placement.queues.values()
@@ -147,14 +153,18 @@ class HostParameters(Mapping[str, np.ndarray]):
         self._nodes = {node.name: node for node in stored if node.value is not None}
         self._arrays: dict[str, np.ndarray] = {}
         self._more: Mapping[str, np.ndarray] = {}
+        self._copies: Mapping[str, str] = {}
 
-    def beside(self, more: Mapping[str, np.ndarray]) -> HostParameters:
-        """These and what else is written. What is made for one of the two serves the other."""
+    def beside(self, more: Mapping[str, np.ndarray], copies: Mapping[str, str]) -> HostParameters:
+        """These and what else is written; copies: further queues, with the node whose values they hold. What is made
+        for one of the two serves the other."""
         both = copy.copy(self)
         both._more = dict(more)
+        both._copies = {queue: name for queue, name in copies.items() if name in self._nodes}
         return both
 
     def __getitem__(self, queue: str) -> np.ndarray:
+        queue = self._copies.get(queue, queue)
         array = self._more.get(queue)
         if array is None:
             array = self._arrays.get(queue)
@@ -163,13 +173,13 @@ class HostParameters(Mapping[str, np.ndarray]):
         return array
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._nodes, *self._more)))
+        return iter(dict.fromkeys((*self._nodes, *self._copies, *self._more)))
 
     def __len__(self) -> int:
-        return len(self._nodes.keys() | self._more.keys())
+        return len(self._nodes.keys() | self._copies.keys() | self._more.keys())
 
     def __contains__(self, queue: object) -> bool:
-        return queue in self._nodes or queue in self._more
+        return queue in self._nodes or queue in self._copies or queue in self._more
 
 
 def _written(node: Node, rounded: bool) -> np.ndarray:

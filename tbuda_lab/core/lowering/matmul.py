@@ -11,7 +11,7 @@ from tbuda_lab.core.lowering.context import LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
 
-LOWEST = -3.0e38
+LOWEST = float("-inf")
 LOWEST_FLOAT16 = -65504.0
 
 
@@ -120,7 +120,7 @@ def reduce_max(ctx: LoweringContext, op: ops.ReduceMax, operands: list[TileValue
 
 
 def _lowest_in_padding(ctx: LoweringContext, x: TileValue, dim: int, size: int) -> TileValue:
-    """Put the lowest number of the format into the padding along `dim`, so that it never wins a maximum."""
+    """Put the lowest value of the format into the padding along `dim`, so that it never wins a maximum."""
     x = ctx.masked(x, rows=dim == -2, cols=dim == -1)
     padded = tiles_of(size) * TILE
     lowest = LOWEST_FLOAT16 if ctx.df.family == "a" else LOWEST

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 
+def _finite_or_nan(b: Builder, x: str) -> str:
+    """x where it is finite, NaN where it is infinite. A row with an infinite maximum is NaN from the subtraction on, as
+    torch has it: later a product could not make it so, for on the machine zero times anything is zero."""
+    return b.add(x, b.subtract(x, x))
+
+
 @op("softmax")
 class Softmax(NdOp):
     """e^x / sum(e^x) along dim; stable: the maximum along dim is subtracted first."""
@@ -44,7 +50,7 @@ class Softmax(NdOp):
         dim = negative(self.dim, len(b.shape(x)))
         stable = self.stable and b.options.enable_stable_softmax
         if stable:
-            x = b.subtract(x, b.op(ReduceMax(dim), x))
+            x = b.subtract(x, _finite_or_nan(b, b.op(ReduceMax(dim), x)))
         e = b.op(Exp(), x)
         total = b.op(ReduceSum(dim), e)
         return b.multiply(e, b.op(Reciprocal(), total if stable else b.add(total, 1e-10)))
@@ -69,7 +75,7 @@ class LogSoftmax(NdOp):
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """x - max - ln(sum(e^(x - max))): never the logarithm of a probability that underflowed."""
         dim = negative(self.dim, len(b.shape(x)))
-        centred = b.subtract(x, b.op(ReduceMax(dim), x))
+        centred = b.subtract(x, _finite_or_nan(b, b.op(ReduceMax(dim), x)))
         return b.subtract(centred, b.op(Log(), b.op(ReduceSum(dim), b.op(Exp(), centred))))
 
 

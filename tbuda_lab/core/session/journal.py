@@ -29,8 +29,11 @@ from tbuda_lab.core.session.history import EditStep, Entry, History
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
-MAX_COMMANDS = 10_000
-"""Of one file: each step keeps the state before and after it, so that more would take memory without end."""
+MAX_COMMANDS = 100_000
+MAX_HELD = 50_000_000
+"""Overrides in the states of all steps of one file together. Each step keeps the state before and after it, so that
+steps on ever more ops take memory that grows with their square: 400 MB at this limit, which 10,000 steps on as many
+ops reach, and 100,000 steps on 500 ops."""
 OVERRIDES_FORMAT = "tbuda-overrides 1"
 MAX_OVERRIDES_BYTES = 4 << 20
 MAX_OVERRIDES = 20_000
@@ -260,7 +263,8 @@ class _JournalReader:
             line = self.line(at)
             value, at = self._value(at)
             if len(commands) >= MAX_COMMANDS:
-                self.fail(line, f"more than {MAX_COMMANDS} commands", "begin a new file from the overrides of this one")
+                fix = "begin a new file from the overrides of this one"
+                self.fail(line, f"more than {MAX_COMMANDS:,} commands", fix)
             commands.append((line, value))
             if self._peek(at) == ",":
                 at = self._expect(",", at)
@@ -331,10 +335,20 @@ def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:
 
 
 def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[EditStep]:
-    """Do to a history what a journal says; returns the steps that are done at the end."""
-    for action in actions:
+    """Do to a history what a journal says; returns the steps that are done at the end.
+
+    Raises `InputError` where the states between would hold more than `MAX_HELD` overrides.
+    """
+    held = 0
+    for number, action in enumerate(actions, 1):
         if action[0] == "do":
             history.do(*action[1:])
+            held += len(history.state.overrides)
+            if held > MAX_HELD:
+                where, count = f"step {number:,} of {len(actions):,}", len(history.state.overrides)
+                message = f"the states of these steps hold more than {MAX_HELD:,} overrides, {count:,} of them here"
+                fix = "begin a new file from the overrides of this one"
+                raise InputError(f"{where}: {message}", [Diagnostic("error", where, "session-file", message, fix)])
         elif action[0] == "undo":
             history.undo()
         elif action[0] == "redo":

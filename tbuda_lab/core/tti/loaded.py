@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core import passes
+from tbuda_lab.core.balancer.types import copied_from
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding, input_binding
 from tbuda_lab.core.compiler import CompileResult, host_parameters
 from tbuda_lab.core.device import DeviceSpec
@@ -117,7 +118,7 @@ class Loaded:
         for queue in self.weighted:
             if queue in lowered:
                 lowered[queue].df = self.netlist.queues[queue].df  # ... but for the format it is kept in
-        contents = host_parameters(lowered)
+        contents = host_parameters(lowered).beside({}, {queue: copied_from(queue) for queue in self.weighted})
         recipes = {node.name: node.recipe for node in lowered.outputs}
         wrong = [q for q in self.weighted
                  if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)]
@@ -161,7 +162,8 @@ def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...]
     parameters = in_order(result.netlist, result.parameters)
     return Loaded(
         name, result.graph, result.netlist, result.inputs, result.outputs, parameters, result.device,
-        result.options, result.overrides, modules, tuple(q for q in parameters if q in selected),
+        result.options, result.overrides, modules,
+        tuple(q for q in parameters if q in selected or copied_from(q) in selected),
         signature(result.passed), cycles_csv(result), {}, result.weights,
     )
 

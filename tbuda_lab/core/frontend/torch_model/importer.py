@@ -92,10 +92,16 @@ def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
         and w.shape[0] == size
         and a.shape == (1, *w.shape[1:])
         and torch.allclose(
-            w[:1].double(), a.double(), rtol=1e-3, atol=1e-4 * float(w.abs().max() + 1e-6), equal_nan=True
+            w[:1].double(), a.double(), rtol=1e-3, atol=1e-4 * (_largest(w) + 1e-6), equal_nan=True
         )
         for w, a in zip(whole, alone, strict=True)
     )
+
+
+def _largest(x: torch.Tensor) -> float:
+    """The largest finite magnitude in x; 0 where there is none."""
+    finite = x[x.isfinite()].double().abs()
+    return float(finite.max()) if finite.numel() else 0.0
 
 
 def _tensors(returned: Any) -> list[torch.Tensor]:

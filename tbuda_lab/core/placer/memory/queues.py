@@ -14,7 +14,7 @@ from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
-from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
+from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement, copy_name
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
@@ -238,26 +238,40 @@ class QueuePlanner:
         return max(self.device.dram_end(c) - self.device.dram_start(c) for c in range(self.device.dram_channels)) // 2
 
     def _parameter(self, node: Node) -> None:
+        """One queue; where ops of several chips read it and one of them preloads it, one for each chip: a queue with
+        prologue lies on the chip of everything that reads it, and a grayskull chip reads
+        its own DRAM only."""
+        readers = self._readers(node.name)
+        chips = list(dict.fromkeys(self.placed[r].chip for r, _ in readers))
+        shared = len(chips) < 2 or self.options.training is not None  # a trainer writes one queue per weight
+        if shared or not (self.device.arch == "grayskull" or any(self._preloads(r, p) for r, p in readers)):
+            self._parameter_on(node, node.name, readers, self._chip(node.name), len(chips) < 2)
+            return
+        first = self._chip(node.name)
+        for chip in sorted(chips, key=lambda c: (c != first, c)):
+            mine = [(r, p) for r, p in readers if self.placed[r].chip == chip]
+            self._parameter_on(node, node.name if chip == first else copy_name(node.name, chip), mine, chip, True)
+
+    def _parameter_on(
+        self, node: Node, name: str, readers: Sequence[tuple[str, int]], chip: int, preloadable: bool
+    ) -> None:
         """Grid: per dimension the least of the readers', as a divisor; ublock: what the first reader's ublock and the
         block have in common. Fewer buffers where a core would need more prefetch streams than it has."""
-        readers = self._readers(node.name)
         z, rt, ct = tile_shape(node.shape)
         grids = [self._reader_grid(r, p, matmul_columns=True) for r, p in readers] or [(1, 1)]
         grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
         selected = [self._reader(r, p) for r, p in readers if self._preloads(r, p)]
-        # a queue with prologue lies on the chip of everything that reads it; one for several chips is streamed
-        prologue = bool(selected) and len({self.placed[r].chip for r, _ in readers}) == 1
+        prologue = bool(selected) and preloadable
         if prologue:
             fewer = prefetch_grid(selected, (z, rt, ct), grid)
             grid, prologue = fewer or grid, fewer is not None
         ublock = (1, 1)
         if readers:
-            first, port = readers[0]
-            ublock = self._reader_ublock(first, port)
+            ublock = self._reader_ublock(*readers[0])
             ublock = (math.gcd(ublock[0], rt // grid[0]), math.gcd(ublock[1], ct // grid[1]))
         parameter = node.kind is NodeKind.PARAMETER
         self._add(
-            node.name,
+            name,
             "parameter" if parameter else "constant",
             node.name,
             grid,
@@ -267,7 +281,7 @@ class QueuePlanner:
             1,
             node.df or self.options.data_format,
             access="ram" if parameter else "queue",
-            chip=self._chip(node.name),
+            chip=chip,
             prologue=prologue,
         )
 

@@ -19,7 +19,8 @@ from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError, counted
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.options import CompileOptions
@@ -384,12 +385,16 @@ def _bytes(graph: Graph, name: str, options: CompileOptions, device: DeviceSpec)
 
 def torn(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> dict[str, dict[int, list[str]]]:
     """Tensors that lie in one queue and are read on several grayskull chips, which have no links: by node, the readers
-    on each chip. Readers in the producer's own epoch take it from the op and do not count."""
+    on each chip. Readers in the producer's own epoch take it from the op and do not count; of weights and constants
+    each chip has a queue of its own, but in training, where they change."""
     if device.arch != "grayskull" or len(device.chips) == 1:
         return {}
     users = graph.users()
+    copied = () if phases(graph) else (NodeKind.PARAMETER, NodeKind.CONSTANT)
     torn: dict[str, dict[int, list[str]]] = {}
     for node in graph:
+        if node.kind in copied:
+            continue
         readers: dict[int, list[str]] = {}
         for user, port in users[node.name]:
             inside = node.name in placed and user in placed and placed[node.name].epoch == placed[user].epoch
