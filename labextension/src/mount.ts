@@ -29,7 +29,8 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   memory: late('memory'),
   passes: late('passes'),
   cluster: late('cluster'),
-  plots: late('plots')
+  plots: late('plots'),
+  profile: late('profile')
 };
 
 /** A view in its root. The root carries the session's name, and takes what the menu of JupyterLab asks of a view. */

@@ -19,6 +19,7 @@ export function legalFrame(op: string, grid: Size, start: Size, shapes: Size[], 
     ['verdict', 'u1', Uint8Array.from(at((r, c) => (is(r, c) ? 0 : 64))), 1],
     ['cycles', 'f4', Float32Array.from(at((r, c) => (is(r, c) ? 1200 / (r * c) : NaN))), 4],
     ['epoch_cycles', 'f4', Float32Array.from(at((r, c) => (is(r, c) ? Math.max(300, 1200 / (r * c)) : NaN))), 4],
+    ['time', 'f4', Float32Array.from(at((r, c) => (is(r, c) ? 600 + Math.max(300, 1200 / (r * c)) : NaN))), 4],
     ['l1_bytes', 'u4', Uint32Array.from(at(() => 65536)), 4],
     ['cores', 'u2', Uint16Array.from(at((r, c) => r * c)), 2],
     ['anchors', 'u2', Uint16Array.from({ length: count * ROWS }, (_, i) => {

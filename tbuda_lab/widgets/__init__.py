@@ -17,6 +17,7 @@ _HOMES = {
     "views.netlist_file": ("NetlistFile", "open_netlist"),
     "views.passes": ("PassStepper",),
     "views.plots_view": ("PlotsView",),
+    "views.profile": ("ProfileView",),
     "views.trace": ("RunTrace",),
     "views.workbench": (
         "BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not workbench.BUNDLE.is_file(), reason="the fron
 
 VIEWS = (
     "BringUp", "ClusterView", "DiffView", "EpochGrid", "GraphView", "MemoryView", "NetlistView", "OpTable",
-    "OverridesPanel", "PassStepper", "PlotsView", "ProblemsView", "RunTrace",
+    "OverridesPanel", "PassStepper", "PlotsView", "ProblemsView", "ProfileView", "RunTrace",
 )  # fmt: skip
 
 

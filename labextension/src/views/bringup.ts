@@ -133,7 +133,7 @@ export class BringUp implements View {
     const problems = new ProblemsView(store, n => show('problems', n));
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['trace', 'Timeline', new LateView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
+      ['ops', 'Ops', table], ['profile', 'Profile', new LateView(store, 'profile')], ['trace', 'Timeline', new LateView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
       ['memory', 'Memory', new LateView(store, 'memory')], ['diff', 'Diff', new LateView(store, 'diff')], ['passes', 'Passes', new LateView(store, 'passes')],
       ['plots', 'Plots', new LateView(store, 'plots')], ['cluster', 'Cluster', new LateView(store, 'cluster')], ['problems', 'Problems', problems]
     ]);

@@ -13,6 +13,8 @@ import { PassStepper } from './passes/view.js';
 import passStyle from './pass.raw.css';
 import plotsStyle from './plots/view.raw.css';
 import { PlotsView } from './plots/view.js';
+import profileStyle from './profile.raw.css';
+import { ProfileView } from './profile/view.js';
 import type { Store } from './store.js';
 import timelineStyle from './trace/timeline.raw.css';
 import { TraceView } from './trace/view.js';
@@ -23,7 +25,7 @@ interface Made {
   style: string;
 }
 
-export type Room = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'netlistfile' | 'imagefile';
+export type Room = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'profile' | 'netlistfile' | 'imagefile';
 
 /** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
 export const ROOMS: Record<Room, Made> = {
@@ -33,6 +35,7 @@ export const ROOMS: Record<Room, Made> = {
   passes: { make: PassStepper, style: passStyle },
   cluster: { make: ClusterView, style: clusterStyle },
   plots: { make: PlotsView, style: plotsStyle },
+  profile: { make: ProfileView, style: profileStyle },
   netlistfile: { make: NetlistFile, style: memoryStyle },
   imagefile: { make: ImageFile, style: memoryStyle }
 };

@@ -113,9 +113,21 @@ class Diff:
         return self.before.limiter_cycles, self.after.limiter_cycles
 
     @property
+    def simulated(self) -> bool:
+        """Whether both sides have the simulated time of a batch; files have none."""
+        return self.before.time is not None and self.after.time is not None
+
+    @property
+    def time(self) -> tuple[float, float]:
+        """Cycles per input of the whole model: simulated where both sides are, else those of the limiters."""
+        if self.before.time is not None and self.after.time is not None:
+            return self.before.time, self.after.time
+        return self.limiter_cycles
+
+    @property
     def slower(self) -> float:
         """How much slower the second is, as a share of the first (negative: faster)."""
-        before, after = self.limiter_cycles
+        before, after = self.time
         return 0.0 if before == after else after / max(1, before) - 1
 
     @property
@@ -124,6 +136,8 @@ class Diff:
         notes = []
         if self.before.grid != self.after.grid:
             notes.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
+        if self.simulated and self.before.batch != self.after.batch:
+            notes.append(f"The batches differ: {self.before.batch} against {self.after.batch} inputs.")
         if "estimate" in (self.before.cycles_from, self.after.cycles_from):
             notes.append("Cycles are estimates from the netlists' own fields: kernels alone, without what limits them.")
         unknown = sorted({*self.before.unknown, *self.after.unknown})

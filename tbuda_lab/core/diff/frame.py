@@ -19,7 +19,8 @@ def diff_frame(diff: Diff) -> Frame:
     `op_*`: all ops of both sides, those of `after` last: name; classes (bit k: `CLASSES[k]`); for each side, with the
     prefixes `a_` and `b_`: epoch (-1: not there), chip, rectangle of cores (row, col, rows, cols), kernel cycles and
     limiter cycles per input. `queue_*`: those that differ. `pair_a`, `pair_b`: epochs that match (-1: none).
-    `a_epoch_*`, `b_epoch_*`: temporal number, chip, limiter cycles.
+    `a_epoch_*`, `b_epoch_*`: temporal number, chip, cycles per input: simulated,
+    or of the slowest op where a side is a file (meta `totals` says which).
     """
     strings = Strings()
     names = list(dict.fromkeys((*diff.before.ops, *diff.after.ops)))
@@ -33,7 +34,9 @@ def diff_frame(diff: Diff) -> Frame:
         columns |= {f"op_{prefix}_{key}": _column(states, get, dtype) for key, get, dtype in _FIELDS}
         columns[f"{prefix}_epoch_temporal"] = np.array([e.temporal for e in side.epochs], dtype="<u4")
         columns[f"{prefix}_epoch_chip"] = np.array([e.chip for e in side.epochs], dtype="<u2")
-        columns[f"{prefix}_epoch_cycles"] = np.array([e.limiter_cycles for e in side.epochs], dtype="<f8")
+        columns[f"{prefix}_epoch_cycles"] = np.array(
+            [e.limiter_cycles if e.time is None or not diff.simulated else e.time for e in side.epochs], dtype="<f8"
+        )
     for at, prefix in enumerate("ab"):
         columns[f"pair_{prefix}"] = np.array([-1 if p[at] is None else p[at] for p in diff.pairs], dtype="<i4")
     columns |= {
@@ -46,7 +49,8 @@ def diff_frame(diff: Diff) -> Frame:
         "a": diff.a, "b": diff.b, "classes": list(CLASSES), "verdict": verdict(diff),
         "counts": {name: len(getattr(diff, name)) for name in CLASSES},
         "totals": [
-            ["cycles per input", *diff.limiter_cycles],
+            *([["cycles per input, simulated", *map(round, diff.time)]] if diff.simulated else []),
+            ["slowest op of each epoch", *diff.limiter_cycles],
             ["kernels alone", *diff.kernel_cycles],
             ["epochs", *diff.epochs],
         ],

@@ -25,7 +25,8 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         "",
         "| | before | after | change |",
         "|---|---:|---:|---:|",
-        _row("cycles per input incl. data movement", diff.limiter_cycles),
+        *([_row("cycles per input, simulated", diff.time)] if diff.simulated else []),
+        _row("slowest op of each epoch", diff.limiter_cycles),
         _row("kernels alone", diff.kernel_cycles),
         _row("epochs", diff.epochs),
         "",
@@ -51,13 +52,13 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
 
 def verdict(diff: Diff) -> str:
     """One sentence: more cycles, fewer or as many, and by how much."""
-    before, after = diff.limiter_cycles
+    before, after = diff.time
     if before == after:
-        return f"As fast as before: {after:,} cycles per input."
+        return f"As fast as before: {after:,.0f} cycles per input."
     if not before:
-        return f"{after:,} cycles per input; there is nothing to compare with."
+        return f"{after:,.0f} cycles per input; there is nothing to compare with."
     word = "more" if after > before else "fewer"
-    return f"{100 * abs(after / before - 1):.1f} % {word} cycles: {before:,} → {after:,} per input."
+    return f"{100 * abs(after / before - 1):.1f} % {word} cycles: {before:,.0f} → {after:,.0f} per input."
 
 
 def _differ(count: int, noun: str) -> str:
@@ -89,9 +90,9 @@ def percent_text(share: float | None) -> str:
     return "" if share is None else f"{100 * share:+.1f} %"
 
 
-def _row(title: str, pair: tuple[int, int]) -> str:
+def _row(title: str, pair: tuple[float, float]) -> str:
     change = percent_text(pair[1] / pair[0] - 1) if pair[0] else ""
-    return f"| {title} | {pair[0]:,} | {pair[1]:,} | {change} |"
+    return f"| {title} | {pair[0]:,.0f} | {pair[1]:,.0f} | {change} |"
 
 
 def _op_row(change: OpChange) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.batchtime import BatchTime
 
 CLASSES = ("added", "removed", "resized", "moved", "retimed")
 """In which ways an op may differ."""
@@ -43,12 +44,14 @@ class QueueState:
 
 @dataclasses.dataclass(frozen=True)
 class EpochState:
-    """Cycles per input of an epoch's slowest op: by its kernel alone, and by whatever limits it."""
+    """Cycles per input of an epoch's slowest op: by its kernel alone, and by whatever limits it. time: of the epoch in
+    a simulated batch, per input; None where nothing was simulated (files)."""
 
     temporal: int
     chip: int
     cycles: int
     limiter_cycles: int
+    time: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +71,8 @@ class DeviceGrid:
 @dataclasses.dataclass(frozen=True)
 class Side:
     """A placement as far as comparisons go. `cycles_from`: "compile", "cycles.csv" or "estimate"; `unknown`: ops for
-    which there is no estimate."""
+    which there is no estimate. time: simulated cycles per input of the whole model for a batch of `batch`; None where
+    nothing was simulated (files)."""
 
     name: str
     ops: dict[str, OpState]
@@ -77,6 +81,8 @@ class Side:
     grid: DeviceGrid
     cycles_from: str = "compile"
     unknown: tuple[str, ...] = ()
+    time: float | None = None
+    batch: int = 0
 
     @property
     def temporal_epochs(self) -> int:
@@ -100,8 +106,8 @@ def _sum(epochs: tuple[EpochState, ...], field: str) -> int:
     return sum(slowest.values())
 
 
-def side_of_result(result: CompileResult, name: str) -> Side:
-    """A compile as one side."""
+def side_of_result(result: CompileResult, name: str, times: BatchTime | None = None) -> Side:
+    """A compile as one side. times: its batch, simulated."""
     placement, device = result.placement, result.device
     report = placement.report
     limits = report.op_limiters if report is not None else {}
@@ -114,9 +120,10 @@ def side_of_result(result: CompileResult, name: str) -> Side:
         return OpState(spot.epoch, spot.chip, spot.start, grid, spot.transposed, kernel, limiter)
 
     limiters = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
+    spent = [None] * len(limiters) if times is None else [e.cycles / times.batch for e in times.epochs]
     epochs = tuple(
-        EpochState(e.temporal, e.chip, int(kernel), int(limiter))
-        for e, kernel, limiter in zip(placement.epochs, placement.epoch_cycles, limiters, strict=True)
+        EpochState(e.temporal, e.chip, int(kernel), int(limiter), time)
+        for e, kernel, limiter, time in zip(placement.epochs, placement.epoch_cycles, limiters, spent, strict=True)
     )
     return Side(
         name,
@@ -124,6 +131,8 @@ def side_of_result(result: CompileResult, name: str) -> Side:
         {name: _queue(q) for name, q in placement.queues.items()},
         epochs,
         grid_of(device),
+        time=None if times is None else times.per_input,
+        batch=0 if times is None else times.batch,
     )
 
 

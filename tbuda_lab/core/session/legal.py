@@ -20,6 +20,7 @@ from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
 from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.session.batch_times import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.placer.interactive.placed import Placed
@@ -144,11 +145,12 @@ def _cheapest(values: np.ndarray, cycles: np.ndarray) -> tuple[tuple[int, int], 
 LEGAL = np.dtype(
     [
         ("verdict", "u1"),  # 0 legal, else a key of `LegalTable.reasons`
-        ("cycles", "f4"),  # kernel, per input; NaN where illegal, like the next three
+        ("cycles", "f4"),  # kernel, per input; NaN where illegal, like all other cycles
         ("limiter_cycles", "f4"),  # with operands and output, for the load of the epoch with this shape
         ("limiter", "u1"),  # what those are: an index into `LegalTable.limiters`
         ("epoch_kernel_cycles", "f4"),  # slowest kernel of the epoch if this op alone changed
         ("epoch_cycles", "f4"),  # limiter of the epoch if this op alone changed
+        ("time", "f4"),  # of the whole model, cycles per input: simulated as it is, with this change of its epoch
         ("epoch_op", "u1"),  # whose those are: an index into `LegalTable.ops`
         ("edge", "u1"),  # 0: goes together with the neighbours as they are, else a key of `LegalTable.edges`
         ("balance", "f4"),  # useful core cycles of the epoch over all its core cycles
@@ -183,7 +185,8 @@ class LegalTable:
     bit x is set where a rectangle of r x c cores may start at core (y, x) of the op's epoch, once its own are free.
     `grid`, `start`, `transposed`: how the op stands now.
 
-    Kernel cycles are what the grid and the op table show; limiter cycles are never fewer, because operands and the
+    `time` is an estimate: neighbours that have to move, stalls and filling may change it, as `whatif` simulates. Kernel
+    cycles are what the grid and the op table show; limiter cycles are never fewer, because operands and the
     output may take longer than the kernel. `edges`: why t-streams or stacks of a shape do not go together with
     a neighbour as it stands; the placer then gives the neighbour another candidate, or a new epoch."""
 
@@ -264,6 +267,7 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     where, output = facts.places[number]
     reads = placed.problem.dram_cores(number, where, output)[facts.rows[number]]
     limiters, ops = _epoch(problem, number, facts, best, int(reads), shapes)
+    shapes["time"] = time_of(placed).per_input + shapes["epoch_cycles"] - segment.limiter_cycles
     edges = _edges(problem, number, facts.rows, (segment.first, segment.last), shapes)
     used = sorted({int(v) for v in np.unique(shapes["verdict"]) if v})
     return LegalTable(
@@ -415,7 +419,7 @@ def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], l
     result = np.zeros(device.rows * device.cols, dtype=LEGAL)
     result["verdict"] = _divides(problem, op)
     result["row"] = -1
-    for field in ("cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles"):
+    for field in ("cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles", "time"):
         result[field] = np.nan
     reasons = rows["reason"].astype(np.int64)
     counts = np.bincount(shape * len(Reason) + reasons, minlength=len(result) * len(Reason))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import threading
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.commands import Command, SetOverride
 from tbuda_lab.core.session.explain import Reasons, reasons_of
 from tbuda_lab.core.session.legal import LegalTable, legal_table
+from tbuda_lab.core.session.profile import Profile, profile_of
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
 from tbuda_lab.core.session.state import no_collections
 from tbuda_lab.core.session.suggest import Suggestion, Told, suggestions
@@ -93,6 +95,12 @@ class Queries:
         """See `Session.suggest`."""
         return suggestions(self._session, n, progress, cancel, seconds)
 
+    def profile(self, edits: Sequence[Suggestion] | int = 0) -> Profile:
+        """See `Session.profile`."""
+        result = self._session.compile()
+        chosen = self.suggest(edits) if isinstance(edits, int) else edits
+        return profile_of(result, self.time(result), chosen)
+
     @no_collections()
     def why(self, op: str) -> Reasons:
         """See `Session.why`."""
@@ -132,7 +140,8 @@ class Queries:
     def diff(self, a: str, b: str = "now") -> Diff:
         """See `Session.diff`."""
         with self._state.work_lock:
-            return diff_results(self._result_of(a), self._result_of(b), a, b)
+            before, after = self._result_of(a), self._result_of(b)
+            return diff_results(before, after, a, b, (self.time(before), self.time(after)))
 
     def _result_of(self, name: str) -> CompileResult:
         if name == "now":

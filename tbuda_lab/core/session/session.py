@@ -39,6 +39,7 @@ from tbuda_lab.core.session.history import EditStep, History
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.opchecks import OpChecks
+from tbuda_lab.core.session.profile import Profile
 from tbuda_lab.core.session.queries import Queries
 from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.runs import Runs
@@ -390,6 +391,13 @@ class Session:
         gives the same.
         """
         return self.queries.suggest(n, progress, cancel, seconds)
+
+    def profile(self, edits: Sequence[Suggestion] | int = 0) -> Profile:
+        """Where the simulated time of the batch goes, by op and module, and what bounds each; see `Profile`.
+
+        edits: suggestions to assign to the ops, or how many to look for (`suggest`), which takes a while.
+        """
+        return self.queries.profile(edits)
 
     def why(self, op: str) -> Reasons:
         """Why an op stands as it does. Raises `InputError` for a name that is not placed."""

@@ -36,7 +36,7 @@ STALLS = 2
 """Stalls for which a nop is tried: each takes a placement and a simulation."""
 
 BATCH = 8
-"""Most inputs that are simulated to see what a nop gives."""
+"""Inputs that are simulated to see what a nop gives where the session is compiled for one; those of a timeline."""
 
 _TARGETS = 96
 _GOES = ("op_size", "u_kt", "t_stream_dir", "t_stream_shape")
@@ -170,15 +170,14 @@ def _settings(session: Session, placed: Placed, op: str, index: int) -> Iterator
 
 
 def nops(
-    session: Session, placed: Placed, kinds: Sequence[Sequence[int]], cancel: threading.Event | None = None
-) -> Iterator[tuple[Hint, int, int]]:
-    """(a nop on the short side of a stall that slows an epoch down, simulated cycles per input before and after).
-
-    Simulated are the inputs of a microbatch, `BATCH` at most. With one input at a time nothing flows that could wait.
-    """
-    batch = min(BATCH, placed.problem.options.microbatch)
-    if batch < 2:
-        return
+    session: Session,
+    placed: Placed,
+    kinds: Sequence[Sequence[int]],
+    batch: int,
+    cancel: threading.Event | None = None,
+) -> Iterator[tuple[Hint, float, float]]:
+    """(a nop on the short side of a stall that slows an epoch down, simulated cycles per input of such a batch before
+    and after). With one input at a time nothing flows that could wait."""
     try:
         before, stalls = simulated(session, placed, None, batch)
     except PlacementError:
@@ -193,7 +192,7 @@ def nops(
             raise
         except TbudaError:
             continue
-        yield Hint("nop", stall.epoch, (command,)), before // batch, after // batch
+        yield Hint("nop", stall.epoch, (command,)), before / batch, after / batch
 
 
 def simulated(session: Session, placed: Placed, state: Request | None, batch: int) -> tuple[int, list[SpaceWait]]:
@@ -230,11 +229,12 @@ _TIED = 0.95  # ops with the same candidates that take nearly as long as the slo
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """An edit (`apply(*commands)`), what the tables promise, and what it does. Cycles per input.
+    """An edit (`apply(*commands)`), what the tables promise, and what it does. Cycles per input, simulated.
 
     kind: "resize" (one op, or equal ops that limit their epoch together: fewer of them would gain nothing), "move" (an
     op into another epoch), "split" and "merge" (an epoch break set or taken away), "stream", "u_kt", "free" (an
-    override taken away) or "nop". cycles: of all epochs before and after; for a nop, which only buffers, as simulated.
+    override taken away) or "nop". cycles: of the whole model before and after. batch: inputs that this holds for, where
+    it is not the batch that the session is compiled for: a nop gains nothing for one input, where nothing flows.
     """
 
     commands: tuple[Command, ...]
@@ -243,11 +243,12 @@ class Suggestion:
     gain: float
     effect: WhatIf
     kind: str = "resize"
-    simulated: tuple[int, int] | None = None
+    batch: int | None = None
+    simulated: tuple[float, float] | None = None  # for that batch
 
     @property
-    def cycles(self) -> tuple[int, int]:
-        return self.simulated or self.effect.total_cycles
+    def cycles(self) -> tuple[float, float]:
+        return self.simulated or self.effect.time
 
     @property
     def label(self) -> str:
@@ -261,7 +262,8 @@ class Suggestion:
     @property
     def text(self) -> str:
         before, after = self.cycles
-        return f"{self.label}: {before:,} -> {after:,} cycles"
+        holds = "" if self.batch is None else f" (batch of {self.batch})"
+        return f"{self.label}: {before:,.0f} -> {after:,.0f} cycles{holds}"
 
 
 Told = Callable[[list[Suggestion], float], None]
@@ -363,19 +365,21 @@ class Search:
                 self.suggestions.append(one)
 
     def _nops(self, kinds: Sequence[Sequence[int]]) -> None:
-        for hint, before, after in nops(self.session, self.placed, kinds, self.cancel):
+        own = self.placed.problem.options.microbatch
+        batch = own if own > 1 else BATCH
+        for hint, before, after in nops(self.session, self.placed, kinds, batch, self.cancel):
             effect = self.session.whatif(*hint.commands, queues=False, cancel=self.cancel)
             gain = before - after
             if gain > 0:
-                simulated = before, after
-                self.suggestions.append(Suggestion(hint.commands, hint.epoch, gain, float(gain), effect, "nop",
-                    simulated))
+                other = {} if batch == own else {"batch": batch, "simulated": (before, after)}
+                self.suggestions.append(
+                    Suggestion(hint.commands, hint.epoch, int(gain), gain, effect, "nop", **other))
             if self._late(0.9):
                 return
 
 
-def _order(one: Suggestion) -> tuple[float, int, str]:
-    return -one.gain, one.epoch, one.label
+def _order(one: Suggestion) -> tuple[bool, float, int, str]:
+    return one.batch is not None, -one.gain, one.epoch, one.label
 
 
 def suggestions(

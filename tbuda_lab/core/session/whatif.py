@@ -10,14 +10,23 @@ import numpy as np
 from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.diff import Diff, OpChange, OpState, compare_sides, same_epochs, side_of_result
+from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.session.batch_times import time_of
 
 __all__ = ["Diff", "OpChange", "OpState", "diff_results"]
 
 
-def diff_results(a: CompileResult, b: CompileResult, name_a: str = "before", name_b: str = "after") -> Diff:
-    """Compare two compiles by op name."""
-    return compare_sides(side_of_result(a, name_a), side_of_result(b, name_b))
+def diff_results(
+    a: CompileResult,
+    b: CompileResult,
+    name_a: str = "before",
+    name_b: str = "after",
+    times: tuple[BatchTime, BatchTime] | None = None,
+) -> Diff:
+    """Compare two compiles by op name. times: their batches, simulated (`Session.time`)."""
+    first, second = times or (None, None)
+    return compare_sides(side_of_result(a, name_a, first), side_of_result(b, name_b, second))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +42,7 @@ class Displaced:
 class WhatIf:
     """Each pair is (before, after), in cycles per input.
 
+    time: of the batch that the model is compiled for, simulated as `Session.time` does; what every view shows.
     epoch_cycles: limiter cycles of the epochs that differ; total_cycles: of the whole model, where chips that run
     together count once; kernel_cycles: the same of the slowest kernels. displaced: ops with another place, size or
     epoch; an op whose epoch is only counted differently is not among them. epochs: how many there are. queues: how many
@@ -46,6 +56,7 @@ class WhatIf:
     displaced: tuple[Displaced, ...]
     epochs: tuple[int, int]
     switch_cycles: float
+    time: tuple[float, float]
     queues: tuple[int, int] | None = None
     dram_bytes: tuple[int, int] | None = None
     dram_full: tuple[float, float] | None = None
@@ -56,9 +67,8 @@ class WhatIf:
 
     @property
     def gain(self) -> float:
-        """Cycles per input saved, with what switching epochs costs."""
-        saved = self.total_cycles[0] - self.total_cycles[1]
-        return saved - self.epochs_delta * self.switch_cycles
+        """Cycles per input saved, simulated: stalls, filling and switches of epochs included."""
+        return self.time[0] - self.time[1]
 
 
 def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> WhatIf:
@@ -76,6 +86,7 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
         _displaced(before, after),
         (len(before.segments), len(after.segments)),
         before.problem.options.epoch_switch_cycles / before.problem.options.inputs_counted,
+        (time_of(before).per_input, time_of(after).per_input),
         *((pair[0], pair[1]) for pair in zip(*use, strict=True)),
     )
 

@@ -13,7 +13,6 @@ from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.lowering.opformats import legal_fidelities, legal_formats
 from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
-from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.explain import picked_by
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.legal import choices_of
@@ -89,7 +88,6 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
     """Suggestions as views show them."""
     suggestion_list: list[dict[str, Any]] = []
     before = session.placed().ops()
-    now = time_of(session.placed()).per_input
     epochs = {n: p.epoch for n, p in before.items()}
     for hint in suggestions:
         placed = session.placed(state_after(session, *hint.commands))
@@ -119,7 +117,8 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
                 "spots": spots,
                 "gain": float(hint.gain),
                 **{k: v for k, v in effect_data(hint.effect, same).items() if k != "gain"},
-                "time": [now, time_of(placed).per_input],
+                "time": list(hint.cycles),
+                "batch": hint.batch,
             }
         )
     return suggestion_list
@@ -206,7 +205,7 @@ def _gains(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 
 def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
-    """For every override made for one name: cycles per input that it saves, switching epochs included, their share of
+    """For every override made for one name: cycles per input that it saves, simulated, their share of
     what the placement without it takes, and the epochs that it adds; null for each where that one is refused."""
     gains: list[list[Any]] = []
     for override in session.overrides[:_GAINS]:
@@ -215,8 +214,7 @@ def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
         gain: list[float | None] = [None, None, None]
         with contextlib.suppress(TbudaError):
             cleared = session.whatif(ClearOp(override.target, (override.kind,)))
-            without = cleared.total_cycles[1] + cleared.epochs[1] * cleared.switch_cycles
-            gain = [-cleared.gain, -cleared.gain / without, -cleared.epochs_delta]
+            gain = [-cleared.gain, -cleared.gain / cleared.time[1], -cleared.epochs_delta]
         gains.append([override.kind, override.target, *gain])
     return {"gains": gains}
 

@@ -7,7 +7,9 @@ from typing import Any
 import traitlets
 
 MODES = ("split", "graph", "grid")
-TABS = ("ops", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster", "problems")
+TABS = (
+    "ops", "profile", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster", "problems",
+)  # fmt: skip
 
 
 class DockLooks(traitlets.HasTraits):

@@ -14,8 +14,8 @@ from tbuda_lab.core.session.history import disabled, sources
 
 _NAMES_SHOWN = 20
 _COLUMNS = (
-    "limiter", "epoch_op", "edge", "cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles", "l1_bytes",
-    "cores",
+    "limiter", "epoch_op", "edge", "cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles", "time",
+    "l1_bytes", "cores",
 )  # fmt: skip
 
 
@@ -25,9 +25,9 @@ def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
     Columns, one value per shape, row by row: `verdict` (0 legal, else a key of meta `reasons`); cycles per input of the
     kernel (`cycles`, as tiles of the grid show them) and with its data (`limiter_cycles`; `limiter`: of meta
     `limiters`), of the epoch's slowest kernel (`epoch_kernel_cycles`) and slowest op (`epoch_cycles`; `epoch_op`: of
-    meta `ops`); `edge` (0, or a key of meta `edges`), `l1_bytes`, `cores`. `anchors`: for every shape one bit mask per
-    row of the grid, bit x is set where the shape may start. seq: the question's number, so that an older answer can be
-    told.
+    meta `ops`), of the whole model (`time`, an estimate); `edge` (0, or a key of meta `edges`), `l1_bytes`, `cores`.
+    `anchors`: for every shape one bit mask per row of the grid, bit x is set where the shape may start. seq: the
+    question's number, so that an older answer can be told.
     """
     shapes = table.shapes.reshape(-1)
     masks = table.anchors.reshape(-1)

@@ -1,6 +1,7 @@
 /** What is drawn while something is dragged: where the pointer is, where the op will land, and a tag that says what it costs. */
 import { h, svg } from '../dom.js';
 import type { Cores, Geometry } from './geometry.js';
+import { answered } from './legal.js';
 
 /** Edges and corners, corners last: they lie on top. */
 const HANDLES = ['e', 's', 'w', 'n', 'se', 'sw', 'ne', 'nw'] as const;
@@ -108,7 +109,7 @@ export class Ghost {
     this.tag.classList.toggle('tb-refused', !good && !picture.lands);
     this.tag.replaceChildren(
       h('b', {}, picture.title),
-      ...[...picture.lines, ...exactly.lines].map(([term, text]) => h('span', {}, term ? h('i', {}, term) : '', h('u', {}, text))),
+      ...answered(picture.lines, exactly.lines).map(([term, text]) => h('span', {}, term ? h('i', {}, term) : '', h('u', {}, text))),
       picture.note ? h('em', {}, picture.note) : '');
     const [tw, th] = [this.tag.offsetWidth, this.tag.offsetHeight];
     const left = at[0] + 18 + tw <= room[0] ? at[0] + 18 : Math.max(0, at[0] - 18 - tw);
@@ -119,7 +120,7 @@ export class Ghost {
 
   /** The words of the tag, for a screen reader. */
   static words(picture: Picture, exactly: [string, string][] = []): string {
-    return [picture.title, ...[...picture.lines, ...exactly].map(([term, text]) => `${term} ${text}`), picture.note].filter(Boolean).join(', ');
+    return [picture.title, ...answered(picture.lines, exactly).map(([term, text]) => `${term} ${text}`), picture.note].filter(Boolean).join(', ');
   }
 
   hide(): void {

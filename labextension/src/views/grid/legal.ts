@@ -58,7 +58,7 @@ export class Legal {
     return this.reasons[String(this.frame.column('verdict')[at])] ?? null;
   }
 
-  value(column: 'cycles' | 'limiter_cycles' | 'epoch_kernel_cycles' | 'epoch_cycles' | 'l1_bytes' | 'cores', size: Size): number {
+  value(column: 'cycles' | 'limiter_cycles' | 'epoch_kernel_cycles' | 'epoch_cycles' | 'time' | 'l1_bytes' | 'cores', size: Size): number {
     const at = this.index(size);
     return at < 0 ? NaN : this.frame.column(column)[at]!;
   }
@@ -161,7 +161,8 @@ export class Legal {
     return [
       ['kernel cycles', arrow(this.value('cycles', this.now), this.value('cycles', size))],
       ...this.withData(size, arrow),
-      ['epoch limit', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size)) + this.next(size)],
+      [ESTIMATE, arrow(this.value('time', this.now), this.value('time', size))],
+      ['slowest op of the epoch', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size)) + this.next(size)],
       ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
       ['cores', `${grouped(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
     ];
@@ -178,6 +179,16 @@ export class Legal {
     const op = this.word('epoch_op', size);
     return op && op !== this.op ? ` (${elide(shortName(op), 28)})` : '';
   }
+}
+
+/** What the table alone says of the time of the whole model, until the kernel has simulated it. */
+const ESTIMATE = 'cycles / input, estimate';
+
+/** The lines of a tag with what the kernel answered: the estimate goes once that is exact. */
+export function answered(lines: [string, string][], exact: [string, string][]): [string, string][] {
+  const simulated = exact.some(([term]) => term === 'cycles / input');
+  const estimated = lines.some(([term]) => term === ESTIMATE);
+  return [...lines.filter(([term]) => !simulated || term !== ESTIMATE), ...exact.filter(([term, text]) => term || text !== 'estimate' || !estimated)];
 }
 
 const WAYS: Record<string, string> = { dram: 'DRAM', host: 'host link', noc: 'NoC' };

@@ -13,8 +13,9 @@ interface Hint {
   edits: Record<string, unknown>[];
   spots: [op: string, epoch: number, row: number, col: number, rows: number, cols: number][];
   gain: number;
-  /** Cycles per input before and after, simulated for the batch of the session. */
+  /** Cycles per input before and after, simulated for the batch of the session, or for `batch` inputs. */
   time: [number, number];
+  batch?: number | null;
   epochs: [number, number];
 }
 
@@ -95,7 +96,7 @@ export class Suggestions {
       this.hints = message['list'] as Hint[];
       this.at = Math.max(0, this.hints.findIndex(hint => hint.label === kept));
       this.note.textContent = message['done'] === false ? 'Looking for better edits …'
-        : this.hints.length ? '' : 'No single edit makes the batch of this session faster. Larger batches may stall elsewhere: see the timeline.';
+        : this.hints.length ? '' : 'No single edit makes this batch faster.';
     }
     this.render();
     if (this.hints.length) this.go(this.at, false);
@@ -109,7 +110,7 @@ export class Suggestions {
         class: 'tb-hint-row', role: 'option', id: `${this.id}-${i}`, 'data-tb-suggestion': i, 'data-tb-kind': hint.kind ?? '', 'aria-selected': String(i === this.at),
         onclick: () => this.go(i), ondblclick: () => this.accept(i), onpointerenter: () => this.go(i, false)
       }, h('b', {}, String(i + 1)), h('i', { class: 'tb-hint-kind' }, hint.kind ?? ''), h('span', { title: hint.ops.join(', ') }, hint.label), h('span', {}, `epoch ${hint.epoch}`),
-        h('span', { class: 'tb-gain' }, `${short(before)} → ${short(after)}${share}${epochsMore(hint.epochs[1] - hint.epochs[0])}`),
+        h('span', { class: 'tb-gain' }, `${short(before)} → ${short(after)}${share}${epochsMore(hint.epochs[1] - hint.epochs[0])}${hint.batch ? `, batch of ${hint.batch}` : ''}`),
         h('span', {
           class: 'tb-link', 'data-tb-action': 'copy-suggestion', 'aria-hidden': 'true', title: hint.python ?? '', onclick: (event: Event) => {
             event.stopPropagation();

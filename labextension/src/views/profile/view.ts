@@ -1,0 +1,194 @@
+/** Where the time of the model goes, by op or module; what bounds each; the edit that would help. A roofline beside it. */
+import { counted, grouped, h, percent, short } from '../dom.js';
+import type { Frame } from '../frame.js';
+import { shortName } from '../grid/draw.js';
+import type { Store } from '../store.js';
+import { told, type Told } from '../told.js';
+import { Wanted } from '../wanted.js';
+import { boundClass, roofline } from './roof.js';
+
+const SHOWN = 250; // rows; the filter finds the others
+
+/** The mirror of `handlers/profile.py`. */
+interface Edit {
+  label: string;
+  kind: string;
+  epoch: number;
+  gain: number;
+  time: [number, number];
+  batch: number | null;
+  edits: Record<string, unknown>[];
+  python: string;
+}
+
+interface Row {
+  name: string;
+  module: string;
+  epoch: number;
+  ops: number;
+  time: number;
+  share: number;
+  work: number;
+  bound: string;
+  edit: Edit | null;
+}
+
+const WHAT: Record<string, string> = {
+  compute: 'arithmetic of its kernel', DRAM: 'reads from or writes to DRAM', NoC: 'transfers over the NoC', 'host link': 'transfers from or to the host',
+  stall: 'a full buffer behind it', fill: 'the pipeline fills and empties', switch: 'loading of epochs'
+};
+
+export class ProfileView {
+  readonly element: HTMLElement;
+  private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'profile' });
+  private readonly list = h('div', { class: 'tb-profile-list', role: 'region', tabindex: 0, 'aria-label': 'Time by op or module' });
+  private readonly roof = h('figure', { class: 'tb-roof' });
+  private readonly filter = h('input', {
+    type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter ops of the profile', spellcheck: 'false',
+    'data-tb-action': 'profile-filter', 'data-lm-suppress-shortcuts': 'true', oninput: () => this.draw()
+  });
+  private readonly by = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Rows' });
+  private readonly group: Told<string>;
+  private readonly wanted: Wanted;
+  private readonly stops: (() => void)[] = [];
+  private frame: Frame | null = null;
+  private rows: Row[] = [];
+
+  constructor(private readonly store: Store) {
+    this.group = told(store, 'by', 'op', () => this.draw(), { of: 'profile' });
+    const button = (id: string, label: string, title: string) => h('button', {
+      type: 'button', 'data-tb-action': `profile-${id}`, title, onclick: () => {
+        this.group.tell(id);
+        this.draw();
+      }
+    }, label);
+    this.by.append(button('op', 'Ops', 'One row per op, what to do next first'), button('module', 'Modules', 'One row per module, most time first'));
+    this.element = h('section', { class: 'tb-view tb-profile', 'data-tb-view': 'profile', 'aria-label': 'Profile' },
+      h('header', { class: 'tb-bar' }, this.by, this.filter, this.facts),
+      h('div', { class: 'tb-profile-body' }, this.list, this.roof));
+    this.wanted = new Wanted(store, this.element, {
+      keys: ['profile'], ready: () => store.frames.has('ops') && !store.edits?.busy && !store.status.running,
+      question: () => ({ type: 'profile', edits: true }), paint: () => this.load()
+    });
+    this.stops.push(
+      () => this.group.dispose(), () => this.wanted.dispose(),
+      store.on('frame', key => {
+        if (key === 'ops') this.wanted.outdated();
+        else if (key === 'edits') this.wanted.ask();
+        else if (key === 'profile') this.wanted.draw();
+      }),
+      store.on('status', () => this.wanted.ask()),
+      store.on('selection', () => this.mark()));
+    this.load();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  lookedAt(): void {
+    this.wanted.ask();
+  }
+
+  private load(): void {
+    const { store } = this;
+    this.frame = store.frames.get('profile') ?? null;
+    if (!this.frame) {
+      this.element.dataset['tbState'] = 'empty';
+      this.roof.hidden = true;
+      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.wanted.refused ||
+        (store.host.live ? 'The profile appears here once the model is placed.' : 'The kernel makes the profile; there is none here.')));
+      return;
+    }
+    const search = Number(this.frame.meta['search']);
+    this.element.dataset['tbState'] = search < 1 ? 'searching' : 'ready';
+    this.draw();
+  }
+
+  private read(frame: Frame): Row[] {
+    const edits = frame.meta['edits'] as Edit[];
+    const at = (column: string) => frame.column(`op_${column}`);
+    const [module, bound, edit] = [frame.text('op_module'), frame.text('op_bound'), at('edit')];
+    return frame.text('op_name').map((name, i) => ({
+      name, module: module[i]!, epoch: at('epoch')[i]!, ops: 1, time: at('time')[i]!, share: at('share')[i]!, work: at('work')[i]!,
+      bound: bound[i]!, edit: edit[i]! < 0 ? null : edits[edit[i]!]!
+    }));
+  }
+
+  private modules(rows: Row[]): Row[] {
+    const groups = new Map<string, Row[]>();
+    for (const row of rows) groups.set(row.module, [...(groups.get(row.module) ?? []), row]);
+    const sum = (of: Row[], key: 'time' | 'share' | 'work') => of.reduce((a, r) => a + r[key], 0);
+    return [...groups].map(([name, of]) => ({
+      name, module: name, epoch: of[0]!.epoch, ops: of.length, time: sum(of, 'time'), share: sum(of, 'share'), work: sum(of, 'work'),
+      bound: of.reduce((a, b) => (b.time > a.time ? b : a)).bound,
+      edit: of.reduce<Edit | null>((best, r) => (r.edit && r.edit.batch === null && r.edit.gain > (best?.gain ?? 0) ? r.edit : best), null)
+    })).sort((a, b) => b.time - a.time);
+  }
+
+  private draw(): void {
+    const { frame } = this;
+    if (!frame) return;
+    const meta = frame.meta as { total: number; batch: number; switch: number; ridge: number; search: number };
+    const by = this.group.value();
+    for (const button of this.by.querySelectorAll('button')) button.setAttribute('aria-pressed', String(button.dataset['tbAction'] === `profile-${by}`));
+    const ops = this.read(frame);
+    const wanted = this.filter.value.trim().toLowerCase();
+    this.rows = (by === 'module' ? this.modules(ops) : ops).filter(r => !wanted || `${r.name} ${r.module} ${r.bound}`.toLowerCase().includes(wanted));
+    const looking = meta.search < 1 ? `, looking for edits that help (${percent(meta.search)})` : '';
+    this.facts.textContent = `${grouped(meta.total)} cycles per input in a batch of ${counted(meta.batch, 'input')}${looking}`;
+    const shown = this.rows.slice(0, SHOWN);
+    const head = by === 'module' ? ['Module', 'Time', 'Cycles', 'Ops', 'Bound by', 'Next step'] : ['Op', 'Time', 'Cycles', 'Epoch', 'Bound by', 'Next step'];
+    const body = shown.map(row => this.line(row, by));
+    if (!wanted && meta.switch > 0) {
+      body.push(h('tr', { class: 'tb-profile-switch' }, h('td', {}, 'Epoch switches'), this.share(meta.switch / meta.total, 'switch'),
+        h('td', { class: 'tb-right' }, short(meta.switch)), h('td', {}), h('td', { title: WHAT['switch'] }, 'switch'), h('td', {})));
+    }
+    this.list.replaceChildren(h('table', { class: 'tb-list' },
+      h('thead', {}, h('tr', {}, ...head.map(text => h('th', { scope: 'col' }, h('span', { class: 'tb-cell' }, text))))), h('tbody', {}, ...body)),
+    this.rows.length > SHOWN ? h('p', { class: 'tb-note' }, `${this.rows.length - SHOWN} more rows: filter to find them.`) : '');
+    this.roof.hidden = false;
+    const at = (column: string) => frame.column(`op_${column}`);
+    this.roof.replaceChildren(h('figcaption', {}, 'Roofline: one dot per op, larger with its share of the time'), roofline(ops.map((r, i) => ({
+      op: r.name, bound: r.bound, dram: at('dram')[i]!, kernel: at('kernel')[i]!, cycles: at('cycles')[i]!, share: r.share
+    })), meta.ridge, op => this.store.select([op], 'profile')));
+    this.mark();
+  }
+
+  private share(share: number, bound: string): HTMLElement {
+    return h('td', { class: `tb-right ${boundClass(bound)}`, 'data-tb-share': share.toFixed(6) },
+      h('span', { class: 'tb-share' }, h('i', { style: `width:${Math.min(100, 100 * share)}%` })), `${(100 * share).toFixed(1)} %`);
+  }
+
+  private line(row: Row, by: string): HTMLElement {
+    const one = by === 'op';
+    return h('tr', {
+      ...(one ? { 'data-tb-op': row.name } : { 'data-tb-module': row.name }), onclick: () => this.store.select(
+        one ? [row.name] : this.read(this.frame!).filter(r => r.module === row.name).map(r => r.name), 'profile')
+    },
+    h('td', { title: row.name }, h('button', { type: 'button', class: 'tb-link' }, one ? shortName(row.name) : row.name || 'model')), this.share(row.share, row.bound),
+    h('td', { class: 'tb-right' }, short(row.time)), h('td', { class: 'tb-right' }, String(one ? row.epoch : row.ops)),
+    h('td', { title: WHAT[row.bound] ?? '' }, row.bound), this.advice(row.edit));
+  }
+
+  private advice(edit: Edit | null): HTMLElement {
+    if (!edit) return h('td', {});
+    const [before, after] = edit.time;
+    const batch = edit.batch ? `, batch of ${edit.batch}` : '';
+    return h('td', { class: 'tb-advice', title: `${edit.label}\n${edit.python}` },
+      h('button', {
+        type: 'button', class: 'tb-link', 'data-tb-action': 'profile-apply', 'data-tb-gain': edit.gain.toFixed(1), title: `Apply: ${edit.label}`, onclick: (event: Event) => {
+          event.stopPropagation();
+          if (this.store.edits && !this.store.edits.busy) this.store.ask(edit.edits.length === 1
+            ? { type: 'edit', ...edit.edits[0] } : { type: 'edit', do: 'many', label: edit.label, edits: edit.edits });
+        }
+      }, 'Apply'), ' ', h('span', { class: 'tb-gain' }, `−${percent((before - after) / before)}${batch}`), ` ${edit.label}`);
+  }
+
+  private mark(): void {
+    const chosen = new Set(this.store.selection.names);
+    for (const row of this.element.querySelectorAll('[data-tb-op]')) {
+      row.classList.toggle('tb-selected', chosen.has((row as HTMLElement).dataset['tbOp']!));
+    }
+  }
+}

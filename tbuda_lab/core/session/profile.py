@@ -1,0 +1,181 @@
+"""Where the time of a model goes: by op and module, what bounds each, and which edit would help."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.epochsim import BatchTime, EpochTime
+from tbuda_lab.core.frames.graphframe import node_type
+from tbuda_lab.core.session.commands import Constrain
+from tbuda_lab.core.session.costs import op_costs
+from tbuda_lab.core.session.suggest import Suggestion
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.balancer.types import Epoch
+
+
+@dataclasses.dataclass(frozen=True)
+class OpProfile:
+    """An op's part of the time of the model. Cycles per input.
+
+    time: what the model takes because of this op (see `Profile`); share: of all of it. cycles: of the op itself, its
+    kernel or its slowest transfer; kernel: its kernel alone. work: core cycles of its kernel over all core cycles of
+    the model. bound: what bounds it (see `epochsim.Bound`). dram: bytes per input to and from DRAM.
+    edit: the edit about this op that gains most, None where none is known to gain.
+    """
+
+    op: str
+    type: str
+    module: str
+    epoch: int
+    time: float
+    share: float
+    cycles: float
+    kernel: float
+    work: float
+    bound: str
+    dram: float
+    edit: Suggestion | None = None
+
+    @property
+    def intensity(self) -> float:
+        """Kernel cycles per byte of DRAM traffic; infinite without traffic."""
+        return self.kernel / self.dram if self.dram else float("inf")
+
+    @property
+    def achieved(self) -> float:
+        """Kernel cycles over the cycles of the op: 1 where its arithmetic decides."""
+        return self.kernel / self.cycles if self.cycles else 0.0
+
+    @property
+    def gain(self) -> float:
+        """Cycles per input that `edit` saves in the batch of the session."""
+        return 0.0 if self.edit is None or self.edit.batch is not None else self.edit.gain
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleProfile:
+    """The ops of a module together. bound: of the op with most of its time."""
+
+    module: str
+    ops: int
+    time: float
+    share: float
+    work: float
+    bound: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """The simulated time of a batch (`Session.time`), shared out among ops: `total` = sum of their `time` + `switch`.
+
+    Ops of an epoch work at the same time, so an op has the time that it decides: the slowest op of an epoch the steady
+    part; those on the critical chain the filling, by their cycles; those that wait for space the stalls, by how long
+    they wait. Switches of epochs belong to no op. Of epochs that run side by side on chips the slowest counts.
+
+    ops: what to do next first: by the gain of the edit, then by time.
+    """
+
+    total: float
+    batch: int
+    switch: float
+    ops: tuple[OpProfile, ...]
+
+    def modules(self, depth: int | None = None) -> tuple[ModuleProfile, ...]:
+        """The same by module, most time first. depth: of how many parts of a module's path, None for all."""
+        groups: dict[str, list[OpProfile]] = {}
+        for op in self.ops:
+            path = op.module.split(".")
+            groups.setdefault(".".join(path if depth is None else path[:depth]), []).append(op)
+        rows = [
+            ModuleProfile(
+                name, len(ops), sum(o.time for o in ops), sum(o.share for o in ops), sum(o.work for o in ops),
+                max(ops, key=lambda o: o.time).bound,
+            )
+            for name, ops in groups.items()
+        ]  # fmt: skip
+        return tuple(sorted(rows, key=lambda r: (-r.time, r.module)))
+
+
+def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggestion] = ()) -> Profile:
+    """The profile of a compile. times: its batch, simulated; edits: those to assign to ops."""
+    placement, total = result.placement, times.per_input
+    spent, switch = _attributed(placement.epochs, times)
+    traffic = {row.op: row.dram for row in op_costs(result)}
+    best = _by_op(edits, placement.epochs, times.epochs)
+    cores = result.device.rows * result.device.cols * len({e.chip for e in placement.epochs})
+    rows = []
+    for epoch, time in zip(placement.epochs, times.epochs, strict=True):
+        for name, op in zip(epoch.ops, time.ops, strict=True):
+            node, candidate = result.lowered[name], placement.candidate(name)
+            work = float(candidate["cycles"]) * float(candidate["cores"]) / (cores * total) if total else 0.0
+            rows.append(
+                OpProfile(
+                    name, node_type(node), node.origin.module, epoch.index, spent[name],
+                    spent[name] / total if total else 0.0, op.cycles, op.kernel, work, op.bound.value,
+                    traffic.get(name, 0.0), best.get(name),
+                )
+            )  # fmt: skip
+    rows.sort(key=lambda r: (-r.gain, -r.time))
+    return Profile(total, times.batch, switch, tuple(rows))
+
+
+def _attributed(epochs: Sequence[Epoch], times: BatchTime) -> tuple[dict[str, float], float]:
+    """(cycles per input by op, cycles per input of switches)."""
+    spent = {name: 0.0 for epoch in epochs for name in epoch.ops}
+    switch = 0.0
+    slowest: dict[int, int] = {}
+    for at, epoch in enumerate(epochs):
+        other = slowest.get(epoch.temporal)
+        if other is None or times.epochs[at].cycles > times.epochs[other].cycles:
+            slowest[epoch.temporal] = at
+    for at in slowest.values():
+        names, time = epochs[at].ops, times.epochs[at]
+        if not names:
+            switch += time.cycles / times.batch
+            continue
+        switch += time.switch / times.batch
+        for name, cycles in zip(names, _shares(time).tolist(), strict=True):
+            spent[name] += cycles / times.batch
+    return spent, switch
+
+
+def _shares(time: EpochTime) -> np.ndarray:
+    """(ops,) cycles of the batch that each op of an epoch decides; they add up to steady + fill + stall."""
+    cycles = np.array([op.cycles for op in time.ops], dtype=np.float64)
+    preload = np.array([op.preload for op in time.ops], dtype=np.float64)
+    chain = np.array([op.critical for op in time.ops])
+    waits = np.array([op.wait_space for op in time.ops], dtype=np.float64)
+    worst = np.zeros(len(cycles))
+    worst[int(cycles.argmax())] = 1.0
+    fill = np.where(chain, cycles + preload, 0.0)
+    if not fill.sum():
+        fill = worst
+    if not waits.sum():
+        waits = worst
+    shares: np.ndarray = (
+        time.steady * worst + time.fill * fill / fill.sum() + time.stall * waits / waits.sum()
+    )
+    return shares
+
+
+def _by_op(
+    edits: Iterable[Suggestion], epochs: Sequence[Epoch], times: Sequence[EpochTime]
+) -> dict[str, Suggestion]:
+    """The best edit for each op: of those that name it; one that names no op of its epoch is about the limiting op."""
+    best: dict[str, Suggestion] = {}
+    for edit in sorted(edits, key=lambda e: (e.batch is not None, -e.gain)):
+        named = [op for c in edit.commands if isinstance(op := getattr(c, "op", None), str)]
+        named += [op for c in edit.commands if isinstance(c, Constrain) for op in c.ops]
+        inside = [op for op in named if op in epochs[edit.epoch].ops]
+        limiting = times[edit.epoch].limiting
+        if edit.kind in ("split", "merge") and limiting >= 0:
+            inside = [epochs[edit.epoch].ops[limiting]]
+        for op in inside[:1]:
+            best.setdefault(op, edit)
+    return best
