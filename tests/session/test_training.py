@@ -13,7 +13,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.training import TrainingStep
+from tbuda_lab.core.session.training import TrainingProgress, TrainingStep
 
 BATCH = 2
 
@@ -110,3 +110,28 @@ def test_what_cannot_train_is_told() -> None:
     plain = Session(torch.nn.Linear(40, 8), torch.zeros(1, 16, 40))
     with pytest.raises(InputError, match="for_training"):
         plain.train([])
+
+
+def test_progress_is_told_with_every_step_and_at_a_pause() -> None:
+    session, _ = made()
+    told: list[TrainingProgress] = []
+    paused = threading.Event()
+
+    def hear(progress: TrainingProgress) -> None:
+        told.append(progress)
+        if progress.paused:
+            paused.set()
+
+    session.on("training", hear)
+    session.control.pause()
+    thread = threading.Thread(target=session.train, args=(batches(3),))
+    thread.start()
+    assert paused.wait(120) and told[-1].done == 0 and told[-1].total == 3
+    paused.clear()
+    session.control.step_input()
+    assert paused.wait(120)
+    assert told[-1].paused and told[-1].done == 1 and told[-1].last == session.training_steps[0]
+    session.control.resume()
+    thread.join(120)
+    assert [p.done for p in told if p.running and not p.paused] == [1, 2, 3]
+    assert not told[-1].running and told[-1].done == 3 and len(session.training_steps) == 3

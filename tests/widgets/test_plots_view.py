@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable
 
 import pytest
+import torch
 
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import PlotsView, export_plots
@@ -13,9 +16,27 @@ from tbuda_lab.widgets.protocol import frame_registry
 from tbuda_lab.widgets.views.netlist_file import FileHub
 from tbuda_lab.widgets.views.plot_scripts import DARK_TEXT
 from tests.session.models import perceptron
-from tests.widgets.talk import answers, say
+from tests.widgets.talk import Page, answers, say
 
 TITLES = ("Cycles per epoch", "Utilisation and balance", "Roofline per op", "Gap to bounds", "Cost over the session")
+
+
+def for_training() -> tuple[Session, list[tuple[torch.Tensor, torch.Tensor]]]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(32, 32)
+    data = [(torch.randn(2, 32, 32), torch.randn(2, 32, 32)) for _ in range(3)]
+    session = Session.for_training(model, data[0][0], torch.nn.MSELoss(), data[0][1], learning_rate=0.25)
+    session.compile()
+    return session, data
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    for _ in range(2400):
+        if true():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it never came true")
 
 
 def text(frame: object) -> str:
@@ -57,3 +78,35 @@ def test_the_view_and_its_twin(tmp_path: object) -> None:
     assert all(title in path.read_text() for title in TITLES)
     export = session.export("plots")
     assert export.cli.startswith("tbuda export plots") and "export_plots(session, 'mlp.plots.html')" in export.python
+
+
+def test_training_is_drawn_while_it_goes_on_and_stepped_from_the_page() -> None:
+    session, data = for_training()
+    hub = Hub(session)
+    page = Page()
+    hub.attach(page)
+    session.control.pause()
+    hub.train(data)
+    until(lambda: hub.frame("training") is not None and hub.frame("training").meta["paused"])
+    assert page.statuses()[-1]["running"] and "Paused after training step 0 of 3" in page.statuses()[-1]["message"]
+    say(hub, type="step", of="input")
+    until(lambda: hub.frame("training").meta["done"] == 1 and hub.frame("training").meta["paused"])
+    plots = text(say(hub, type="plots", library=False).frames()["plots"])
+    assert "learning rate" in plots and "Roofline" not in plots, "what needs a compile waits for the end"
+    say(hub, type="resume")
+    hub.wait(120)
+    frame = hub.frame("training")
+    assert frame.columns["loss"].tolist() == [s.loss for s in session.training_steps] and frame.meta["done"] == 3
+    assert not frame.meta["running"] and not hub.status()["status"]["running"]
+    titles = [f.title.text for f in PlotsView(session).figures()]
+    assert titles[0] == "Training" and len(titles) == len(TITLES) + 1
+
+
+def test_the_curve_of_a_search_is_drawn() -> None:
+    session = Session(*perceptron(), "n150", name="mlp")
+    curve = session.optimise(steps=4)
+    figure = PlotsView(session).figures()[0]
+    assert figure.title.text == "Search for a better placement"
+    source = figure.renderers[0].data_source.data
+    assert list(zip(source["step"], source["cycles"], strict=True)) == list(curve)
+    assert source["cycles"] == sorted(source["cycles"], reverse=True)

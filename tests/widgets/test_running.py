@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tbuda_lab.core.compiler import Clock
 from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
@@ -142,3 +144,29 @@ def test_the_first_failure_is_named() -> None:
     at = frame.text("check_op").index("first.matmul")
     assert frame.columns["check_pcc"][at] < 0 and frame.columns["check_tile_z"][at] >= 0
     hub.wait()
+
+
+def test_a_long_stage_says_what_it_does_and_for_how_long() -> None:
+    """Every word of the balancer goes to the page; the count ends at the number of ops."""
+    session = Session(*perceptron(), "n150", name="mlp")
+    told: list[tuple[str, str]] = []
+    session.on("detail", lambda stage, text: told.append((stage, text)))
+    hub = Hub(session)
+    page = Page()
+    hub.attach(page)
+    session.compile()
+    assert told[0][0] in ("balance", "place") and re.fullmatch(r"op \d+ of \d+|.+, \d+ %", told[0][1])
+    running = [s for status in page.statuses() for s in status["stages"] if s["state"] == "running"]
+    assert running and all(s["elapsed"] >= 0 for s in running)
+    assert not any("elapsed" in s for s in hub.status()["status"]["stages"])
+
+
+def test_a_stage_stops_between_ops() -> None:
+    stop = threading.Event()
+    words: list[tuple[str, str]] = []
+    clock = Clock(None, stop, lambda *told: words.append(told))
+    clock.stop_or_tell("balance", "op 1 of 2")
+    stop.set()
+    with pytest.raises(Cancelled, match="op 2 of 2"):
+        clock.stop_or_tell("balance", "op 2 of 2")
+    assert words == [("balance", "op 1 of 2")]

@@ -18,38 +18,58 @@ export class StageBar {
   }, this.fill);
   private readonly stops: (() => void)[] = [];
   private shown = '';
+  /** When the status came that is shown: what a stage takes goes on from there. */
+  private heard = performance.now();
+  private readonly ticking = setInterval(() => this.tick(), 1000);
 
   /** @param tells whether something else says why the work failed. */
   constructor(private readonly store: Store, private readonly tells = false) {
     this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' },
       this.list, h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons), this.progress);
-    this.stops.push(store.on('status', () => this.render()), store.on('frame', key => {
-      if (key === 'summary' || key === 'live' || key === 'ops' || key === 'checks') this.render();
+    this.stops.push(store.on('status', () => {
+      this.heard = performance.now();
+      this.render();
+    }), store.on('frame', key => {
+      if (key === 'summary' || key === 'live' || key === 'ops' || key === 'checks' || key === 'training') this.render();
     }));
     this.render();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    clearInterval(this.ticking);
+  }
+
+  /** How long the stage at work has taken so far, once that is over a second. */
+  private tick(): void {
+    const running = this.store.status.stages.find(stage => stage.state === 'running');
+    const mark = this.list.querySelector<HTMLElement>('[data-tb-elapsed]');
+    if (!running || !mark) return;
+    const so = (running.elapsed ?? 0) + (performance.now() - this.heard) / 1000;
+    mark.textContent = so >= 1 ? `${Math.floor(so)} s` : '';
+    mark.dataset['tbElapsed'] = so.toFixed(1);
   }
 
   private render(): void {
     const { status, frames } = this.store;
     const device = frames.get('summary')?.meta['device'];
     const live = frames.get('live')?.meta;
-    const [going, paused] = [status.running && live?.['running'] === true, status.running && live?.['paused'] === true];
+    const training = frames.get('training')?.meta;
+    const trains = status.running && training?.['running'] === true;
+    const at = trains ? training : live;
+    const [going, paused] = [status.running && at?.['running'] === true, status.running && at?.['paused'] === true];
     const share = status.total > 0 ? Math.min(1, status.done / status.total) : 0;
     this.element.dataset['tbState'] = status.failed ? 'failed' : paused ? 'paused' : status.running ? 'running' : 'idle';
     this.list.replaceChildren(...status.stages.map(stage =>
       h('li', { class: `tb-step tb-${stage.state}`, 'data-tb-step': stage.name, 'data-tb-state': stage.state, title: stage.detail },
         h('span', { class: 'tb-dot', 'aria-label': stage.state, role: 'img' }, GLYPH[stage.state]), stage.name,
-        stage.seconds === null ? '' : h('small', {}, seconds(stage.seconds)))));
-    const at = live && going ? `input ${Number(live['input']) + 1} of ${String(live['total'])}, epoch ${String(live['epoch'])}` : '';
+        stage.state === 'running' ? h('small', { 'data-tb-elapsed': '' }) : stage.seconds === null ? '' : h('small', {}, seconds(stage.seconds)))));
+    const place = live && going ? `input ${Number(live['input']) + 1} of ${String(live['total'])}, epoch ${String(live['epoch'])}` : '';
     const last = live?.['op'];
     const op = typeof last === 'string' && last ? `, ${shortName(last)} done` : '';
     const checks = frames.get('checks');
     const failed = paused && checks ? new Checks(checks) : null;
-    const text = paused ? `Paused: ${at}${op}` : going ? `Running ${at}${op}` : status.failed && this.tells ? '' : status.message;
+    const text = trains ? status.message : paused ? `Paused: ${place}${op}` : going ? `Running ${place}${op}` : status.failed && this.tells ? '' : status.message;
     if (!failed?.first) this.message.textContent = text;
     else if (this.message.dataset['tbFailed'] !== failed.first) {
       this.message.replaceChildren(`${text}. `, h('button', {
@@ -63,15 +83,16 @@ export class StageBar {
     this.progress.setAttribute('aria-valuenow', String(Math.round(100 * share)));
     this.progress.hidden = !status.running;
     this.fill.style.width = `${100 * share}%`;
-    this.offer(going, paused);
+    this.offer(going, paused, trains);
+    this.tick();
   }
 
   /** The buttons stay the same elements while what they offer does: a press is not lost to a report. */
-  private offer(going: boolean, paused: boolean): void {
+  private offer(going: boolean, paused: boolean, trains: boolean): void {
     const { host, status, frames } = this.store;
     const placed = frames.has('ops');
     const { breaks } = this.store;
-    const state = [host.live, status.running, status.cancellable, going, paused, placed, breaks].join();
+    const state = [host.live, status.running, status.cancellable, going, paused, trains, placed, breaks].join();
     if (state === this.shown) return;
     this.shown = state;
     const button = (action: string, text: string, title: string, message: Record<string, unknown>, disabled = false) => h('button', {
@@ -83,14 +104,14 @@ export class StageBar {
       title: 'Compare every op with torch as it comes, and pause behind the first one that differs',
       onclick: () => host.send({ type: 'break_on_failure', on: !breaks })
     }, 'Break on failure');
-    const steps = () => [
+    const steps = () => trains ? [button('run-step-input', 'Step', 'Train one step and pause', { type: 'step', of: 'input' })] : [
       button('run-step-op', 'Step op', 'Run the next op and pause', { type: 'step', of: 'op' }),
       button('run-step-input', 'Step input', 'Run to the end of this input and pause', { type: 'step', of: 'input' }),
       button('run-step-epoch', 'Step epoch', 'Run to the end of this epoch and pause', { type: 'step', of: 'epoch' })];
     const made: HTMLElement[] = [];
     if (host.live && status.running) {
       if (paused) made.push(button('run-pause', 'Resume', 'Go on without stopping', { type: 'resume' }), ...steps());
-      else if (going) made.push(button('run-pause', 'Pause', 'Stand before the next op', { type: 'pause' }));
+      else if (going) made.push(button('run-pause', 'Pause', trains ? 'Pause before the next training step' : 'Pause before the next op', { type: 'pause' }));
       made.push(button('cancel', 'Cancel', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
     } else if (host.live) {
       if (placed) made.push(brake, ...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' }));

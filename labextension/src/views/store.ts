@@ -18,6 +18,8 @@ export interface StageState {
   state: 'pending' | 'running' | 'done' | 'failed' | 'cancelled';
   seconds: number | null;
   detail: string;
+  /** Of a stage that runs: seconds so far, when the status was sent. */
+  elapsed?: number;
 }
 
 export interface Status {

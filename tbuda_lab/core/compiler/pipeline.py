@@ -212,14 +212,19 @@ class Pipeline:
             lambda: {name: p.signature for name, p in self.profiles(front, options).items()},
         )
 
-    def models(self, front: Front, options: CompileOptions, overrides: Sequence[Override]) -> dict[str, OpModels]:
-        """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises."""
+    def models(
+        self, front: Front, options: CompileOptions, overrides: Sequence[Override], clock: Clock | None = None
+    ) -> dict[str, OpModels]:
+        """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises, and `Cancelled`.
+        """
         result = self.profiles(front, options)
         signatures = self.signatures(front, options)
         fixed = choices(result, self.device, overrides)
         free: dict[str, OpModels] = {}  # by signature, where nothing is fixed: layers ask for the same ones
         models: dict[str, OpModels] = {}
-        for name, profile in result.items():
+        for number, (name, profile) in enumerate(result.items(), 1):
+            if clock is not None:
+                clock.stop_or_tell("balance", f"op {number} of {len(result)}")
             signature, choice = signatures[name], fixed.get(name, _FREE)
             plain = choice is _FREE
             table = free.get(signature) if plain else None
@@ -267,12 +272,15 @@ class Pipeline:
         self, front: Front, options: CompileOptions, overrides: tuple[Override, ...], clock: Clock
     ) -> Outcome:
         with clock.stage("balance"):
-            models = self.models(front, options, overrides)
+            models = self.models(front, options, overrides, clock)
         asked = front.lowered, models, self.device, options, overrides
 
         def place() -> Outcome:
-            report = clock.report
-            return place_and_mend(*asked, cancel=clock.cancel, on_progress=lambda part, *_: report("place", part))
+            def tell(part: float, what: str) -> None:
+                clock.report("place", part)
+                clock.stop_or_tell("place", f"{what}, {100 * part:.0f} %")
+
+            return place_and_mend(*asked, cancel=clock.cancel, on_progress=tell)
 
         with clock.stage("place"):
             return place() if self.cache is None else self.cache.placed(*asked, place)
@@ -308,7 +316,7 @@ class Pipeline:
             if frozen(anchor.overrides) == frozen(request.overrides):
                 return near, anchor.whole()
             with clock.stage("balance"):
-                models = self.models(near, request.options, request.overrides)
+                models = self.models(near, request.options, request.overrides, clock)
             with clock.stage("place"):
                 self._count("edit")
                 result = anchor.new_epochs
@@ -348,7 +356,7 @@ class Pipeline:
                 near.fusion)
             overrides = (*request.base, *added)
             with clock.stage("balance"):
-                models = self.models(output, request.options, overrides)
+                models = self.models(output, request.options, overrides, clock)
             with clock.stage("place"):
                 self._count("regraph")
                 before = anchor.new_epochs

@@ -59,11 +59,22 @@ class Request:
         return dataclasses.replace(self, overrides=result)
 
 
+DETAIL_INTERVAL = 0.1
+"""Seconds between two words of a stage on what it is doing."""
+
+
 class Clock:
     """Times stages, reports them, and stops between them when asked to."""
 
-    def __init__(self, on_stage: StageHook | None, cancel: threading.Event | None) -> None:
-        self.on_stage = on_stage
+    def __init__(
+        self,
+        on_stage: StageHook | None,
+        cancel: threading.Event | None,
+        on_detail: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """on_detail: hears (stage, what it is doing now), at most ten times a second."""
+        self.on_stage, self.on_detail = on_stage, on_detail
+        self._due = 0.0
         self.cancel = cancel
         self.timings: dict[str, float] = {}
 
@@ -76,6 +87,15 @@ class Clock:
         yield
         self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
         self.report(name, 1.0)
+
+    def stop_or_tell(self, stage: str, text: str) -> None:
+        """Inside of a long stage: say what is being done. Raises `Cancelled` once it is asked for."""
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled(f"cancelled in stage {stage!r}, {text}")
+        now = time.monotonic()
+        if self.on_detail is not None and now >= self._due:
+            self._due = now + DETAIL_INTERVAL
+            self.on_detail(stage, text)
 
     def report(self, name: str, fraction: float) -> None:
         if self.on_stage is not None:

@@ -41,6 +41,13 @@ class Compiles:
     def __init__(self, session: Session, state: SessionState) -> None:
         self._session, self._state = session, state
 
+    def clock(self, cancel: threading.Event | None) -> Clock:
+        """A clock that emits the events of stages."""
+        emit = self._state.events.emit
+        return Clock(
+            lambda stage, fraction: emit("stage", stage, fraction), cancel, lambda *told: emit("detail", *told)
+        )
+
     def trace(self) -> Graph:
         """See `Session.trace`."""
         with self._state.work_lock:
@@ -75,7 +82,7 @@ class Compiles:
 
     def _part(self, upto: str) -> CompileResult | None:
         state = self._state.history.state
-        clock = Clock(lambda stage, fraction: self._state.events.emit("stage", stage, fraction), None)
+        clock = self.clock(None)
         graph = self.guarded(self.trace)
         if upto in ("passed", "lowered", "balanced"):
             front = self.guarded(lambda: self.front(state))
@@ -98,7 +105,7 @@ class Compiles:
     def compile_request(self, state: Request, cancel: threading.Event) -> CompileResult:
         with self._state.work_lock:
             graph = self.guarded(self.trace)
-            clock = Clock(lambda stage, fraction: self._state.events.emit("stage", stage, fraction), cancel)
+            clock = self.clock(cancel)
             result: CompileResult | None = self._state.results.get(state.key)
             with no_collections() if self._session.result is not None else contextlib.nullcontext():
                 if result is None:
@@ -186,5 +193,5 @@ class Compiles:
         return front.passed if stage == "passed" else front.lowered
 
     def front(self, state: Request) -> Front:
-        clock = Clock(lambda stage, fraction: self._state.events.emit("stage", stage, fraction), None)
+        clock = self.clock(None)
         return self._state.pipeline.front(self.trace(), state.options, clock, state.overrides)

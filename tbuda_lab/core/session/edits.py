@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.core.compiler import Clock, CompileResult
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.overrides import Override, named_python, override_python
 from tbuda_lab.core.session import gestures
@@ -76,7 +76,7 @@ class Edits:
             timed = SetOptions(optimise_steps=0, optimise_seconds=seconds).apply(request)
             with state.edit_lock:
                 state.cancel = cancel = threading.Event()
-            clock = Clock(lambda stage, fraction: state.events.emit("stage", stage, fraction), cancel)
+            clock = compiles.clock(cancel)
             result = compiles.guarded(lambda: state.pipeline.compile(graph, timed, clock))
             report = result.placement.report
             done = report.curve[-1][0] if report is not None and report.curve else 0

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
 
 
-EVENTS = ("stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified", "trained")
+EVENTS = (
+    "stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified", "trained",
+    "training", "detail",
+)  # fmt: skip
 RESULTS_KEPT = 32
 
 

@@ -371,9 +371,9 @@ class Search:
             effect = self.session.whatif(*hint.commands, queues=False, cancel=self.cancel)
             gain = before - after
             if gain > 0:
-                other = {} if batch == own else {"batch": batch, "simulated": (before, after)}
+                of, simulated = (None, None) if batch == own else (batch, (before, after))
                 self.suggestions.append(
-                    Suggestion(hint.commands, hint.epoch, int(gain), gain, effect, "nop", **other))
+                    Suggestion(hint.commands, hint.epoch, int(gain), gain, effect, "nop", of, simulated))
             if self._late(0.9):
                 return
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +35,18 @@ class TrainingStep:
     learning_rate: float
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainingProgress:
+    """Where a call of `train` stands: steps done of `total` (0: nobody knows), the last step, whether it stands before
+    the next one, and whether it goes on."""
+
+    done: int
+    total: int
+    last: TrainingStep | None
+    paused: bool
+    running: bool
+
+
 class Training:
     """What a session does for training. See `Session`."""
 
@@ -43,6 +55,7 @@ class Training:
         self._trainer: Trainer | None = None
         self._rate = 0.0
         self._steps = 0
+        self.steps: list[TrainingStep] = []
 
     @property
     def trainer(self) -> Trainer:
@@ -81,13 +94,15 @@ class Training:
         goes one on; `cancel` ends it with `Cancelled` between ops. Raises `InputError` for a batch that does not fit.
         """
         done: list[TrainingStep] = []
+        given = list(batches) if isinstance(batches, Sequence) else batches
+        total = len(given) if isinstance(given, list) else 0
         with self._state.work_lock:
             trainer = self.trainer
             cancel = self._state.cancel
             used: float | None = None
             try:
-                for inputs, targets in batches:
-                    if self._session.control.gate(cancel.is_set):
+                for inputs, targets in given:
+                    if self._session.control.gate(cancel.is_set, lambda: self._tell(done, total, paused=True)):
                         raise Cancelled("training was cancelled between steps")
                     if used != self._rate:
                         used = self._rate
@@ -98,11 +113,18 @@ class Training:
                     self._steps += 1
                     told = TrainingStep(self._steps, float(torch.cat([o.reshape(-1) for o in outputs]).mean()), used)
                     done.append(told)
+                    self.steps.append(told)
                     self._state.events.emit("trained", told)
+                    self._tell(done, total)
                     self._session.control.ended("input")
             finally:
+                self._tell(done, total, running=False)
                 self._session.control.reset()
         return done
+
+    def _tell(self, done: list[TrainingStep], total: int, *, paused: bool = False, running: bool = True) -> None:
+        last = self.steps[-1] if self.steps else None
+        self._state.events.emit("training", TrainingProgress(len(done), total, last, paused, running))
 
     def check_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
         """The gradient of every weight for one batch, from the netlist, against torch autograd in float64."""

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tbuda_lab.core.epochsim import EpochTrace
 from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.runframes import checks_frame, live_frame, queues_frame, tensor_frame
 from tbuda_lab.core.session.opchecks import OpChecks
 from tbuda_lab.core.session.runs import LiveStep
+from tbuda_lab.core.session.training import TrainingProgress, TrainingStep
 from tbuda_lab.widgets.protocol.messages import answers
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
 
+TRAINING_INTERVAL = 0.5
+"""Seconds between two reports of training; a step of a small model takes milliseconds."""
 _TENSOR = 1 << 16  # tiles of a tensor that are sent at most
 
 
@@ -30,7 +37,10 @@ class RunDesk:
         self._timeline: EpochTrace | None = None
         self._number: dict[str, int] = {}
         self._computing: threading.Thread | None = None
+        self.training = False
+        self._training_told = 0.0
         hub.session.on("live", self._live)
+        hub.session.on("training", self._trains)
         hub.session.on("checked", self._checked)
         hub.session.on("compiled", lambda _: self._outdated())
 
@@ -51,6 +61,24 @@ class RunDesk:
         hub.publish([*frames, live_frame(step, stalled, cycle)])
         if not step.running:
             hub.run_ended(complete=step.input >= step.total)
+
+    def _trains(self, progress: TrainingProgress) -> None:
+        """Tell how training goes: at once where it stands or ends, else at most once in `TRAINING_INTERVAL`."""
+        hub = self._hub
+        if progress.running and not self.training and not hub.busy:  # a call in a cell
+            hub.board.begin("run")
+        self.training = progress.running
+        now = time.monotonic()
+        if progress.running and not progress.paused and now - self._training_told < TRAINING_INTERVAL:
+            return
+        self._training_told = now
+        if progress.running:
+            hub.board.step("run", min(0.999, progress.done / progress.total) if progress.total else 0.5)
+            hub.board.text = training_text(progress)
+        elif not hub.busy:
+            hub.board.end(cancelled=progress.done < progress.total)
+        hub.publish([training_frame(hub.session.training_steps, progress)])
+        hub.tell_all(hub.status())
 
     def _simulate(self) -> None:
         """One input in time, beside the run: whence stalls and the cycle come."""
@@ -76,9 +104,31 @@ class RunDesk:
             self._hub.publish([checks_frame(OpChecks((), (), {}))])
 
 
+def training_text(progress: TrainingProgress) -> str:
+    """Step, loss and learning rate in a line."""
+    of = f" of {progress.total}" if progress.total else ""
+    last = progress.last
+    values = "" if last is None else f": loss {last.loss:.4g}, learning rate {last.learning_rate:.4g}"
+    return f"{'Paused after training step' if progress.paused else 'Training step'} {progress.done}{of}{values}"
+
+
+def training_frame(steps: Sequence[TrainingStep], progress: TrainingProgress) -> Frame:
+    """Columns: step, loss (the mean over the batch), learning_rate. meta: running, paused, done and total of the call
+    that trains."""
+    columns = {
+        "step": np.array([s.step for s in steps], dtype="<u4"),
+        "loss": np.array([s.loss for s in steps], dtype="<f8"),
+        "learning_rate": np.array([s.learning_rate for s in steps], dtype="<f8"),
+    }
+    meta = {
+        "running": progress.running, "paused": progress.paused, "done": progress.done, "total": progress.total,
+    }  # fmt: skip
+    return Frame("training", meta, columns)
+
+
 @answers("pause")
 def _pause(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
-    if hub.busy:
+    if hub.busy or (hub.run_desk is not None and hub.run_desk.training):
         hub.session.control.pause()
 
 
@@ -99,7 +149,7 @@ def _step(hub: Hub, _view: Listener, content: Mapping[str, Any]) -> None:
         control.step_epoch()
     else:
         return
-    if not hub.busy:
+    if not hub.busy and not (hub.run_desk is not None and hub.run_desk.training):
         hub.start(verify=False)
 
 

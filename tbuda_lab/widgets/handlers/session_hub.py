@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from tbuda_lab.core.errors import Cancelled, TbudaError
+from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
@@ -23,7 +23,7 @@ from tbuda_lab.widgets.handlers.gc_policy import TIDYING
 from tbuda_lab.widgets.handlers.runs import RunDesk
 from tbuda_lab.widgets.protocol.messages import answers
 from tbuda_lab.widgets.protocol.packed_frames import CHUNK, Packed, same
-from tbuda_lab.widgets.protocol.stage_status import StatusBoard
+from tbuda_lab.widgets.protocol.stage_status import LABELS, StatusBoard
 
 STATUS_INTERVAL = 0.1
 RUN_INTERVAL = 0.25
@@ -49,6 +49,7 @@ class Hub:
         self.session = session
         self._prepare(StatusBoard((*session.stages, "verify")))
         session.on("stage", self._stage)
+        session.on("detail", self._detail)
         session.on("run", self._progress)
         session.on("compiled", self._compiled)
         session.on("verified", self._verified)
@@ -95,6 +96,20 @@ class Hub:
             self._done_already()
             self._thread = threading.Thread(
                 target=self._work, args=(verify and run, run), name="tbuda-session", daemon=True)
+            self._at_work = True
+            self._tell(force=True)
+            self._thread.start()
+
+    def train(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        """Train in a thread: see `Session.train`. Raises `InputError` while other work goes on."""
+        with self._lock:
+            if self.busy:
+                raise InputError("other work goes on: wait for its end, or cancel it, before you train")
+            self.error = None
+            self.board.begin("run")
+            self.board.step("run", 0.0)
+            self._thread = threading.Thread(
+                target=lambda: self._guarded(lambda: self.session.train(batches)), name="tbuda-train", daemon=True)
             self._at_work = True
             self._tell(force=True)
             self._thread.start()
@@ -194,6 +209,10 @@ class Hub:
         if not self.busy and fraction >= 1.0 and name in ("check", "run"):
             self.board.end()
         self._tell(force=fraction in (0.0, 1.0))
+
+    def _detail(self, stage: str, text: str) -> None:
+        self.board.text = f"{LABELS.get(stage, stage)}: {text}"
+        self._tell()
 
     def _progress(self, done: int, total: int) -> None:
         if total:

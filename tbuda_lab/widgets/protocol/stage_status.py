@@ -70,8 +70,9 @@ class StatusBoard:
         self.text = "Cancelled" if cancelled else problem.splitlines()[0] if problem else ""
 
     def message(self) -> dict[str, Any]:
-        """JSON for the page; times in seconds."""
+        """JSON for the page; times in seconds. elapsed: of the stage that runs, so far."""
         stages = list(self.stages.values())
+        now = time.perf_counter()
         share = sum(1.0 if s.state == "done" else s.fraction if s.state == "running" else 0.0 for s in stages)
         return {
             "running": self.running,
@@ -81,7 +82,10 @@ class StatusBoard:
             "total": len(stages),
             "cancellable": self.running,
             "stages": [
-                {"name": LABELS.get(s.name, s.name), "state": s.state, "seconds": s.seconds, "detail": s.detail}
+                {
+                    "name": LABELS.get(s.name, s.name), "state": s.state, "seconds": s.seconds, "detail": s.detail,
+                    **({"elapsed": round(s.spent + now - s.started, 3)} if s.state == "running" else {}),
+                }
                 for s in stages
             ],
         }

@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import OutputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.protocol.messages import answers
-from tbuda_lab.widgets.views.plots import all_plots
+from tbuda_lab.widgets.views.plots import all_plots, training
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
@@ -46,9 +46,10 @@ def library_frame() -> Frame:
     return _text("bokehjs", code, {})
 
 
-def plots_frame(session: Session, dark: bool = False) -> Frame:
-    """A fragment of HTML that draws all plots once BokehJS is there. Raises `OutputError` without Bokeh."""
-    figures = all_plots(session)
+def plots_frame(session: Session, dark: bool = False, *, trains: bool = False) -> Frame:
+    """A fragment of HTML that draws all plots once BokehJS is there. trains: only those of training, which are there
+    while the session works. Raises `OutputError` without Bokeh."""
+    figures = [training(session)] if trains else all_plots(session)
     from bokeh.embed import components
     from bokeh.layouts import column
     from bokeh.themes import Theme
@@ -77,7 +78,8 @@ def _plots(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         try:
             if content.get("library") is True:
                 hub.send_frame(view, library_frame())
-            hub.send_frame(view, plots_frame(hub.session, content.get("dark") is True))
+            trains = hub.run_desk is not None and hub.run_desk.training
+            hub.send_frame(view, plots_frame(hub.session, content.get("dark") is True, trains=trains))
         except TbudaError as error:
             refuse(str(error).splitlines()[0])
 

@@ -179,6 +179,44 @@ def history(session: Session) -> Figure:
     return history
 
 
+def training(session: Session) -> Figure:
+    """Loss and learning rate of every step that the session trained. It needs no compile, so it may be asked for while
+    the session trains."""
+    from bokeh.models import ColumnDataSource, DataRange1d, LinearAxis
+
+    steps = session.training_steps
+    figure = _figure("Training", x_axis_label="step", y_axis_label="loss (mean of the batch)", y_range=DataRange1d())
+    rates = [s.learning_rate for s in steps]
+    source = ColumnDataSource({"step": [s.step for s in steps], "loss": [s.loss for s in steps], "rate": rates})
+    figure.extra_y_ranges = {"rate": DataRange1d(start=0)}
+    figure.add_layout(LinearAxis(y_range_name="rate", axis_label="learning rate"), "right")
+    rate = figure.step("step", "rate", source=source, mode="before", color=MUTED, line_width=1.5, y_range_name="rate",
+                       legend_label="learning rate")
+    loss = figure.line("step", "loss", source=source, color=LIMITER, line_width=2.5, legend_label="loss")
+    figure.y_range.renderers, figure.extra_y_ranges["rate"].renderers = [loss], [rate]
+    _hover(figure, ("step", "@step"), ("loss", "@loss{0.0000}"), ("learning rate", "@rate{0.000000}"), renderers=[loss])
+    _whole(figure)
+    _legend(figure)
+    return figure
+
+
+def search_curve(session: Session) -> Figure:
+    """The objective (cycles per input) over the steps of `Session.optimise` that led to the current placement."""
+    from bokeh.models import ColumnDataSource
+
+    report = session.compile().placement.report
+    curve = report.curve if report is not None else ()
+    figure = _figure("Search for a better placement", x_axis_label="step of the search",
+                     y_axis_label="cycles per input")
+    source = ColumnDataSource({"step": [s for s, _ in curve], "cycles": [c for _, c in curve]})
+    figure.step("step", "cycles", source=source, mode="after", color=LIMITER, line_width=2.5)
+    dots = figure.scatter("step", "cycles", source=source, size=7, color=LIMITER)
+    _hover(figure, ("step", "@step"), ("cycles per input", "@cycles{0,0}"), renderers=[dots])
+    _whole(figure)
+    _thousands(figure)
+    return figure
+
+
 def _cut(text: str, room: int = 34) -> str:
     return text if len(text) <= room else f"{text[: room - 1]}…"
 
@@ -208,8 +246,11 @@ ALL = (epoch_cycles, utilisation, roofline, gap, history)
 
 
 def all_plots(session: Session) -> list[Figure]:
-    """Every figure, in the order of a report."""
-    return [make(session) for make in ALL]
+    """Every figure there is something to show in, in the order of a report."""
+    report = session.compile().placement.report
+    trained = [training(session)] if session.training_steps else []
+    searched = [search_curve(session)] if report is not None and report.curve else []
+    return [*trained, *searched, *(make(session) for make in ALL)]
 
 
 def plots_html(session: Session) -> str:
@@ -234,5 +275,6 @@ def write_plots(session: Session, path: str | pathlib.Path) -> pathlib.Path:
 
 
 __all__ = [
-    "all_plots", "epoch_cycles", "gap", "history", "plots_html", "roofline", "utilisation", "write_plots",
+    "all_plots", "epoch_cycles", "gap", "history", "plots_html", "roofline", "search_curve", "training", "utilisation",
+    "write_plots",
 ]  # fmt: skip

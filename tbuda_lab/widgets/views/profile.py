@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import ClassVar
 
@@ -36,7 +36,7 @@ class ProfileView(View):
 def profile_table(profile: Profile) -> str:
     """The ops with most time as a table, and the switches of epochs."""
     ops = sorted(profile.ops, key=lambda o: -o.time)
-    rows = [(o.op, o.type, o.module, o.share, o.time, o.bound) for o in ops[:ROWS]]
+    rows: list[tuple[object, ...]] = [(o.op, o.type, o.module, o.share, o.time, o.bound) for o in ops[:ROWS]]
     share = profile.switch / profile.total if profile.total else 0.0
     rows.append(("epoch switches", "", "", share, profile.switch, "switch"))
     return _table(("op", "type", "module", "time", "cycles per input", "bound by"), rows, len(ops) - ROWS)
@@ -45,11 +45,11 @@ def profile_table(profile: Profile) -> str:
 def module_table(profile: Profile) -> str:
     """The same by module."""
     modules = profile.modules()
-    rows = [(m.module, f"{m.ops}", m.share, m.time, m.bound) for m in modules[:ROWS]]
+    rows: list[tuple[object, ...]] = [(m.module, f"{m.ops}", m.share, m.time, m.bound) for m in modules[:ROWS]]
     return _table(("module", "ops", "time", "cycles per input", "bound by"), rows, len(modules) - ROWS)
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[object, ...]], more: int) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[object, ...]], more: int) -> str:
     def cell(title: str, value: object) -> str:
         if title == "time" and isinstance(value, float):
             return f"{100 * value:.1f} %"

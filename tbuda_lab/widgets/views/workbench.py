@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import traitlets
@@ -67,6 +67,12 @@ class BringUp(DockLooks, GridLooks, GraphLooks, View):
     def start(self, verify: bool = True) -> None:
         """Compile what is not compiled, run, and compare with torch; returns at once."""
         self.hub.start(verify)
+
+    def train(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        """Train a session of `Session.for_training` in a thread; returns at once. The page pauses, steps and cancels
+        it, and draws loss and learning rate (Plots). batches: see `Session.train`. Raises `InputError` while other work
+        goes on."""
+        self.hub.train(batches)
 
     def wait(self, timeout: float | None = None) -> BringUp:
         """Until the work is over. Raises its error, or `TimeoutError` after `timeout` seconds."""

@@ -31,7 +31,7 @@ export class PlotsView {
     this.stops.push(
       () => this.frames.dispose(),
       store.on('frame', key => {
-        if (key === 'ops') renew();
+        if (key === 'ops' || key === 'training') renew();
         else if (key === 'bokehjs') library = text(store.frames.get(key)!);
         if (key === 'bokehjs' || key === 'plots') this.frames.draw();
       }),
