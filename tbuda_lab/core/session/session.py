@@ -66,11 +66,11 @@ class Session:
 
     `result` is the last good compile. After an edit it stays until the next one is done; `stale` is True meanwhile.
 
-    Events (`on`): "stage"(name, fraction), "detail"(name, what a long stage is doing: "op 113 of 337"), "compiled"(result), "run"(done, total), "ran"(outputs),
-    "problem"(diagnostic), "edited"(label) after every change of options or overrides, undo and redo included,
-    "stale"(bool), "live"(LiveStep) at most four times a second while it runs, "checked"(OpChecks), "verified"
-    (list of Comparison), "trained"(TrainingStep) after every step of `train`, "training"(TrainingProgress) then and
-    when it pauses or ends. Listeners run in the thread that works.
+    Events (`on`): "stage"(name, fraction), "detail"(name, what a long stage is doing: "op 113 of 337"),
+    "compiled"(result), "run"(done, total), "ran"(outputs), "problem"(diagnostic), "edited"(label) after every change of
+    options or overrides, undo and redo included, "stale"(bool), "live"(LiveStep) at most four times a second while it
+    runs, "checked"(OpChecks), "verified"(list of Comparison), "trained"(TrainingStep) after every step of `train`,
+    "training"(TrainingProgress) then and when it pauses or ends. Listeners run in the thread that works.
 
     `compiles`, `edits`, `queries`, `runs` and `training` do the work; the calls here lead to them.
     """

@@ -185,15 +185,16 @@ def training(session: Session) -> Figure:
     from bokeh.models import ColumnDataSource, DataRange1d, LinearAxis
 
     steps = session.training_steps
-    figure = _figure("Training", x_axis_label="step", y_axis_label="loss (mean of the batch)", y_range=DataRange1d())
+    losses, learning = DataRange1d(), DataRange1d(start=0)
+    figure = _figure("Training", x_axis_label="step", y_axis_label="loss (mean of the batch)", y_range=losses)
     rates = [s.learning_rate for s in steps]
     source = ColumnDataSource({"step": [s.step for s in steps], "loss": [s.loss for s in steps], "rate": rates})
-    figure.extra_y_ranges = {"rate": DataRange1d(start=0)}
+    figure.extra_y_ranges = {"rate": learning}
     figure.add_layout(LinearAxis(y_range_name="rate", axis_label="learning rate"), "right")
     rate = figure.step("step", "rate", source=source, mode="before", color=MUTED, line_width=1.5, y_range_name="rate",
                        legend_label="learning rate")
     loss = figure.line("step", "loss", source=source, color=LIMITER, line_width=2.5, legend_label="loss")
-    figure.y_range.renderers, figure.extra_y_ranges["rate"].renderers = [loss], [rate]
+    losses.renderers, learning.renderers = [loss], [rate]
     _hover(figure, ("step", "@step"), ("loss", "@loss{0.0000}"), ("learning rate", "@rate{0.000000}"), renderers=[loss])
     _whole(figure)
     _legend(figure)

@@ -55,7 +55,7 @@ export class ProfileView {
   private rows: Row[] = [];
 
   constructor(private readonly store: Store) {
-    this.group = told(store, 'by', 'op', () => this.draw(), { of: 'profile' });
+    this.group = told(store, 'by', 'op', () => this.draw());
     const button = (id: string, label: string, title: string) => h('button', {
       type: 'button', 'data-tb-action': `profile-${id}`, title, onclick: () => {
         this.group.tell(id);
