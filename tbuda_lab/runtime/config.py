@@ -314,6 +314,15 @@ def _input_format(index: int, asked: Any) -> tuple[int, DataFormat, bool]:
     return int(index), df, bool(activations)
 
 
+def _float(name: str, df: DataFormat | None) -> DataFormat | None:
+    """The format, or None with a warning for one that holds no fractions: ops of floats keep their own then."""
+    if df is None or df.is_float:
+        return df
+    warnings.warn(f"configure_mixed_precision({name}={df.name}): an op of floats cannot have it and keeps its format; "
+                  "pybuda.op.Quantize and Dequantize calculate with integers", UserWarning, stacklevel=3)
+    return None
+
+
 def configure_mixed_precision(
     *,
     op_type: str | None = None,
@@ -329,7 +338,7 @@ def configure_mixed_precision(
 ) -> None:
     """Formats and fidelity of ops: those whose name matches `name_regex` (the whole name) and that are of `op_type`.
     Later calls win. An op that a pattern reaches and that cannot have the format keeps its own; what each call changed
-    is in `CompileResults.precision_report`.
+    is in `CompileResults.precision_report`. A format of integers warns: no op of floats can have it.
 
     input_df: {operand: (format, whether an op that feeds it changes too)}. input_parameter_indices_to_optimize:
     (operand, mantissa bits) of parameters.
@@ -346,10 +355,12 @@ def configure_mixed_precision(
     bits = tuple((int(index), int(count)) for index, count in input_parameter_indices_to_optimize or ())
     if any(count not in (8, 4, 2) for _, count in bits):
         raise PipelineError(f"input_parameter_indices_to_optimize has mantissas of 8, 4 or 2 bits, not {bits}")
-    for df in (output_df, intermediate_df, accumulate_df, *(df for _, df, _ in inputs)):
-        if df is not None and not df.is_float:
-            raise not_supported(f"configure_mixed_precision with {df.name}",
-                                "integers are calculated by pybuda.op.Quantize and Dequantize; choose a float format")
+    inputs = tuple(entry for entry in inputs if _float("input_df", entry[1]) is not None)
+    output_df, intermediate_df, accumulate_df = (
+        _float(name, df)
+        for name, df in (("output_df", output_df), ("intermediate_df", intermediate_df),
+                         ("accumulate_df", accumulate_df))
+    )  # fmt: skip
     if inputs or bits or intermediate_df is not None or accumulate_df is not None:
         if name_regex is not None:
             query.name_regex(name_regex)

@@ -14,7 +14,7 @@ from tbuda_lab.core.netlist.schema import NetOp
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.device import TTDevice
 from tbuda_lab.runtime.enums import BackendDevice, BackendType
-from tbuda_lab.runtime.errors import NotSupported, PipelineError
+from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.modules import PyTorchModule
 
 
@@ -97,8 +97,10 @@ def test_all_arguments_of_configure_mixed_precision() -> None:
 
 
 def test_what_cannot_be_is_refused_or_said() -> None:
-    with pytest.raises(NotSupported, match="Quantize"):
-        config.configure_mixed_precision(op_type="matmul", output_df=DataFormat.Int8)
+    with pytest.warns(UserWarning, match="Quantize"):
+        config.configure_mixed_precision(op_type="matmul", output_df=DataFormat.Int8, accumulate_df=DataFormat.Float32)
+    (rule,) = config._get_global_compiler_config().precision
+    assert (rule.output_df, rule.accumulate_df) == (None, DataFormat.Float32)
     with pytest.raises(PipelineError, match="8, 4 or 2"):
         config.configure_mixed_precision(op_type="matmul", input_parameter_indices_to_optimize=[(1, 5)])
     config.configure_mixed_precision(op_type="matmul", accumulate_df=DataFormat.Float32)
