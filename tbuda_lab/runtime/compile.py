@@ -56,15 +56,15 @@ def pybuda_compile(
         if stops_early(settings):
             return StagedResults(device.compile_to_depth(sample, depth), device, sample)
         result = device.compile_for_inputs(sample, microbatch_size)
-        golden = [Tensor.create_from_torch(t) for t in _reference(device, sample)]
-        outputs = golden
+        golden = [t.detach() for t in _reference(device, sample)]
+        outputs = reference = [Tensor.create_from_torch(t) for t in golden]
         if depth >= CompileDepth.BACKEND_GOLDEN_VERIFY and device.runs:
             outputs = [Tensor.create_from_torch(t) for t in device.run_forward(repeated(device, sample))]
             outputs = [Tensor.create_from_torch(t.value()[: g.shape[0]]) if g.shape else t
                        for t, g in zip(outputs, golden, strict=True)]
     finally:
         config._set_global_compiler_config(before)
-    if verify_cfg is not None and verify_cfg.enabled and outputs is not golden:
+    if verify_cfg is not None and verify_cfg.enabled and outputs is not reference:
         require([judge(f"{graph_name} output {k}", want, got, verify_cfg)
                  for k, (want, got) in enumerate(zip(golden, outputs, strict=True))])
     matches = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
@@ -90,7 +90,8 @@ class StagedResults(CompileResults):
     def __init__(self, staged: StagedCompile, device: TTDevice, sample: Any) -> None:
         self.staged = staged
         self.name = device.modules[-1].get_name()
-        self.outputs = self.golden_outputs = [Tensor.create_from_torch(t) for t in _reference(device, sample)]
+        self.golden_outputs = [t.detach() for t in _reference(device, sample)]
+        self.outputs = [Tensor.create_from_torch(t) for t in self.golden_outputs]
         self.pass_specific_output_kwargs = {}
         self.golden_intermediates = {}
         self.perf_model_results = {}

@@ -252,7 +252,7 @@ class LoadedResults:
     def __init__(self, device: LoadedDevice) -> None:
         self._device = device
         self.outputs: list[Tensor] = []
-        self.golden_outputs: list[Tensor] = []
+        self.golden_outputs: list[torch.Tensor] = []
 
     @property
     def initial_graph(self) -> Graph:

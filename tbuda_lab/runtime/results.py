@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tbuda_lab.core import netlist
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.depths import StageResult, all_stages
@@ -53,10 +55,14 @@ class DeviceConfig:
 
 
 class CompileResults:
-    """Graphs, netlist and placement of one compile."""
+    """Graphs, netlist and placement of one compile; its outputs, and what torch says they are (torch tensors)."""
 
     def __init__(
-        self, result: CompileResult, name: str, outputs: list[Tensor] | None = None, golden: list[Tensor] | None = None
+        self,
+        result: CompileResult,
+        name: str,
+        outputs: list[Tensor] | None = None,
+        golden: list[torch.Tensor] | None = None,
     ) -> None:
         self.result = result
         self.name = name

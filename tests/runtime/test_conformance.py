@@ -140,6 +140,25 @@ def test_weights_of_a_convolution_over_phases(stride, padding):
     assert torch.allclose(torch.nn.functional.conv2d(pad(phases, sides), found), want)
 
 
+def test_a_parameter_is_true_and_golden_outputs_are_torch():
+    """`if weights:` asks whether there are any; `torch.sum(results.golden_outputs[0])` is a number."""
+    assert pybuda.Parameter(torch.zeros(2, 3)) and pybuda.Parameter(4, 4)
+    net = Net()
+    result = pybuda.pybuda_compile(TTDevice("tt0", module=net), "g", Tensor.create_from_torch(X))
+    assert torch.isclose(torch.sum(result.golden_outputs[0]), net.golden(X).sum())
+
+
+def test_ops_of_an_output_fuse_before_a_nop():
+    """The chain behind the matmul is one fused op with two steps; what untilizes is a nop, as in PyBuda."""
+    device = TTDevice("tt0", module=Net())
+    pybuda.config._get_global_compiler_config().manual_fuse(["exp", "add"])
+    device.run_forward((X,))
+    lowered = device.get_compiled_results().lowered_graph
+    assert lowered.get_fused_ops() == [(2, [["exp", "add"]])]
+    ops = device.result.netlist.graphs["fwd_0_0"].ops
+    assert ops["add_output_nop_0"].untilize_output and not ops["add"].untilize_output
+
+
 def test_pickers_of_rows():
     rows = torch.arange(12.0)[:, None]
     kept = sparse_utils.create_flattened_padding_removal_sparse_picker_matrix(12, 1, 3, 4) @ rows

@@ -120,7 +120,7 @@ def test_compile_depth_stops_after_the_stage_of_that_name(depth: CompileDepth) -
         assert by_name["post_initial_graph_pass"].report
     if depth >= CompileDepth.BUDA_GRAPH_PRE_PLACER:
         assert all(node.op.type.startswith("hw.") for node in results.lowered_graph.ops if node.op is not None)
-    torch.testing.assert_close(results.golden_outputs[0].value(),
+    torch.testing.assert_close(results.golden_outputs[0],
                                torch.nn.functional.gelu(X @ torch.full((64, 32), 2.718281828)), rtol=1e-4, atol=1e-4)
 
 

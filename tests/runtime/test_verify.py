@@ -116,8 +116,8 @@ def test_pybuda_compile() -> None:
     results = pybuda.pybuda_compile(
         device, "add", *inputs, compiler_cfg=pybuda.CompilerConfig(enable_training=False), verify_cfg=VerifyConfig()
     )
-    torch.testing.assert_close(results.outputs[0].value(), results.golden_outputs[0].value(), rtol=0.05, atol=0.05)
-    assert not torch.equal(results.outputs[0].value(), results.golden_outputs[0].value())
+    torch.testing.assert_close(results.outputs[0].value(), results.golden_outputs[0], rtol=0.05, atol=0.05)
+    assert not torch.equal(results.outputs[0].value(), results.golden_outputs[0])
 
 
 @pytest.mark.parametrize(

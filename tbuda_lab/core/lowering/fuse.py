@@ -39,21 +39,24 @@ Users = Mapping[str, list[tuple[str, int]]]
 def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends: Collection[str] = ()) -> None:
     """Fuse in place. A fused op has the name of its last op; `attrs["fused"]` lists the names of all, `attrs["steps"]`
     those of its steps where these are not all. Ops named in `keep` or `options.op_names_dont_fuse` stay as they are;
-    the value of an op in `ends` leaves the fused op that it is in, so it is the last of it."""
+    the value of an op in `ends` leaves the fused op that it is in, so it is the last of it. With
+    `options.fuse_outputs`, and where names were given by hand, the ops of an output fuse too: a nop untilizes it."""
     apart = {*keep, *options.op_names_dont_fuse}
     if options.op_names_manual_fuse:
         wanted = [re.compile(text) for text in options.op_names_manual_fuse]
         apart |= {node.name for node in graph.ops if not any(w.fullmatch(node.name) for w in wanted)}
-    spread = _spread(graph, graph.users(), apart)
+    outputs = options.fuse_outputs or bool(options.op_names_manual_fuse)
+    spread = _spread(graph, graph.users(), apart, outputs)
     users = graph.users()
     taken: set[str] = set()
     for node in reversed(graph.topological()):
-        if node.name in taken or not _fusable(graph, node, users, apart):
+        if node.name in taken or not _fusable(graph, node, users, apart, outputs):
             continue
         group = _grow(graph, node, users, apart, ends, spread)
         if len(group) > 1 or node.name in spread:
             taken.update(group)
             _replace(graph, node, group, spread)
+            _untilize(graph, node, users)
             for source in node.sources:
                 users[source] = [u for u in users[source] if u[0] not in group]
             for port, source in enumerate(node.sources):
@@ -61,7 +64,20 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
     graph.resort()
 
 
-def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
+def _untilize(graph: Graph, node: Node, users: Users) -> None:
+    """A nop between a fused op and the host's queue: no fused op untilizes."""
+    for name, _ in users[node.name]:
+        if graph[name].kind is NodeKind.OUTPUT and WRITES not in graph[name].attrs:
+            nop = Node(graph.unique(f"{node.name}_output_nop_0"), NodeKind.OP, node.shape, HwUnary("nop"),
+                       (Edge(node.name),), origin=node.origin, df=node.df)  # fmt: skip
+            nop.attrs = {"inserted": True, **{k: node.attrs[k] for k in _FACTS if k in node.attrs}}
+            graph.add(nop)
+            graph[name].inputs = (dataclasses.replace(graph[name].inputs[0], source=nop.name),)
+
+
+def _spread(
+    graph: Graph, users: Users, apart: Collection[str], outputs: bool
+) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Take out the matmuls that only fill tiles and are read by nothing but arithmetic that may be fused, as operand 1
     (netlist-format.md#fused-ops). Gives per reader which dim it fills itself, and the ops that it stands for beside its
     own: a matmul with several readers belongs to the first."""
@@ -73,7 +89,9 @@ def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tup
         readers = users[node.name]
         if not readers or len(dict(readers)) < len(readers):
             continue
-        if not all(name not in result and _takes_spread(graph, name, port, users, apart) for name, port in readers):
+        if not all(
+            name not in result and _takes_spread(graph, name, port, users, apart, outputs) for name, port in readers
+        ):
             continue
         filled = node.inputs[1 if dim == "r" else 0]
         for k, (name, port) in enumerate(sorted(readers)):
@@ -88,14 +106,17 @@ def _spread(graph: Graph, users: Users, apart: Collection[str]) -> dict[str, tup
     return result
 
 
-def _takes_spread(graph: Graph, name: str, port: int, users: Users, apart: Collection[str]) -> bool:
+def _takes_spread(
+    graph: Graph, name: str, port: int, users: Users, apart: Collection[str], outputs: bool
+) -> bool:
     node = graph[name]
     if node.kind is not NodeKind.OP or not isinstance(node.op, HwBinary) or node.op.fn not in _ARITHMETIC:
         return False
-    return (port == 1 or node.op.fn in _SYMMETRIC) and _fusable(graph, node, users, apart)
+    return (port == 1 or node.op.fn in _SYMMETRIC) and _fusable(graph, node, users, apart, outputs)
 
 
-def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str]) -> bool:
+def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str], outputs: bool = False) -> bool:
+    """outputs: whether an op that the host reads may be the last of a fused one."""
     op = node.op
     if node.name in apart or node.attrs.get("inserted"):
         return False
@@ -104,7 +125,8 @@ def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str]) -> 
             return False
     elif not isinstance(op, HwBinary) or op.fn not in _BINARY:
         return False
-    if any(graph[u].kind is NodeKind.OUTPUT and WRITES not in graph[u].attrs for u, _ in users[node.name]):
+    read = any(graph[u].kind is NodeKind.OUTPUT and WRITES not in graph[u].attrs for u, _ in users[node.name])
+    if read and not outputs:
         return False  # an untilized result comes from an op of its own
     return not any(tm.name == "transpose" for edge in node.inputs for tm in edge.tms)
 

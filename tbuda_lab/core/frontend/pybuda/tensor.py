@@ -220,6 +220,10 @@ class Parameter(Tensor):
     ) -> Parameter:
         return Parameter(torch_tensor, requires_grad=requires_grad, name=name, dev_data_format=dev_data_format)
 
+    def __bool__(self) -> bool:
+        """True: `if weights:` asks whether there are any."""
+        return True
+
     def get_name(self) -> str:
         return self._name
 

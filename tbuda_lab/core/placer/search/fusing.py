@@ -100,7 +100,8 @@ def decide(
 ) -> Fusion:
     """What of `lowered`, which has all that may be fused, stays so. place: places a graph without overrides."""
     patterns = _patterns(lowered, device, options)
-    if len(device.chips) > 1 or not any(p.ends for p in patterns) or sum(1 for _ in lowered.ops) > MAX_OPS:
+    by_hand = bool(options.op_names_manual_fuse)
+    if by_hand or len(device.chips) > 1 or not any(p.ends for p in patterns) or sum(1 for _ in lowered.ops) > MAX_OPS:
         return Fusion(lowered, patterns)
     try:
         outcome = place(lowered)
