@@ -12,7 +12,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
-from tests.browser.conftest import expect
+from tests.browser.conftest import box_of, expect
 from tests.session.models import perceptron
 
 pytestmark = [
@@ -56,4 +56,42 @@ def test_where_the_time_goes_and_what_helps(bare: Bare, shots: Path) -> None:
     apply.click()
     bare.until(lambda: len(session.history) == 2 and not session.stale)
     assert before - session.time().per_input == pytest.approx(gain, abs=0.1)
+    assert page.errors == []
+
+
+TRACE = "[data-tb-view=trace]"
+
+
+def test_the_timeline_measures_finds_and_follows(bare: Bare, shots: Path) -> None:
+    """A stretch between two cursors, an op by its name, the inputs it gets and hands on, and the way to the grid."""
+    page, session = bare.page, bare.hub.session
+    bare.sees("[data-tb-action=tab-trace]")
+    page.locator("[data-tb-action=tab-trace]").click()
+    bare.sees(f"{TRACE}[data-tb-state=ready]")
+    canvas = page.locator(f"{TRACE} canvas")
+    canvas.scroll_into_view_if_needed()
+    box = box_of(canvas)
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 100, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    bare.sees(f"{TRACE} [data-tb-slice]")
+    start, end = map(int, page.locator("[data-tb-slice]").get_attribute("data-tb-slice").split("-"))
+    whole = session.timeline(8)
+    assert (end - start) / whole.cycles == pytest.approx(0.5, abs=0.02)
+    stats = whole.trace.slice(start, end)
+    shown = page.locator(f"[data-tb-slice] tr[data-tb-op='{OP}'] [data-tb-cycles]").evaluate_all(
+        "cells => cells.map(c => +c.dataset.tbCycles)")
+    assert shown == pytest.approx(stats.cycles[stats.ops.index(OP)].tolist(), abs=0.06)
+    page.locator("[data-tb-action=trace-find]").fill("second")
+    expect(page.locator("[data-tb-metric=trace-found]")).to_have_text("2 ops")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-tb-metric=trace-found]")).to_have_text("1 of 2")
+    bare.until(lambda: bare.hub.selection["names"] == ["second.matmul"])
+    bare.sees("[data-tb-view=grid] .tb-tile.tb-selected[data-tb-op='second.matmul']")
+    bare.sees(f"{TRACE}[data-tb-flows]")
+    assert page.locator(TRACE).get_attribute("data-tb-flows") == f"{2 * 8}", "each input comes in once and goes on once"
+    page.screenshot(path=shots / f"timeline_{page.theme}.png", full_page=True)
     assert page.errors == []

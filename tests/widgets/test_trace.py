@@ -14,7 +14,7 @@ import pytest
 from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace, WaitKind
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
-from tbuda_lab.core.frames.traceframe import blocks
+from tbuda_lab.core.frames.traceframe import blocks, flows_frame
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.handlers.trace_service import keeper_of
@@ -337,3 +337,32 @@ def test_the_twin_draws_every_op_of_the_epoch(found: EpochTrace) -> None:
     for stall in found.stalls:
         assert not stall.critical or stall.fork in html
     assert int(WaitKind.DRAM) == 3
+
+
+def test_a_slice_is_the_sum_of_its_spans(found: EpochTrace) -> None:
+    """Against a loop over the spans, for three stretches; the whole is what `ops` says."""
+    columns = found.trace
+    whole = columns.slice(0, columns.cycles + 1)
+    for waits in found.ops:
+        if waits.op in whole.ops:
+            row = whole.cycles[whole.ops.index(waits.op)]
+            assert row.tolist() == pytest.approx(
+                [waits.compute, waits.wait_input, waits.wait_space, waits.wait_dram], abs=0.51)
+    for start, end in ((0, 500), (columns.cycles // 3, columns.cycles // 2), (columns.cycles - 7, columns.cycles)):
+        spent: dict[str, float] = {}
+        for span in range(len(columns)):
+            lane = columns.ops[columns.op[span]]
+            inside = min(columns.end[span], end) - max(columns.start[span], start)
+            if inside > 0:
+                every = sum(o.cores[2] * o.cores[3] for o in columns.ops if o.name == lane.name)
+                spent[lane.name] = spent.get(lane.name, 0) + inside * lane.cores[2] * lane.cores[3] / every
+        stats = columns.slice(start, end)
+        assert dict(zip(stats.ops, stats.cycles.sum(axis=1).tolist(), strict=True)) == pytest.approx(spent)
+
+
+def test_flows_begin_where_both_ops_begin(found: EpochTrace) -> None:
+    names = found.levels.names
+    frame = flows_frame(found, names[1], [(names[0], names[1]), ("nobody", names[1])])
+    assert frame.meta["edges"] == 1 and frame.columns["input"].tolist() == list(range(found.batch))
+    assert frame.columns["leaves"].tolist() == found.start[0].tolist()
+    assert frame.columns["arrives"].tolist() == found.start[1].tolist()

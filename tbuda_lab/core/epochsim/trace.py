@@ -63,6 +63,17 @@ class Moment:
 
 
 @dataclasses.dataclass(frozen=True)
+class SliceStats:
+    """What ops did in a stretch of time, those that did something. cycles: (ops, 4) by `WaitKind`, the mean over the
+    cores of an op; inputs: (ops,) how many different inputs it worked on."""
+
+    ops: tuple[str, ...]
+    epochs: tuple[int, ...]
+    cycles: np.ndarray
+    inputs: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
 class Trace:
     """Spans sorted by op and then start; the spans of one op never overlap. Times in cycles from the batch's start.
 
@@ -118,6 +129,26 @@ class Trace:
         """What every op does at `cycle`: the spans with start <= cycle < end."""
         result = self.pyramid.covering(cycle)
         return Moment(cycle, self.op[result], self.input[result], self.kind[result], self.cause[result])
+
+    def slice(self, start: int, end: int) -> SliceStats:
+        """What the ops did from cycle `start` to before `end`."""
+        spent = np.minimum(self.end, end) - np.maximum(self.start, start)
+        inside = np.flatnonzero(spent > 0)
+        names = list(dict.fromkeys(o.name for o in self.ops))
+        number = {name: i for i, name in enumerate(names)}
+        owner = np.array([number[o.name] for o in self.ops], dtype=np.int64)
+        cores = np.array([o.cores[2] * o.cores[3] for o in self.ops], dtype=np.float64)
+        share = cores / np.bincount(owner, cores, len(names))[owner]
+        op, kinds = self.op[inside], len(WaitKind)
+        cell = owner[op] * kinds + self.kind[inside]
+        cycles = np.bincount(cell, spent[inside] * share[op], len(names) * kinds).reshape(-1, kinds)
+        works = self.kind[inside] == WaitKind.COMPUTE
+        pairs = np.unique(np.stack([owner[op[works]], self.input[inside][works].astype(np.int64)]), axis=1)
+        inputs = np.bincount(pairs[0], minlength=len(names))
+        epoch = dict(zip(owner.tolist(), (o.epoch for o in self.ops), strict=True))
+        busy = np.flatnonzero(cycles.sum(axis=1) > 0)
+        at = busy.tolist()
+        return SliceStats(tuple(names[i] for i in at), tuple(epoch[i] for i in at), cycles[busy], inputs[busy])
 
     def to_chrome_trace(self, path: str | Path) -> None:
         """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go: see `chrome.py`."""

@@ -11,12 +11,20 @@ from tbuda_lab.core.frames.snapshot import (
     summary_frame,
 )
 from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
-from tbuda_lab.core.frames.traceframe import fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
+from tbuda_lab.core.frames.traceframe import (
+    fills_frame,
+    flows_frame,
+    moment_frame,
+    slice_frame,
+    static_tiles,
+    tile_frame,
+    trace_frame,
+)
 from tbuda_lab.core.verification import PCC_WANTED
 
 __all__ = [
-    "PCC_WANTED", "Frame", "GraphLayout", "Strings", "device_text", "epoch_time", "fills_frame",
+    "PCC_WANTED", "Frame", "GraphLayout", "Strings", "device_text", "epoch_time", "fills_frame", "flows_frame",
     "graph_frame",
     "model_time", "moment_frame", "netlist_frame", "op_pace", "ops_frame", "place", "problems_frame", "result_frames",
-    "session_frames", "static_tiles", "summary_frame", "tile_frame", "total_cycles", "trace_frame",
+    "session_frames", "slice_frame", "static_tiles", "summary_frame", "tile_frame", "total_cycles", "trace_frame",
 ]

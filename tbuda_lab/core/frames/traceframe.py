@@ -147,6 +147,46 @@ def moment_frame(trace: Trace, cycle: int, rev: int = 0) -> Frame:
     return Frame("moment", {"cycle": cycle, "rev": rev, "epochs": epochs}, columns, strings.table)
 
 
+def slice_frame(trace: Trace, start: int, end: int, rev: int = 0) -> Frame:
+    """What the ops did in [start, end), most work first: op, epoch, cycles by kind (`compute`, `input`, `space`,
+    `dram`; the mean over an op's cores), inputs it worked on."""
+    stats, strings = trace.slice(start, end), Strings()
+    order = np.argsort(-stats.cycles[:, 0], kind="stable")
+    columns = {
+        "op": strings.column(stats.ops[i] for i in order.tolist()),
+        "epoch": np.array([stats.epochs[i] for i in order.tolist()], dtype="<u4"),
+        "inputs": stats.inputs[order].astype("<u4"),
+    }
+    for kind, name in enumerate(("compute", "input", "space", "dram")):
+        columns[name] = np.ascontiguousarray(stats.cycles[order, kind]).astype("<f8")
+    return Frame("slice", {"start": start, "end": end, "rev": rev}, columns, strings.table)
+
+
+FLOWS = 256
+"""Flows of one op that are sent at most."""
+
+
+def flows_frame(trace: EpochTrace, op: str, edges: Sequence[tuple[str, str]], rev: int = 0) -> Frame:
+    """The inputs that an op gets and hands on, one row per edge and input, the first `FLOWS`: producer, consumer,
+    input, and when each of the two begins with it."""
+    number, strings = {name: i for i, name in enumerate(trace.levels.names)}, Strings()
+    pairs = [(number[a], number[b]) for a, b in edges if a in number and b in number]
+    at = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    inputs = np.arange(trace.batch)
+    count = min(FLOWS, len(pairs) * trace.batch)
+    edge = np.tile(np.arange(len(pairs)), trace.batch)[:count]
+    each = np.repeat(inputs, len(pairs))[:count]
+    names = trace.levels.names
+    columns = {
+        "producer": strings.column(names[i] for i in at[edge, 0].tolist()),
+        "consumer": strings.column(names[i] for i in at[edge, 1].tolist()),
+        "input": each.astype("<u4"),
+        "leaves": trace.start[at[edge, 0], each].astype("<f8"),
+        "arrives": trace.start[at[edge, 1], each].astype("<f8"),
+    }
+    return Frame("flows", {"op": op, "rev": rev, "edges": len(pairs)}, columns, strings.table)
+
+
 def fills_frame(op: str, fills: Sequence[Fill], window: tuple[int, int], rev: int = 0) -> Frame:
     """Levels of the buffers around an op: `fill_*` one row per buffer, `point_*` their points one after another."""
     strings = Strings()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.epochsim import EpochTrace, Trace
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, tile_frame, trace_frame
+from tbuda_lab.core.frames import Frame, fills_frame, flows_frame, moment_frame, slice_frame, tile_frame, trace_frame
 from tbuda_lab.widgets.protocol.messages import answers
 
 if TYPE_CHECKING:
@@ -156,6 +156,28 @@ def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         frame = moment_frame(keeper.trace.trace, int(cycle), keeper.rev)
         for other in {view, *hub.views_of("grid")}:  # grids of other cells follow the playhead
             hub.send_frame(other, frame)
+
+
+@answers("need_slice")
+def _need_slice(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """start, end: the cycles between which it is asked what the ops did."""
+    keeper = keeper_of(hub)
+    start, end = content.get("start"), content.get("end")
+    if keeper.trace is not None and isinstance(start, int) and isinstance(end, int) and 0 <= start < end:
+        hub.send_frame(view, slice_frame(keeper.trace.trace, start, end, keeper.rev))
+
+
+@answers("need_flows")
+def _need_flows(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """op: whose inputs are followed from its producers and to its consumers."""
+    keeper, op = keeper_of(hub), str(content.get("op"))
+    result = hub.session.result
+    if keeper.trace is None or result is None or op not in keeper.trace.levels.names:
+        return
+    lowered = result.lowered
+    edges = [(source, op) for source in dict.fromkeys(lowered[op].sources)]
+    edges += [(op, user) for user in dict.fromkeys(n.name for n in lowered.ops if op in n.sources)]
+    hub.send_frame(view, flows_frame(keeper.trace, op, edges, keeper.rev))
 
 
 @answers("need_fills")

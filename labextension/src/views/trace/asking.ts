@@ -9,12 +9,14 @@ export class Asking {
   private momentTimer = 0;
   private next: number | null = null;
   private fillsTimer = 0;
+  private sliceTimer = 0;
 
   constructor(private readonly store: Store) {}
 
   dispose(): void {
     clearTimeout(this.momentTimer);
     clearTimeout(this.fillsTimer);
+    clearTimeout(this.sliceTimer);
   }
 
   /** batch: null for what the view was made for. */
@@ -40,6 +42,17 @@ export class Asking {
     const wait = this.momentDue - performance.now();
     if (wait <= 0) ask();
     else this.momentTimer = window.setTimeout(ask, wait);
+  }
+
+  /** What the ops do between two cycles, once the cursors have come to rest. */
+  slice(start: number, end: number): void {
+    clearTimeout(this.sliceTimer);
+    this.sliceTimer = window.setTimeout(() => this.store.host.send({ type: 'need_slice', start: Math.floor(start), end: Math.ceil(end) }), FILLS);
+  }
+
+  /** The inputs that an op gets and hands on. */
+  flows(op: string): void {
+    this.store.host.send({ type: 'need_flows', op });
   }
 
   /** Levels around an op, once the window has come to rest. */

@@ -21,7 +21,7 @@ export function dress(view: TraceView): void {
     store.host.live && batch > 1 ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Order' },
       choice('trace-whole', 'Pipelined', 'each epoch takes all inputs before the next epoch follows', view.whole, () => view.choose(batch, true)),
       choice('trace-rounds', 'As emitted', 'the program goes round its epochs once for every microbatch', !view.whole, () => view.choose(batch, false))) : '',
-    view.facts, h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
+    view.find.input, view.find.count, view.facts, h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
       button('trace-feeders', 'Feeders and readers only', 'Show only the selection, its feeders and its readers (D)', () => view.feeders(), view.shown.only !== null),
       button('trace-unit', view.unit === 'cycles' ? 'cycles' : 'µs',
         `Show ${view.unit === 'cycles' ? `time at the device's clock, ${short(view.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
@@ -29,7 +29,7 @@ export function dress(view: TraceView): void {
           view.dress();
           view.repaint();
         }),
-      button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click); two show the difference', () =>
+      button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click). Two, or Shift and a drag, show what the ops do between them', () =>
         view.cursors.add(view.player.cycle ?? (view.time.start + view.time.end) / 2)),
       button('trace-play', view.player.playing ? '❚❚' : '▶', view.player.playing ? 'Stop' : 'Play (Space)', () => view.player.play(), view.player.playing !== 0),
       button('trace-out', '−', 'Zoom out', () => view.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => view.zoom(1.6)),

@@ -30,6 +30,12 @@ export class Cursors {
     this.changed();
   }
 
+  /** Somebody put these. */
+  stand(cycles: readonly number[]): void {
+    this.put(cycles);
+    this.changed();
+  }
+
   /** These, and no others. */
   put(cycles: readonly number[]): void {
     this.at.splice(0, this.at.length, ...cycles.slice(0, 2));

@@ -41,6 +41,8 @@ export interface Scene {
   unit: Unit;
   fills: Frame | null;
   epoch: number;
+  /** Inputs that the selected op gets and hands on. */
+  flows: Frame | null;
 }
 
 export function draw(ctx: CanvasRenderingContext2D, scene: Scene, ratio: number): void {
@@ -49,7 +51,44 @@ export function draw(ctx: CanvasRenderingContext2D, scene: Scene, ratio: number)
   ctx.textBaseline = 'middle';
   grid(ctx, scene);
   rows(ctx, scene);
+  flows(ctx, scene);
   head(ctx, scene);
+}
+
+const APART = 14; // px between two flows of an edge at least: zoomed out, a few stand for all
+
+/** From where a producer begins with an input to where its reader does; between rows that are laid out. */
+function flows(ctx: CanvasRenderingContext2D, scene: Scene): void {
+  const { flows, model, colours } = scene;
+  if (!flows) return;
+  const row = new Map(scene.rows.filter(r => r.kind === 'op').map(r => [model.ops[r.op]!.name, HEAD + r.top - scene.scroll + r.height / 2]));
+  const [producer, consumer] = [flows.text('producer'), flows.text('consumer')];
+  const [leaves, arrives] = [flows.column('leaves'), flows.column('arrives')];
+  const last = new Map<string, number>();
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(0, HEAD, scene.width, scene.height - HEAD);
+  ctx.clip();
+  ctx.strokeStyle = ctx.fillStyle = colours.accent;
+  ctx.lineWidth = 1.2;
+  ctx.globalAlpha = 0.75;
+  for (let i = 0; i < producer.length; i++) {
+    const [y0, y1] = [row.get(producer[i]!), row.get(consumer[i]!)];
+    if (y0 === undefined || y1 === undefined || arrives[i]! < scene.start || leaves[i]! > scene.end) continue;
+    const [x0, x1] = [at(scene, leaves[i]!), at(scene, arrives[i]!)];
+    const edge = `${producer[i]!} ${consumer[i]!}`;
+    if (x1 - (last.get(edge) ?? -APART) < APART) continue;
+    last.set(edge, x1);
+    const bend = Math.max(8, Math.abs(x1 - x0) / 2);
+    ctx.beginPath();
+    ctx.moveTo(x0, y0);
+    ctx.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+    ctx.stroke();
+    ctx.beginPath();
+    ctx.arc(x1, y1, 2.5, 0, 7);
+    ctx.fill();
+  }
+  ctx.restore();
 }
 
 function at(scene: Scene, cycle: number): number {

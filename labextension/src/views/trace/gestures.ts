@@ -32,6 +32,10 @@ export function press(view: TraceView, event: PointerEvent): void {
     view.cursors.add(view.toCycle(x));
     return;
   }
+  if (event.shiftKey) {
+    stretch(view, event, x);
+    return;
+  }
   const mode = y < OVERVIEW ? 'overview' : y < HEAD ? 'seek' : 'pan';
   const [start, end, scroll] = [view.time.start, view.time.end, view.scroller.scrollTop];
   let far = false;
@@ -64,6 +68,21 @@ export function press(view: TraceView, event: PointerEvent): void {
   window.addEventListener('pointermove', move);
   window.addEventListener('pointerup', up);
   if (mode !== 'pan') move(event);
+}
+
+/** Shift and a drag: a stretch of time, of which the table below says what the ops do. */
+function stretch(view: TraceView, event: PointerEvent, x: number): void {
+  const from = view.toCycle(x);
+  const left = view.canvas.getBoundingClientRect().left;
+  const move = (e: PointerEvent) => {
+    if (Math.abs(e.clientX - event.clientX) > 4) view.cursors.stand([from, view.toCycle(e.clientX - left)]);
+  };
+  const up = () => {
+    window.removeEventListener('pointermove', move);
+    window.removeEventListener('pointerup', up);
+  };
+  window.addEventListener('pointermove', move);
+  window.addEventListener('pointerup', up);
 }
 
 export function key(view: TraceView, event: KeyboardEvent): void {

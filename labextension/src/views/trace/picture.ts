@@ -1,4 +1,5 @@
 /** What is seen of the timeline now: bars on the canvas, elements for the rows in sight, cursors and the playhead. */
+import type { Frame } from '../frame.js';
 import { isDark } from '../theme.js';
 import { draw, HEAD, type Colours } from './draw.js';
 import { label } from './labels.js';
@@ -49,7 +50,7 @@ export class TracePicture {
       draw(ctx, {
         model, tiles, rows: view.rows, first, last, scroll, start: time.start, end: time.end, width: size.width, height: size.height,
         selected, related, hover: model.opAt.get(store.hover) ?? -1, brushes: this.brushes, colours: this.colours,
-        unit: view.unit, fills, epoch: store.epoch
+        unit: view.unit, fills, epoch: store.epoch, flows: this.flows(selected)
       }, size.ratio);
     }
     view.cursors.render();
@@ -58,6 +59,17 @@ export class TracePicture {
     if (cycle !== null) view.head.style.left = `${LABELS + view.toX(cycle)}px`;
     view.element.dataset['tbWindow'] = `${Math.round(time.start)}-${Math.round(time.end)}`;
     view.element.toggleAttribute('data-tb-waiting', tiles.waiting > 0);
+  }
+
+  /** The flows of the op that is selected alone; of another op, or another placement, there are none. */
+  private flows(selected: ReadonlySet<number>): Frame | null {
+    const { model, store } = this.view;
+    const frame = store.frames.get('flows');
+    const one = selected.size === 1 ? model!.ops[[...selected][0]!]!.name : '';
+    const flows = frame && frame.meta['op'] === one && Number(frame.meta['rev']) === model!.rev ? frame : null;
+    if (flows) this.view.element.dataset['tbFlows'] = String(flows.column('input').length);
+    else delete this.view.element.dataset['tbFlows'];
+    return flows;
   }
 
   /** Asks for the tiles of the rows in sight. */

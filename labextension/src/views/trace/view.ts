@@ -9,10 +9,12 @@ import { Asking } from './asking.js';
 import { dress } from './bar.js';
 import { Cursors } from './cursors.js';
 import { HEAD } from './draw.js';
+import { Find } from './find.js';
 import { key, press, rowAt, wheel } from './gestures.js';
 import { rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
 import { LABELS, TracePicture } from './picture.js';
 import { Player } from './player.js';
+import { sliceTable } from './slice.js';
 import { stallList } from './stalls.js';
 import { length, type Unit } from './time.js';
 import { Tiles } from './tiles.js';
@@ -34,6 +36,8 @@ export class TraceView {
   readonly legend = h('div', { class: 'tb-legend' });
   private readonly stalls = h('div', { class: 'tb-stall-box' });
   readonly cursors: Cursors;
+  readonly find: Find;
+  private readonly slice = h('div', { class: 'tb-slice-box', hidden: true });
   readonly asking: Asking;
   readonly player: Player;
   readonly traits: TraceTraits;
@@ -60,7 +64,11 @@ export class TraceView {
     this.asking = new Asking(store);
     this.player = new Player(this);
     this.picture = new TracePicture(this);
-    this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c), () => this.traits.marked());
+    this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c), () => {
+      this.traits.marked();
+      this.measure();
+    });
+    this.find = new Find(this);
     this.traits = new TraceTraits(this);
     this.scroller.append(this.labels);
     this.stage = h('div', {
@@ -69,7 +77,7 @@ export class TraceView {
         'cursor at the playhead, X takes cursors away, D shows what feeds and drains the selection.'
     }, this.scroller, this.canvas, this.cursors.element, this.head, this.empty);
     this.element = h('section', { class: 'tb-view tb-trace', 'data-tb-view': 'trace', 'aria-label': 'Timeline' },
-      this.bar, this.stage, this.stalls, this.legend);
+      this.bar, this.stage, this.slice, this.stalls, this.legend);
     this.sight = new Sight(this.element, () => this.load());
     this.listen();
     this.dress();
@@ -125,6 +133,8 @@ export class TraceView {
     if (key === 'trace') this.sight.draw();
     if (key === 'tracetile' && this.tiles?.put(this.store.frames.get(key)!)) this.repaint();
     if (key === 'fills') this.layout();
+    if (key === 'slice') this.sliced();
+    if (key === 'flows') this.repaint();
     if (key === 'moment') this.player.came();
   }
 
@@ -187,6 +197,7 @@ export class TraceView {
     const chosen = this.chosen();
     const one = chosen.size === 1 ? [...chosen][0]! : -1;
     this.shown = { ...this.shown, levels: this.store.host.live ? one : -1, fills: 0 };
+    if (one >= 0 && this.store.host.live) this.asking.flows(model.ops[one]!.name);
     if (travel && chosen.size) {
       const first = [...chosen][0]!;
       const { epoch } = model.ops[first]!;
@@ -227,6 +238,20 @@ export class TraceView {
       }
     }
     return found;
+  }
+
+  /** Asks what the ops do between two cursors; with fewer there is nothing to say. */
+  private measure(): void {
+    const [a, b] = [...this.cursors.all].sort((p, q) => p - q);
+    if (a === undefined || b === undefined || b - a < 1 || !this.store.host.live) this.slice.hidden = true;
+    else this.asking.slice(a, b);
+  }
+
+  private sliced(): void {
+    const frame = this.store.frames.get('slice');
+    if (!frame || this.cursors.all.length < 2 || Number(frame.meta['rev']) !== this.model?.rev) return;
+    this.slice.replaceChildren(sliceTable(this.store, frame, c => this.words(c)));
+    this.slice.hidden = false;
   }
 
   private askFills(): void {
