@@ -16,9 +16,13 @@ pytest.importorskip("anywidget")
 import traitlets
 
 from tbuda_lab.core.errors import InputError, OverrideError
-from tbuda_lab.core.session import Session
+from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.widgets.handlers import session_hub
+from tbuda_lab.widgets.views import base
 from tbuda_lab.widgets.views import workbench as views
 from tbuda_lab.widgets.views.graph_traits import opened
+from tbuda_lab.widgets.views.table import OpTable
+from tests.session.models import perceptron
 
 pytestmark = pytest.mark.skipif(not views.BUNDLE.is_file(), reason="the front end is not built: make front-end")
 
@@ -221,3 +225,31 @@ def test_focus_selects(session: Session) -> None:
     op = next(iter(session.compile().placement.ops))
     graph.focus(op)
     assert grid.selected == (op,)
+
+
+def test_views_of_earlier_cells_keep_the_picture_of_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cell 1 shows a table, cell 2 edits by code and shows another: the first stays what cell 1 came to."""
+    cell = 1
+    for module in (base, session_hub):
+        monkeypatch.setattr(module, "cell_number", lambda: cell)
+    session = Session(*perceptron(), "n150", name="mlp")
+    session.compile()
+    first = OpTable(session)
+    first._repr_mimebundle_()
+    before = first.stored_html()
+    session.apply(ResizeOp("first.matmul", (1, 1)))
+    session.compile()
+    assert first.stored_html() != before, "its own cell goes on"
+    before, cell = first.stored_html(), 2
+    session.apply(ResizeOp("first.matmul", (2, 2)))
+    session.compile()
+    second = OpTable(session)
+    second._repr_mimebundle_()
+    assert first.stored_html() == before != second.stored_html()
+    cell = 3
+    session.apply(ResizeOp("first.matmul", (1, 2)), source="page")
+    session.compile()
+    now = second.stored_html()
+    assert first.stored_html() == before != now, "an edit by hand is seen in the views that are live"
+    first._repr_mimebundle_()
+    assert first.stored_html() == now, "shown again, it is of now"

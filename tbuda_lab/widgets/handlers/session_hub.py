@@ -7,12 +7,13 @@ that finds a gap in `seq` asks again. Sends are at most ten status messages a se
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
@@ -42,6 +43,20 @@ class Listener(Protocol):
     def wants(self, key: str) -> bool: ...
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """A view that a notebook keeps a picture of."""
+
+    def edited_by_code(self, cell: int) -> None: ...
+
+
+def cell_number() -> int:
+    """The number of the notebook's cell that runs now; 0 outside of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return 0 if shell is None else int(shell.execution_count)
+
+
 class Hub:
     """State shared by all views of one session. Thread-safe: events come from whichever thread works."""
 
@@ -50,6 +65,7 @@ class Hub:
         self._prepare(StatusBoard((*session.stages, "verify")))
         session.on("stage", self._stage)
         session.on("detail", self._detail)
+        session.on("edited", lambda _: self._edited())
         session.on("run", self._progress)
         session.on("compiled", self._compiled)
         session.on("verified", self._verified)
@@ -209,6 +225,15 @@ class Hub:
         if not self.busy and fraction >= 1.0 and name in ("check", "run"):
             self.board.end()
         self._tell(force=fraction in (0.0, 1.0))
+
+    def _edited(self) -> None:
+        """An edit by code of a cell: pictures of earlier cells stay as they were."""
+        steps = self.session.history
+        if steps and steps[-1].source == "code" and threading.current_thread() is threading.main_thread():
+            cell = cell_number()
+            for view in self.views:
+                if isinstance(view, Keeper):
+                    view.edited_by_code(cell)
 
     def _detail(self, stage: str, text: str) -> None:
         self.board.text = f"{LABELS.get(stage, stage)}: {text}"

@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers import export_dialog, profile, queries, trace_service
-from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
+from tbuda_lab.widgets.handlers.session_hub import Hub, cell_number, hub_of
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.protocol import frame_registry, lazy_bundle, link_frames
 from tbuda_lab.widgets.protocol.messages import HANDLERS
@@ -67,6 +67,8 @@ class View(anywidget.AnyWidget):
         self._esm = _bundle()
         self.hub = hub
         self._seq = 0
+        self._kept: str | None = None  # the picture of a time that is over
+        self._cell = 0  # the cell that shows the view
         self.set_trait("view", self.kind)
         super().__init__(height=height, selection=self.hub.selection)
         self.on_msg(self._receive)
@@ -117,18 +119,26 @@ class View(anywidget.AnyWidget):
             self.hub.select(names, str(new.get("source", "page")), str(new.get("kind", "op")))
 
     # -- what a notebook stores --------------------------------------------------------------------------------
+    def edited_by_code(self, cell: int) -> None:
+        """Code of a cell is about to change the session. What a later cell does is not in this view's picture: it keeps
+        the state that there was when the cells up to its own had run."""
+        if self._kept is None and 0 < self._cell < cell and "ops" in self.hub.frames:
+            self._kept = fragments.stored_html(self._twin(self.hub.frames))
+
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         raise NotImplementedError
 
     def stored_html(self) -> str:
-        """What a notebook keeps beside the live view: the picture of now."""
-        return fragments.stored_html(self._twin(self.hub.frames))
+        """What a notebook keeps beside the live view: the picture of now, or of the time before code of a later cell
+        changed the session."""
+        return self._kept or fragments.stored_html(self._twin(self.hub.frames))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hub.session.name!r} on {self.hub.session.device.name})"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
+        self._kept, self._cell = None, cell_number()
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         if data is not None:
             data["text/plain"] = repr(self)

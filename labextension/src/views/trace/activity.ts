@@ -21,6 +21,8 @@ export class Activity {
   private readonly queues = h('div', { class: 'tb-queue-levels', role: 'group', 'aria-label': 'Levels of queues', hidden: true });
   private running = false;
   private epoch = -1;
+  /** The epoch that was there when the run began. */
+  private before = 0;
 
   constructor(private readonly store: Store, private readonly plane: HTMLElement) {
     plane.after(this.queues);
@@ -54,12 +56,14 @@ export class Activity {
     head.set(moment);
   }
 
-  /** The grid goes along with the run from epoch to epoch; a person may look elsewhere meanwhile. */
+  /** The grid goes along with the run from epoch to epoch, and back at its end; a person may look elsewhere meanwhile. */
   private reported(): void {
     const meta = this.store.frames.get('live')!.meta;
     const [running, epoch] = [meta['running'] === true, Number(meta['epoch'])];
     if (running !== this.running) {
       this.running = running;
+      if (running) this.before = this.store.epoch;
+      else if (this.store.epoch === this.epoch) this.store.setEpoch(this.before); // nobody looked elsewhere: as it was
       this.moment();
     }
     if (running && epoch !== this.epoch) {
