@@ -396,14 +396,15 @@ def write_results(
 
 
 def _modelled(result: CompileResult) -> dict[str, Any]:
-    """The number that was minimised first, then what it is made of, its bound, and the sums over kernels and limiters.
-    """
+    """The number that was minimised first (of several chips the slowest, as each has its epochs), then what it is made
+    of, its bound, the sums over kernels and limiters, and the curve of a search that went on: [steps, cycles]."""
     report = result.placement.report
     if report is None or report.objective is None:
         return {}
     value = report.objective
+    curve = {"curve": [[steps, round(cycles)] for steps, cycles in report.curve]} if report.curve else {}
     return {
-        "cycles_per_input": round(value.time),
+        "cycles_per_input": round(value.slowest_chip if len(result.device.chips) > 1 else value.time),
         "batch": value.inputs,
         "objective": {
             "slowest_ops": round(value.limiter), "filling_and_waiting": round(value.waiting),
@@ -411,6 +412,7 @@ def _modelled(result: CompileResult) -> dict[str, Any]:
         },
         "sum_limiter_cycles": report.bounds.achieved_limiter,
         "sum_kernel_cycles": report.bounds.achieved_kernel,
+        **curve,
     }  # fmt: skip
 
 

@@ -43,11 +43,13 @@ def summary(result: CompileResult) -> str:
     value = result.placement.report.objective if result.placement.report is not None else None
     took = []
     if value is not None:
+        several = len(device.chips) > 1
+        time, together = (value.slowest_chip, "all chips together: ") if several else (value.time, "")
         took = [
-            f"modelled: {value.time:,.0f} cycles per input in a batch of {value.inputs}, "
-            f"{device.clock_hz / max(1.0, value.time):,.1f} inputs/s at {device.clock_hz / 1e9:.2f} GHz "
-            f"(slowest ops {value.limiter:,.0f}, filling and waiting {value.waiting:,.0f}, switches of epochs "
-            f"{value.switch:,.0f}; lower bound {value.bound:,.0f})"
+            f"modelled: {time:,.0f} cycles per input in a batch of {value.inputs}, "
+            f"{device.clock_hz / max(1.0, time):,.1f} inputs/s at {device.clock_hz / 1e9:.2f} GHz "
+            f"({together}slowest ops {value.limiter:,.0f}, filling and waiting {value.waiting:,.0f}, "
+            f"switches of epochs {value.switch:,.0f}; lower bound {value.bound:,.0f})"
         ]
     chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"
     epochs = len(result.placement.epochs)

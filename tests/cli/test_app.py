@@ -96,3 +96,29 @@ def test_python_may_leave_docs_and_asserts_away() -> None:
     )
     run = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert int(run.stdout.split()[0]) > 50, run.stderr
+
+
+MODEL = """
+import torch
+def make():
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)]
+    return torch.nn.Sequential(*layers).eval(), (torch.randn(1, 64, 128),)
+"""
+
+
+def test_a_compile_says_the_time_of_the_batch_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    words = [f"{tmp_path / 'model.py'}:make", "--batch", "8", "--set", "schedule_swaps=0"]
+    assert main(["compile", *words, "--chips", "2", "--out", str(tmp_path / "two")]) == 0
+    record = json.loads((tmp_path / "two" / "compile.json").read_text())
+    parts = record["objective"]
+    together = parts["slowest_ops"] + parts["filling_and_waiting"] + parts["switches"]
+    assert 0 < record["cycles_per_input"] < together  # two chips work side by side: the slower one counts
+    assert list(record).index("cycles_per_input") < list(record).index("sum_limiter_cycles")
+    assert f"modelled: {record['cycles_per_input']:,} cycles per input in a batch of 8" in capsys.readouterr().out
+
+    assert main(["tune", *words, "--steps", "6", "--out", str(tmp_path / "tuned")]) == 0
+    record = json.loads((tmp_path / "tuned" / "compile.json").read_text())
+    assert record["curve"][0][0] == 0 and record["curve"][-1] == [6, record["cycles_per_input"]]
+    assert "optimise_steps=6" in record["request"]["set"]

@@ -11,13 +11,16 @@ import torch
 from tbuda_lab.core.balancer.parameters import is_small
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.epochsim import simulate
+from tbuda_lab.core.epochsim.batchtime import batch_time
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames.opsframe import ops_frame
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Preload, Session
+from tbuda_lab.widgets.pictures.fragments import time_text
 
 
 class Model(torch.nn.Module):
@@ -136,6 +139,11 @@ def test_a_session_searches_by_steps_or_seconds_as_one_edit() -> None:
     assert curve[-1][0] == steps > 0 and session.options.optimise_seconds is None
     result = session.result
     assert result is not None and time_of(result) <= time_of(before)
+    frame = ops_frame(result.lowered, result.placement, result.device, times=batch_time(result, 4))
+    assert [tuple(point) for point in frame.meta["curve"]] == list(curve)
+    limiters = sum(epoch.limiter_cycles for epoch in result.placement.report.epochs)  # type: ignore[union-attr]
+    assert frame.columns["epoch_limiter_cycles"].sum() == limiters
+    assert "simulated for 4 inputs (limiters" in time_text(frame)
     other = Session(graph, inputs, "grayskull", CompileOptions(microbatch=4))
     assert other.optimise(steps=steps) == curve
     assert other.compile().placement.ops == result.placement.ops

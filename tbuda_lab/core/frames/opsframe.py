@@ -80,7 +80,7 @@ def ops_frame(
     `epoch_limiting`: row of the op to enlarge first, -1 for none. `op_compute`, `op_wait_input`, `op_wait_space`,
     `op_wait_dram`: what the op did, the mean over its cores; `op_bound`, `op_critical` (on the chain that decides when
     the epoch ends). meta `time`: of the whole model, `batch`: inputs that it was simulated for, `time_parts`: sums
-    over the epochs.
+    over the epochs. meta `curve`, where the placement was searched on from: [[steps, cycles per input], ...].
 
     facts: `op_facts` of this graph and the placement's `op_names`, where they are known.
     """
@@ -133,6 +133,8 @@ def ops_frame(
     columns["edge_source"] = np.ascontiguousarray(facts.edges[:, 0])
     columns["edge_target"] = np.ascontiguousarray(facts.edges[:, 1])
     meta = _meta(placement, device, columns)
+    if placement.report is not None and placement.report.curve:
+        meta["curve"] = [[steps, cycles] for steps, cycles in placement.report.curve]
     if times is not None:
         meta |= {"time": times.per_input, "batch": times.batch, "time_parts": times.parts}
     return Frame("ops", meta, columns, strings.table)

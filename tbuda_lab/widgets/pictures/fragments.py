@@ -39,11 +39,16 @@ def metrics_html(frames: Mapping[str, Frame]) -> str:
 
 
 def time_text(ops: Frame) -> str:
-    """What the time of a model counts: simulated for a batch, or its kernels alone, which is all a file says."""
+    """What the time of a model counts: simulated for a batch, with the sums of limiters and kernels over the epochs
+    beside it; or its kernels alone, which is all a file says."""
     if "time" not in ops.meta:
         return f"{short(ops.meta['total_cycles'])} cycles per input, kernels only"
     batch = ops.meta["batch"]
-    return f"{short(ops.meta['time'])} cycles per input, simulated for {batch} input{'s' if batch > 1 else ''}"
+    limiters, kernels = (short(float(ops.columns[f"epoch_{name}"].sum())) for name in ("limiter_cycles", "cycles"))
+    return (
+        f"{short(ops.meta['time'])} cycles per input, simulated for {batch} input{'s' if batch > 1 else ''} "
+        f"(limiters {limiters}, kernels {kernels})"
+    )
 
 
 _PICTURE = re.compile(r"<svg [^>]*?width='(\d+)'[^>]*?aria-label='([^']*)'.*?</svg>", re.DOTALL)

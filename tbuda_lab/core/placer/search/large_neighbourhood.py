@@ -36,7 +36,7 @@ _WIDTHS = (1, 2, 2, 3, 3, 4)
 _NOISE = (0.02, 0.05, 0.1, 0.2)
 """By how much guesses are disturbed: the standard deviation of their logarithm."""
 _LESS = 1e-9
-_KINDS = ("fill", "cut", "rows", "shape", "rows", "fill", "rows", "move")
+_KINDS = ("rows", "fill", "rows", "cut", "rows", "shape", "rows", "move")
 """What a step changes, in turn."""
 _LIMITS = (1.0, 1.0, 1.0, 1.05, 1.15, 1.3)
 """Of its slowest op, what an epoch that is to be filled sooner may take."""
