@@ -1,7 +1,5 @@
-"""`pybuda.tvm_to_python`: models become graphs without TVM and without generated code."""
+"""`pybuda.tvm_to_python`: models as Python modules on disk, without TVM."""
 
-from tbuda_lab.pybuda.op.common import refused
+from tbuda_lab.runtime.codegen import ModuleWriter, compile_tvm_to_python
 
-compile_tvm_to_python = refused("compile_tvm_to_python", "place the PyTorchModule on a TTDevice directly")
-
-__all__ = ["compile_tvm_to_python"]
+__all__ = ["ModuleWriter", "compile_tvm_to_python"]

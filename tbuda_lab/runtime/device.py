@@ -179,8 +179,9 @@ class Device(DeviceInternals):
             )
         return self.trainer
 
-    def generate(self, *_: Any, **__: Any) -> None:
-        raise not_supported("generate (key-value caches)", "run the model on whole sequences")
+    def generate_one(self, inputs: Inputs, start: int) -> Outputs:
+        """Outputs for one input of a generation; a TT device writes its loop-back outputs at row `start`."""
+        return self.run_forward(inputs)
 
     def get_parameters(self, ignore_unused_parameters: bool = True) -> list[Parameter]:
         """Parameters of all modules. ignore_unused_parameters: without those of no elements, which no op reads."""
@@ -379,6 +380,7 @@ class TTDevice(Device):
         self._microbatch = 0  # elements that one input holds
         self._batch = 0  # dim 0 of its first tensor
         self._result: CompileResult | None = None
+        self._caches: dict[str, torch.Tensor] = {}  # inputs that outputs are looped back to
         self._broken: BrokenModel | None = None  # of a model whose path depends on data
         self._split: SplitResult | None = None  # of a model whose ops do not all run on the device
         self._runner: Runner | SplitRunner | None = None
@@ -574,6 +576,46 @@ class TTDevice(Device):
         CONTEXT.intermediates.put(retained.tensors())
         return outputs
 
+    def generate_one(self, inputs: Inputs, start: int) -> Outputs:
+        """Outputs for one input but for those that `loopback_outputs` names: {input: number of the output}. Such an
+        output is written into the input that the device keeps: whole where the shapes are equal, else along the one dim
+        that differs, from `start` on. What is kept is given with the first input, or again to begin anew.
+
+        Raises `PipelineError` for names and shapes that do not fit.
+        """
+        loops = dict(config._get_global_compiler_config().loopback_outputs)
+        if not loops:
+            return self.run_forward(inputs)
+        values = self._with_caches(inputs, loops)
+        outputs = self.run_forward(values)
+        assert self._result is not None
+        names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
+        caches = dict(zip(names, values, strict=True))
+        for name, index in loops.items():
+            if name not in caches or not 0 <= index < len(outputs):
+                raise PipelineError(f"loopback_outputs: {name!r} is one of the inputs {', '.join(names)}, and its output "
+                                    f"a number below {len(outputs)}, not {index}")
+            self._caches[name] = _written(name, caches[name], outputs[index], start)
+        return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
+
+    def _with_caches(self, inputs: Inputs, loops: Mapping[str, int]) -> tuple[Any, ...]:
+        """Inputs in the order of the model's, those that the device keeps filled in."""
+        if self._result is None or self._broken is not None:
+            if isinstance(inputs, dict):
+                raise PipelineError("the first input of a generation is a tuple of all inputs, in the model's order")
+            return tuple(inputs)
+        names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
+        own = [n for n in names if n not in loops]
+        given = inputs if isinstance(inputs, dict) else dict(
+            zip(names if len(inputs) == len(names) else own, inputs, strict=False)
+        )  # fmt: skip
+        values = {**self._caches, **given}
+        missing = [n for n in names if n not in values]
+        if missing or len(given) != len(inputs):
+            raise PipelineError(f"device {self.name!r} takes {', '.join(own)} and keeps {', '.join(loops)}; "
+                                f"{missing[0] if missing else 'too much'} {'is missing' if missing else 'is given'}")
+        return tuple(values[n] for n in names)
+
     # -- results ---------------------------------------------------------------------------------------------
     @property
     def _compile_output(self) -> Any:
@@ -746,6 +788,23 @@ def _numerics(devtype: BackendType | None) -> str:
     if devtype is BackendType.Golden and "TT_BACKEND_GOLDEN_QUANTIZE" not in os.environ:
         return "exact"
     return "golden" if devtype in (None, BackendType.Golden, BackendType.NoBackend) else "device"
+
+
+def _written(name: str, cache: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
+    """A cache with new rows from `start` on, along the one dim in which the sizes differ. Raises `PipelineError`."""
+    if new.shape == cache.shape:
+        return new.clone()
+    dims = [d for d in range(cache.dim()) if new.dim() == cache.dim() and new.shape[d] != cache.shape[d]]
+    if len(dims) != 1 or new.shape[dims[0]] > cache.shape[dims[0]]:
+        raise PipelineError(f"loop-back input {name!r} has shape {tuple(cache.shape)}; an output of "
+                            f"{tuple(new.shape)} has no place in it")
+    count = int(new.shape[dims[0]])
+    if not 0 <= start <= cache.shape[dims[0]] - count:
+        raise PipelineError(f"loop-back input {name!r} has {cache.shape[dims[0]]} places; {count} from {start} on are "
+                            "more than that: give a longer cache")
+    written = cache.clone()
+    written.narrow(dims[0], start, count).copy_(new)
+    return written
 
 
 def _default_arch() -> BackendDevice:

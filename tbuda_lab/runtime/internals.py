@@ -27,6 +27,7 @@ QUEUE_TYPES = ("input", "output", "target", "bw_input", "bw_output", "parameter"
 class CommandType(enum.Enum):
     QUIT = 0
     RUN_FORWARD = 1
+    RUN_GENERATE = 10
     RUN_BACKWARD = 2
     RUN_OPTIMIZER = 3
     RUN_SCHEDULERS = 4
@@ -89,6 +90,8 @@ class DeviceInternals:
                 device.shutdown_device()
             case CommandType.RUN_FORWARD:
                 self.forward(**params)
+            case CommandType.RUN_GENERATE:
+                self.generate(**params)
             case CommandType.RUN_BACKWARD:
                 self.backward(**params)
             case CommandType.RUN_OPTIMIZER:
@@ -125,6 +128,18 @@ class DeviceInternals:
                 continue
             targets = device.get_first_targets() if device.ends_in_loss else None
             own.results.append(device.trainer.forward(inputs, targets))
+
+    def generate(
+        self, loop_count: int = 1, write_index: int = 0, tokens_per_iter: int = -1, token_id: int = -1
+    ) -> None:
+        """As `forward`, with the device's loop-back outputs written into its caches: from token `token_id` on where it
+        is told, else from the tile row `write_index` (32 tokens each); every further input one place, or
+        `tokens_per_iter` places, behind the one before."""
+        device, own = self._device, self._own
+        step = tokens_per_iter if tokens_per_iter > 0 else 32 if token_id < 0 else 1
+        start = token_id if token_id >= 0 else write_index * 32
+        for turn in range(loop_count):
+            own.results.append(device.generate_one(device.next_inputs(), start + turn * step))
 
     def backward(self, loop_count: int = 1, zero_grad: bool = False) -> None:
         """The backward pass of so many inputs that ran forward; `dc_transfer("backward")` hands gradients on."""

@@ -16,7 +16,7 @@ from tbuda_lab.runtime import context, trainingloop
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Device, Inputs, TTDevice, as_inputs
 from tbuda_lab.runtime.enums import BackendType, PerfTraceLevel
-from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.judging import judge_outputs
 from tbuda_lab.runtime.outcome import write_trace
 from tbuda_lab.runtime.results import netlist_folder
@@ -308,14 +308,41 @@ def get_parameter_gradients(device: Device | None = None, _sequential: bool = Fa
     return [d.get_parameter_gradients() for d in _those(device)]
 
 
-def run_generate(*_: Any, **__: Any) -> None:
-    """Not supported: key-value caches."""
-    raise not_supported("run_generate (key-value caches)", "run the model on whole sequences")
+def run_generate(
+    input_count: int = 1,
+    write_index: int = 0,
+    tokens_per_iter: int = -1,
+    token_id: int = -1,
+    _sequential: bool = False,
+) -> Queue[Any]:
+    """Run inputs that have been pushed (0: all that wait) through models with caches; returns the output queue.
+
+    Caches are inputs to which `set_configuration_options(loopback_outputs={input: number of the output})` leads outputs
+    back; a device keeps them from input to input, and they are not among its outputs. write_index, tokens_per_iter and
+    token_id: see `Device.generate`. Raises `PipelineError` where fewer inputs wait.
+    """
+    _check_pipeline()
+    out, first = _output_queue(None), CONTEXT.devices[0]
+    count = len(first.inputs) if input_count == 0 else input_count
+    if count > len(first.inputs):
+        raise PipelineError(f"run_generate({count}): {len(first.inputs)} inputs wait on device {first.name!r}")
+    for device in CONTEXT.devices:
+        device.generate(count, write_index, tokens_per_iter, token_id)
+        for _ in range(count):
+            device.dc_transfer("forward")
+    return out
 
 
-def run_generative_inference(*_: Any, **__: Any) -> None:
-    """Not supported: key-value caches."""
-    raise not_supported("run_generative_inference (key-value caches)", "run the model on whole sequences")
+def run_generative_inference(
+    module: Module | None = None, inputs: Sequence[Any] = (), input_count: int = 1, write_index: int = 0, **settings: Any
+) -> Queue[Any]:
+    """`run_generate` for a module that is placed here, unless it is, and inputs that are given or have been pushed."""
+    if module is not None:
+        _place_alone(module)
+    _check_pipeline()
+    for one in inputs:
+        CONTEXT.devices[0].inputs.append(as_inputs((one,)))
+    return run_generate(len(inputs) or input_count, write_index, **settings)
 
 
 def get_intermediates_queue() -> Queue[Any]:

@@ -37,7 +37,6 @@ NO_EFFECT: dict[str, str] = {
     "tvm_module_to_num_patterns": _TVM,
     "max_pool_add_sub_surround": "padding never wins a maximum here",
     "max_pool_add_sub_surround_value": "padding never wins a maximum here",
-    "loopback_outputs": "outputs go to the host; feed them back as inputs",
     "enable_device_tilize": "inputs are tilized on the host",
     "enable_forked_dram_inputs": "every reader has its own DRAM stream",
     "enable_broadcast_splitting": "broadcasts are TMs on edges, and their fork is priced",

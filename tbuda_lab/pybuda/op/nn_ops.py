@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -290,7 +291,52 @@ def DRAMQueue(name: str, operandA: Operand, *, num_entries: int = 1) -> Tensor:
     return apply(name, ops.Buffer(), operandA)
 
 
-Quantize = refused("Quantize", "choose formats with default_df_override")
-Dequantize = refused("Dequantize", "choose formats with default_df_override")
-Requantize = refused("Requantize", "choose formats with default_df_override")
+_WHOLE = {torch.int8: (-128.0, 127.0), torch.uint8: (0.0, 255.0), torch.int32: (-(2.0**24), 2.0**24)}
+
+
+@operation
+def Quantize(
+    name: str, operandA: Operand, scale: Operand, zero_point: float = 0.0, axis: int = 0,
+    out_dtype: torch.dtype = torch.int8,
+) -> Tensor:  # fmt: skip
+    """round(operandA / scale) + zero_point, within the range of out_dtype: whole numbers in float tensors.
+
+    scale: one number, or one for each index of axis. The device rounds no numbers, so that the rounding runs on the host
+    (CPU fallback); whole numbers below 2^24 are exact in Float32.
+    """
+    if out_dtype not in _WHOLE:
+        refused(f"Quantize(out_dtype={out_dtype})", f"out_dtype is one of {', '.join(map(str, _WHOLE))}")()
+    low, high = _WHOLE[out_dtype]
+    ratio = apply(f"{name}.ratio" if name else "", ops.Divide(), operandA, _along(operandA, scale, axis))
+    whole = apply(f"{name}.round" if name else "", ops.HostCall("round", ("$0",)), ratio)
+    moved = apply(f"{name}.zero_point" if name else "", ops.Add(), whole, float(zero_point))
+    return apply(name, ops.Clip(low, high), moved)
+
+
+@operation
+def Dequantize(name: str, operandA: Operand, scale: Operand, zero_point: float = 0.0, axis: int = 0) -> Tensor:
+    """(operandA - zero_point) * scale; see `Quantize`."""
+    moved = apply(f"{name}.zero_point" if name else "", ops.Subtract(), operandA, float(zero_point))
+    return apply(name, ops.Multiply(), moved, _along(operandA, scale, axis))
+
+
+@operation
+def Requantize(
+    name: str, operandA: Operand, input_scale: Operand, output_scale: Operand, input_zero_point: float = 0.0,
+    output_zero_point: float = 0.0, axis: int = 0, out_dtype: torch.dtype = torch.int8,
+) -> Tensor:  # fmt: skip
+    """Whole numbers of one scale as whole numbers of another: `Dequantize`, then `Quantize`."""
+    real = Dequantize(f"{name}.real" if name else "", operandA, input_scale, input_zero_point, axis)
+    return Quantize(name, real, output_scale, output_zero_point, axis, out_dtype)
+
+
+def _along(tensor: Operand, scale: Operand, axis: int) -> Operand:
+    """A scale as it broadcasts: a vector along `axis`."""
+    count, rank = math.prod(shape_of(scale)), len(shape_of(tensor))
+    behind = rank - 1 - axis % rank
+    if count == 1 or behind == 0:
+        return scale
+    return apply("", ops.Reshape((count, *(1,) * behind)), scale)
+
+
 BudaRequantize = refused("BudaRequantize", "choose formats with default_df_override")

@@ -1,0 +1,132 @@
+"""Models with caches through the run loop: loop-back inputs, token by token against torch without a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import tbuda_lab.pybuda as pybuda
+
+PLACES, WIDTH = 64, 32
+
+
+class Attention(nn.Module):
+    """One token (1, 1, width) attends to itself and to the places of its caches that the mask leaves open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        key, value = self.k(x), self.v(x)
+        every = torch.cat([keys, key], 1)
+        scores = self.q(x) @ every.transpose(1, 2) / WIDTH**0.5 + mask
+        return scores.softmax(-1) @ torch.cat([values, value], 1), key, value
+
+
+def whole(model: Attention, x: torch.Tensor) -> torch.Tensor:
+    """The same on the whole sequence, with torch's own attention."""
+    return nn.functional.scaled_dot_product_attention(model.q(x), model.k(x), model.v(x), is_causal=True)
+
+
+@pytest.fixture
+def device() -> Iterator[pybuda.TTDevice]:
+    torch.manual_seed(0)
+    pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    pybuda.config._get_global_compiler_config().loopback_outputs = {"keys": 1, "values": 2}
+    yield pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0,
+                          module=pybuda.PyTorchModule("attention", Attention().eval()))  # fmt: skip
+
+
+def mask(token: int) -> torch.Tensor:
+    hidden = torch.full((1, 1, PLACES + 1), -1e9)
+    hidden[..., :token] = 0
+    hidden[..., -1] = 0
+    return hidden
+
+
+def test_tokens_with_loop_back_caches(device: pybuda.TTDevice) -> None:
+    model, x = device.modules[0].module, torch.randn(1, 12, WIDTH)
+    caches = torch.zeros(1, PLACES, WIDTH), torch.zeros(1, PLACES, WIDTH)
+    for token in range(12):
+        one = (x[:, token : token + 1], mask(token))
+        device.push_to_inputs(*one, *caches) if token == 0 else device.push_to_inputs(*one)
+    out = pybuda.run_generate(input_count=1, token_id=0)
+    pybuda.run_generate(input_count=3, token_id=1)
+    for token in range(4, 12):
+        pybuda.run_generate(input_count=1, token_id=token)
+    have = [out.get() for _ in range(12)]
+    assert all(len(outputs) == 1 for outputs in have)
+    wanted = whole(model, x).detach()
+    torch.testing.assert_close(torch.cat([o[0].value() for o in have], 1), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_tile_row_of_tokens_is_written_at_once() -> None:
+    """write_index counts rows of 32 tokens, as the prefill of a model that takes 32 tokens at a time has them."""
+
+    class Running(nn.Module):
+        def forward(self, x: torch.Tensor, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x.sum(1, keepdim=True) + seen.sum(1, keepdim=True), x * 1.0
+
+    pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    pybuda.config._get_global_compiler_config().loopback_outputs = {"seen": 1}
+    tt0 = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("r", Running()))
+    x = torch.randn(1, 96, 8)
+    tt0.push_to_inputs(x[:, :32], torch.zeros(1, 96, 8))
+    tt0.push_to_inputs(x[:, 32:64])
+    tt0.push_to_inputs(x[:, 64:])
+    out = pybuda.run_generate(input_count=2, write_index=0)
+    pybuda.run_generate(input_count=1, write_index=2)
+    for rows in (32, 64, 96):
+        torch.testing.assert_close(out.get()[0].value(), x[:, :rows].sum(1, keepdim=True), rtol=1e-3, atol=1e-3)
+
+
+def test_misuse(device: pybuda.TTDevice) -> None:
+    x, caches = torch.randn(1, 1, WIDTH), (torch.zeros(1, PLACES, WIDTH), torch.zeros(1, PLACES, WIDTH))
+    with pytest.raises(RuntimeError, match="0 inputs wait"):
+        pybuda.run_generate(input_count=1)
+    device.push_to_inputs(x, mask(0), *caches)
+    pybuda.run_generate(token_id=0)
+    device.push_to_inputs(x, mask(0))
+    with pytest.raises(RuntimeError, match="64 places"):
+        pybuda.run_generate(token_id=64)
+    device.push_to_inputs(x)
+    with pytest.raises(RuntimeError, match="mask is missing"):
+        pybuda.run_generate(token_id=1)
+
+
+class Quantised(pybuda.PyBudaModule):
+    """An 8-bit product between quantisations, scales of its weights by column."""
+
+    def __init__(self, name: str, weights: torch.Tensor, scales: torch.Tensor) -> None:
+        super().__init__(name)
+        self.weights = pybuda.Parameter(weights, requires_grad=False)
+        self.scales = pybuda.Parameter(scales, requires_grad=False)
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        whole_x = pybuda.op.Quantize("qx", x, 0.05, 3.0)
+        real = pybuda.op.Dequantize("dx", whole_x, 0.05, 3.0)
+        weights = pybuda.op.Dequantize("dw", self.weights, self.scales, 0.0, axis=-1)
+        return pybuda.op.Requantize("rq", pybuda.op.Quantize("qy", pybuda.op.Matmul("mm", real, weights), 0.1), 0.1, 0.23)
+
+
+def test_quantised_ops_are_exact() -> None:
+    """Against torch's own quantised tensors."""
+    torch.manual_seed(0)
+    pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    weights, scales = torch.randint(-127, 128, (64, 32)).float(), torch.rand(32) / 50 + 0.001
+    x = torch.randn(1, 1, 32, 64)
+    pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=Quantised("q", weights, scales))
+    with pytest.warns(UserWarning, match="only the host has it"):
+        (have,) = pybuda.run_inference(inputs=[(x,)]).get()
+    real = torch.quantize_per_tensor(x, 0.05, 3, torch.qint8).dequantize()
+    product = torch.quantize_per_tensor(real @ (weights * scales), 0.1, 0, torch.qint8)
+    wanted = torch.quantize_per_tensor(product.dequantize(), 0.23, 0, torch.qint8).int_repr().float()
+    differ = (have.value() - wanted).abs()  # a product that lies on the border of two numbers may fall to either side
+    assert float(differ.max()) <= 1 and float((differ > 0).float().mean()) < 0.01
+    assert wanted.unique().numel() > 20
