@@ -593,8 +593,8 @@ class TTDevice(Device):
         caches = dict(zip(names, values, strict=True))
         for name, index in loops.items():
             if name not in caches or not 0 <= index < len(outputs):
-                raise PipelineError(f"loopback_outputs: {name!r} is one of the inputs {', '.join(names)}, and its output "
-                                    f"a number below {len(outputs)}, not {index}")
+                raise PipelineError(f"loopback_outputs: {name!r} is to be one of the inputs {', '.join(names)}, "
+                                    f"and its output a number below {len(outputs)}, not {index}")
             self._caches[name] = _written(name, caches[name], outputs[index], start)
         return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
 

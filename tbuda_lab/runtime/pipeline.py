@@ -334,7 +334,11 @@ def run_generate(
 
 
 def run_generative_inference(
-    module: Module | None = None, inputs: Sequence[Any] = (), input_count: int = 1, write_index: int = 0, **settings: Any
+    module: Module | None = None,
+    inputs: Sequence[Any] = (),
+    input_count: int = 1,
+    write_index: int = 0,
+    **settings: Any,
 ) -> Queue[Any]:
     """`run_generate` for a module that is placed here, unless it is, and inputs that are given or have been pushed."""
     if module is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -192,6 +193,7 @@ class TTTraining(DeviceTraining):
         device = self.device
         self._sample = sample, targets, sends_back
         settings = config._get_global_compiler_config()
+        tell_modes(device)
         self.model = frontend.from_pybuda(device.modules, sample, training=True)
         microbatch = sum(1 for _ in elements(self.model, frontend.feeds(self.model, sample)))
         graph = self.model
@@ -338,6 +340,28 @@ class TTTraining(DeviceTraining):
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         trainer = self._ready()
         trainer.set_parameters({n: v for n, v in values.items() if n in trainer.weight_names})
+
+
+def tell_modes(device: TTDevice) -> None:
+    """Warn of layers of torch modules that would train in another way in torch: a device traces them as in eval()."""
+    norms, drops = [], []
+    for module in device.modules:
+        if isinstance(module, PyTorchModule):
+            for name, layer in module.module.named_modules():
+                if layer.training and isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+                    norms.append(name or module.get_name())
+                elif layer.training and isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0:
+                    drops.append(name or module.get_name())
+    told = ((norms, "normalise with their stored statistics, which do not change"), (drops, "drop nothing"))
+    for names, what in told:
+        if names:
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            warnings.warn(
+                f"device {device.name!r} trains {shown} as in eval(): they {what}; call .eval() on them to say so, or "
+                "place that part on a CPUDevice, where torch trains them",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def trained(devices: Sequence[Any]) -> list[DeviceTraining]:

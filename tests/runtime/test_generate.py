@@ -112,7 +112,8 @@ class Quantised(pybuda.PyBudaModule):
         whole_x = pybuda.op.Quantize("qx", x, 0.05, 3.0)
         real = pybuda.op.Dequantize("dx", whole_x, 0.05, 3.0)
         weights = pybuda.op.Dequantize("dw", self.weights, self.scales, 0.0, axis=-1)
-        return pybuda.op.Requantize("rq", pybuda.op.Quantize("qy", pybuda.op.Matmul("mm", real, weights), 0.1), 0.1, 0.23)
+        product = pybuda.op.Quantize("qy", pybuda.op.Matmul("mm", real, weights), 0.1)
+        return pybuda.op.Requantize("rq", product, 0.1, 0.23)
 
 
 def test_quantised_ops_are_exact() -> None:

@@ -188,3 +188,18 @@ def test_inputs_of_another_batch_than_the_sample() -> None:
     (plain(w1, w2, a, b) - target).abs().sum().backward()
     have = pybuda.get_parameter_gradients(tt)[0]["s0.w1"].value()
     torch.testing.assert_close(have, w1.grad, rtol=1e-3, atol=2e-2)
+
+
+def test_layers_that_torch_would_train_in_another_way_are_named() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Dropout(0.1))
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", model),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    x, y = torch.randn(1, 3, 8, 8), torch.randn(1, 8, 6, 6)
+    with pytest.warns(UserWarning) as told:
+        pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    messages = [str(w.message) for w in told]
+    assert any("trains 1 as in eval()" in m and "stored statistics" in m for m in messages)
+    assert any("trains 2 as in eval()" in m and "drop nothing" in m for m in messages)
+    with pytest.raises(NotImplementedError, match="one mask"):
+        pybuda.op.Dropout("d", pybuda.Tensor.create_from_torch(x), training=True)

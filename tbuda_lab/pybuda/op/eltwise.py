@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbuda_lab.core import ops
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, binary, operation, shape_of, unary
-from tbuda_lab.runtime.errors import training_is_not_supported
+from tbuda_lab.runtime.errors import not_supported
 
 Add = binary(ops.Add(), "Add", "operandA + operandB.")
 Subtract = binary(ops.Subtract(), "Subtract", "operandA - operandB.")
@@ -95,7 +95,9 @@ def CumSum(name: str, operandA: Operand, axis: int, exclusive: bool = False) -> 
 def Dropout(name: str, operandA: Operand, p: float = 0.5, training: bool = True, seed: int = 0) -> Tensor:
     """operandA when not training. Raises `NotSupported` when training."""
     if training and p > 0:
-        raise training_is_not_supported("pybuda.op.Dropout(training=True)")
+        raise not_supported("pybuda.op.Dropout(training=True)", "forward and backward need one mask, which no op of "
+                            "the device gives: Dropout(training=False) passes values on, a CPUDevice drops them in torch, "
+                            "and a mask that is an input works with Multiply")
     return apply(name, ops.Nop(), operandA)
 
 

@@ -301,7 +301,7 @@ def Quantize(
 ) -> Tensor:  # fmt: skip
     """round(operandA / scale) + zero_point, within the range of out_dtype: whole numbers in float tensors.
 
-    scale: one number, or one for each index of axis. The device rounds no numbers, so that the rounding runs on the host
+    scale: one number, or one for each index of axis. The device rounds no numbers, so that rounding runs on the host
     (CPU fallback); whole numbers below 2^24 are exact in Float32.
     """
     if out_dtype not in _WHOLE:
