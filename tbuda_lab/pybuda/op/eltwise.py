@@ -95,9 +95,11 @@ def CumSum(name: str, operandA: Operand, axis: int, exclusive: bool = False) -> 
 def Dropout(name: str, operandA: Operand, p: float = 0.5, training: bool = True, seed: int = 0) -> Tensor:
     """operandA when not training. Raises `NotSupported` when training."""
     if training and p > 0:
-        raise not_supported("pybuda.op.Dropout(training=True)", "forward and backward need one mask, which no op of "
-                            "the device gives: Dropout(training=False) passes values on, a CPUDevice drops them in torch, "
-                            "and a mask that is an input works with Multiply")
+        raise not_supported(
+            "pybuda.op.Dropout(training=True)",
+            "forward and backward need one mask, which no op of the device gives: Dropout(training=False) passes values "
+            "on, a CPUDevice drops them in torch, and a mask that is an input works with Multiply",
+        )
     return apply(name, ops.Nop(), operandA)
 
 
