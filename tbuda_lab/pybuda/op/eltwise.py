@@ -97,8 +97,8 @@ def Dropout(name: str, operandA: Operand, p: float = 0.5, training: bool = True,
     if training and p > 0:
         raise not_supported(
             "pybuda.op.Dropout(training=True)",
-            "forward and backward need one mask, which no op of the device gives: Dropout(training=False) passes values "
-            "on, a CPUDevice drops them in torch, and a mask that is an input works with Multiply",
+            "forward and backward need one mask, which no op of the device gives: Dropout(training=False) passes "
+            "values on, a CPUDevice drops them in torch, and a mask that is an input works with Multiply",
         )
     return apply(name, ops.Nop(), operandA)
 
