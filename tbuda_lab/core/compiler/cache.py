@@ -31,6 +31,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer import Outcome
+from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.record import from_record, structure_digest, to_record
 
 VARIABLE = "TBUDA_CACHE"
@@ -80,8 +81,10 @@ class CompileCache:
         options: CompileOptions,
         overrides: Sequence[Override],
         place: Callable[[], Outcome],
+        costs: CostCache | None = None,
     ) -> Outcome:
-        """What `place` comes to, taken from the entry if there is one. Raises what `place` raises."""
+        """What `place` comes to, taken from the entry if there is one. costs: see `place_and_mend`. Raises what `place`
+        raises."""
         depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
         if self.folder is None or depends_on_time or not all(o.named for o in overrides):
             return place()
@@ -89,7 +92,7 @@ class CompileCache:
         record = _read(path)
         if record is not None:
             with contextlib.suppress(TbudaError):  # of another graph, whatever its name says
-                outcome = from_record(record, graph, models, device, options, overrides)
+                outcome = from_record(record, graph, models, device, options, overrides, costs)
                 with contextlib.suppress(OSError):
                     os.utime(path)  # used now
                 self.hits += 1

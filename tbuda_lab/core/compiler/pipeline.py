@@ -39,6 +39,7 @@ from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_mend, refus
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.interactive.sharing import share_netlist
+from tbuda_lab.core.placer.model.cost_cache import CostCache
 
 CHOOSING = (
     "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
@@ -114,6 +115,7 @@ class Pipeline:
         self._profiles = LruCache(16)
         self._tables = LruCache(4096)
         self._anchors = LruCache(6)
+        self._costs = LruCache(2)  # of candidates, by options: graphs that are tried, and edited ones, share them
         self._tried = LruCache(2)  # placements made while fusing was decided
         self._placed = LruCache(64)
         self._mended = LruCache(8)
@@ -275,15 +277,17 @@ class Pipeline:
             models = self.models(front, options, overrides, clock)
         asked = front.lowered, models, self.device, options, overrides
 
+        costs: CostCache = self._costs.get_or(options, lambda: CostCache(self.device, options))
+
         def place() -> Outcome:
             def tell(part: float, what: str) -> None:
                 clock.report("place", part)
                 clock.stop_or_tell("place", f"{what}, {100 * part:.0f} %")
 
-            return place_and_mend(*asked, cancel=clock.cancel, on_progress=tell)
+            return place_and_mend(*asked, cancel=clock.cancel, on_progress=tell, costs=costs)
 
         with clock.stage("place"):
-            return place() if self.cache is None else self.cache.placed(*asked, place)
+            return place() if self.cache is None else self.cache.placed(*asked, place, costs)
 
     def mended(self, front: Front, anchor: IncrementalPlacer) -> Front:
         """The front with the nops and queues that the placer inserted."""

@@ -18,6 +18,7 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, broken
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
+from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.model.problem import Pin, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
@@ -97,18 +98,20 @@ def place_and_mend(
     overrides: Sequence[Override] = (),
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
+    costs: CostCache | None = None,
 ) -> Outcome:
     """`place`, with nops and queues inserted where an op would fit no epoch, where a refused edge keeps epochs apart
     (see `join`), and where an epoch would not flow (see `mend`); `enable_fork_join_buffering` False leaves the last two
-    out. Each is told by a note of the placement.
+    out. Each is told by a note of the placement. costs: of other problems of this device with these options.
 
     Raises what `place` raises.
     """
     check = _Check(cancel, on_progress)
+    costs = CostCache(device, options) if costs is None else costs
     edits: tuple[Override, ...] = ()
     message: list[Diagnostic] = []
     try:
-        problem, segments, name, result = _choose(graph, models, device, options, overrides, check)
+        problem, segments, name, result = _choose(graph, models, device, options, overrides, check, costs)
     except PlacementError as error:
         edits = rescue(graph, error)
         if not edits:
@@ -116,7 +119,7 @@ def place_and_mend(
         try:
             graph = edit(graph, device, options, edits).graph
             models = op_models(graph, device, options, overrides)
-            problem, segments, name, result = _choose(graph, models, device, options, overrides, check)
+            problem, segments, name, result = _choose(graph, models, device, options, overrides, check, costs)
         except PlacementError:
             raise error from None
         message = rescue_notes(edits, error)
@@ -132,7 +135,7 @@ def place_and_mend(
             (*pinned, *pins),
         )
         models = op_models(graph, device, options, overrides)
-        problem, segments, name, result = _choose(graph, models, device, options, pinned, check)
+        problem, segments, name, result = _choose(graph, models, device, options, pinned, check, costs)
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
             joined = join(problem, segments, lambda fraction: check(0.88, "joining epochs"))
@@ -217,6 +220,7 @@ def _choose(
     options: CompileOptions,
     overrides: Sequence[Override],
     check: _Check,
+    costs: CostCache | None = None,
 ) -> tuple[Problem, list[Segment], str, list[Diagnostic]]:
     """(problem, epochs, name of the policy, what there is to say)."""
     name, run = policy(options.balancer_policy)
@@ -229,7 +233,7 @@ def _choose(
     order = by_phase(constrained(graph, order, overrides), phase)
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
     stages = chip_breaks(order, device, overrides)
-    problem = Problem.of(graph, models, device, options, order, pins, breaks, stages, overrides)
+    problem = Problem.of(graph, models, device, options, order, pins, breaks, stages, overrides, costs)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps and len(set(phase.values())) < 2:
         pairs, listed = _kept_order(order, overrides)

@@ -20,6 +20,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, from_json, to_json
+from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.model.problem import Pin, Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.place import Chosen, Outcome, assembled
@@ -80,11 +81,13 @@ def from_record(
     device: DeviceSpec,
     options: CompileOptions,
     overrides: Sequence[Override] = (),
+    costs: CostCache | None = None,
 ) -> Outcome:
     """The placement of `graph` whose decisions a record holds.
 
-    models: of `op_models` for this graph and these overrides. Raises `InputError` for a record that is damaged, or of
-    another graph, device or options; `PlacementError` and `OverrideError` where queues find no place.
+    models: of `op_models` for this graph and these overrides. costs: see `place_and_mend`. Raises `InputError` for a
+    record that is damaged, or of another graph, device or options; `PlacementError` and `OverrideError` where queues
+    find no place.
     """
     read = _Reader(record)
     edits = tuple(_inserted(o) for o in read.list("edits"))
@@ -100,7 +103,7 @@ def from_record(
     pins = {name: _pin(value) for name, value in read.map("pins").items() if name in names}
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
     asked = (*overrides, *(_inserted(o) for o in read.list("overrides")))
-    problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, asked)
+    problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, asked, costs)
     for first, last, reason in _rows(read.list("refusals"), 3):
         problem.refusals[_whole(first), _whole(last)] = _text(reason)
     value = None if read["objective"] is None else _objective(read.list("objective"))
