@@ -20,17 +20,32 @@ def uses_host(problem: Problem, op: int) -> bool:
 
 
 def link_cycles(
-    problem: Problem, hosted: Sequence[int], first: int, last: int, needs: Callable[[int, int, int], Needs]
+    problem: Problem,
+    hosted: Sequence[int],
+    first: int,
+    last: int,
+    needs: Callable[[int, int, int], Needs],
+    cache: dict[object, np.ndarray] | None = None,
 ) -> np.ndarray | None:
     """(levels, targets) cycles that the link is busy with what these ops of a run move over it, however they share it;
-    None where no two do: what one alone takes is in its own cycles."""
+    None where no two do: what one alone takes is in its own cycles. cache: holds the last answer, for needs that
+    follow from an op's candidates and places alone."""
     if len(hosted) < 2:
         return None
+    if cache is not None:
+        key = tuple((problem.tables[op].signature, problem.places(op, first, last)) for op in hosted)
+        busy = cache.get(key)
+        if busy is None:
+            busy = link_cycles(problem, hosted, first, last, needs)
+            assert busy is not None
+            cache.clear()  # a run that grows asks the same again and again, then never
+            cache[key] = busy
+        return busy
     total = np.zeros(needs(hosted[0], first, last).at.shape)
     for op in hosted:
         total += problem.host_bytes(op, *problem.places(op, first, last))[needs(op, first, last).at]
-    busy: np.ndarray = total / problem.device.pcie_bytes_per_cycle
-    return busy
+    cycles: np.ndarray = total / problem.device.pcie_bytes_per_cycle
+    return cycles
 
 
 def share_link(

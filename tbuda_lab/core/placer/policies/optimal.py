@@ -57,6 +57,7 @@ class Optimal:
         self.targets = self._targets()
         self.waiting = StallModel(problem, self.caps.tolist())
         self._tables: dict[tuple[object, ...], Needs] = {}
+        self._links: dict[object, np.ndarray] = {}
         self.bounds: dict[int, dict[int, Bound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
         self._made: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
@@ -133,7 +134,8 @@ class Optimal:
             gathered.add(op)
             hosted += [op] if uses_host(problem, op) else []
             slow = [cycles, *(needs.cycles for needs in current.values())]
-            bound = self._bound(use, slow, gathered, link_cycles(problem, hosted, first, last, self._needs))
+            link = link_cycles(problem, hosted, first, last, self._needs, self._links)
+            bound = self._bound(use, slow, gathered, link)
             if bound is not None:
                 sweep[last] = bound
             elif not (use[0] <= problem.cores).any():
