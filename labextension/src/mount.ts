@@ -29,6 +29,7 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   memory: late('memory'),
   passes: late('passes'),
   cluster: late('cluster'),
+  program: late('program'),
   plots: late('plots'),
   profile: late('profile')
 };

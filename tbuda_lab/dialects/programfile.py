@@ -63,12 +63,14 @@ def read_programs(path: str | Path) -> tuple[GraphProgram, ...]:
             graphs = _record(archive)["graphs"]
             if not graphs:
                 raise InputError("it has no graphs")
-            return tuple(_program(archive, entry) for entry in graphs)
+            return tuple(program for entry in graphs for program in _programs(archive, entry))
     except InputError as error:
         raise InputError(f"{path} is no PEF: {error}") from error
 
 
-def _program(archive: Archive, entry: Any) -> GraphProgram:
+def _programs(archive: Archive, entry: Any) -> list[GraphProgram]:
+    """A graph as it was compiled, and of a spatial mapping the placement by sections beside it."""
+
     def read(name: str) -> bytes:
         member = f"{FOLDER}/{name}"
         if member not in archive.members:
@@ -77,10 +79,14 @@ def _program(archive: Archive, entry: Any) -> GraphProgram:
 
     try:
         name, mapping, netlist = str(entry["name"]), str(entry["mapping"]), str(entry["netlist"])
-        steps, compiled = entry["host_program"], entry["program"]
-    except (KeyError, TypeError) as error:
+        forms = [(mapping, entry["program"], netlist)]
+        other = entry.get("by_section")
+        if other is not None:
+            forms.append(("section", other["program"], str(other["netlist"])))
+        steps = HostProgram.from_json(entry["host_program"])
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"a graph lacks {error}: compile the program again") from error
-    return GraphProgram.from_files(name, mapping, compiled, HostProgram.from_json(steps), netlist, read)
+    return [GraphProgram.from_files(name, how, compiled, steps, digest, read) for how, compiled, digest in forms]
 
 
 __all__ = ["FOLDER", "MEMBER", "SUFFIX", "read_programs", "read_record", "write_archive"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import InputError
@@ -122,6 +123,30 @@ class WithMasks(torch.nn.Module):
             kind = type(module)
             masks.append(kind(p=module.p if p is None else p).train()(torch.ones(shape)))
         return masks
+
+
+class _Dropping(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether torch draws masks of dropouts."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.drew: bool = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.drew |= any(word in str(func) for word in ("dropout", "bernoulli"))
+        return func(*args, **(kwargs or {}))
+
+
+def drops_by_function(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether a forward pass drops elements elsewhere than in modules of `DROPOUTS`: by a function, which is not in the
+    graph. torch's generator is left as it was."""
+    if not model.training:
+        return False
+    masks = WithMasks(model, inputs)
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _Dropping() as mode:
+        masks.forward(*inputs, *(torch.ones(shape) for _, shape in masks.calls))
+        drew: bool = mode.drew
+    return drew
 
 
 def drops(model: torch.nn.Module) -> bool:

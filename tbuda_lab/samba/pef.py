@@ -62,6 +62,10 @@ def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any])
     for traced in graphs:
         compiled, own = traced.program().compiled_form()
         files |= own
+        by_section = None
+        if traced.section_result is not None:
+            other = traced.program("section")
+            by_section = {"program": other.compiled_form()[0], "netlist": other.netlist}
         files[f"{traced.name}.yaml"] = dumps(traced.result.netlist).encode()
         entries.append({
             "name": traced.name, "mapping": traced.mapping, "spatial_batches": traced.spatial_batches,
@@ -74,6 +78,7 @@ def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any])
                 for k, s in enumerate(sections_of(traced.result, traced.mapping))
             ],
             "mapping_cycles": traced.mapping_cycles(), "program": compiled,
+            "by_section": by_section,
             "inputs": [_tensor(s) for s in traced.inputs], "outputs": [_tensor(s) for s in traced.outputs],
         })  # fmt: skip
     plain = {str(k): v for k, v in metadata.items() if isinstance(v, str | int | float | bool | None)}

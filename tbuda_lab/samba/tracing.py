@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ from tbuda_lab.dialects.hostprogram import (
 )
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles
 from tbuda_lab.dialects.realisation import Realisation, realisations
-from tbuda_lab.samba.models import OnnxModel, WithMasks, drops
+from tbuda_lab.samba.models import OnnxModel, WithMasks, drops, drops_by_function
 from tbuda_lab.samba.optim import Optimizer
 from tbuda_lab.samba.tensor import SambaTensor, plain
 
@@ -271,6 +272,9 @@ def trace(
     arguments = [plain(s) for s in samples]
     masks: WithMasks | None = None
     title = f"{prefix or ''}{type(model).__name__.lower()}"
+    if optimizers and not isinstance(model, OnnxModel) and drops_by_function(model, arguments):
+        warnings.warn("dropout by a function (torch.nn.functional.dropout) is left out of the graph; use nn.Dropout",
+                      stacklevel=3)
     if isinstance(model, OnnxModel):
         samples = model.in_order(samples)
         arguments = [plain(s) for s in samples]

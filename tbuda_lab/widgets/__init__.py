@@ -16,6 +16,7 @@ _HOMES = {
     "views.memory": ("MemoryView",),
     "views.netlist_file": ("NetlistFile", "open_netlist"),
     "views.passes": ("PassStepper",),
+    "views.program": ("ProgramView",),
     "views.plots_view": ("PlotsView",),
     "views.profile": ("ProfileView",),
     "views.trace": ("RunTrace",),

@@ -153,6 +153,21 @@ def test_dropout_is_torchs_with_the_same_seed_and_p_changes_at_run_time() -> Non
         samba.session.run([named(x, "x")], outputs, hyperparam_dict={"p": 0.5})
 
 
+class ByFunction(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(self.layer(x), 0.5, training=self.training).sum()
+
+
+def test_dropout_by_a_function_warns() -> None:
+    model = samba.from_torch_model_(ByFunction())
+    with pytest.warns(UserWarning, match=r"use nn\.Dropout"):
+        utils.trace_graph(model, [named(torch.randn(4, 8), "x")], samba.optim.SGD(model.parameters()))
+
+
 def test_profiles_are_chrome_traces(tmp_path: Path) -> None:
     layer = samba.from_torch_model_(torch.nn.Linear(16, 16))
     x = named(torch.randn(4, 16), "x")

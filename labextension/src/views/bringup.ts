@@ -135,15 +135,18 @@ export class BringUp implements View {
     const tabs = new Tabs([
       ['ops', 'Ops', table], ['profile', 'Profile', new LateView(store, 'profile')], ['trace', 'Timeline', new LateView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
       ['memory', 'Memory', new LateView(store, 'memory')], ['diff', 'Diff', new LateView(store, 'diff')], ['passes', 'Passes', new LateView(store, 'passes')],
-      ['plots', 'Plots', new LateView(store, 'plots')], ['cluster', 'Cluster', new LateView(store, 'cluster')], ['problems', 'Problems', problems]
+      ['plots', 'Plots', new LateView(store, 'plots')], ['cluster', 'Cluster', new LateView(store, 'cluster')], ['program', 'Program', new LateView(store, 'program')], ['problems', 'Problems', problems]
     ]);
     tabs.detachable();
     show = (id, count) => tabs.badge(id, count);
     badges.forEach((count, id) => show(id, count));
     const cluster = () => tabs.offer('cluster', ((store.frames.get('ops')?.meta['chips'] as number[] | undefined)?.length ?? 1) > 1);
+    const program = () => tabs.offer('program', store.frames.has('program'));
     cluster();
+    program();
     this.stops.push(store.on('frame', key => {
       if (key === 'ops') cluster();
+      if (key === 'program') program();
     }));
     const inspector = new Inspector(store);
     const failure = new Failure(store, () => tabs.show('problems'));

@@ -15,6 +15,8 @@ import plotsStyle from './plots/view.raw.css';
 import { PlotsView } from './plots/view.js';
 import profileStyle from './profile.raw.css';
 import { ProfileView } from './profile/view.js';
+import programStyle from './program.raw.css';
+import { ProgramView } from './program.js';
 import type { Store } from './store.js';
 import timelineStyle from './trace/timeline.raw.css';
 import { TraceView } from './trace/view.js';
@@ -25,7 +27,7 @@ interface Made {
   style: string;
 }
 
-export type Room = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'profile' | 'netlistfile' | 'imagefile';
+export type Room = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'netlistfile' | 'imagefile';
 
 /** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
 export const ROOMS: Record<Room, Made> = {
@@ -36,6 +38,7 @@ export const ROOMS: Record<Room, Made> = {
   cluster: { make: ClusterView, style: clusterStyle },
   plots: { make: PlotsView, style: plotsStyle },
   profile: { make: ProfileView, style: profileStyle },
+  program: { make: ProgramView, style: programStyle },
   netlistfile: { make: NetlistFile, style: memoryStyle },
   imagefile: { make: ImageFile, style: memoryStyle }
 };

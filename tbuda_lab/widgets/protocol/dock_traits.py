@@ -8,7 +8,8 @@ import traitlets
 
 MODES = ("split", "graph", "grid")
 TABS = (
-    "ops", "profile", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster", "problems",
+    "ops", "profile", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster",
+    "program", "problems",
 )  # fmt: skip
 
 

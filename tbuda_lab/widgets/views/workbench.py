@@ -25,6 +25,7 @@ from tbuda_lab.widgets.views.graph import GraphView
 from tbuda_lab.widgets.views.graph_traits import GraphLooks
 from tbuda_lab.widgets.views.grid import EpochGrid
 from tbuda_lab.widgets.views.grid_traits import GridLooks
+from tbuda_lab.widgets.views.program import move, opened, program_of
 from tbuda_lab.widgets.views.table import OpTable
 
 __all__ = [
@@ -39,6 +40,10 @@ class BringUp(DockLooks, GridLooks, GraphLooks, View):
     `BringUp(model, sample_inputs, device="n150")` makes a session and starts to compile, run and verify in a thread;
     `BringUp(session)` shows one that exists. `verify=False` runs without comparing with torch; `start=False` waits for
     the Run button or `.start()`. How it is arranged: see `DockLooks`.
+
+    A PEF, or a model that SambaFlow's `trace_graph` has traced, is opened with its host program; `graph` is the title
+    of the graph shown first (`choose_graph` shows another). A graph that trains is compiled and not run: its program
+    runs it.
     """
 
     kind = "bringup"
@@ -55,18 +60,32 @@ class BringUp(DockLooks, GridLooks, GraphLooks, View):
         height: int = 0,
         verify: bool = True,
         start: bool | None = None,
+        graph: str = "",
     ) -> None:
-        if isinstance(model, Session):
+        programs = None if isinstance(model, Session) else opened(model)
+        if programs is not None:
+            session = programs.session(graph)
+        elif isinstance(model, Session):
             session = model
         else:
             session = Session(model, sample_inputs, device, options=options, overrides=overrides, name=name)
         super().__init__(session, height=height)
         if start or (start is None and session.result is None):
-            self.hub.start(verify)
+            self.start(verify)
+
+    def choose_graph(self, title: str) -> None:
+        """Show another graph of the program, by its title. Raises `InputError` where there is no such graph, and for a
+        session without a program."""
+        programs = program_of(self.session)
+        if programs is None:
+            raise InputError("this session has no host program, and so no other graphs")
+        move(self, programs.session(title))
 
     def start(self, verify: bool = True) -> None:
         """Compile what is not compiled, run, and compare with torch; returns at once."""
-        self.hub.start(verify)
+        programs = program_of(self.session)
+        trains = programs is not None and programs.trains(self.session)
+        self.hub.start(verify and not trains, run=not trains)
 
     def train(self, batches: Iterable[tuple[Any, Any]]) -> None:
         """Train a session of `Session.for_training` in a thread; returns at once. The page pauses, steps and cancels

@@ -15,6 +15,8 @@ export function drawStrip(
   const before = new Map(known);
   known.clear();
   const most = Math.max(...ops.epochTimes, 1);
+  const directions = (ops.frame.meta['directions'] as string[] | undefined) ?? [];
+  const sections = new Set(directions).size > 1; // a training step: which part of it an epoch is
   const chips = (ops.frame.meta['chips'] as number[]).length;
   return ops.byEpoch.map((members, epoch) => {
     const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch), H, 2);
@@ -27,16 +29,17 @@ export function drawStrip(
       shapes.set(fill, `${shapes.get(fill) ?? ''}M${ops.get('col', op) * W + 0.4} ${y + 0.4}h${wide}v${hgt - 0.8}h${-wide}z`);
     }
     const cycles = ops.epochTimes[epoch]!;
-    const label = `epoch ${epoch}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
+    const section = sections ? directions[epoch]!.replace('bwd', 'bckwd') : '';
+    const label = `epoch ${epoch}${section && `, section ${section}`}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
     const bar = `width:${(100 * cycles) / most}%`;
     const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');
     const made = before.get(key) ?? h('button', {
-      type: 'button', class: `tb-frame${chips > 1 ? ' tb-wide' : ''}`, 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
+      type: 'button', class: `tb-frame${chips > 1 || section ? ' tb-wide' : ''}`, 'data-tb-epoch': epoch, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
       onclick: () => choose(epoch)
     }, svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
       svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }),
       ...[...shapes].map(([fill, d]) => svg('path', { d, fill }))), h('span', { class: 'tb-frame-bar' }, h('i', { style: bar })),
-      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', cycles ? shortTime(cycles, ops.clock) : ''));
+      h('span', { class: 'tb-frame-text' }, h('b', {}, String(epoch)), section && h('span', { class: 'tb-section' }, section), chips > 1 ? h('span', {}, `c${ops.ofEpoch('chip', epoch)}`) : '', cycles ? shortTime(cycles, ops.clock) : ''));
     known.set(key, made);
     return made;
   });

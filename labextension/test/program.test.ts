@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+
+import type { Host } from '../src/views/host.js';
+import { ProgramView } from '../src/views/program.js';
+import { Store } from '../src/views/store.js';
+import { handFrame } from './handframe.js';
+
+const times = (cycles: number, late: number) => ({ cycles, device: [[0, 0, 40], [1, 40, 80], [2, late, cycles]], link: [['w', 80, late]] });
+
+function view(): { element: HTMLElement; store: Store; sent: Record<string, unknown>[] } {
+  const sent: Record<string, unknown>[] = [];
+  const host: Host = { live: true, get: () => undefined, set: () => undefined, on: () => () => undefined, send: m => sent.push(m), onMessage: () => () => undefined };
+  const store = new Store(host);
+  store.put(handFrame('program', {
+    title: 'net (spatial)', graph: 'net', mapping: 'spatial', replicas: 2, mode: 'inorder',
+    graphs: [{ title: 'net (spatial)', name: 'net', mapping: 'spatial' }, { title: 'net (section)', name: 'net', mapping: 'section' }],
+    sections: ['fwd', 'bckwd', 'opt'].map(kind => ({ kind, cycles: 40, ops: 3 })),
+    steps: [{ section: 'fwd', step: 'loop', count: 2, body: [{ step: 'push', tensor: 'x' }, { step: 'store', tensor: 'y', region: 'cache' }] }],
+    timelines: { normal: times(140, 100), inorder: times(130, 90) }
+  }, []));
+  const { element } = new ProgramView(store);
+  document.body.append(element);
+  return { element, store, sent };
+}
+
+const all = (element: HTMLElement, what: string) => [...element.querySelectorAll<HTMLElement>(what)];
+
+describe('the host program', () => {
+  it('shows replicas side by side in the mode that was traced', () => {
+    const { element } = view();
+    expect(all(element, '.tb-program-section')).toHaveLength(6);
+    expect(all(element, '.tb-program-link')).toHaveLength(1);
+    expect(element.querySelector('header')!.textContent).toContain('130 cycles a run');
+  });
+
+  it('shows another mode, and asks for another graph', () => {
+    const { element, sent } = view();
+    element.querySelector<HTMLElement>('[data-tb-choice=normal]')!.click();
+    expect(element.querySelector('header')!.textContent).toContain('140 cycles a run');
+    element.querySelector<HTMLElement>('[data-tb-choice="net (section)"]')!.click();
+    expect(sent.at(-1)).toEqual({ type: 'graph', title: 'net (section)' });
+  });
+
+  it('leads from a section to its epoch, and marks the one that the grid shows', () => {
+    const { element, store } = view();
+    all(element, '[data-tb-action=section]')[1]!.click();
+    expect(store.epoch).toBe(1);
+    expect(all(element, 'tr.tb-now').map(row => row.dataset['tbSection'])).toEqual(['1']);
+  });
+
+  it('says the steps in words, loops with their bodies', () => {
+    const { element } = view();
+    expect(all(element, 'li').map(li => li.dataset['tbStep'])).toEqual(['loop', 'push', 'store']);
+    expect(element.querySelector('[data-tb-step=store]')!.textContent).toBe('store y (region cache)');
+  });
+});

@@ -1,0 +1,175 @@
+"""`ProgramView`: the host program of a dialect's graph, its sections, its replicas, and the graphs to choose from.
+
+`opened` makes sessions of a program's file or of a traced model, so that the workbench opens them.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.session import Session
+from tbuda_lab.dialects.program import GraphProgram, program_frame
+from tbuda_lab.dialects.programfile import SUFFIX, read_programs
+from tbuda_lab.widgets.handlers.session_hub import hub_of
+from tbuda_lab.widgets.protocol.messages import answers
+from tbuda_lab.widgets.views.base import View
+
+if TYPE_CHECKING:
+    from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
+
+TRACED = "buda_programs"
+"""Attribute of a model that a dialect traced: a function that returns its `GraphProgram`s."""
+
+
+class Programs:
+    """The graphs of one program, with a session for each that was looked at."""
+
+    def __init__(self, graphs: Sequence[GraphProgram]) -> None:
+        self.graphs = tuple(graphs)
+        self._sessions: dict[int, Session] = {}
+
+    @property
+    def titles(self) -> list[str]:
+        """How the graphs are called: by name, with the mapping where a name stands for two placements."""
+        names = [g.name for g in self.graphs]
+        return [g.name if names.count(g.name) == 1 else f"{g.name} ({g.mapping})" for g in self.graphs]
+
+    def session(self, title: str = "") -> Session:
+        """The session of a graph, by its title; the first graph's without one. Raises `InputError`."""
+        if title and title not in self.titles:
+            raise InputError(f"the program has no graph {title!r}; there are {', '.join(self.titles)}")
+        k = self.titles.index(title) if title else 0
+        if k not in self._sessions:
+            session = self._sessions[k] = self.graphs[k].session()
+            _PROGRAMS[session] = self
+            session.on("compiled", lambda result: hub_of(session).publish([self.frame(k, result)]))
+        return self._sessions[k]
+
+    def frame(self, k: int, result: Any) -> Frame:
+        """The frame "program" of a graph that is compiled."""
+        graphs = [{"title": t, "name": g.name, "mapping": g.mapping}
+                  for t, g in zip(self.titles, self.graphs, strict=True)]  # fmt: skip
+        frame = program_frame(self.graphs[k], result, graphs)
+        return Frame(frame.key, {**frame.meta, "title": self.titles[k]})
+
+    def trains(self, session: Session) -> bool:
+        """Whether the graph of a session has a backward pass."""
+        return next(self.graphs[k].trains for k, s in self._sessions.items() if s is session)
+
+
+_PROGRAMS: weakref.WeakKeyDictionary[Session, Programs] = weakref.WeakKeyDictionary()
+
+
+def opened(model: Any) -> Programs | None:
+    """The program of a file that ends in `.pef`, or of a model that a dialect traced; None for anything else.
+
+    Raises `InputError` for a file that is no program.
+    """
+    if isinstance(model, str | os.PathLike) and Path(model).suffix.lower() == SUFFIX:
+        return Programs(read_programs(Path(model)))
+    traced: Callable[[], Sequence[GraphProgram]] | None = getattr(model, "__dict__", {}).get(TRACED)
+    return Programs(traced()) if traced is not None else None
+
+
+def program_of(session: Session) -> Programs | None:
+    """The program that a session belongs to."""
+    return _PROGRAMS.get(session)
+
+
+@answers("graph")
+def _graph(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """A page chose another graph."""
+    choose = getattr(view, "choose_graph", None)
+    if choose is not None and hub.desk is not None:
+        try:
+            choose(str(content.get("title")))
+        except InputError as error:
+            view.post({"type": "refused", "key": "program", "text": str(error)}, [])
+
+
+class ProgramView(View):
+    """The host program as the outer timeline, its sections and replicas, and the graphs to choose from.
+
+    model: a PEF, a model that a dialect traced, or a session of one.
+    """
+
+    kind = "program"
+    frames_shown: ClassVar[tuple[str, ...]] = ("program", "ops")
+
+    def __init__(self, model: Any, *, graph: str = "", height: int = 0) -> None:
+        """Raises `InputError` for what has no program, and for a graph that is not in it."""
+        programs = program_of(model) if isinstance(model, Session) else opened(model)
+        if programs is None:
+            raise InputError("there is no host program: give a PEF, or a model that samba.utils.trace_graph has traced")
+        self.programs = programs
+        session = model if isinstance(model, Session) else programs.session(graph)
+        super().__init__(session, height=height)
+        if session.result is None:
+            self.hub.start(run=False)
+
+    def choose_graph(self, title: str) -> None:
+        """Show another graph, by its title. Raises `InputError`."""
+        move(self, self.programs.session(title))
+
+    def _twin(self, frames: Mapping[str, Frame]) -> str:
+        return program_html(frames.get("program"))
+
+
+def move(view: View, session: Session) -> None:
+    """A view goes over to another session: it gets that one's frames, and hears of its changes alone."""
+    hub = hub_of(session)
+    if hub is view.hub:
+        return
+    view.hub.detach(view)
+    view.hub = hub
+    hub.attach(view)
+    view.selection_changed(hub.selection)
+    hub.bring_up_to_date(view, {})
+    if session.result is None:
+        hub.start(run=False)
+
+
+def program_html(frame: Frame | None) -> str:
+    """Sections, steps and replicas as tables, without a script."""
+    if frame is None:
+        return "<p>no host program</p>"
+    meta = frame.meta
+    head = "".join(f"<th>{h}</th>" for h in ("section", "kind", "ops", "cycles"))
+    rows = "".join(
+        f"<tr><td>{k}</td><td>{escape(s['kind'])}</td><td>{s['ops']}</td><td>{s['cycles']:,.0f}</td></tr>"
+        for k, s in enumerate(meta["sections"])
+    )
+    modes = "".join(f"<li>{mode}: {t['cycles']:,.0f} cycles</li>" for mode, t in meta["timelines"].items())
+    steps = "".join(f"<li>{escape(text)}</li>" for text in step_texts(meta["steps"]))
+    graphs = ", ".join(escape(g["title"]) for g in meta["graphs"] if "title" in g)
+    return (
+        f"<p><b>{escape(meta['graph'])}</b> · {escape(meta['mapping'])} · {meta['replicas']} replicas · "
+        f"graphs: {graphs}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        f"<ul>{modes}</ul><ol>{steps}</ol>"
+    )
+
+
+def step_texts(steps: Sequence[Mapping[str, Any]], indent: str = "") -> list[str]:
+    """Steps of a host program in words, loops with their bodies."""
+    texts = []
+    for step in steps:
+        section = f"{step['section']}: " if step.get("section") else ""
+        what = step.get("tensor") or step.get("program") or step.get("name") or ""
+        if step["step"] == "loop":
+            texts += [f"{indent}{section}loop {step['count']} times", *step_texts(step["body"], indent + "· ")]
+            continue
+        if step["step"] == "collective":
+            what = f"mean of {len(step['tensors'])} gradients"
+        region = f" ({step['region']})" if "region" in step else ""
+        texts.append(f"{indent}{section}{step['step'].replace('_', ' ')} {what}{region}")
+    return texts
+
+
+__all__ = ["ProgramView", "Programs", "move", "opened", "program_html", "program_of", "step_texts"]

@@ -1,0 +1,103 @@
+"""A SambaFlow program in the workbench: a PEF, a traced model, its graphs, sections and replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tbuda_lab import samba
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.dialects.program import schedules, sections_of
+from tbuda_lab.dialects.programfile import read_programs
+from tbuda_lab.samba import utils
+from tbuda_lab.widgets import BringUp, ProgramView
+
+
+class Small(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.loss = torch.nn.Linear(32, 32), torch.nn.MSELoss()
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.loss(self.layer(x), y)
+
+
+def sample() -> list[samba.SambaTensor]:
+    return [samba.randn(4, 32, name=name, batch_dim=0) for name in ("x", "y")]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, torch.nn.Module]:
+    """A PEF of a spatial mapping, and its model after a run on two replicas."""
+    folder = tmp_path_factory.mktemp("pef")
+    old, samba.session = samba.session, samba.SambaSession()
+    model = samba.from_torch_model_(Small())
+    optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
+    config = {"output_folder": str(folder), "pef_name": "small", "mapping": "spatial"}
+    pef = samba.session.compile(model, sample(), optimizer, config_dict=config)
+    outputs = utils.trace_graph(model, sample(), optimizer, pef=pef, data_parallel_mode="inorder")
+    both = [samba.from_torch_tensor(torch.randn(8, 32), name=n, batch_dim=0) for n in ("x", "y")]
+    samba.session.run(both, outputs, data_parallel=True, world_size=2)
+    samba.session = old
+    return pef, model
+
+
+def test_the_workbench_opens_a_pef_and_both_its_placements(program: tuple[str, torch.nn.Module]) -> None:
+    work = BringUp(program[0]).wait(120)
+    meta = work.hub.frames["program"].meta
+    assert [g["title"] for g in meta["graphs"]] == ["small (spatial)", "small (section)"]
+    assert [s["kind"] for s in meta["sections"]] == ["fwd", "bckwd", "opt"]
+    assert [s["step"] for s in meta["steps"] if s["step"] == "run"] == ["run"] * 3
+    messages = [p.message for p in work.session.problems if p.rule == "program"]
+    assert messages == ["the file has no weights: they are made up here, and so are the inputs"]  # and the same netlist
+    first = work.session
+    work.choose_graph("small (section)")
+    work.wait(120)
+    assert work.session is not first and work.hub.frames["program"].meta["mapping"] == "section"
+    assert [p.message for p in work.session.problems if p.rule == "program"] == messages
+    work.choose_graph("small (spatial)")
+    assert work.session is first
+    with pytest.raises(InputError, match="there are small"):
+        work.choose_graph("other")
+
+
+def test_a_traced_model_opens_with_its_replicas(program: tuple[str, torch.nn.Module]) -> None:
+    view = ProgramView(program[1])
+    view.hub.wait(120)
+    meta = view.hub.frames["program"].meta
+    assert (meta["replicas"], meta["mode"]) == (2, "inorder")
+    assert meta["timelines"]["optimal"]["cycles"] <= meta["timelines"]["inorder"]["cycles"] \
+        <= meta["timelines"]["normal"]["cycles"]
+    assert len(meta["timelines"]["normal"]["link"]) == 2  # weight and bias
+    html = view.static().html
+    assert "2 replicas" in html and "bckwd" in html and "mean of 2 gradients" in html
+    with pytest.raises(InputError, match="no host program"):
+        ProgramView(torch.nn.Linear(2, 2))
+
+
+def test_times_of_the_modes_come_of_the_placement(program: tuple[str, torch.nn.Module]) -> None:
+    """normal: all sections, and twice the bytes of the gradients over the host's link."""
+    session = BringUp(program[0]).wait(120).session
+    result = session.result
+    assert result is not None
+    device = sum(s.cycles for s in sections_of(result, "spatial"))
+    plans = schedules(result, "spatial", replicas=2)
+    moved = 2 * 4 * (32 * 32 + 32) / result.device.pcie_bytes_per_cycle
+    assert plans["normal"].cycles == pytest.approx(device + moved)
+    ring = schedules(result, "spatial", replicas=2, reduce_on_device=True)
+    assert ring["normal"].cycles == pytest.approx(device + 4 * (32 * 32 + 32) / result.device.eth_bytes_per_cycle)
+    assert schedules(result, "spatial", replicas=1)["normal"].cycles == pytest.approx(device)
+
+
+def test_a_damaged_pef_is_refused(program: tuple[str, torch.nn.Module], tmp_path: Path) -> None:
+    data = Path(program[0]).read_bytes()
+    for name, bad in (("cut", data[: len(data) // 2]), ("none", b""), ("text", b"graph"),
+                      ("step", data.replace(b'"step": "push"', b'"step": "exec"')),
+                      ("device", data.replace(b'"device": "wormhole_b0"', b'"device": "wormhole_xx"')),
+                      ("graph", data.replace(b"matmul(", b"matmux("))):  # fmt: skip
+        path = tmp_path / f"{name}.pef"
+        path.write_bytes(bad)
+        with pytest.raises(InputError, match="no PEF"):
+            read_programs(path)
