@@ -27,9 +27,14 @@ class RowPicker:
     empty: Array
 
     def __matmul__(self, x: Array) -> Array:
-        out: Array = np.take(x, self.index, axis=0)
-        out[self.empty] = 0
+        out = np.empty((len(self.index), x.shape[1]), x.dtype)
+        self.into(out, x)
         return out
+
+    def into(self, out: Array, x: Array) -> None:
+        """Writes the product with x to `out`: (rows, columns)."""
+        np.take(x, self.index, axis=0, out=out, mode="clip")  # all are in range; "raise" would make a copy first
+        out[self.empty] = 0
 
 
 def build_sparse(context: OpContext) -> Kernel:
@@ -87,6 +92,9 @@ def build_sparse(context: OpContext) -> Kernel:
         for i in range(n):
             own = matrices(tiles[i % tiles.shape[0]], words[i % words.shape[0]], height)
             x = act[i % act.shape[0]].reshape(height, columns)
+            if fracture == 1 and h == TILE and isinstance(own[0], RowPicker) and x.dtype == out.dtype:
+                own[0].into(out[i].reshape(t * rows, columns), np.ascontiguousarray(x))
+                continue
             for g, matrix in enumerate(own):
                 part = slice(g * width, (g + 1) * width)
                 result = matrix @ np.ascontiguousarray(x[:, part])

@@ -89,8 +89,11 @@ def depthwise(a: Array, b: Array, blocks: int, tile_dim: TileDim) -> Array:
     w = tile_dim[1]
     ct = columns // w
     inner = b.shape[2] // blocks
-    left = a.reshape(n, z, rows, blocks, wide // (blocks * inner), inner).transpose(0, 1, 4, 2, 3, 5)
-    left = left.reshape(n, z, ct, rows, blocks * inner)
-    right = b.reshape(b.shape[0], b.shape[1], blocks * inner, ct, w).transpose(0, 1, 3, 2, 4)
-    out: Array = np.matmul(left, np.ascontiguousarray(right)[:, :z])
-    return out.transpose(0, 1, 3, 2, 4).reshape(-1, z, rows, columns)
+    taps = a.reshape(n, z, rows, blocks, wide // (blocks * inner), inner)
+    right = b.reshape(b.shape[0], b.shape[1], blocks * inner, ct, w)[:, :z]
+    out = np.empty((max(n, right.shape[0]), z, rows, ct, w), np.result_type(a, b))
+    left = np.empty((n, z, rows, blocks, inner), a.dtype)  # one column of tiles: it stays in the processor's cache
+    for c in range(ct):
+        left[:] = taps[..., c, :]
+        np.matmul(left.reshape(n, z, rows, blocks * inner), right[..., c, :], out=out[..., c, :])
+    return out.reshape(-1, z, rows, columns)
