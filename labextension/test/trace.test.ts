@@ -267,6 +267,26 @@ describe('what lies over the grid', () => {
     view.dispose();
   });
 
+  it('goes along with a run, and back to the epoch that was there; not from one that somebody chose', () => {
+    const { store } = filled();
+    const view = new GridView(store);
+    const report = (running: boolean, epoch: number) => store.put(pack('live', { running, paused: false, total: 1, input: 0, epoch, op: '', stalled: [] }, {
+      done: ['u4', []], level: ['u4', []]
+    }));
+    const last = store.frames.get('ops')!.column('epoch_ops').length - 1;
+    expect(last).toBeGreaterThan(0);
+    store.setEpoch(last);
+    report(true, 0);
+    expect(store.epoch).toBe(0);
+    report(false, 0);
+    expect(store.epoch).toBe(last);
+    report(true, 0);
+    store.setEpoch(1);
+    report(false, 0);
+    expect(store.epoch).toBe(1);
+    view.dispose();
+  });
+
   it('marks ops that fail, the first of them above all, in grid, table and graph', async () => {
     const { store } = filled();
     const names = store.frames.get('ops')!.text('op_name').slice(0, 3);

@@ -14,6 +14,7 @@ from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import box_of, expect
 from tests.session.models import perceptron
+from tests.widgets.test_plots_view import for_training
 
 pytestmark = [
     pytest.mark.browser,
@@ -94,4 +95,35 @@ def test_the_timeline_measures_finds_and_follows(bare: Bare, shots: Path) -> Non
     bare.sees(f"{TRACE}[data-tb-flows]")
     assert page.locator(TRACE).get_attribute("data-tb-flows") == f"{2 * 8}", "each input comes in once and goes on once"
     page.screenshot(path=shots / f"timeline_{page.theme}.png", full_page=True)
+    assert page.errors == []
+
+
+@pytest.fixture(params=["light", "dark"])
+def trains(request: pytest.FixtureRequest, browser: Any) -> Iterator[Bare]:
+    session, data = for_training()
+    session.control.pause()
+    with bare_page(browser, session, (1500, 1300), request.param) as bare:
+        bare.hub.train(data)
+        yield bare
+        session.cancel()
+
+
+def test_training_is_drawn_stepped_and_resumed(trains: Bare, shots: Path) -> None:
+    """Epochs say forward, backward or optimizer; loss and learning rate are drawn while it trains."""
+    page, session = trains.page, trains.hub.session
+    trains.sees("[data-tb-view=stages][data-tb-state=paused]")
+    for phase in ("forward", "backward", "optimizer"):
+        trains.sees(f"[data-tb-view=grid] .tb-frame[data-tb-phase={phase}]")
+    page.locator("[data-tb-action=run-step-input]").click()
+    trains.until(lambda: len(session.training_steps) == 1 and session.control.waiting)
+    trains.until(lambda: "training step 1 of 3" in page.locator("[data-tb-view=stages] .tb-message").inner_text())
+    page.locator("[data-tb-action=tab-plots]").click()
+    trains.sees("[data-tb-view=plots][data-tb-state=ready]")
+    frame = page.frame_locator("[data-tb-view=plots] iframe")
+    trains.until(lambda: frame.locator(".bk-Figure").count() == 1)
+    page.locator("[data-tb-action=run-pause]").click()
+    trains.until(lambda: len(session.training_steps) == 3 and not trains.hub.busy)
+    trains.sees("[data-tb-view=stages][data-tb-state=idle]")
+    trains.until(lambda: frame.locator(".bk-Figure").count() == 6)
+    page.screenshot(path=shots / f"training_{page.theme}.png", full_page=True)
     assert page.errors == []

@@ -135,3 +135,17 @@ def test_progress_is_told_with_every_step_and_at_a_pause() -> None:
     thread.join(120)
     assert [p.done for p in told if p.running and not p.paused] == [1, 2, 3]
     assert not told[-1].running and told[-1].done == 3 and len(session.training_steps) == 3
+
+
+def test_gradients_are_told_of_the_ops_that_make_them() -> None:
+    session, _ = made()
+    x, y = batches(1)[0]
+    comparisons = session.check_gradients(x, y)
+    values = session.gradients_by_op(comparisons)
+    by_name = {c.name: c.pcc for c in comparisons}
+    assert values["0.matmul"] == min(by_name["0.weight"], by_name["0.bias"]), "the op that reads both"
+    lowered = session.result.lowered
+    for name, pcc in by_name.items():
+        end = lowered[f"grad_acc_{name}.sum"].sources[0]
+        assert values[end] == pcc and all(values[s] == pcc for s in lowered[end].sources)
+    assert set(values) <= {n.name for n in lowered.ops} and not any(op.startswith("opt_") for op in values)

@@ -4,6 +4,7 @@ import { Matcher } from './names.js';
 import { preferences } from './preferences.js';
 import type { Checks } from './trace/checks.js';
 
+const PHASES: Record<string, string> = { fwd: 'forward', bwd: 'backward', opt: 'optimizer' };
 const KNOWN = new WeakMap<Frame, Ops>();
 
 export class Ops {
@@ -136,6 +137,12 @@ export class Ops {
   busy(epoch: number): number {
     if (!this.kernelsOnly || !this.frame.has('epoch_kernel_work')) return this.ofEpoch('busy', epoch);
     return this.ofEpoch('kernel_work', epoch) / Math.max(1, this.kernels[epoch]! * this.rows * this.cols);
+  }
+
+  /** "forward", "backward" or "optimizer" of an epoch, where a model is trained; "" where all are forward. */
+  phaseOf(epoch: number): string {
+    const phases = (this.frame.meta['directions'] as string[] | undefined) ?? [];
+    return phases.every(phase => phase === phases[0]) ? '' : (PHASES[phases[epoch]!] ?? '');
   }
 
   /** What an epoch is bounded by, in words: the largest part of its time. */

@@ -538,6 +538,11 @@ class Session:
         """The gradient of every weight for one batch, from the netlist, against torch autograd in float64."""
         return self.training.check_gradients(inputs, targets)
 
+    def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
+        """What `check_gradients` says, by op: the lowest PCC of the gradients that an op makes or accumulates, and of
+        the weights that it reads. To be shown with `GraphView.overlay`."""
+        return self.training.gradients_by_op(comparisons)
+
     def __getitem__(self, op: str) -> OpCard:
         """`session["matmul_14"]`: what there is to say of an op. Raises `InputError` with near names."""
         return card_of(self, op)

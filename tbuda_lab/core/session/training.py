@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 
+GRADIENT_SUM = "grad_acc_{}.sum"
+"""Name of the output that holds the accumulated gradient of a weight."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingStep:
     """One step of a session's training: its number from 1, the loss of its batch, the learning rate it used."""
@@ -138,6 +142,19 @@ class Training:
         assert isinstance(result, CompileResult)
         wanted = _autograd(result.graph, feed, trainer.parameters())
         return [compare(name, wanted[name].numpy(), matches[name].numpy()) for name in matches if name in wanted]
+
+    def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
+        """See `Session.gradients_by_op`."""
+        lowered = self.trainer.result.lowered
+        worst: dict[str, float] = {}
+        for one in comparisons:
+            ops = [n.name for n in lowered.ops if one.name in n.sources and n.attrs.get("phase") is None]
+            sums = f"{GRADIENT_SUM.format(one.name)}"
+            ends = lowered[sums].sources if sums in lowered.nodes else ()
+            ops += [*ends, *(s for e in ends for s in lowered[e].sources if lowered[s].op is not None)]
+            for op in ops:
+                worst[op] = min(worst.get(op, 1.0), one.pcc)
+        return worst
 
     def _feed(self, trainer: Trainer, inputs: Any, targets: Any) -> dict[str, torch.Tensor]:
         """A batch by the names of the graph's inputs, the model's first and then the targets."""

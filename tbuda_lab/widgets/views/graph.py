@@ -10,6 +10,7 @@ from typing import Any
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.graph.diff import GraphDiff
+from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.views.base import View
@@ -45,6 +46,15 @@ class GraphView(GraphLooks, View):
         """
         self._overlay = overlay_frame(values, name, scale)
         self.hub.send_frame(self, self._overlay)
+
+    def overlay_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
+        """Compare the gradients of one batch with torch's and paint the ops by PCC: red where a gradient that the op
+        makes, or that of a weight it reads, is far from torch. Returns the comparisons, one per weight. Raises what
+        `Session.check_gradients` raises."""
+        comparisons = self.session.check_gradients(inputs, targets)
+        values = self.session.gradients_by_op(comparisons)
+        self.overlay({op: 1.0 - pcc for op, pcc in values.items()}, "1 - PCC of gradients", (0.0, 0.01))
+        return comparisons
 
     def _receive(self, widget: object, content: Mapping[str, Any], buffers: object) -> None:
         super()._receive(widget, content, buffers)

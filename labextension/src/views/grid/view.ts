@@ -315,7 +315,7 @@ export class GridView {
     const cores = ops.ofEpoch('cores', epoch);
     const slowest = ops.limitingOf(epoch);
     this.head.replaceChildren(
-      h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`),
+      h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`), h('span', { class: 'tb-phase', 'data-tb-phase': ops.phaseOf(epoch) || undefined }, ops.phaseOf(epoch)),
       h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),

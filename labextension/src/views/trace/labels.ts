@@ -8,6 +8,8 @@ export interface Marks {
   selected: ReadonlySet<number>;
   related: ReadonlySet<number>;
   stalled: ReadonlySet<string>;
+  /** "backward" and the like; "" for a model that is not trained. */
+  phase: (epoch: number) => string;
   open: (row: Row) => boolean;
   toggle: (row: Row) => void;
   pick: (op: string, toggle: boolean) => void;
@@ -19,7 +21,7 @@ export function label(model: TraceModel, row: Row, fills: Frame | null, marks: M
   if (row.kind === 'epoch') {
     const [start, end] = model.span(row.epoch);
     return h('div', { class: 'tb-trace-label tb-trace-epoch', style, 'data-tb-epoch': row.epoch }, caret(row, marks, `epoch ${row.epoch}`),
-      h('b', {}, `Epoch ${row.epoch}`), h('span', {}, `${grouped(end - start)} cycles`));
+      h('b', {}, `Epoch ${row.epoch}${marks.phase(row.epoch) && `, ${marks.phase(row.epoch)}`}`), h('span', {}, `${grouped(end - start)} cycles`));
   }
   if (row.kind === 'fill') return h('div', { class: 'tb-trace-label tb-trace-fill', style, title: fillText(fills, row.fill, false) }, fillText(fills, row.fill, true));
   const op = model.ops[row.op]!;

@@ -36,7 +36,7 @@ export class TracePicture {
     // the same elements while they say the same: a press is not lost to a frame of the animation
     const labelled = `${layouts}/${first}/${last}`;
     if (labelled !== this.labelled) view.labels.replaceChildren(...view.rows.slice(first, last).map(row => label(model, row, fills, {
-      selected, related, stalled,
+      selected, related, stalled, phase: epoch => view.phaseOf(epoch),
       open: r => (r.kind === 'epoch' ? view.shown.only !== null || view.shown.epochs.has(r.epoch) : view.shown.parts.has(model.ops[r.op]!.name)),
       toggle: (r: Row) => view.toggle(r), pick: (op, toggle) => {
         store.click(op, toggle, 'trace');

@@ -331,6 +331,10 @@ export class TraceView {
     this.moved();
   }
 
+  phaseOf(epoch: number): string {
+    return this.ops?.phaseOf(epoch) ?? '';
+  }
+
   fitEpoch(): void {
     const { model } = this;
     if (!model) return;
