@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import PlotsView, export_plots
+from tbuda_lab.widgets import GraphView, PlotsView, export_plots
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.protocol import frame_registry
 from tbuda_lab.widgets.views.netlist_file import FileHub
@@ -110,3 +110,15 @@ def test_the_curve_of_a_search_is_drawn() -> None:
     source = figure.renderers[0].data_source.data
     assert list(zip(source["step"], source["cycles"], strict=True)) == list(curve)
     assert source["cycles"] == sorted(source["cycles"], reverse=True)
+
+
+def test_gradients_are_an_overlay_of_the_graph() -> None:
+    session, data = for_training()
+    view = GraphView(session)
+    page = Page()
+    view.send = lambda content, buffers=None: page.post(content, list(buffers or []))
+    comparisons = view.overlay_gradients(*data[0])
+    assert {c.name for c in comparisons} == {"weight", "bias"} and all(c.pcc > 0.99 for c in comparisons)
+    frame = page.frames()["overlay"]
+    values = dict(zip(frame.text("overlay_name"), frame.columns["overlay_value"].tolist(), strict=True))
+    assert values["matmul"] == pytest.approx(1 - min(c.pcc for c in comparisons))

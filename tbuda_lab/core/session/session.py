@@ -539,8 +539,8 @@ class Session:
         return self.training.check_gradients(inputs, targets)
 
     def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
-        """What `check_gradients` says, by op: the lowest PCC of the gradients that an op makes or accumulates, and of
-        the weights that it reads. To be shown with `GraphView.overlay`."""
+        """What `check_gradients` says, by op: the lowest PCC of the gradients that an op makes or accumulates, and
+        for forward ops that of the weights that they read. To be shown with `GraphView.overlay`."""
         return self.training.gradients_by_op(comparisons)
 
     def __getitem__(self, op: str) -> OpCard:

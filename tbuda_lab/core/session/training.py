@@ -145,11 +145,12 @@ class Training:
 
     def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
         """See `Session.gradients_by_op`."""
-        lowered = self.trainer.result.lowered
+        result = self._session.compile()
+        lowered, forward = result.lowered, {op for e in result.placement.epochs if e.direction == "fwd" for op in e.ops}
         worst: dict[str, float] = {}
         for one in comparisons:
-            ops = [n.name for n in lowered.ops if one.name in n.sources and n.attrs.get("phase") is None]
-            sums = f"{GRADIENT_SUM.format(one.name)}"
+            ops = [n.name for n in lowered.ops if one.name in n.sources and n.name in forward]
+            sums = GRADIENT_SUM.format(one.name)
             ends = lowered[sums].sources if sums in lowered.nodes else ()
             ops += [*ends, *(s for e in ends for s in lowered[e].sources if lowered[s].op is not None)]
             for op in ops:

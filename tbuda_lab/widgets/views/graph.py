@@ -53,7 +53,7 @@ class GraphView(GraphLooks, View):
         `Session.check_gradients` raises."""
         comparisons = self.session.check_gradients(inputs, targets)
         values = self.session.gradients_by_op(comparisons)
-        self.overlay({op: 1.0 - pcc for op, pcc in values.items()}, "1 - PCC of gradients", (0.0, 0.01))
+        self.overlay({op: 1.0 - pcc for op, pcc in values.items()}, name="1 - PCC of gradients", scale=(0.0, 0.01))
         return comparisons
 
     def _receive(self, widget: object, content: Mapping[str, Any], buffers: object) -> None:
