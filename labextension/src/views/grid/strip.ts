@@ -30,14 +30,11 @@ export function drawStrip(
     }
     const cycles = ops.epochTimes[epoch]!;
     const section = sections ? directions[epoch]!.replace('bwd', 'bckwd') : '';
-    const phase = section ? '' : ops.phaseOf(epoch);
-    const words = section ? `, section ${section}` : phase && `, ${phase}`;
-    const label = `epoch ${epoch}${words}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
+    const label = `epoch ${epoch}${section && `, section ${section}`}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
     const bar = `width:${(100 * cycles) / most}%`;
-    const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('
-');
+    const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');
     const made = before.get(key) ?? h('button', {
-      type: 'button', class: `tb-frame${chips > 1 || section ? ' tb-wide' : ''}`, 'data-tb-epoch': epoch, 'data-tb-phase': phase || undefined, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
+      type: 'button', class: `tb-frame${chips > 1 || section ? ' tb-wide' : ''}`, 'data-tb-epoch': epoch, 'data-tb-phase': ops.phaseOf(epoch) || undefined, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
       onclick: () => choose(epoch)
     }, svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
       svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }),
