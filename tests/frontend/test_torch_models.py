@@ -198,3 +198,16 @@ def test_a_model_on_the_meta_device_is_traced_without_weights() -> None:
     graph = from_torch(model, (torch.randn(1, 8, device="meta"),))
     assert graph["line.weight"].value is None
     assert all(n.value is not None for n in graph.of_kind(NodeKind.CONSTANT))
+
+
+def test_a_model_on_the_meta_device_is_placed() -> None:
+    """Every op has a place and every weight a queue; there is nothing that the host could write into it."""
+    from tbuda_lab.core.compiler import compile_graph
+
+    with torch.device("meta"):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 32)).eval()
+    result = compile_graph(from_torch(model, (torch.randn(1, 32, 64, device="meta"),)), "wormhole_b0")
+    assert set(result.placement.ops) == {node.name for node in result.lowered.ops}
+    weights = {node.name for node in result.lowered.of_kind(NodeKind.PARAMETER)}
+    assert len(weights) == 4 and weights <= set(result.netlist.queues)
+    assert not weights & set(result.parameters)
