@@ -52,7 +52,7 @@ def test_every_view_has_a_small_twin_and_hardly_any_state(session: Session, name
 
 
 def test_every_view_there_is_was_looked_at() -> None:
-    others = {"NetlistFile", "ImageFile", "StaticView"}
+    others = {"NetlistFile", "ImageFile", "ProgramView", "StaticView"}  # of files and programs: tests of their own
     existing = {n for n in widgets.__all__ if n[0].isupper()}
     assert existing == {*VIEWS, *others}
 
