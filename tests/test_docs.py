@@ -68,11 +68,15 @@ def test_the_pybuda_script_of_the_readme_runs() -> None:
 
 def test_the_script_about_device_images_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs/device-images.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    answer = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
-    assert "- Device Name: tt0" in answer.stdout and "(1, 32)" in answer.stdout
-    assert [p.name for p in (tmp_path / "device_images").iterdir()] == ["tt0.tti"]
+    printed = ""
+    for script in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        command = [sys.executable, "-c", script]
+        answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert answer.returncode == 0, answer.stderr
+        printed += answer.stdout
+    assert "- Device Name: tt0" in printed and "(1, 32)" in printed
+    written = sorted(p.name for p in (tmp_path / "device_images").iterdir())
+    assert written == ["net.tti", "net_1.tti", "tt0.tti"]
 
 
 def test_recipes_run(tmp_path: Path) -> None:
