@@ -1,7 +1,7 @@
 """Where values are rounded, in the three modes of the executor.
 
 exact: nowhere. Formats decide about memory only; arithmetic is float32. Quantization ops alone make whole numbers. It
-is what the vendor's golden model does unless it is told to quantise (netlist.md#G).
+is what the vendor's golden model does unless it is told to quantise.
 
 golden: arithmetic in float32. The host's conversion rounds what is pushed and popped; besides, inputs in a 4- or
 2-bit block format are cut to it again after their TMs, Float32 inputs lose the bits beyond Tf32 on wormhole, outputs in
