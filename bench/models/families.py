@@ -56,6 +56,7 @@ def _configured(name: str) -> Made:
         "Qwen3": {"num_key_value_heads": 2, "head_dim": 16}, "Helium": {"num_key_value_heads": 4, "head_dim": 16},
         "Glm": {"num_key_value_heads": 2, "head_dim": 16}, "Phi3": {"original_max_position_embeddings": 64},
         "GPT2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64},
+        "StableLm": {"num_key_value_heads": 4},
         "OPT": {"ffn_dim": 128, "word_embed_proj_dim": 64},
         "Bloom": {"n_layer": 2, "n_head": 4}, "CodeGen": {"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
         "GPTJ": {"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
@@ -63,7 +64,7 @@ def _configured(name: str) -> Made:
         "XGLM": {"d_model": 64, "num_layers": 2, "attention_heads": 4, "ffn_dim": 128},
         "DebertaV2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 16},
         "ModernBert": {"global_attn_every_n_layers": 2, "local_attention": 16},
-        "Nystromformer": {"num_landmarks": 8, "segment_means_seq_len": 32},
+        "Nystromformer": {"num_landmarks": 32, "segment_means_seq_len": 32},
         "Nemotron": {"num_key_value_heads": 4},
     }  # fmt: skip
     fields.update(extra.get(name, {}))

@@ -245,6 +245,8 @@ CASES: list[Case] = [
     ("logical_xor", lambda x, y: torch.logical_xor(x > 0, y > 0.5).float(), XY),
     ("floor of floats", torch.floor, X),
     ("gather elements", lambda x: x.gather(2, torch.tensor([[[0, 3, 2], [1, 1, 7]]])), X),
+    ("scatter_add", lambda x, i: x.scatter_add(1, i, 2 * torch.ones(1, 3, 8)),
+     (r(1, 6, 8), torch.tensor([[[0, 1, 2, 3, 4, 5, 0, 0], [0] * 8, [5] * 8]]))),
     ("gather one row by input", lambda x, i: (2 * x).gather(1, i), (r(1, 10), ids(10, 1, 1))),
     ("gather by input", lambda x, i: x.gather(1, i), (r(1, 5, 4), ids(5, 1, 3, 4))),
     ("index by two inputs", lambda x, i, j: x.tanh()[i, j], (r(3, 5, 8), ids(3, 4), ids(5, 4))),

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.frontend import aten, feeds, from_torch
+from tbuda_lab.core.frontend.aten.host import mapping_of
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
 from tests.frontend.ops_zoo import CASES, Fn
@@ -35,11 +36,11 @@ def imported(number: int) -> Imported:
     reached: set[object] = set()
 
     def watched(target: object) -> object:
-        watched = aten.lookup(target)
-        reached.add(watched)
-        return watched
+        mapping = mapping_of(target)
+        reached.add(mapping)
+        return mapping
 
-    with mock.patch("tbuda_lab.core.frontend.torch_model.importer.lookup", watched):
+    with mock.patch("tbuda_lab.core.frontend.torch_model.importer.mapping_of", watched):
         return module, from_torch(module, inputs), frozenset(reached)
 
 

@@ -19,7 +19,7 @@ from tbuda_lab.core.frontend.aten.call import (
 )
 from tbuda_lab.core.ops.hostcall import FALLBACK_CALLS, INTEGER_CALLS, HostCall
 
-MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder"}
+MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder", "scatter_add"}
 
 
 def host_call(c: Call) -> Result:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Result, maps
+from tbuda_lab.core.frontend.aten.host import host_call
 from tbuda_lab.core.graph import NodeKind, Payload, Shape
 from tbuda_lab.core.ops import (
     Add,
@@ -401,6 +402,27 @@ def _gathered_at_run_time(c: Call, x: str, dim: int) -> str:
     column = c.reshape(numbers, (shape[dim], *(1,) * (len(shape) - dim - 1)))
     chosen = c.op(Multiply(), c.op(Equal(), spread, column), c.reshape(x, (*shape[:dim], 1, *shape[dim:])))
     return c.reshape(c.op(ReduceSum(dim + 1 - len(shape) - 1), chosen), c.out_shape)
+
+
+@maps("aten.scatter_add")
+def scatter_add(c: Call) -> Result:
+    """x, and at each position along dim the sum of the source's elements whose index it is.
+
+    Every index is compared with every position; that times the source is summed over the source. Integers, and sources
+    larger than their indices, are the host's.
+    """
+    x, index, source = c.x(), c.x("index"), c.x("src")
+    shape, wanted, given = c.shape(x), c.shape(index), c.shape(source)
+    dim = c.get("dim") % len(shape)
+    sizes = [pair for d, pair in enumerate(zip(wanted, shape, strict=True)) if d != dim]
+    if wanted != given or any(w != n for w, n in sizes) or not c.out.is_floating_point():
+        return host_call(c)
+    numbers = c.constant(torch.arange(shape[dim]).to(torch.float32))
+    column = c.reshape(numbers, (shape[dim], *(1,) * (len(shape) - dim - 1)))
+    apart = (*wanted[: dim + 1], 1, *wanted[dim + 1 :])
+    meant = c.op(Equal(), c.reshape(index, apart), column)
+    parts = c.op(Multiply(), meant, c.reshape(source, apart))
+    return c.op(Add(), x, c.reshape(c.op(ReduceSum(dim - len(shape) - 1), parts), c.out_shape))
 
 
 @maps("aten.diagonal", "aten.diagonal_copy")
