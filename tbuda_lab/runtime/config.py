@@ -88,6 +88,9 @@ def set_configuration_options(
     config = _get_global_compiler_config()
     if "device_config" in given:
         name = given.pop("device_config")
+        if name == "galaxy":
+            raise not_supported("device_config='galaxy'", "its links are not described here: name its cluster "
+                                "descriptor by backend_cluster_descriptor_path and the chips by TTDevice(chip_ids=)")
         if name not in DEVICE_CONFIGS:
             raise PipelineError(
                 f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"

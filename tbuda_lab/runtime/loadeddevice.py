@@ -83,6 +83,11 @@ class LoadedModule(Module):
         return self.forward(*args)
 
 
+def batch_of(graph: Graph, microbatch: int) -> int:
+    """Dim 0 of what is pushed: a model that reshapes dim 0 is traced on all of it, any other on one element."""
+    return microbatch * next((node.shape[0] for node in graph.inputs if node.shape), 1)
+
+
 class LoadedDevice(TTDevice):
     """A TTDevice that holds an image. See `TTDevice.load_image`."""
 
@@ -188,7 +193,8 @@ class LoadedDevice(TTDevice):
         if self.devtype is BackendType.NoBackend:
             raise PipelineError(f"the image {self.name!r} was made for NoBackend, which compiles only")
         self._fold()
-        self._microbatch = self._batch = self.loaded.options.microbatch
+        self._microbatch = self.loaded.options.microbatch
+        self._batch = batch_of(self.loaded.graph, self._microbatch)
         self._check_batch(inputs)
         if self.loaded.options.training is not None:
             self.trainer = self.trainer or self.training()
@@ -234,7 +240,8 @@ class LoadedTraining(TTTraining):
         if sends_back and not self.options.input_gradients:
             raise PipelineError(f"the image {self.device.name!r} was compiled as the first device of its pipeline: it "
                                 "sends no gradients back; compile_to_image in the pipeline that it belongs to")
-        self.device._microbatch = self.device._batch = self.image.options.microbatch
+        self.device._microbatch = self.image.options.microbatch
+        self.device._batch = batch_of(self.image.graph, self.device._microbatch)
         return blank_outputs(self.image.graph, self.image.options.microbatch)
 
     def room_for(self, count: int) -> None:

@@ -159,6 +159,23 @@ def test_ops_of_an_output_fuse_before_a_nop():
     assert ops["add_output_nop_0"].untilize_output and not ops["add"].untilize_output
 
 
+def test_constants_keep_their_names_in_the_netlist():
+    """`input_<operand>_<op>`, folded on the way or not, and what a sparse product reads; as netlists of PyBuda."""
+
+    class Three(pybuda.PyBudaModule):
+        def forward(self, x):
+            stacked = pybuda.op.Stack("stack0", torch.ones(1, 32, 32), x, axis=1)
+            picked = pybuda.op.SparseMatmul("smm1", torch.eye(64).to_sparse(), torch.ones(1, 64, 32))
+            return stacked, pybuda.op.SparseMatmul("smm2", torch.eye(32).to_sparse(), x), picked
+
+    device = TTDevice("tt0", module=Three("three"))
+    device.run_forward((X,))
+    names = set(device.result.netlist.queues)
+    assert {"input_0_stack0", "lc.input_tensor.smm2.0"} <= names
+    with pytest.raises(TbudaError, match="backend_cluster_descriptor_path"):
+        pybuda.set_configuration_options(device_config="galaxy")
+
+
 def test_pickers_of_rows():
     rows = torch.arange(12.0)[:, None]
     kept = sparse_utils.create_flattened_padding_removal_sparse_picker_matrix(12, 1, 3, 4) @ rows

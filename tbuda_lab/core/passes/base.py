@@ -13,6 +13,8 @@ from tbuda_lab.core.options import CompileOptions
 
 LEAVES = (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)
 STORED = (NodeKind.PARAMETER, NodeKind.CONSTANT)
+FOLDED_FROM = "folded_from"
+"""Attribute of a folded constant: the name of the first constant that it comes from."""
 
 
 @dataclasses.dataclass(frozen=True)

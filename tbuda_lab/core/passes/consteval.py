@@ -13,7 +13,7 @@ from tbuda_lab.core.ops import Reshape, Squeeze, Transpose, Unsqueeze
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import to_tensor
 from tbuda_lab.core.passes import recipe
-from tbuda_lab.core.passes.base import STORED, Pass, Report, Rewriter
+from tbuda_lab.core.passes.base import FOLDED_FROM, STORED, Pass, Report, Rewriter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,8 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
         folded.recipe = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(leaf) for leaf in leaves])
         asked = {leaf.df for leaf in leaves if leaf.kind is NodeKind.PARAMETER}
         folded.df = asked.pop() if len(asked) == 1 else None  # weights of one format keep it when they are folded
+    elif not own and len(leaves) == 1 and node.op.type == "reshape":  # an operand that its op's decomposition reshapes
+        folded.attrs[FOLDED_FROM] = leaves[0].attrs.get(FOLDED_FROM, leaves[0].name)
     r.new.add(folded)
     return folded.name
 

@@ -1,28 +1,29 @@
-"""Folded parameters go by the name of the model's own parameter."""
+"""Folded parameters and constants go by the name of the model's own."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from tbuda_lab.core.graph import Edge, Graph, NodeKind
-from tbuda_lab.core.passes.base import Pass, Report
+from tbuda_lab.core.passes.base import FOLDED_FROM, Pass, Report
 
 
 @dataclasses.dataclass(frozen=True)
 class NameParameters(Pass):
-    """A folded parameter takes the name of the first model parameter it comes from, `<name>_<k>` if several do: on
-    several chips the netlist parser itself makes names `<queue>.<chip>`."""
+    """A folded parameter or constant takes the name of the first one of the model that it comes from, `<name>_<k>` if
+    several do: on several chips the netlist parser itself makes names `<queue>.<chip>`."""
 
     name = "name_parameters"
-    doc = "Give folded parameters the names of the model's own"
+    doc = "Give folded parameters and constants the names of the model's own"
 
     def apply(self, graph: Graph) -> Report:
         renamed: dict[str, str] = {}
         taken = set(graph.nodes)
-        for node in graph.of_kind(NodeKind.PARAMETER):
-            if node.recipe is None:
+        for node in graph.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
+            folded_from = node.attrs.pop(FOLDED_FROM, None)
+            if node.recipe is None and folded_from is None:
                 continue
-            sources = [n.name for n in node.recipe.inputs]
+            sources = [folded_from] if node.recipe is None else [n.name for n in node.recipe.inputs]
             if not sources or node.name == sources[0]:
                 continue
             stem, k, name = sources[0], 0, sources[0]

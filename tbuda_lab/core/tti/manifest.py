@@ -88,7 +88,7 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
     queues = loaded.netlist.queues
     parameters = list(loaded.weighted)
     constants = [q for q in loaded.parameters if q not in parameters]
-    inputs, outputs = loaded.graph.inputs, loaded.graph.outputs
+    inputs, outputs = [n for n in loaded.graph.inputs if not n.attrs.get("target")], loaded.graph.outputs
     plan = loaded.options.training
     gradients = () if plan is None else plan.input_gradients
     return {

@@ -26,7 +26,9 @@ def SparseMatmul(name: str, sparse: Any, dense: Operand) -> Tensor:
     """A product with a constant sparse matrix (a torch sparse tensor, or a Tensor that holds one)."""
     matrix = to_torch(sparse)
     matrix = matrix.to_dense() if matrix.layout is not torch.strided else matrix
-    return apply(name, ops.Matmul(), Tensor.create_from_torch(matrix, constant=True), dense)
+    stored = Tensor.create_from_torch(matrix, constant=True)
+    stored.leaf_name = "lc.input_tensor.{consumer}.{port}"  # as PyBuda's lowering calls what a sparse op reads
+    return apply(name, ops.Matmul(), stored, dense)
 
 
 @operation

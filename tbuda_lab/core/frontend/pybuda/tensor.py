@@ -78,6 +78,9 @@ class Tensor:
     stand for a node of the graph (`node`), and ops on it add nodes.
     """
 
+    leaf_name = "input_{port}_{consumer}"
+    """What its node is called where it is a constant of a graph, by the op that reads it."""
+
     def __init__(
         self,
         shape: Sequence[int],

@@ -69,7 +69,8 @@ class Tracer:
             if operand.dev_data_format is not None:
                 self.graph[result].df = operand.dev_data_format
         else:
-            result = self.emit.constant(operand.value(), self.graph.unique(f"input_{port}_{consumer}"))
+            name = operand.leaf_name.format(port=port, consumer=consumer)
+            result = self.emit.constant(operand.value(), self.graph.unique(name))
         self._leaves[id(operand)] = (result, operand)
         return result
 
