@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from tbuda_lab.cli import main
+from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.netlist import schema
 from tbuda_lab.core.netlist.routing import Edge, Reader, RouteRule, Source, judge, judge_alone, view
 from tbuda_lab.core.netlist.routing.cases import edge_of, judge_lines
 from tbuda_lab.core.netlist.routing.layout import shape_after
-from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
+from tbuda_lab.core.netlist.routing.stacks import breaking_step, chain_of, phased, phases, step_text
+from tests.netlist import builders
 
 JUDGED = Path(__file__).with_name("judged_edges.jsonl")
 """Edges with what parser, router and pipe generator of the original stack said of them: for each rule one that they
@@ -87,3 +90,33 @@ def test_a_buffer_that_holds_all_t_lifts_every_rule_of_stacks() -> None:
             size = 2 * edge.source.t
             edge = dataclasses.replace(edge, source=dataclasses.replace(edge.source, buf_size_mb=size))
             assert not judge_alone(edge).rule.label.startswith("stack_"), case["id"]
+
+
+def test_each_rule_of_stacks_has_words_of_its_own_for_what_would_be_legal() -> None:
+    fixes = [rule.fix for rule in RouteRule if rule.of_stacks]
+    assert len(fixes) == len(set(fixes)) == 14
+    assert len({rule.text for rule in RouteRule}) == len(RouteRule)
+    assert all(rule.fix for rule in RouteRule if rule not in (RouteRule.OK, RouteRule.SHAPE))
+
+
+@pytest.mark.parametrize(("rule", "steps", "named"), [
+    ("STACK_GRID", [("vslice", 2), ("hstack", 2), ("vstack", 4)], "vstack 4"),  # the hstack undoes the slice
+    ("STACK_GRID", [("hstack", 8)], "hstack 8"),
+    ("STACK_SLICE", [("hslice", 3), ("vstack", 4)], "hslice 3"),
+    ("STACK_TM_ORDER", [("hstack", 4), ("c", 2)], "broadcast c 2"),
+    ("STACK_TM_ORDER", [("hstack", 4), ("vstack", 2), ("hstack", 2)], "hstack 2"),
+    ("STACK_PAD", [("hstack", 4), ("pad", 1, 0)], "pad 1 0"),
+    ("TRANSPOSE_OP", [("transpose",), ("hstack", 2)], "transpose"),
+    ("Z_BROADCAST_T", [("z", 4)], "broadcast z 4"),
+    ("CHUNK_2048", [("hstack", 4)], None),
+])  # fmt: skip
+def test_a_refusal_names_the_tm(rule: str, steps: list[tuple[object, ...]], named: str | None) -> None:
+    step = breaking_step(RouteRule[rule], steps)
+    assert (None if step is None else step_text(step)) == named
+
+
+def test_the_check_names_the_tm() -> None:
+    netlist = builders.reduce()
+    netlist.graphs["g"].ops["red"].inputs[0].tms = [schema.Tm("transpose")]
+    (finding,) = [f for f in netlists.check(netlist, "wormhole_b0") if f.rule == "N3"]
+    assert "through transpose): this input of this op type cannot be transposed" in finding.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
 from tbuda_lab.core.frames import total_cycles
+from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
@@ -102,7 +104,7 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
     """With neighbours that stream at random, held against the placer's own book of edges."""
     placed = shared.placed()
     problem, rng = placed.problem, np.random.default_rng(5)
-    agreed = {True: 0, False: 0}
+    agreed, stacks = {True: 0, False: 0}, 0
     for op in shared.result.placement.schedule[:24]:
         table, number = shared.legal(op), problem.number[op]
         segment = placed.segments[table.epoch]
@@ -127,9 +129,14 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
             wrong = bool(message & set(STREAM_RULES))
             assert bool(shapes[r, c]["edge"]) == wrong
             if wrong:
-                assert edges[int(shapes[r, c]["edge"])].split(": ")[1] in [EdgeReason[n].value for n in message]
+                names, text = edges[int(shapes[r, c]["edge"])].split(": ", 1)
+                broken = next(EdgeReason[n] for n in message if text.startswith(EdgeReason[n].value))
+                if broken.name.startswith("STACK_"):
+                    stacks += 1
+                    assert re.search(r" -> .*, operand \d through ([hv]stack \d|the stack of its t-stream)", names)
+                    assert RouteRule[broken.name].fix in text and "with it as it stands" in text
             agreed[wrong] += 1
-    assert min(agreed.values()) > 20
+    assert min(agreed.values()) > 20 and stacks > 0
 
 
 STREAM_RULES = (

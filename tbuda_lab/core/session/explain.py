@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tbuda_lab.core.balancer.types import Reason
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.overrides import Override, target_text
 from tbuda_lab.core.placer import why as placer_why
 from tbuda_lab.core.placer.interactive.placed import Placed
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
 from tbuda_lab.core.placer.model.segment import measure
 from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.legal import LegalTable
@@ -108,7 +108,7 @@ class Alternative:
 class Reasons:
     """Cycles are per input. `refused`: (reason, candidates, meaning, remedy), most frequent first. `limiter_op` and
     `limiter`: what limits the op's epoch. `fused`: why it is one op with others, or why not; "" for an op that no other
-    could be fused with."""
+    could be fused with. `routes`: per rule that keeps shapes from a neighbour as it stands, that rule and the TM."""
 
     op: str
     epoch: int
@@ -127,6 +127,7 @@ class Reasons:
     epoch_cycles: int
     text: str
     fused: str = ""
+    routes: tuple[str, ...] = ()
 
 
 def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> Reasons:
@@ -137,6 +138,7 @@ def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> R
     assert placement.report is not None
     epoch = placement.report.epochs[placement.ops[op].epoch]
     row = placement.candidate(op)
+    routes = _route_texts(table)
     return Reasons(
         op,
         message.epoch,
@@ -153,8 +155,17 @@ def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> R
         epoch.limiter_op,
         epoch.limiter,
         epoch.limiter_cycles,
-        message.text,
+        " ".join([message.text, *routes]),
         fused,
+        routes,
+    )
+
+
+def _route_texts(table: LegalTable) -> tuple[str, ...]:
+    """What keeps shapes of an op from its neighbours as they stand, and how many shapes each keeps."""
+    counts = np.bincount(table.shapes["edge"].reshape(-1), minlength=1 + max(table.edges, default=0))
+    return tuple(
+        f"{counted(int(counts[number]), 'shape')} would not join: {text}." for number, text in table.edges.items()
     )
 
 
@@ -198,7 +209,7 @@ def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], 
         book.rows = {o: r for o, r in rows.items() if o != number}
         if not book.check(number, int(shape["row"])) and book.refusal is not None:
             producer, reader, reason = book.refusal
-            return f"{problem.order[producer]} -> {problem.order[reader]}: {reason.value}"
+            return refusal_text(problem, producer, reader, reason)
     before = measure(problem, segment.first, segment.last, rows)[1]
     if not np.isfinite(shape["epoch_cycles"]) or float(shape["epoch_cycles"]) >= before:
         return "the epoch would be no faster: another op limits it"

@@ -19,6 +19,7 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
+from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.session.batch_times import time_of
 
@@ -141,6 +142,9 @@ def _cheapest(values: np.ndarray, cycles: np.ndarray) -> tuple[tuple[int, int], 
     keep, first = np.unique(values[order], return_index=True)
     return tuple(zip(keep.tolist(), cycles[order][first].tolist(), strict=True))
 
+
+_FITTING = 4
+"""Shapes that a refusal names as legal."""
 
 LEGAL = np.dtype(
     [
@@ -382,8 +386,10 @@ def _edges(
             problem.tables[producer], problem.tables[reader], port, problem.orders[problem.order[reader]]
         )
         rules = routes.rules(own, other) if producer == op else routes.rules(other, own)
+        fitting = _shapes_text(problem, legal[rules == 0])
         for number in np.unique(rules[rules > 0]).tolist():
-            text = f"{problem.order[producer]} -> {problem.order[reader]}: {refusal(RouteRule(number)).value}"
+            text = refusal_text(problem, producer, reader, refusal(RouteRule(number)))
+            text = f"{text}; {fitting}"
             refused = legal[(rules == number) & (flat["edge"][legal] == 0)]
             if len(refused):
                 flat["edge"][refused] = matches.setdefault(text, len(matches) + 1)
@@ -401,10 +407,21 @@ def _edges(
             profiles = profile if producer == op else problem.profiles[producer], problem.profiles[reader]
             reason = stream_verdict(profiles[0], first, profiles[1], port, second)
             if reason is not EdgeReason.LEGAL:
-                text = f"{problem.order[producer]} -> {problem.order[reader]}: {reason.value}"
+                text = refusal_text(problem, producer, reader, reason)
                 flat["edge"][at] = matches.setdefault(text, len(matches) + 1)
                 break
     return {number: text for text, number in matches.items()}
+
+
+def _shapes_text(problem: Problem, shapes: np.ndarray) -> str:
+    """Which shapes (row * columns + column, from 0) go with a neighbour as it stands, the largest first."""
+    if not len(shapes):
+        return "with it as it stands goes no shape"
+    sizes = np.stack([shapes // problem.device.cols + 1, shapes % problem.device.cols + 1], axis=1)
+    order = np.lexsort((sizes[:, 1], sizes[:, 0], -sizes.prod(axis=1)))[:_FITTING]
+    words = ", ".join(f"{r}x{c}" for r, c in sizes[order].tolist())
+    more = f" and {len(shapes) - len(order)} more" if len(shapes) > len(order) else ""
+    return f"with it as it stands go {words}{more}"
 
 
 def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: Load) -> np.ndarray:

@@ -9,6 +9,7 @@ from tbuda_lab.core.netlist.routing.edge import MOST_DRAM_INPUTS, streams_of
 from tbuda_lab.core.netlist.routing.edge import shared_rule as shared
 from tbuda_lab.core.netlist.routing.fromnetlist import edge_of_input, edge_to_queue, source_of, verdict_of
 from tbuda_lab.core.netlist.routing.oprules import BY_ROWS, buffer_rule
+from tbuda_lab.core.netlist.routing.stacks import breaking_step, step_text
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp, Queue
 from tbuda_lab.core.netlist.tables import FULL_TILE
 
@@ -75,7 +76,9 @@ def edges(c: CheckContext, op: NetOp) -> Issues:
         result = _verdict(edge).rule if edge is not None else RouteRule.OK
         if result and result not in _OF_OPS | {RouteRule.DST}:
             place = f"input_{port}_tms" if i.tms else "inputs"
-            yield place, f"input {port} ({i.source!r}): {result.text} ({result.label})", result.fix
+            step = breaking_step(result, edge.steps) if edge is not None else None
+            through = "" if step is None else f" through {step_text(step)}"
+            yield place, f"input {port} ({i.source!r}{through}): {result.text} ({result.label})", result.fix
         elif result is RouteRule.UNFED_CORE and edge is not None and int(edge.source.buf_size_mb):
             yield "inputs", f"input {port} ({i.source!r}): {result.text} ({result.label})", result.fix
 

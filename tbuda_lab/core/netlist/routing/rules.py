@@ -58,7 +58,13 @@ class RouteRule(IntEnum):
     @property
     def fix(self) -> str:
         """What would be legal."""
-        return _FIXES.get(self, _PHASED_FIX if self in _PHASED else "")
+        fix = _FIXES.get(self, "")
+        return f"{fix}; {_PHASED_FIX}" if self in _PHASED else fix
+
+    @property
+    def of_stacks(self) -> bool:
+        """Whether it is a rule on stacks that are sent in phases."""
+        return self in _PHASED
 
 
 _TEXTS = {
@@ -103,8 +109,26 @@ _TEXTS = {
 }
 
 _PHASED = frozenset(r for r in RouteRule if RouteRule.STACK_TM_ORDER <= r <= RouteRule.STACK_SCAN_COL)
-_PHASED_FIX = "with buf_size_mb of twice the producer's t, or a queue between, any layout is legal"
+_PHASED_FIX = "with a producer's buffer of twice its t, or a queue between, any layout is legal"
 _FIXES = {
+    RouteRule.STACK_TM_ORDER: "after the first stack only one stack of the other kind and a pad may follow: slice, "
+    "broadcast and transpose before it, or with a nop between",
+    RouteRule.STACK_KERNEL_BCAST: "leave kernel_broadcast out, or give the producer a buffer of twice its t",
+    RouteRule.STACK_SLICE: "slice by a divisor or a multiple of what is stacked, or with a nop between",
+    RouteRule.STACK_SLICE_OUTER: "slice by a divisor or a multiple of both stacks together, or with a nop between",
+    RouteRule.STACK_BUF: "take a producer whose buffer holds a divisor or a multiple of the stack factor, in mblocks",
+    RouteRule.STACK_BUF_OUTER: "take a producer whose buffer holds a divisor or a multiple of the outer stack factor, "
+    "in mblocks",
+    RouteRule.STACK_PAD: "pad by whole blocks, or with a nop behind the stack",
+    RouteRule.STACK_GRID: "take a reader whose rows (of a vstack) or columns (of an hstack) of cores divide the stack "
+    "factor or are a multiple of it",
+    RouteRule.STACK_MBLOCK: "take a reader whose mblock divides the stacked block or is a multiple of it",
+    RouteRule.STACK_UBLOCK: "take a reader whose ublock divides the stacked block or is a multiple of it",
+    RouteRule.STACK_IN_UBLOCK: "take a reader whose ublock is not larger than a stacked block",
+    RouteRule.STACK_SCAN: "take a reader that holds the whole stack in one core along its order, or the other ublock "
+    "order",
+    RouteRule.STACK_SCAN_ROW: "take a reader whose ublock is as high as a stacked block",
+    RouteRule.STACK_SCAN_COL: "take a reader whose ublock is as wide as a stacked block",
     RouteRule.DST: "take smaller ublocks",
     RouteRule.TRANSPOSE_OP: "transpose the second operand of a matmul, a unary op, or the first operand of a binary op "
     "(not on grayskull); a nop before the op does it",

@@ -64,6 +64,47 @@ def chain_of(steps: Sequence[Step]) -> Chain:
     return Chain(across, down, cut, reordered, by_rows, _sorted([step[0] for step in steps]))
 
 
+def breaking_step(rule: RouteRule, steps: Sequence[Step]) -> Step | None:
+    """The TM of a chain by which an edge breaks a rule; None for a rule that is not about a TM."""
+    names = [step[0] for step in steps]
+    if rule is RouteRule.TRANSPOSE_OP:
+        return _first(steps, ("transpose",))
+    if rule is RouteRule.Z_BROADCAST_T:
+        return _first(steps, ("z",))
+    if rule in (RouteRule.PAD_THEN, RouteRule.STACK_PAD, RouteRule.PAD_ONLY):
+        return _first(steps, ("pad",))
+    if rule in (RouteRule.STACK_SLICE, RouteRule.STACK_SLICE_OUTER):
+        return _first(steps[::-1], _SLICES)
+    if not rule.of_stacks and rule is not RouteRule.UNFED_CORE:
+        return None
+    if rule is RouteRule.STACK_TM_ORDER:
+        first = next((i for i, name in enumerate(names) if name in (*_STACKS, "pad")), len(names))
+        tail = list(steps[first:])
+        for i, step in enumerate(tail):
+            before = names[first : first + i]
+            if step[0] not in (*_STACKS, "pad") or step[0] in before or "pad" in before:
+                return step
+    adjacent = 1  # the first stack that takes slices which were not next to each other in t
+    for step in steps:
+        if step[0] in _SLICES:
+            adjacent *= step[1]
+        elif step[0] in _STACKS:
+            if adjacent % step[1]:
+                return step
+            adjacent //= step[1]
+    return _first(steps, _STACKS)
+
+
+def _first(steps: Sequence[Step], names: Sequence[str]) -> Step | None:
+    return next((step for step in steps if step[0] in names), None)
+
+
+def step_text(step: Step) -> str:
+    """A TM in words: "hstack 4", "broadcast c 2", "transpose"."""
+    words = ("broadcast", *step) if step[0] in ("r", "c", "z") else step
+    return " ".join(map(str, words))
+
+
 def _sorted(names: Sequence[str]) -> bool:
     last = ("hstack", "vstack", "pad")
     first = next((i for i, name in enumerate(names) if name in last), len(names))

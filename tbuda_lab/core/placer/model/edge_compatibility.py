@@ -13,8 +13,28 @@ from tbuda_lab.core.balancer.edges import (
     EdgeReason,
     refusal,
 )
+from tbuda_lab.core.balancer.routes import net_steps
 from tbuda_lab.core.netlist.routing.rules import RouteRule
+from tbuda_lab.core.netlist.routing.stacks import breaking_step, step_text
 from tbuda_lab.core.placer.model.problem import Problem
+
+
+def refusal_text(problem: Problem, producer: int, consumer: int, reason: EdgeReason) -> str:
+    """A refused edge in words: both ops; for a rule of the router on stacks also the operand, the TM that breaks it and
+    what would be legal."""
+    names = f"{problem.order[producer]} -> {problem.order[consumer]}"
+    rule = RouteRule.__members__.get(reason.name, RouteRule.OK)
+    if not (rule.of_stacks or rule is RouteRule.UNFED_CORE):
+        return f"{names}: {reason.value}"
+    ports = [port for port, source in enumerate(problem.facts[consumer].producers) if source == producer]
+    steps = {port: breaking_step(rule, net_steps(problem.profiles[consumer].operands[port].tms)) for port in ports}
+    named = [(port, step) for port, step in steps.items() if step is not None]
+    if named:
+        names = f"{names}, operand {named[0][0]} through {step_text(named[0][1])}"
+    elif ports:  # slices that only t-streaming makes
+        names = f"{names}, operand {ports[0]} through the stack of its t-stream"
+    return f"{names}: {reason.value}; {rule.fix}"
+
 
 Repair = tuple[dict[int, int], "tuple[int, int, EdgeReason] | None"]
 """Rows that replace others, none where none do; and the refusal that was met last."""

@@ -7,7 +7,7 @@ from itertools import islice
 
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.errors import Diagnostic, PlacementError
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, items, measure
@@ -66,7 +66,7 @@ class OpenEpoch:
         if self.book.refusal is None:
             return "no legal combination of candidates"
         producer, consumer, reason = self.book.refusal
-        return f"{self.problem.order[producer]} -> {self.problem.order[consumer]}: {reason.value}"
+        return refusal_text(self.problem, producer, consumer, reason)
 
     def add(self, op: int) -> bool:
         """Adds the next op with its most preferred legal row; False, and nothing changed, if that does not fit."""

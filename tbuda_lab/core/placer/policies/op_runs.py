@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from tbuda_lab.core.balancer.edges import EdgeReason
+from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 
@@ -37,7 +39,7 @@ class RunRefusal:
     def text(self, problem: Problem, first: int) -> str:
         if self.producer is None:
             return self.reason
-        return f"{problem.order[first + self.producer]} -> {problem.order[first + self.consumer]}: {self.reason}"
+        return refusal_text(problem, first + self.producer, first + self.consumer, EdgeReason(self.reason))
 
 
 @dataclasses.dataclass(frozen=True)

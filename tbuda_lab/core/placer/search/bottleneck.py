@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import limiter_name, limits, spoken
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure, place_rows
 
@@ -51,7 +51,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
     if not joined:
         assert book.refusal is not None
         producer, reader, reason = book.refusal
-        return f"{problem.order[producer]} -> {problem.order[reader]}: {reason.value}"
+        return refusal_text(problem, producer, reader, reason)
     unplaced = 0
     for row in joined:
         placed = place_rows(problem, first, last, {**rows, op: row})

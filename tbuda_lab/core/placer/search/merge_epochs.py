@@ -14,7 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost
@@ -112,7 +112,7 @@ def _refused(problem: Problem, segment: Segment, op: int, outside: Mapping[int, 
         return None
     producer, _, reason = book.refusal
     chosen = [p for p in inside if fact.producers[p] == producer] or inside
-    return _Refused(reason.value, fact.producers[chosen[0]], tuple(chosen))
+    return _Refused(refusal_text(problem, producer, op, reason), fact.producers[chosen[0]], tuple(chosen))
 
 
 def _shapes(problem: Problem, op: int) -> list[int]:
