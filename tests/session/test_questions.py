@@ -115,6 +115,7 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
             streams = legal[problem.tables[o].rows["stream"][legal] != ""]
             rows[o] = int(rng.choice(streams if len(streams) else legal))
         shapes = table.shapes.copy()
+        shapes["edge"] = 0
         own = problem.legal[problem.tables[number].signature]
         some = shapes["row"] >= 0
         shapes["row"][some] = rng.choice(own, int(some.sum()))
@@ -130,7 +131,8 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
             assert bool(shapes[r, c]["edge"]) == wrong
             if wrong:
                 names, text = edges[int(shapes[r, c]["edge"])].split(": ", 1)
-                broken = next(EdgeReason[n] for n in message if text.startswith(EdgeReason[n].value))
+                broken = next(r for r in EdgeReason if text.startswith(r.value))
+                assert broken.name in message
                 if broken.name.startswith("STACK_"):
                     stacks += 1
                     assert re.search(r" -> .*, operand \d through ([hv]stack \d|the stack of its t-stream)", names)

@@ -294,9 +294,10 @@ class Reference:
 
     # -- ops
     def tag(self, name):
-        """Golden format of a source: an op's is that of its first input."""
+        """Golden format of a source: an op's is that of its first input, of a picker that of what it picks from."""
         while name in self.ops:
-            name = self.ops[name][1].inputs[0].source
+            op = self.ops[name][1]
+            name = op.inputs[1 if op.attributes.get("identity") else 0].source
         return self.net.queues[name].df
 
     def tms(self, t: Tiles, tms):
