@@ -14,6 +14,8 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind, Payload
 
 KINDS = tuple(k.value for k in NodeKind)
 FIRST_OPEN = 30  # items that a first view may show
+FEW_ITEMS = 8    # a first view with fewer says too little: it opens on until it has more, if need be beyond FIRST_OPEN
+MOST_OPEN = 120
 
 
 def graph_frame(graph: Graph, stage: str) -> Frame:
@@ -44,7 +46,8 @@ def graph_frame(graph: Graph, stage: str) -> Frame:
 
 
 def first_open(tree: Hierarchy) -> list[int]:
-    """Groups to open at first: from the outside in, the first of its kind only, while the picture stays small."""
+    """Groups to open at first: from the outside in, the first of its kind only, while the picture stays small. Layers
+    that repeat stay folded."""
     children: list[list[int]] = [[] for _ in tree.groups]
     inside = [0] * len(tree.groups)
     for home in tree.home:
@@ -61,7 +64,8 @@ def first_open(tree: Hierarchy) -> list[int]:
         g = queue.pop(0)
         group = tree.groups[g]
         kind = (group.module_class or group.label.rstrip("0123456789."), inside[g])
-        if kind in seen or shown + inside[g] > FIRST_OPEN:
+        few = shown < FEW_ITEMS and inside[g] <= MOST_OPEN
+        if kind in seen or group.repeats or (shown + inside[g] > FIRST_OPEN and not few):
             continue
         seen.add(kind)
         opened.append(g)
@@ -78,6 +82,7 @@ def _group_columns(tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
         "group_chars": np.array([_closed_chars(g) for g in tree.groups], dtype="<u2"),
         "group_parent": np.array([g.parent for g in tree.groups], dtype="<i4"),
         "group_leaves": np.array([g.leaves for g in tree.groups], dtype="<u4"),
+        "group_repeats": np.array([g.repeats for g in tree.groups], dtype="<u4"),
     }
 
 

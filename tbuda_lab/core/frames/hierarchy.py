@@ -11,6 +11,9 @@ HIDDEN = (NodeKind.PARAMETER, NodeKind.CONSTANT)
 """Kinds that are listed with their readers instead of being drawn."""
 
 _DECOMPOSED = re.compile(r"^(?P<orig>.+?)\.dc\.")
+_NUMBERED = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$")
+FOLDED = 3
+"""The least number of layers alike, one behind the other, that fold."""
 
 
 @dataclasses.dataclass
@@ -23,6 +26,7 @@ class Group:
     module_class: str = ""
     depth: int = 0
     leaves: int = 0           # drawn nodes inside, at any depth
+    repeats: int = 0          # number of layers inside that are alike; 0 for a group that folds none
 
 
 @dataclasses.dataclass
@@ -48,6 +52,9 @@ def hierarchy(graph: Graph) -> Hierarchy:
     with the name of its list ("layer.3"). A group of one node is dropped, and so is a group that values leave and come
     back to (a list of modules called in turns with others): its members stand in the group around it, in the order in
     which they run.
+
+    Layers that repeat fold: of a run of at least `FOLDED` numbered siblings with the same ops, types and shapes, the
+    first stands as it is, and the others are in a group of their own ("layer.1–47 × 47").
     """
     drawn = [n for n in graph.topological() if n.kind not in HIDDEN]
     paths = [_path(n) for n in drawn]
@@ -58,8 +65,78 @@ def hierarchy(graph: Graph) -> Hierarchy:
         tree, prefixes = _nest(drawn, paths, retained)
         torn = {prefixes[g] for g in _reentered(tree, edges)}
         if not torn:
-            return tree
+            break
         retained -= torn
+    folds = _folds(drawn, paths, retained)
+    while folds:
+        inside = {prefix: _with_folds(prefix, folds) for prefix in retained}
+        groups = set(inside.values()) | {inside[prefix][:-1] for prefix in folds}
+        folded, prefixes = _nest(drawn, [_with_folds(path, folds) for path in paths], groups)
+        torn = {prefixes[g] for g in _reentered(folded, edges)}
+        if not torn:
+            _count_repeats(folded)
+            return folded
+        whole = {prefix: fold for prefix, fold in folds.items() if inside[prefix][:-1] not in torn}
+        folds = whole if len(whole) < len(folds) else {}
+    return tree
+
+
+class _Fold(str):
+    """A part of a path that no module has: the group around layers that repeat the one before them."""
+
+    count = 0   # layers inside
+    first = ""  # path of the layer that they repeat
+
+
+def _folds(
+    drawn: list[Node], paths: list[tuple[str, ...]], retained: set[tuple[str, ...]]
+) -> dict[tuple[str, ...], _Fold]:
+    """The fold of each prefix that repeats the numbered sibling before it."""
+    content: dict[tuple[str, ...], list[tuple[object, ...]]] = {prefix: [] for prefix in retained}
+    for node, path in zip(drawn, paths, strict=True):
+        kind = node.op.type if node.op is not None else node.kind.value
+        for depth in range(1, len(path) + 1):
+            if path[:depth] in content:
+                content[path[:depth]].append((path[depth:], kind, node.shape))
+    siblings: dict[tuple[tuple[str, ...], str], list[tuple[int, tuple[str, ...]]]] = {}
+    for prefix in content:
+        match = _NUMBERED.match(prefix[-1])
+        if match:
+            siblings.setdefault((prefix[:-1], match["stem"]), []).append((int(match["number"]), prefix))
+    folds: dict[tuple[str, ...], _Fold] = {}
+    for (_, stem), numbered in siblings.items():
+        numbered.sort()
+        start = 0
+        for at in range(1, len(numbered) + 1):
+            goes_on = at < len(numbered) and numbered[at][0] == numbered[at - 1][0] + 1 and (
+                content[numbered[at][1]] == content[numbered[start][1]])
+            if goes_on:
+                continue
+            if at - start >= FOLDED:
+                fold = _Fold(f"{stem}{numbered[start + 1][0]}-{numbered[at - 1][0]}")
+                fold.count, fold.first = at - start - 1, ".".join(numbered[start][1])
+                folds |= {prefix: fold for _, prefix in numbered[start + 1 : at]}
+            start = at
+    return folds
+
+
+def _with_folds(path: tuple[str, ...], folds: dict[tuple[str, ...], _Fold]) -> tuple[str, ...]:
+    parts: list[str] = []
+    for depth in range(1, len(path) + 1):
+        fold = folds.get(path[:depth])
+        parts += [path[depth - 1]] if fold is None else [fold, path[depth - 1]]
+    return tuple(parts)
+
+
+def _count_repeats(tree: Hierarchy) -> None:
+    """Say in the label of a group that holds a layer and those that repeat it how many there are."""
+    members: list[list[Group]] = [[] for _ in tree.groups]
+    for group in tree.groups[1:]:
+        members[group.parent].append(group)
+    homes = set(tree.home)
+    for index, group in enumerate(tree.groups):
+        if index and index not in homes and len(members[index]) == 2 and members[index][1].repeats:
+            group.label += f" × {members[index][1].repeats + 1}"
 
 
 def _nest(
@@ -79,7 +156,7 @@ def _nest(
                 above = groups[parent]
                 tail = path[len(_kept_prefix(prefix, kept)) : depth]
                 index[prefix] = len(groups)
-                groups.append(Group(".".join(prefix), _label(prefix, tail), parent, depth=above.depth + 1))
+                groups.append(_group(prefix, tail, parent, above.depth + 1))
                 prefixes.append(prefix)
             parent = index[prefix]
         home.append(parent)
@@ -90,6 +167,19 @@ def _nest(
         for outer in tree.ancestors(inner):
             groups[outer].leaves += 1
     return tree, prefixes
+
+
+def _group(prefix: tuple[str, ...], tail: tuple[str, ...], parent: int, depth: int) -> Group:
+    modules = tuple(part for part in prefix[:-1] if not isinstance(part, _Fold))
+    path, last = ".".join((*modules, prefix[-1])), prefix[-1]
+    if not isinstance(last, _Fold):
+        plain = tuple(part for part in tail if not isinstance(part, _Fold))
+        return Group(path, _label((*modules, last), plain), parent, depth=depth)
+    run, first = last.replace("-", "–"), last.first.split(".")
+    if last[0].isdigit() and modules:  # a list's index says nothing without the name of the list
+        return Group(path, f"{modules[-1]}.{run} × {last.count}", parent, f"each like {'.'.join(first[-2:])}", depth,
+                     repeats=last.count)
+    return Group(path, f"{run} × {last.count}", parent, f"each like {first[-1]}", depth, repeats=last.count)
 
 
 def _reentered(tree: Hierarchy, edges: list[tuple[int, int]]) -> list[int]:

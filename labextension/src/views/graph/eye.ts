@@ -5,6 +5,7 @@ import type { Camera } from './draw.js';
 import type { Scene } from './scene.js';
 
 const MARGIN = 24;
+const READABLE = 0.82; // letters of 11 px are 9 px high
 const CLOSE = 0.01; // views that differ by less are the same
 
 type Sight = [x: number, y: number, scale: number];
@@ -14,6 +15,9 @@ export class Eye {
   fitted = false;
   /** Cameras that fit the graph into the view: nobody chose where they look. */
   private readonly fits = new WeakSet<Camera>([this.camera]);
+  /** The camera of a fit that somebody asked for. */
+  private asked: Camera | null = null;
+  private entire = false;
   private readonly viewport: Told<Sight | []>;
   /** What Python asked for before there was a graph to look at. */
   private wish: Sight | [];
@@ -31,24 +35,33 @@ export class Eye {
     this.viewport.dispose();
   }
 
-  /** The whole graph when it stays readable, else its top at a readable size. */
+  /** The whole graph where it stays readable, else as much of it, from its inputs on, as is. */
   fit(): void {
     const scene = this.scene();
     const { clientWidth: w, clientHeight: hgt } = this.stage;
     if (!scene || !w || !hgt) return;
     const { width, height } = scene.layout;
     const whole = Math.min((w - MARGIN) / width, (hgt - MARGIN) / height);
-    const readable = Math.min(0.8, scene.turned ? (hgt - MARGIN) / height : (w - MARGIN) / width);
-    const scale = Math.min(1.15, this.fitted ? whole : Math.max(whole, readable));
+    const scale = Math.min(1.15, this.entire ? whole : Math.max(whole, READABLE));
+    // What does not fit begins at the inputs: on top and in the middle, or from left to right at the left.
+    const [wide, tall] = [w - width * scale, hgt - height * scale];
     this.camera = {
       scale,
-      x: width * scale > w ? MARGIN / 2 : (w - width * scale) / 2,
-      y: height * scale > hgt ? MARGIN / 2 : (hgt - height * scale) / 2
+      x: wide < 0 && scene.turned ? MARGIN / 2 : wide / 2,
+      y: tall < 0 && !scene.turned ? MARGIN / 2 : tall / 2
     };
     this.fits.add(this.camera);
     this.fitted = true;
     if (this.wish.length) this.lookAt(this.wish);
     this.changed(true);
+  }
+
+  /** Fits at a readable size; asked again before anything moved: the whole graph, however small. */
+  fitOrAll(): void {
+    this.entire = this.asked === this.camera;
+    this.fit();
+    this.asked = this.entire ? null : this.camera;
+    this.entire = false;
   }
 
   zoom(factor: number, cx = this.stage.clientWidth / 2, cy = this.stage.clientHeight / 2): void {

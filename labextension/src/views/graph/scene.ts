@@ -25,6 +25,8 @@ export class Scene {
   readonly groupClasses: string[];
   readonly groupParent: ArrayLike<number>;
   readonly groupLeaves: ArrayLike<number>;
+  /** Layers that a group folds because they repeat the one before them; 0 for any other group. */
+  readonly groupRepeats: ArrayLike<number>;
   readonly indexOf = new Map<string, number>();
   readonly opened: Set<number>;
   layout!: Layout;
@@ -62,6 +64,7 @@ export class Scene {
     this.groupClasses = frame.text('group_class');
     this.groupParent = frame.column('group_parent');
     this.groupLeaves = frame.column('group_leaves');
+    this.groupRepeats = frame.column('group_repeats');
     this.segGroup = frame.column('seg_group');
     this.segSource = frame.column('seg_source');
     this.segTarget = frame.column('seg_target');
@@ -180,9 +183,19 @@ export class Scene {
     this.update();
   }
 
+  /** Opens every group; layers that repeat stay folded, unless all else is open already. */
   openAll(): void {
-    this.groupPaths.forEach((_, g) => this.opened.add(g));
+    const before = this.shownGroups();
+    const fold = (g: number) => this.groupRepeats[g]! > 0 && !this.opened.has(g);
+    this.groupPaths.forEach((_, g) => {
+      if (!fold(g)) this.opened.add(g);
+    });
+    if (this.shownGroups() === before) this.groupPaths.forEach((_, g) => this.opened.add(g));
     this.update();
+  }
+
+  private shownGroups(): number {
+    return this.groupPaths.filter((_, g) => this.isShown(g)).length;
   }
 
   closeAll(): void {

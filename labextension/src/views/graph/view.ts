@@ -92,7 +92,7 @@ export class GraphView {
       this.scenes.forEach(scene => this.lying.lay(scene));
       this.cameras.clear();
       this.eye.fitted = false;
-      this.fit();
+      this.eye.fit();
     }, direction => (this.element.dataset['tbDirection'] = direction));
     this.tabs = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Stage' });
     this.legend = h('div', { class: 'tb-legend' });
@@ -100,11 +100,11 @@ export class GraphView {
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.finder.input, this.finder.found,
         ...tools(
         this.lying.turner, this.lying.worder,
-        button('graph-expand', '⊞', 'Open all groups', () => this.openAll()),
+        button('graph-expand', '⊞', 'Open all groups; again: repeated layers too', () => this.openAll()),
         button('graph-collapse', '⊟', 'Close all groups', () => this.closeAll()),
         button('graph-out', '−', 'Zoom out', () => this.zoom(1 / 1.3)),
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
-        button('graph-fit', 'Fit', 'Fit the graph into the view', () => this.fit()))),
+        button('graph-fit', 'Fit', 'Fit the graph at a readable size (0); again: all of it', () => this.fit()))),
       this.stage, this.legend);
     this.lying.dress();
     this.passes = special ? null : new Passes(store, frame => this.passCame(frame));
@@ -237,7 +237,7 @@ export class GraphView {
     }
     this.finder.search();
     this.followSelection(false);
-    if (!this.eye.fitted) this.fit();
+    if (!this.eye.fitted) this.eye.fit();
     this.repaint();
   }
 
@@ -250,13 +250,13 @@ export class GraphView {
       this.canvas.width = width;
       this.canvas.height = height;
     }
-    if (!this.eye.fitted) this.fit();
+    if (!this.eye.fitted) this.eye.fit();
     this.anew = true;
     this.paintNow();
   }
 
   fit(): void {
-    this.eye.fit();
+    this.eye.fitOrAll();
   }
 
   zoom(factor: number, cx?: number, cy?: number): void {
@@ -340,7 +340,7 @@ export class GraphView {
   /** Opens the groups that the traits name, in every stage. */
   private reopen(): void {
     this.scenes.forEach(scene => this.openAs(scene));
-    this.fit();
+    this.eye.fit();
   }
 
   private openAs(scene: Scene): void {
@@ -359,12 +359,12 @@ export class GraphView {
 
   private openAll(): void {
     this.scene?.openAll();
-    this.fit();
+    this.eye.fit();
   }
 
   private closeAll(): void {
     this.scene?.closeAll();
-    this.fit();
+    this.eye.fit();
   }
 
   // -- search, selection, hover ---------------------------------------------------------------------------------
