@@ -1,5 +1,5 @@
 /** The views by name, and how one is put into a page; for notebooks and for JupyterLab's own tabs. */
-import { BringUp, type View } from './views/bringup.js';
+import { BringUp } from './views/bringup.js';
 import { GraphView } from './views/graph/view.js';
 import { GridView } from './views/grid/view.js';
 import { Inspector } from './views/inspector.js';
@@ -10,6 +10,7 @@ import { OverridesPanel } from './views/overrides.js';
 import { ProblemsView } from './views/problems.js';
 import { makeRoot } from './views/root.js';
 import type { Store } from './views/store.js';
+import type { View } from './views/tabs.js';
 import { TableView } from './views/table/view.js';
 
 /** Every view by the name that its Python class gives it. */

@@ -33,11 +33,11 @@ describe('Failure', () => {
     expect(notice.hidden).toBe(false);
     expect(notice.textContent).toContain('Trace failed');
     expect([...notice.querySelectorAll('li')].map(li => li.textContent)).toEqual(['op_1: no mapping 1→ do 1', 'op_2: no mapping 2→ do 2']);
-    expect(view.element.querySelector<HTMLElement>('.tb-upper')!.hidden).toBe(true);
+    expect(view.element.querySelector<HTMLElement>('.tb-panes')!.hidden).toBe(true);
     expect(view.element.querySelector('[data-tb-stale]')).toBeNull(); // nothing is older than what never was
     host.say({ type: 'status', seq: 2, status: { ...failed, failed: false, running: true } });
     expect(notice.hidden).toBe(true);
-    expect(view.element.querySelector<HTMLElement>('.tb-upper')!.hidden).toBe(false);
+    expect(view.element.querySelector<HTMLElement>('.tb-panes')!.hidden).toBe(false);
   });
 
   it('keeps the last placement in sight and leads to the rest of the problems', () => {
@@ -48,7 +48,7 @@ describe('Failure', () => {
     const notice = element.querySelector<HTMLElement>('[data-tb-view=failure]')!;
     expect(notice.querySelectorAll('li')).toHaveLength(4);
     expect(notice.textContent).toContain('last placement that worked');
-    expect(element.querySelector<HTMLElement>('.tb-upper')!.hidden).toBe(false);
+    expect(element.querySelector<HTMLElement>('.tb-panes')!.hidden).toBe(false);
     expect(element.querySelector('[data-tb-stale]')).not.toBeNull();
     notice.querySelector<HTMLElement>('[data-tb-action=all-problems]')!.click();
     expect(element.querySelector('[data-tb-action=tab-problems]')!.getAttribute('aria-selected')).toBe('true');

@@ -45,9 +45,12 @@ def browser() -> Iterator[Any]:
 
 
 class Lab:
-    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`."""
+    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`. place: where workbenches open,
+    as in the extension's settings; most tests want them whole in their cells."""
 
-    def __init__(self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab") -> None:
+    def __init__(
+        self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab", place: str = "cell"
+    ) -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
         settings = base / "settings" / "@jupyterlab" / "apputils-extension"
@@ -55,6 +58,9 @@ class Lab:
         (settings / "notification.jupyterlab-settings").write_text(
             json.dumps({"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True})
         )
+        own = base / "settings" / "@tbuda-lab" / "labextension"
+        own.mkdir(parents=True)
+        (own / "plugin.jupyterlab-settings").write_text(json.dumps({"place": place}))
         env = os.environ | {
             "JUPYTER_CONFIG_DIR": str(base / "config"), "JUPYTER_DATA_DIR": str(base / "data"),
             "JUPYTER_RUNTIME_DIR": str(base / "runtime"), "JUPYTERLAB_SETTINGS_DIR": str(base / "settings"),

@@ -113,25 +113,26 @@ def test_the_filter_of_problems_is_a_trait(session: Session) -> None:
 # -- the workbench ----------------------------------------------------------------------------------------------------
 def test_docks_keep_what_is_not_said(session: Session) -> None:
     view = widgets.BringUp(session, start=False)
-    assert view.docks == {"tab": "ops", "inspector": True}
+    assert view.docks == {"tab": "ops", "inspector": True, "tall": False}
     view.docks = {"inspector": False}
     view.docks = {"tab": "memory"}
-    assert view.docks == {"tab": "memory", "inspector": False}
+    assert view.docks == {"tab": "memory", "inspector": False, "tall": False}
     view.show("trace")
-    assert view.docks == {"tab": "trace", "inspector": False} and view.get_state("docks") == {"docks": view.docks}
+    assert view.docks == {"tab": "trace", "inspector": False, "tall": False}
+    assert view.get_state("docks") == {"docks": view.docks}
     view.layout.width = "50%"  # what every widget has under that name stays
     assert view.layout.width == "50%"
 
 
 @pytest.mark.parametrize("docks, said", [
     ({"tab": "kitchen"}, "no tab 'kitchen'; there are ops, trace"), ({"left": 1}, "no dock 'left'"),
-    ({"inspector": 1}, "the inspector is there"), (["tab"], "docks"),
+    ({"inspector": 1}, "'inspector' is True or False"), ({"tall": "yes"}, "'tall' is True or False"), (["tab"], "docks"),
 ])  # fmt: skip
 def test_docks_refuse_what_is_none(session: Session, docks: object, said: str) -> None:
     view = widgets.BringUp(session, start=False)
     with pytest.raises(traitlets.TraitError, match=said):
         view.docks = docks
-    assert view.docks == {"tab": "ops", "inspector": True}
+    assert view.docks == {"tab": "ops", "inspector": True, "tall": False}
 
 
 # -- comparisons ------------------------------------------------------------------------------------------------------

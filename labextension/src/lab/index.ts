@@ -7,6 +7,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { Token } from '@lumino/coreutils';
 
 import { bringBy } from '../views/late.js';
+import { Cells } from './cells.js';
 import { CATEGORY, COMMAND, addCommands } from './commands.js';
 import { Current } from './current.js';
 import { addDocuments } from './documents.js';
@@ -69,6 +70,20 @@ const workbench: JupyterFrontEndPlugin<Shared> = {
     };
     const openTab = ({ kernel, info }: Place, view: string) =>
       show(new ViewTab(sessions, { kernel: kernel.kernel.id, session: info.id, name: info.name, view }));
+    // Beside the notebook, which keeps the focus: its next cell can be run at once.
+    const openBeside = ({ kernel, info }: Place) => {
+      const tab = new ViewTab(sessions, { kernel: kernel.kernel.id, session: info.id, name: info.name, view: 'bringup' });
+      let there: ViewTab | null = null;
+      tabs.forEach(other => (there = other));
+      if (tabs.find(other => other.id === tab.id)) {
+        tab.dispose();
+        return;
+      }
+      const beside = there as ViewTab | null;
+      app.shell.add(tab, 'main', beside ? { mode: 'tab-after', ref: beside.id, activate: false } : { mode: 'split-right', activate: false });
+      void tabs.add(tab);
+    };
+    if (app.name === 'JupyterLab') new Cells(app, sessions, settings, openBeside); // others show one document alone
     addCommands({ app, sessions, current, palette, openTab });
     app.commands.addCommand(RESTORE, {
       label: 'Restore a Tensix Tab',

@@ -1,5 +1,5 @@
 /** The static preview of a netlist: grids, ops, queues, programs, text. The graph and the check need a kernel. */
-import { Tabs, type View } from '../views/bringup.js';
+import { Tabs, type View } from '../views/tabs.js';
 import { grouped, h } from '../views/dom.js';
 import { GridView } from '../views/grid/view.js';
 import { StaticHost } from '../views/host.js';

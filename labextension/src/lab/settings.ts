@@ -8,12 +8,14 @@ export const DEVICES = ['e150', 'e300', 'n150', 'n300', 'grayskull', 'wormhole_b
 
 export interface Values extends Preferences {
   device: string;
+  /** Where a workbench opens: in a tab beside its notebook, with a compact one in the cell, or whole in the cell. */
+  place: 'tab' | 'cell';
   /** Chords of actions, where they are not those of `views/keys.ts`. */
   keys: Record<string, string | string[]>;
 }
 
 export class Settings {
-  values: Values = { ...DEFAULTS, device: 'wormhole_b0', keys: {} };
+  values: Values = { ...DEFAULTS, device: 'wormhole_b0', place: 'tab', keys: {} };
   private readonly signal = new Signal<this, void>(this);
   private registry: ISettingRegistry.ISettings | null = null;
 

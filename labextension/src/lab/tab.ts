@@ -66,6 +66,7 @@ class TabBody extends Widget {
       this.wait();
       setTimeout(() => this.attach(), 0);
     });
+    if (this.wanted.view === 'bringup') this.mounted.root.classList.add('tb-fills');
     this.node.replaceChildren(this.mounted.root);
   }
 

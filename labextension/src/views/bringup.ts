@@ -1,6 +1,6 @@
-/** The workbench: stages on top, graph and grid side by side, tables and the inspector below. */
+/** The workbench: one line of state on top, graph and grid side by side, tables and the inspector below; bars between them. */
 import { Docks } from './docks.js';
-import { h, svg } from './dom.js';
+import { h } from './dom.js';
 import { Failure } from './failure.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
@@ -9,112 +9,12 @@ import { LateView } from './late.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { OverridesPanel } from './overrides.js';
-import { onPreferences } from './preferences.js';
+import { splitter } from './panes.js';
 import { ProblemsView } from './problems.js';
 import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
-
-export interface View {
-  readonly element: HTMLElement;
-  /** Somebody begins to look. */
-  lookedAt?(): void;
-  dispose(): void;
-}
-
-/** Panels behind tabs; all stay alive, one is seen. */
-export class Tabs implements View {
-  readonly element: HTMLElement;
-  private readonly bar = h('div', { class: 'tb-tabs', role: 'tablist' });
-  private readonly buttons = new Map<string, HTMLButtonElement>();
-  private readonly panels = new Map<string, View>();
-  private readonly stops: (() => void)[] = [];
-  front = '';
-  /** Hears which panel is in front. */
-  shown: (id: string) => void = () => undefined;
-
-  constructor(views: [string, string, View][]) {
-    this.element = h('div', { class: 'tb-tabbed' }, this.bar);
-    for (const [id, label, view] of views) {
-      const button = h('button', {
-        type: 'button', role: 'tab', 'data-tb-action': `tab-${id}`, onclick: () => this.show(id)
-      }, label);
-      this.buttons.set(id, button);
-      this.panels.set(id, view);
-      this.bar.append(button);
-      this.element.append(view.element);
-    }
-    this.show(views[0]![0]);
-  }
-
-  /** A button that opens the view in front in a tab of JupyterLab; the extension hears it, and says by its settings that
-   *  it is there. */
-  detachable(): void {
-    const button = h('button', {
-      type: 'button', class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'open this view in a tab',
-      onclick: () => button.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: this.front === 'ops' ? 'table' : this.front }))
-    }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
-      svg('path', { d: 'M4 1.5h6.5V8M8 4H1.5v6.5H8z', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
-    const fill = fullWidth();
-    const offer = () => {
-      button.hidden = !document.body.dataset['tbPreferences'];
-      fill.hidden = !button.hidden;
-    };
-    offer();
-    this.stops.push(onPreferences(offer));
-    this.bar.after(button, fill); // a list of tabs holds nothing else
-  }
-
-  show(id: string): void {
-    if (!this.panels.has(id)) return;
-    this.front = id;
-    for (const [key, view] of this.panels) {
-      view.element.hidden = key !== id;
-      this.buttons.get(key)!.setAttribute('aria-selected', String(key === id));
-    }
-    this.panels.get(id)?.lookedAt?.();
-    this.shown(id);
-  }
-
-  /** Shows or hides a tab; a hidden one that was seen gives way to the first. */
-  offer(id: string, there: boolean): void {
-    const button = this.buttons.get(id);
-    if (!button) return;
-    button.hidden = !there;
-    if (!there && button.getAttribute('aria-selected') === 'true') this.show([...this.panels.keys()][0]!);
-  }
-
-  badge(id: string, count: number): void {
-    const button = this.buttons.get(id);
-    if (!button) return;
-    button.querySelector('.tb-badge')?.remove();
-    if (count) button.append(h('span', { class: 'tb-badge' }, String(count)));
-  }
-
-  dispose(): void {
-    this.stops.forEach(stop => stop());
-    this.panels.forEach(view => view.dispose());
-  }
-}
-
-/** Where there is no JupyterLab to open a tab in: the workbench over the whole page, and back. */
-function fullWidth(): HTMLButtonElement {
-  const button = h('button', {
-    type: 'button', class: 'tb-detach', 'data-tb-action': 'full-width', title: 'Over the whole page, or back (Escape)', 'aria-label': 'over the whole page',
-    'aria-pressed': 'false', onclick: () => show(button.getAttribute('aria-pressed') === 'false')
-  }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
-    svg('path', { d: 'M1.5 4V1.5H4M8 1.5h2.5V4M10.5 8v2.5H8M4 10.5H1.5V8', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
-  const leave = (event: Event) => {
-    if ((event as KeyboardEvent).key === 'Escape' && !event.defaultPrevented) show(false);
-  };
-  const show = (on: boolean) => {
-    const root = button.closest<HTMLElement>('.tb-root');
-    root?.classList.toggle('tb-filling', on);
-    root?.[on ? 'addEventListener' : 'removeEventListener']('keydown', leave);
-    button.setAttribute('aria-pressed', String(on));
-  };
-  return button;
-}
+import { Tabs, type View } from './tabs.js';
 
 export class BringUp implements View {
   readonly element: HTMLElement;
@@ -151,11 +51,17 @@ export class BringUp implements View {
     const inspector = new Inspector(store);
     const failure = new Failure(store, () => tabs.show('problems'));
     this.views = [stages, metrics, failure, graph, grid, tabs, inspector];
-    const upper = h('div', { class: 'tb-upper' }, graph.element, grid.element);
-    const lower = h('div', { class: 'tb-lower' }, tabs.element, inspector.element);
+    const upper = h('div', { class: 'tb-upper' });
+    const lower = h('div', { class: 'tb-lower' });
+    upper.append(graph.element,
+      splitter(upper, { name: 'graph', label: 'Width of the graph', across: true, share: 0.47, range: [0.15, 0.85] }), grid.element);
+    lower.append(tabs.element,
+      splitter(lower, { name: 'tabs', label: 'Width of the tabs', across: true, share: 0.77, range: [0.3, 0.9] }), inspector.element);
+    const panes = h('div', { class: 'tb-panes' });
+    panes.append(upper, splitter(panes, { name: 'upper', label: 'Height of graph and grid', across: false, share: 0.56, range: [0.15, 0.85] }), lower);
     // A model that could not even be traced leaves nothing to look at: no empty panes below the reason.
     const fold = () => {
-      upper.hidden = lower.hidden = store.status.failed && ![...store.frames.keys()].some(key => key === 'ops' || key.startsWith('graph:'));
+      panes.hidden = store.status.failed && ![...store.frames.keys()].some(key => key === 'ops' || key.startsWith('graph:'));
     };
     this.stops.push(store.on('status', fold), store.on('frame', fold));
     const docks = new Docks(store, mode => {
@@ -165,13 +71,15 @@ export class BringUp implements View {
     }, open => {
       if (tabs.front !== open.tab) tabs.show(open.tab);
       inspector.element.hidden = !open.inspector;
+      panes.classList.toggle('tb-tall', open.tall === true);
       if (store.frames.has('ops')) cluster(); // before, nobody knows whether there are several chips
     });
+    tabs.offerTools(docks.taller);
     docks.arrange();
     tabs.shown = id => docks.front(id);
     this.stops.push(() => docks.dispose());
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
-      stages.element, h('div', { class: 'tb-topline' }, metrics.element, docks.element), failure.element, upper, lower);
+      h('div', { class: 'tb-head' }, stages.element, metrics.element, stages.controls, docks.element), failure.element, panes);
     fold();
   }
 

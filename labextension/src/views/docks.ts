@@ -7,12 +7,16 @@ import { told, type Told } from './told.js';
 interface Open {
   tab: string;
   inspector: boolean;
+  /** The tabs have all the room: graph and grid are put away. */
+  tall?: boolean;
 }
 
-const MODES = [['graph', 'Graph', 'The graph alone'], ['split', 'Both', 'Graph and core grid'], ['grid', 'Grid', 'The core grid alone']] as const;
+const MODES = [['graph', 'Graph', 'The graph alone'], ['split', 'Both', 'Graph and core grid; the grid alone where there is no room for both'], ['grid', 'Grid', 'The core grid alone']] as const;
 
 export class Docks {
   readonly element: HTMLElement;
+  /** Gives the tabs all the room, or takes it back. */
+  readonly taller: HTMLButtonElement;
   private readonly mode: Told<string>;
   private readonly docks: Told<Open>;
 
@@ -22,7 +26,19 @@ export class Docks {
     this.docks = told<Open>(store, 'docks', { tab: 'ops', inspector: true }, () => this.arrange());
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', 'data-tb-action': action, title, onclick: f }, label);
+    this.taller = h('button', {
+      type: 'button', class: 'tb-tall-button', 'data-tb-action': 'dock-tall', 'aria-label': 'tabs over graph and grid',
+      onclick: () => this.put({ ...this.docks.value(), tall: !this.docks.value().tall })
+    });
     this.element = h('div', { class: 'tb-docks', role: 'group', 'aria-label': 'Arrangement' },
+      h('button', {
+        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'open-workbench', title: 'The whole workbench, in a tab beside the notebook',
+        onclick: () => this.element.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: 'bringup' }))
+      }, 'Open workbench'),
+      h('button', {
+        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'show-here', title: 'The whole workbench, in this cell',
+        onclick: () => this.element.closest('.tb-root')?.classList.remove('tb-compact')
+      }, 'Show here'),
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Above' },
         ...MODES.map(([id, label, title]) => button(`mode-${id}`, label, title, () => {
           this.mode.tell(id);
@@ -46,7 +62,11 @@ export class Docks {
     const [mode, docks] = [this.mode.value(), this.docks.value()];
     this.above(mode);
     this.below(docks);
-    for (const button of this.element.querySelectorAll<HTMLElement>('button')) {
+    const tall = docks.tall === true;
+    this.taller.setAttribute('aria-pressed', String(tall));
+    this.taller.title = tall ? 'Show graph and grid again' : 'Give this dock all the height';
+    this.taller.textContent = tall ? '⌄' : '⌃';
+    for (const button of this.element.querySelectorAll<HTMLElement>('.tb-segmented button')) {
       const action = button.dataset['tbAction'];
       button.setAttribute('aria-pressed', String(action === 'dock-inspector' ? docks.inspector : action === `mode-${mode}`));
     }

@@ -1,5 +1,5 @@
 /** A TTI image, read only: what its manifest says, its files, and the netlist in it. */
-import type { View } from './bringup.js';
+import type { View } from './tabs.js';
 import { grouped, h } from './dom.js';
 import { NetlistFile } from './netlistfile.js';
 import type { Store } from './store.js';

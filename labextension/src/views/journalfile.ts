@@ -1,5 +1,5 @@
 /** The edits of a session as its file has them: device, steps, checkpoints, overrides, and how to go on with them. */
-import type { View } from './bringup.js';
+import type { View } from './tabs.js';
 import { h } from './dom.js';
 import { facts } from './imagefile.js';
 import type { Store } from './store.js';

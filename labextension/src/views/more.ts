@@ -1,5 +1,5 @@
 /** What is not in the bundle of the views: everything that is seldom the first thing seen. See `late.ts`. */
-import type { View } from './bringup.js';
+import type { View } from './tabs.js';
 import { ClusterView } from './cluster/view.js';
 import clusterStyle from './cluster.raw.css';
 import { DiffView } from './diff/view.js';

@@ -1,5 +1,5 @@
 /** A netlist file: what the check says, op graph and core grids side by side, ops, queues, programs and text below. */
-import { Tabs, type View } from './bringup.js';
+import { Tabs, type View } from './tabs.js';
 import { grouped, h } from './dom.js';
 import { FindingsView } from './findings.js';
 import { GraphView } from './graph/view.js';

@@ -1,6 +1,6 @@
 /** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
-import type { View } from './bringup.js';
-import { Tabs } from './bringup.js';
+import type { View } from './tabs.js';
+import { Tabs } from './tabs.js';
 import { ClusterView } from './cluster/view.js';
 import { DiffView } from './diff/view.js';
 import { grouped, h, percent } from './dom.js';

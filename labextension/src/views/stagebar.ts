@@ -5,10 +5,19 @@ import type { Store } from './store.js';
 import { Checks } from './trace/checks.js';
 
 const GLYPH = { pending: '○', running: '◐', done: '●', failed: '✕', cancelled: '◌' } as const;
+const DONE: Record<string, string> = { Run: 'Run complete', Verify: 'Verified' };
 
 export class StageBar {
   readonly element: HTMLElement;
+  /** What is said of the work, and its buttons. */
+  readonly controls: HTMLElement;
   private readonly list = h('ol', { 'aria-label': 'Stages' });
+  /** The stages in a word, once they are done: it opens their list. */
+  private readonly summary = h('button', {
+    type: 'button', class: 'tb-stage-summary', 'data-tb-action': 'stages', title: 'Show the stages and their times',
+    onclick: () => this.open(!this.opened)
+  });
+  private opened = false;
   private readonly message = h('span', { class: 'tb-message', 'aria-live': 'polite' });
   private readonly device = h('span', { class: 'tb-device' });
   private readonly buttons = h('span', { class: 'tb-run-buttons', role: 'group', 'aria-label': 'Run' });
@@ -24,8 +33,19 @@ export class StageBar {
 
   /** @param tells whether something else says why the work failed. */
   constructor(private readonly store: Store, private readonly tells = false) {
+    this.controls = h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons);
+    // Where another part of the page has the head line, the controls stand there.
     this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' },
-      this.list, h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons), this.progress);
+      tells ? this.summary : '', this.list, this.progress, tells ? '' : this.controls);
+    this.element.addEventListener('keydown', event => {
+      if (event.key !== 'Escape' || !this.opened) return;
+      event.stopPropagation();
+      this.open(false);
+      this.summary.focus();
+    });
+    this.element.addEventListener('focusout', event => {
+      if (!this.element.contains(event.relatedTarget as Node | null)) this.open(false);
+    });
     this.stops.push(store.on('status', () => {
       this.heard = performance.now();
       this.render();
@@ -43,11 +63,12 @@ export class StageBar {
   /** How long the stage at work has taken so far, once that is over a second. */
   private tick(): void {
     const running = this.store.status.stages.find(stage => stage.state === 'running');
-    const mark = this.list.querySelector<HTMLElement>('[data-tb-elapsed]');
-    if (!running || !mark) return;
+    if (!running) return;
     const so = (running.elapsed ?? 0) + (performance.now() - this.heard) / 1000;
-    mark.textContent = so >= 1 ? `${Math.floor(so)} s` : '';
-    mark.dataset['tbElapsed'] = so.toFixed(1);
+    for (const mark of this.element.querySelectorAll<HTMLElement>('[data-tb-elapsed]')) {
+      mark.textContent = so >= 1 ? `${Math.floor(so)} s` : '';
+      mark.dataset['tbElapsed'] = so.toFixed(1);
+    }
   }
 
   private render(): void {
@@ -64,6 +85,7 @@ export class StageBar {
       h('li', { class: `tb-step tb-${stage.state}`, 'data-tb-step': stage.name, 'data-tb-state': stage.state, title: stage.detail },
         h('span', { class: 'tb-dot', 'aria-label': stage.state, role: 'img' }, GLYPH[stage.state]), stage.name,
         stage.state === 'running' ? h('small', { 'data-tb-elapsed': '' }) : stage.seconds === null ? '' : h('small', {}, seconds(stage.seconds)))));
+    this.fold();
     const place = live && going ? `input ${Number(live['input']) + 1} of ${String(live['total'])}, epoch ${String(live['epoch'])}` : '';
     const last = live?.['op'];
     const op = typeof last === 'string' && last ? `, ${shortName(last)} done` : '';
@@ -85,6 +107,29 @@ export class StageBar {
     this.fill.style.width = `${100 * share}%`;
     this.offer(going, paused, trains);
     this.tick();
+  }
+
+  /** Once there is a placement, the stages are one word; their list opens below it. */
+  private fold(): void {
+    const { status, frames } = this.store;
+    const folds = this.tells && frames.has('ops') && !status.failed;
+    this.element.classList.toggle('tb-folded', folds);
+    this.summary.hidden = !folds;
+    this.list.hidden = folds && !this.opened;
+    const now = status.stages.find(stage => stage.state === 'running');
+    const last = now ?? status.stages.filter(stage => stage.state === 'done').at(-1);
+    const spent = status.stages.reduce((n, stage) => n + (stage.state === 'done' ? (stage.seconds ?? 0) : 0), 0);
+    const state = now ? 'running' : status.stages.some(stage => stage.state === 'cancelled') ? 'cancelled' : last ? 'done' : 'pending';
+    const words = now ? now.name : state === 'cancelled' ? 'Cancelled' : last ? (DONE[last.name] ?? 'Compiled') : 'Not compiled';
+    this.summary.className = `tb-stage-summary tb-step tb-${state}`;
+    this.summary.setAttribute('aria-expanded', String(this.opened));
+    this.summary.replaceChildren(h('span', { class: 'tb-dot', 'aria-hidden': 'true' }, GLYPH[state]), words,
+      now ? h('small', { 'data-tb-elapsed': '' }) : spent ? h('small', { title: 'time of all stages' }, seconds(spent)) : '', h('i', { class: 'tb-caret', 'aria-hidden': 'true' }, '▾'));
+  }
+
+  private open(on: boolean): void {
+    this.opened = on;
+    this.fold();
   }
 
   /** The buttons stay the same elements while what they offer does: a press is not lost to a report. */
@@ -114,9 +159,33 @@ export class StageBar {
       else if (going) made.push(button('run-pause', 'Pause', trains ? 'Pause before the next training step' : 'Pause before the next op', { type: 'pause' }));
       made.push(button('cancel', 'Cancel', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
     } else if (host.live) {
-      if (placed) made.push(brake, ...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' }));
+      if (placed) made.push(this.more(brake, ...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' })));
       made.push(button('run', 'Run', 'Compile and run again', { type: 'start' }));
     }
     this.buttons.replaceChildren(...made);
+  }
+
+  /** Buttons that are not for every day, behind one. */
+  private more(...buttons: HTMLElement[]): HTMLElement {
+    const list = h('span', { class: 'tb-run-more', role: 'group', 'aria-label': 'Run step by step', hidden: true }, ...buttons);
+    const opener = h('button', {
+      type: 'button', class: 'tb-button', 'data-tb-action': 'run-more', 'aria-expanded': 'false', title: 'Step through a run, check ops against torch',
+      onclick: () => show(list.hidden)
+    }, 'Debug ▾');
+    const show = (on: boolean) => {
+      list.hidden = !on;
+      opener.setAttribute('aria-expanded', String(on));
+    };
+    const box = h('span', { class: 'tb-run-menu' }, opener, list);
+    box.addEventListener('keydown', event => {
+      if (event.key !== 'Escape' || list.hidden) return;
+      event.stopPropagation();
+      show(false);
+      opener.focus();
+    });
+    box.addEventListener('focusout', event => {
+      if (event.relatedTarget && !box.contains(event.relatedTarget as Node)) show(false);
+    });
+    return box;
   }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def first_open(tree: Hierarchy) -> list[int]:
     while queue:
         g = queue.pop(0)
         group = tree.groups[g]
-        kind = (group.module_class or group.label.rstrip("0123456789."), inside[g])
+        kind = (group.module_class or re.sub(r"\d+", "#", group.label), inside[g])
         few = shown < FEW_ITEMS and inside[g] <= MOST_OPEN
         if kind in seen or group.repeats or (shown + inside[g] > FIRST_OPEN and not few):
             continue

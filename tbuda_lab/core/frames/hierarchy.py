@@ -129,14 +129,15 @@ def _with_folds(path: tuple[str, ...], folds: dict[tuple[str, ...], _Fold]) -> t
 
 
 def _count_repeats(tree: Hierarchy) -> None:
-    """Say in the label of a group that holds a layer and those that repeat it how many there are."""
+    """Say in the label of a group that holds nothing but layers, some of them folded, how many there are."""
     members: list[list[Group]] = [[] for _ in tree.groups]
     for group in tree.groups[1:]:
         members[group.parent].append(group)
     homes = set(tree.home)
     for index, group in enumerate(tree.groups):
-        if index and index not in homes and len(members[index]) == 2 and members[index][1].repeats:
-            group.label += f" × {members[index][1].repeats + 1}"
+        layers = all(inner.repeats or _NUMBERED.match(inner.path) for inner in members[index])
+        if index and index not in homes and layers and any(inner.repeats for inner in members[index]):
+            group.label += f" × {sum(inner.repeats or 1 for inner in members[index])}"
 
 
 def _nest(

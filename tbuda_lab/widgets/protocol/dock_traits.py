@@ -17,21 +17,22 @@ class DockLooks(traitlets.HasTraits):
     """Traits of the workbench, settable from Python and from the page alike.
 
     mode: above, graph and grid side by side ("split"), or "graph" or "grid" alone. docks: the rest of the arrangement,
-    `{"tab": one of TABS, "inspector": whether it stands beside the tabs}`; what is left out when it is set stays as it
-    is. The name is not `layout`, as every widget has a trait of that name already: the CSS of its box.
+    `{"tab": one of TABS, "inspector": whether it stands beside the tabs, "tall": whether the tabs have all the room and
+    graph and grid are put away}`; what is left out when it is set stays as it is. The name is not `layout`, as every widget has a trait of that name already: the CSS of its box.
     """
 
     mode = traitlets.Enum(MODES, "split").tag(sync=True)
-    docks = traitlets.Dict({"tab": TABS[0], "inspector": True}).tag(sync=True)
+    docks = traitlets.Dict({"tab": TABS[0], "inspector": True, "tall": False}).tag(sync=True)
 
     @traitlets.validate("docks")
     def _arrangement(self, proposal: Any) -> dict[str, Any]:
         value: dict[str, Any] = {**self.docks, **proposal["value"]}
-        unknown = sorted(set(value) - {"tab", "inspector"})
+        unknown = sorted(set(value) - {"tab", "inspector", "tall"})
         if unknown:
-            raise traitlets.TraitError(f"there is no dock {unknown[0]!r}; docks are 'tab' and 'inspector'")
+            raise traitlets.TraitError(f"there is no dock {unknown[0]!r}; docks are 'tab', 'inspector' and 'tall'")
         if value["tab"] not in TABS:
             raise traitlets.TraitError(f"there is no tab {value['tab']!r}; there are {', '.join(TABS)}")
-        if not isinstance(value["inspector"], bool):
-            raise traitlets.TraitError(f"the inspector is there (True) or not (False), not {value['inspector']!r}")
-        return {"tab": value["tab"], "inspector": value["inspector"]}
+        for name in ("inspector", "tall"):
+            if not isinstance(value[name], bool):
+                raise traitlets.TraitError(f"{name!r} is True or False, not {value[name]!r}")
+        return {name: value[name] for name in ("tab", "inspector", "tall")}
