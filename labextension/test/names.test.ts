@@ -54,7 +54,7 @@ describe('Rows', () => {
         ['op_epoch', 'u4', [0]], ['op_row', 'u2', [0]], ['op_col', 'u2', [0]], ['op_rows', 'u2', [rows]], ['op_cols', 'u2', [2]], ['op_cycles', 'f8', [8432]],
         ['edge_source', 'u4', []], ['edge_target', 'u4', []], ['epoch_chip', 'u2', [0]], ['epoch_cycles', 'f8', [8432]]
       ]));
-      const picture = drawEpoch(ops, 0, 'load', false, 74, false, 1.3);
+      const picture = drawEpoch(ops, 0, 'load', false, 74, false, { least: 0.8, best: 1.3 });
       const number = (e: Element, a: string) => Number(e.getAttribute(a));
       const body = picture.querySelector('.tb-body')!;
       const strips = [...picture.querySelectorAll('[data-tb-harvested] rect')].map(r => [number(r, 'y'), number(r, 'height')]);

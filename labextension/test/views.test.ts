@@ -1,7 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
 
 import { BringUp } from '../src/views/bringup.js';
-import { beside } from '../src/views/grid/card.js';
 import { GridView } from '../src/views/grid/view.js';
 import type { Host } from '../src/views/host.js';
 import { NetlistText } from '../src/views/netlist.js';
@@ -95,23 +94,6 @@ describe('GridView', () => {
     plane.dispatchEvent(new KeyboardEvent('keydown', { key: 'p', bubbles: true }));
     expect(store.epoch).toBe(0);
     element.remove();
-  });
-});
-
-describe('beside', () => {
-  const apart = (tile: { x: number; y: number; w: number; h: number }, [x, y]: [number, number], w: number, h: number) =>
-    x >= tile.x + tile.w || x + w <= tile.x || y >= tile.y + tile.h || y + h <= tile.y;
-
-  it('never covers the tile, and stays inside where there is room', () => {
-    for (let x = 0; x <= 640; x += 80) {
-      for (let y = 120; y <= 440; y += 40) {
-        const tile = { x, y, w: 80, h: 40 };
-        const at = beside(tile, 430, 250, 720, 480);
-        expect(apart(tile, at, 430, 250)).toBe(true);
-        expect(at[0]).toBeGreaterThanOrEqual(0);
-        expect(at[0] + 430).toBeLessThanOrEqual(720);
-      }
-    }
   });
 });
 

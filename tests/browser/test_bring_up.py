@@ -93,13 +93,20 @@ def test_selection_from_python_arrives(page: Any) -> None:
         page.wait_for_selector(f"[data-tb-view={where}] .tb-selected[data-tb-op='layer.5.attention.self.matmul']")
 
 
-def test_the_card_shows_the_netlist_entry(page: Any, shots: Path) -> None:
-    name = page.locator("[data-tb-view=grid] .tb-tile").nth(6).get_attribute("data-tb-op")
-    page.mouse.move(*centre(page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{name}']")))
-    card = page.locator("[data-tb-view=grid] .tb-card")
-    card.wait_for(state="visible")
+def test_the_card_says_what_is_pointed_at_and_covers_nothing(page: Any, shots: Path) -> None:
+    grid = page.locator("[data-tb-view=grid]")
+    tile = grid.locator(".tb-tile").nth(6)
+    name = tile.get_attribute("data-tb-op")
+    card = grid.locator("[data-tb-card]")
+    page.mouse.move(*centre(tile))
+    expect(card).to_have_attribute("data-tb-card", name)
     expect(card.locator("strong")).to_have_text(name)
-    terms, texts = (card.locator(f".tb-entry {t}").all_inner_texts() for t in ("dt", "dd"))
+    plane, stands = box_of(grid.locator(".tb-plane")), box_of(card)
+    assert stands["y"] >= plane["y"] + plane["height"], "the card stands below the grid"
+    page.mouse.click(*centre(tile))  # the rest of it stands in the inspector
+    entry = page.locator("[data-tb-view=inspector] .tb-entry")
+    entry.wait_for()
+    terms, texts = (entry.locator(t).all_inner_texts() for t in ("dt", "dd"))
     message = dict(zip(terms, texts, strict=True))
     op = f"next(g.ops[{name!r}] for g in session.result.netlist.graphs.values() if {name!r} in g.ops)"
     assert message["type"] == in_kernel(page, f"print({op}.type)")

@@ -269,6 +269,7 @@ def test_a_run_stops_behind_the_op_that_differs(page: Any, shots: Path) -> None:
     code = f"from tbuda_lab.core.session import FormatOp\nsession.apply(FormatOp('{OP}', 'Bfp2_b'))\nsession.compile()"
     in_kernel(page, code)
     caught_up(page)
+    page.locator("[data-tb-action=run-more]").click()
     page.locator("[data-tb-action=run-break]").click()
     page.wait_for_selector("[data-tb-action=run-break][aria-pressed=true]")
     page.locator("[data-tb-action=run]").click()
@@ -294,6 +295,7 @@ def test_a_run_stops_behind_the_op_that_differs(page: Any, shots: Path) -> None:
     page.wait_for_selector("[data-tb-view=stages][data-tb-state=paused]")
     page.locator("[data-tb-action=run-pause]").click()
     page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
+    page.locator("[data-tb-action=run-more]").click()
     page.locator("[data-tb-action=run-break]").click()
     page.wait_for_selector("[data-tb-action=run-break][aria-pressed=false]")
     in_kernel(page, "session.undo()\nsession.compile()")

@@ -193,6 +193,7 @@ def test_another_batch_is_simulated(page: Any) -> None:
 
 def test_a_run_is_stepped_and_its_progress_seen(page: Any, shots: Path) -> None:
     page.wait_for_selector(f"{STAGES}[data-tb-state=idle]")
+    page.locator("[data-tb-action=run-more]").click()
     page.locator("[data-tb-action=run-step-epoch]").click()
     page.wait_for_selector(f"{STAGES}[data-tb-state=paused]", timeout=PATIENCE)
     first, second = placed(page, 0), placed(page, 1)
@@ -250,6 +251,7 @@ print(checks.first_failure.op)
     page.wait_for_selector(f"[data-tb-view=table] [data-tb-op='{bad}'] .tb-fail")
     page.wait_for_timeout(400)
     page.screenshot(path=shots / "first_failure_light.png")
+    page.locator("[data-tb-action=run-more]").click()
     page.locator("[data-tb-action=check-ops]").click()
     page.wait_for_selector(f"{GRID} .tb-check-first", state="detached", timeout=PATIENCE)
     page.wait_for_selector(f"{STAGES}[data-tb-state=idle]", timeout=PATIENCE)

@@ -86,6 +86,52 @@ def test_a_group_that_values_come_back_to_is_taken_apart() -> None:
     assert (rank[columns["seg_target"]] > rank[columns["seg_source"]]).all()
 
 
+def layers(count: int, wide: int = 0) -> Graph:
+    """A stem, `count` layers of three ops, a head; the layer `wide` has another shape, if it is above 0."""
+    g = Graph("g")
+    g.add(Node("in", NodeKind.INPUT, (1, 1)))
+    names = ["in"]
+    for k in range(count):
+        for op, module in (("a", "mlp"), ("b", "mlp"), ("c", "out")):
+            shape = (2, 2) if k == wide > 0 else (1, 1)
+            name = f"enc.layer.{k}.{module}.{op}"
+            g.add(Node(name, NodeKind.OP, shape, None, (Edge(names[-1]),), origin=Origin(f"enc.layer.{k}.{module}")))
+            names.append(name)
+    g.add(Node("head", NodeKind.OP, (1, 1), None, (Edge(names[-1]),), origin=Origin("head")))
+    return g
+
+
+def test_layers_that_repeat_fold_behind_the_first() -> None:
+    tree = hierarchy(layers(48))
+    labels = {g.path: (g.label, g.repeats, g.leaves) for g in tree.groups if g.depth < 3}
+    assert labels == {
+        "": ("", 0, 146), "enc.layer": ("enc.layer × 48", 0, 144), "enc.layer.0": ("layer.0", 0, 3),
+        "enc.layer.1-47": ("layer.1–47 × 47", 47, 141),
+    }
+    paths = {g.path: tree.groups[g.parent].path for g in tree.groups[1:]}
+    assert paths["enc.layer.7"] == "enc.layer.1-47", "a layer keeps the path of its module"
+    assert tree.groups[1 + list(paths).index("enc.layer.1-47")].module_class == "each like layer.0"
+
+
+@pytest.mark.parametrize("count, wide, folds", [
+    (2, 0, []), (3, 0, ["layer.1–2 × 2"]), (8, 4, ["layer.1–3 × 3", "layer.6–7 × 2"]), (8, 1, ["layer.3–7 × 5"]),
+])  # fmt: skip
+def test_layers_fold_where_ops_types_and_shapes_are_the_same(count: int, wide: int, folds: list[str]) -> None:
+    assert [g.label for g in hierarchy(layers(count, wide)).groups if g.repeats] == folds
+
+
+def test_a_graph_of_many_layers_opens_at_a_useful_depth() -> None:
+    graph = layers(48)
+    frame = graph_frame(graph, "traced")
+    paths = frame.text("group_path")
+    opened = {paths[g] for g in frame.meta["open"]}
+    assert {"enc.layer", "enc.layer.0", "enc.layer.0.mlp"} <= opened
+    assert "enc.layer.1-47" not in opened, "what repeats stays folded"
+    assert frame.columns["group_repeats"].tolist().count(47) == 1
+    columns = frame.columns
+    assert (columns["item_rank"][columns["seg_target"]] > columns["item_rank"][columns["seg_source"]]).all()
+
+
 # -- the order -----------------------------------------------------------------------------------------------------
 @st.composite
 def containers(draw: Any) -> tuple[int, tuple[Net, ...]]:

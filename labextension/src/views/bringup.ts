@@ -22,8 +22,8 @@ export class BringUp implements View {
   private readonly stops: (() => void)[] = [];
 
   constructor(store: Store) {
-    const stages = new StageBar(store, true);
     const metrics = new Metrics(store);
+    const stages = new StageBar(store, metrics.element);
     const graph = new GraphView(store);
     const grid = new GridView(store, true);
     const table = new TableView(store);
@@ -79,7 +79,7 @@ export class BringUp implements View {
     tabs.shown = id => docks.front(id);
     this.stops.push(() => docks.dispose());
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
-      h('div', { class: 'tb-head' }, stages.element, metrics.element, stages.controls, docks.element), failure.element, panes);
+      h('div', { class: 'tb-head' }, stages.element, docks.element), failure.element, panes);
     fold();
   }
 

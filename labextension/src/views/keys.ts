@@ -55,12 +55,12 @@ export const KEYS: readonly Binding[] = [
   { action: 'export', chords: ['X'], does: 'export', scope: 'both', group: 'Ask', edits: true },
   { action: 'keys', chords: ['H', '?'], does: 'this sheet', scope: 'both', group: 'Ask' },
   { action: 'full-names', chords: ['F'], does: 'full names on and off', scope: 'grid', group: 'View' },
-  { action: 'zoom-in', chords: ['+', '='], does: 'zoom in', scope: 'graph', group: 'View' },
-  { action: 'zoom-out', chords: ['-'], does: 'zoom out', scope: 'graph', group: 'View' },
+  { action: 'zoom-in', chords: ['+', '='], does: 'zoom in', scope: 'both', group: 'View' },
+  { action: 'zoom-out', chords: ['-'], does: 'zoom out', scope: 'both', group: 'View' },
   { action: 'next-pass', chords: ['.'], does: 'the graph after the next pass', scope: 'graph', group: 'View' },
   { action: 'previous-pass', chords: [','], does: 'the graph after the pass before', scope: 'graph', group: 'View' },
   { action: 'direction', chords: ['L'], does: 'from left to right, or from top to bottom', scope: 'graph', group: 'View' },
-  { action: 'fit', chords: ['0'], does: 'fit the graph', scope: 'graph', group: 'View' },
+  { action: 'fit', chords: ['0'], does: 'fit; graph, again: all of it', scope: 'both', group: 'View' },
   { action: 'store-view', chords: ['V'], does: 'then a digit: keep this view under it', scope: 'both', group: 'View' },
   { action: 'recall-view', chords: DIGITS, does: 'back to the view kept under the digit', scope: 'both', group: 'View' }
 ];

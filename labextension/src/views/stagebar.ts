@@ -9,15 +9,15 @@ const DONE: Record<string, string> = { Run: 'Run complete', Verify: 'Verified' }
 
 export class StageBar {
   readonly element: HTMLElement;
-  /** What is said of the work, and its buttons. */
-  readonly controls: HTMLElement;
   private readonly list = h('ol', { 'aria-label': 'Stages' });
   /** The stages in a word, once they are done: it opens their list. */
   private readonly summary = h('button', {
     type: 'button', class: 'tb-stage-summary', 'data-tb-action': 'stages', title: 'Show the stages and their times',
     onclick: () => this.open(!this.opened)
   });
+  private readonly box: HTMLElement;
   private opened = false;
+  private menuOpen = false;
   private readonly message = h('span', { class: 'tb-message', 'aria-live': 'polite' });
   private readonly device = h('span', { class: 'tb-device' });
   private readonly buttons = h('span', { class: 'tb-run-buttons', role: 'group', 'aria-label': 'Run' });
@@ -31,20 +31,20 @@ export class StageBar {
   private heard = performance.now();
   private readonly ticking = setInterval(() => this.tick(), 1000);
 
-  /** @param tells whether something else says why the work failed. */
-  constructor(private readonly store: Store, private readonly tells = false) {
-    this.controls = h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons);
-    // Where another part of the page has the head line, the controls stand there.
-    this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' },
-      tells ? this.summary : '', this.list, this.progress, tells ? '' : this.controls);
-    this.element.addEventListener('keydown', event => {
+  /** @param middle what stands between the stages and the buttons where the page has one line for all; something else
+   *  says there why the work failed. */
+  constructor(private readonly store: Store, private readonly middle: HTMLElement | null = null) {
+    this.box = h('div', { class: 'tb-stage-box' }, middle ? this.summary : '', this.list);
+    this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' }, this.box, middle ?? '',
+      h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons), this.progress);
+    this.box.addEventListener('keydown', event => {
       if (event.key !== 'Escape' || !this.opened) return;
       event.stopPropagation();
       this.open(false);
       this.summary.focus();
     });
-    this.element.addEventListener('focusout', event => {
-      if (!this.element.contains(event.relatedTarget as Node | null)) this.open(false);
+    this.box.addEventListener('focusout', event => {
+      if (!this.box.contains(event.relatedTarget as Node | null)) this.open(false);
     });
     this.stops.push(store.on('status', () => {
       this.heard = performance.now();
@@ -91,7 +91,7 @@ export class StageBar {
     const op = typeof last === 'string' && last ? `, ${shortName(last)} done` : '';
     const checks = frames.get('checks');
     const failed = paused && checks ? new Checks(checks) : null;
-    const text = trains ? status.message : paused ? `Paused: ${place}${op}` : going ? `Running ${place}${op}` : status.failed && this.tells ? '' : status.message;
+    const text = trains ? status.message : paused ? `Paused: ${place}${op}` : going ? `Running ${place}${op}` : status.failed && this.middle ? '' : status.message;
     if (!failed?.first) this.message.textContent = text;
     else if (this.message.dataset['tbFailed'] !== failed.first) {
       this.message.replaceChildren(`${text}. `, h('button', {
@@ -112,7 +112,7 @@ export class StageBar {
   /** Once there is a placement, the stages are one word; their list opens below it. */
   private fold(): void {
     const { status, frames } = this.store;
-    const folds = this.tells && frames.has('ops') && !status.failed;
+    const folds = this.middle !== null && frames.has('ops') && !status.failed;
     this.element.classList.toggle('tb-folded', folds);
     this.summary.hidden = !folds;
     this.list.hidden = folds && !this.opened;
@@ -167,12 +167,13 @@ export class StageBar {
 
   /** Buttons that are not for every day, behind one. */
   private more(...buttons: HTMLElement[]): HTMLElement {
-    const list = h('span', { class: 'tb-run-more', role: 'group', 'aria-label': 'Run step by step', hidden: true }, ...buttons);
+    const list = h('span', { class: 'tb-run-more', role: 'group', 'aria-label': 'Run step by step', hidden: !this.menuOpen }, ...buttons);
     const opener = h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'run-more', 'aria-expanded': 'false', title: 'Step through a run, check ops against torch',
+      type: 'button', class: 'tb-button', 'data-tb-action': 'run-more', 'aria-expanded': String(this.menuOpen), title: 'Step through a run, check ops against torch',
       onclick: () => show(list.hidden)
     }, 'Debug ▾');
     const show = (on: boolean) => {
+      this.menuOpen = on;
       list.hidden = !on;
       opener.setAttribute('aria-expanded', String(on));
     };

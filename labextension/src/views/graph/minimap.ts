@@ -50,7 +50,7 @@ export class Minimap {
     if (whole) return;
     const ratio = devicePixelRatio || 1;
     const room = Math.min(TALL, height - 24);
-    const even = Math.min(WIDE / layout.width, room / layout.height);
+    const even = Math.min(Math.min(WIDE, width / 6) / layout.width, room / layout.height);
     const [w, t] = [Math.max(LEAST, layout.width * even), Math.max(LEAST, layout.height * even)];
     this.scale = [w / layout.width, t / layout.height];
     const [kx, ky] = [this.scale[0] * ratio, this.scale[1] * ratio];

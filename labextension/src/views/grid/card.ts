@@ -1,45 +1,30 @@
-/** The hover card: what an op is, where it lies, and its netlist entry. */
-import { h } from '../dom.js';
-import { definition, entry, essentials, numbers } from '../facts.js';
-import type { NetlistText } from '../netlist.js';
+/** The card below the grid: what the op under the pointer, else the selected one, is and costs. It covers nothing. */
+import { bytes, grouped, h, percent } from '../dom.js';
+import { slowText } from './legal.js';
 import type { Ops } from '../ops.js';
 
 export class Card {
-  readonly element = h('div', { class: 'tb-card', role: 'tooltip', hidden: true });
+  readonly element = h('div', { class: 'tb-card', 'data-tb-card': '', 'aria-label': 'Op under the pointer' });
 
-  show(ops: Ops, op: number, text: NetlistText | null, near: DOMRect, frame: DOMRect): void {
-    const written = entry(text, ops.name[op]!);
+  show(ops: Ops, op: number): void {
+    const fact = (term: string, text: string) => h('span', {}, h('i', {}, term), text);
+    const limiter = ops.frame.has('op_limiter_cycles') ? ops.get('limiter_cycles', op) : 0;
+    const what = limiter > 0 ? ops.frame.text('op_limiter')[op]! : 'kernel';
+    const cycles = limiter > 0 ? limiter : ops.get('cycles', op);
+    this.element.dataset['tbCard'] = ops.name[op]!;
     this.element.replaceChildren(
-      h('header', {}, h('strong', {}, ops.name[op]), h('span', {}, ops.type[op])),
-      definition(written ? essentials(ops, op) : numbers(ops, op), 'tb-facts'),
-      ...(written ? [h('h4', {}, 'Netlist entry'), written] : [])
-    );
-    this.element.hidden = false;
-    const [left, top] = beside(
-      { x: near.left - frame.left, y: near.top - frame.top, w: near.width, h: near.height },
-      this.element.offsetWidth, this.element.offsetHeight, frame.width, frame.height
-    );
-    this.element.style.left = `${left}px`;
-    this.element.style.top = `${top}px`;
+      h('header', {}, h('strong', { title: ops.name[op] }, ops.name[op]), h('span', {}, ops.type[op])),
+      h('p', {}, ...[
+        fact('at', `${ops.where(op)}, ${ops.get('rows', op)}×${ops.get('cols', op)}`),
+        cycles > 0 && fact('cycles / input', `${grouped(cycles)}, ${percent(ops.load(op))} of the slowest`),
+        ops.frame.has('op_bound') && ops.bound(op) !== '' && fact('bound by', what === 'kernel' ? ops.bound(op) : slowText(what)),
+        ops.frame.has('op_l1_total') && fact('L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`),
+        fact('format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', '))
+      ]));
   }
 
-  hide(): void {
-    this.element.hidden = true;
+  hint(text: string): void {
+    this.element.dataset['tbCard'] = '';
+    this.element.replaceChildren(h('p', { class: 'tb-card-hint' }, text));
   }
-}
-
-const GAP = 8;
-const OVERHANG = 60; // how far a card may reach below its view
-
-/** Where a card of w x h stands so that the tile stays in sight: right, left, below, above, else below all the same. */
-export function beside(
-  tile: { x: number; y: number; w: number; h: number }, w: number, h: number, width: number, height: number
-): [number, number] {
-  const y = Math.max(0, Math.min(tile.y, height + OVERHANG - h));
-  const x = Math.max(0, Math.min(tile.x, width - w));
-  if (tile.x + tile.w + GAP + w <= width) return [tile.x + tile.w + GAP, y];
-  if (tile.x - GAP - w >= 0) return [tile.x - GAP - w, y];
-  if (tile.y + tile.h + GAP + h <= height + OVERHANG) return [x, tile.y + tile.h + GAP];
-  if (tile.y - GAP - h >= 0) return [x, tile.y - GAP - h];
-  return [x, tile.y + tile.h + GAP];
 }

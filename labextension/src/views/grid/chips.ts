@@ -3,7 +3,7 @@ import { h } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { saidTime, shortTime } from '../units.js';
-import { drawEpoch } from './draw.js';
+import { drawEpoch, type Letters } from './draw.js';
 
 const WORDS = 300; // px of a chip from which its ops are written
 
@@ -43,7 +43,7 @@ export function usualPerRow(chips: number): number {
  * edited. A chip's head shows its epoch; an op dropped on another chip is pinned to it.
  */
 export function together(
-  ops: Ops, epoch: number, drawing: SVGSVGElement, by: ColourBy, dark: boolean, perRow: number, words: boolean, choose: (epoch: number) => void
+  ops: Ops, epoch: number, drawing: SVGSVGElement, by: ColourBy, dark: boolean, perRow: number, words: Letters | null, choose: (epoch: number) => void
 ): HTMLElement {
   const time = ops.byEpoch.map((_, e) => e).filter(e => ops.ofEpoch('temporal', e) === ops.ofEpoch('temporal', epoch));
   const slowest = Math.max(...time.map(e => ops.epochTimes[e]!));
@@ -59,7 +59,7 @@ export function together(
       type: 'button', class: 'tb-link', 'data-tb-action': 'chip-epoch', disabled: here < 0, 'aria-current': current ? 'true' : undefined,
       title: here < 0 ? 'no ops of this time' : 'show this epoch, with its handles and links', onclick: () => choose(here)
     }, `chip ${chip}`), h('span', {}, `${limits ? '▲ ' : ''}${said}`)),
-    current ? drawing : drawEpoch(ops, here, by, dark, undefined, false, 1, words)));
+    current ? drawing : drawEpoch(ops, here, by, dark, undefined, false, words)));
   }
   return box;
 }

@@ -7,10 +7,13 @@ import { saidTime, shortTime } from '../units.js';
 import { drawAbsent, drawShared } from './overlap.js';
 
 export const CELL_W = 74;
+const SHORT = 4; // letters of a name that say something
 const CELL_H = 46;
 const STRIP = 18; // a harvested row is drawn lower than a working one
-const RULER_X = 30;
-const RULER_Y = 20;
+export const RULER_X = 30;
+export const RULER_Y = 20;
+const SMALLEST = 9; // px on the screen: smaller letters are not written
+const USUAL = 1.45; // times the letters of the drawing, at most
 
 /** Where rows lie: working rows at their logical index, harvested ones between them. */
 export class Rows {
@@ -55,11 +58,19 @@ export function paintOf(ops: Ops, op: number, by: ColourBy, dark: boolean): Pain
   return by === 'epoch' ? epochPaint(ops.epochOf(op), dark) : loadPaint(ops.load(op), dark);
 }
 
-/** How much larger than usual letters are written so that they are read on a grid drawn at this size. */
-export function letterSize(ops: Ops, cell: number, width: number, height: number): number {
+/** Sizes of letters on a grid, as times of those of the drawing: the smallest that is read, and what is best. */
+export interface Letters {
+  least: number;
+  best: number;
+}
+
+/** Letters for a grid of that cell width in a room of that size, `zoom` times as large as fits. */
+export function letterSizes(ops: Ops, cell: number, width: number, height: number, zoom: number): Letters {
   const tall = new Rows(ops.physical, ops.harvested).height + RULER_Y + 6;
-  const scale = Math.min(width / (RULER_X + ops.cols * cell + 6), height / tall);
-  return scale > 0 ? Math.max(1, Math.min(1.45, 1 / scale)) : 1;
+  const scale = zoom * Math.min(width / (RULER_X + ops.cols * cell + 6), height / tall);
+  if (!(scale > 0)) return { least: 1, best: 1 };
+  const least = SMALLEST / (10 * scale);
+  return { least, best: Math.max(least, scale > 1.2 ? 1.2 / scale : Math.min(USUAL, 1 / scale)) };
 }
 
 /** Width of a core so that the grid fills a room of that width and height. */
@@ -69,9 +80,11 @@ export function cellWidth(ops: Ops, width: number, height: number): number {
   return Math.round(Math.max(58, Math.min(150, ((width / height) * tall - RULER_X - 6) / ops.cols)));
 }
 
-/** @param said ops carry their names; without, they are told by `aria-label` alone. */
+const PLAIN: Letters = { least: 1, best: 1 };
+
+/** @param letters sizes of what is written on ops; null: they are told by `aria-label` alone. */
 export function drawEpoch(
-  ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false, letter = 1, said = true
+  ops: Ops, epoch: number, by: ColourBy, dark: boolean, cell = CELL_W, full = false, letters: Letters | null = PLAIN
 ): SVGSVGElement {
   const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch));
   const [w, hgt] = [ops.cols * cell, rows.height];
@@ -80,7 +93,7 @@ export function drawEpoch(
     class: 'tb-cores', viewBox: `0 0 ${RULER_X + w + 6} ${RULER_Y + hgt + 6}`, role: 'group',
     'aria-label': `Core grid of epoch ${epoch}: ${ops.rows} rows by ${ops.cols} columns`
   });
-  root.style.setProperty('--tb-letter', String(letter));
+  root.style.setProperty('--tb-letter', String(letters?.best ?? 1));
   root.append(
     svg('defs', {},
       svg('pattern', { id: hatch, width: 7, height: 7, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
@@ -101,7 +114,7 @@ export function drawEpoch(
   const absent = drawAbsent(ops, rows.top, cell, CELL_H);
   if (absent) plane.append(absent);
   const tiles = svg('g', { class: 'tb-tiles', role: 'listbox', 'aria-label': 'Ops', 'aria-multiselectable': 'true' });
-  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full, letter, said));
+  for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full, letters));
   plane.append(tiles, ...drawShared(ops, epoch, rows.top, cell, CELL_H));
   for (const { y, row } of rows.strips) {
     plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
@@ -116,7 +129,7 @@ function roundRect(x: number, y: number, w: number, h: number, r: number): strin
 }
 
 function tile(
-  ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full: boolean, letter: number, said: boolean
+  ops: Ops, op: number, rows: Rows, paint: Paint, cell: number, full: boolean, letters: Letters | null
 ): SVGGElement {
   const [row, col, high, wide] = [ops.get('row', op), ops.get('col', op), ops.get('rows', op), ops.get('cols', op)];
   const [y0, h0] = rows.span(row, high);
@@ -134,24 +147,33 @@ function tile(
   for (let c = 1; c < wide; c++) inner.push(`M${(col + c) * cell} ${y + 4}V${y + hgt - 4}`);
   for (let r = 1; r < high; r++) inner.push(`M${x + 4} ${rows.top[row + r]!}H${x + w - 4}`);
   if (inner.length) group.append(svg('path', { class: 'tb-seams', d: inner.join(''), stroke: paint.edge }));
-  if (said) words(group, ops, op, rows, [x, y, w, hgt], limits, full, letter);
+  if (letters) words(group, ops, op, rows, [x, y, w, hgt], limits, full, letters);
   return group;
 }
 
-/** Name, type and cycles, as much as fits, kept off harvested strips; smaller than asked where a name needs it. */
+/**
+ * Name, type and cycles, as much as fits at a size that can be read, kept off harvested strips. What does not fit is left
+ * out: the card below the grid says it.
+ */
 function words(
   group: SVGGElement, ops: Ops, op: number, rows: Rows, [x, y, w, hgt]: [number, number, number, number], limits: boolean, full: boolean,
-  most: number
+  { least, best }: Letters
 ): void {
   [y, hgt] = clear(rows, y, hgt);
-  const mid = (1 + most) / 2;
-  const tries: [number, boolean][] = [[most, true], [mid, true], [most, false], [mid, false], [1, false]];
+  const low = Math.max(least, Math.min(1, best));
+  const mid = (low + best) / 2;
+  const tries: [number, boolean][] = [[best, true], [mid, true], [best, false], [mid, false], [low, false], [least, false]];
   let [letter, lines]: [number, [string, string][]] = [1, []];
   for (const [size, whole] of tries) {
     [letter, lines] = [size, linesFor(ops, op, w, hgt, limits, full, size, whole)];
     if (!lines.some(([line]) => line.includes('…'))) break;
   }
-  if (letter !== most) group.style.setProperty('--tb-letter', String(letter));
+  lines = lines.filter(([line, kind]) => kind !== 'tb-name' || line.length >= SHORT || !line.includes('…'));
+  while (lines.length * 12 * letter > hgt) {
+    const sub = lines.findIndex(([, kind]) => kind === 'tb-sub');
+    lines.splice(sub < 0 ? lines.length - 1 : sub, 1);
+  }
+  if (letter !== best) group.style.setProperty('--tb-letter', String(letter));
   const step = 13 * letter;
   const top = y + (hgt - lines.length * step) / 2;
   lines.forEach(([line, kind], k) =>

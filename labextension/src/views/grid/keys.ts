@@ -17,6 +17,8 @@ export interface Keyed {
   readonly suggestions: Suggestions;
   ops: Ops | null;
   toggleNames(): void;
+  zoom(direction: 1 | -1): void;
+  fit(): void;
 }
 
 export class GridKeys {
@@ -148,6 +150,7 @@ export class GridKeys {
       export: () => open(grid.element, { what: 'export' }),
       keys: () => open(grid.element, { what: 'keys', scope: 'grid' }),
       'full-names': () => grid.toggleNames(),
+      'zoom-in': () => grid.zoom(1), 'zoom-out': () => grid.zoom(-1), fit: () => grid.fit(),
       'store-view': () => {
         this.storing = true;
         grid.editor.say('now a digit from 1 to 9');

@@ -2,6 +2,7 @@
 import { arrange, counted, h, percent } from '../dom.js';
 import { open } from '../dialog.js';
 import { EditBar } from '../editbar.js';
+import { turnsOf, type Turns } from '../folds.js';
 import { FORMULAS } from '../formulas.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
@@ -16,12 +17,13 @@ import { partsText } from '../timeparts.js';
 import { linkList } from '../linklist.js';
 import { Card } from './card.js';
 import { chipsOf, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './chips.js';
-import { CELL_W, cellWidth, drawEpoch, letterSize, shortName } from './draw.js';
+import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y, shortName } from './draw.js';
 import { Editor } from './edit.js';
 import { Geometry } from './geometry.js';
 import { GridKeys } from './keys.js';
+import { Lens } from './lens.js';
 import { drawLinks, linkLegend, linkName, Links, type Noc, wordsOver } from './links.js';
-import type { Displacement } from './pictures.js';
+import { coresOf, type Displacement } from './pictures.js';
 import { drawPipes, pipesOf, type Shown } from './pipes.js';
 import { drawChips, drawStrip } from './strip.js';
 import { Suggestions } from './suggest.js';
@@ -42,6 +44,8 @@ export class GridView {
   private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
   private readonly legend = h('div', { class: 'tb-legend' });
   private readonly card = new Card();
+  readonly lens: Lens;
+  private readonly critical: Told<boolean>;
   private readonly twin = new Twin();
   private readonly bar: EditBar;
   private readonly toast: Toast;
@@ -56,6 +60,9 @@ export class GridView {
   /** The placement came that an edit under way leads to; its netlist is still to be made. */
   private ahead = false;
   private full = false;
+  /** Epochs that repeat, and those that are shown one by one all the same, by their first epoch. */
+  private turns: Turns[] = [];
+  private readonly unfolded = new Set<number>();
   private text: NetlistText | null = null;
   private cell = 0;
   private scrolling = 0;
@@ -87,12 +94,14 @@ export class GridView {
     }, '?'));
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
-      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.twin.element, this.legend, this.card.element, this.toast.element);
+      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.twin.element, this.card.element, this.legend, this.toast.element);
+    this.lens = new Lens(this.plane, () => this.render());
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.displacement.value());
     this.keys = new GridKeys(this);
     const render = () => this.render();
     this.pipes = told<Shown>(store, 'show_pipes', 'none', render);
     this.threshold = told(store, 'link_threshold', 0, render);
+    this.critical = told(store, 'show_critical', false, render);
     this.displacement = told<Displacement>(store, 'displacement', 'free', render);
     this.noc = told<Noc>(store, 'noc', 'none', render);
     this.perRow = told(store, 'chips_per_row', 0, () => this.render(true));
@@ -115,7 +124,7 @@ export class GridView {
     this.stops.forEach(stop => stop());
     [
       this.bar, this.toast, this.editor, this.suggestions, this.activity, this.links,
-      this.pipes, this.threshold, this.displacement, this.noc, this.perRow, this.chip
+      this.pipes, this.threshold, this.displacement, this.noc, this.perRow, this.chip, this.critical, this.lens
     ].forEach(part => part.dispose());
   }
 
@@ -166,22 +175,14 @@ export class GridView {
       plane.focus({ preventScroll: true });
     });
     plane.addEventListener('pointerover', event => {
-      if (this.editor.dragging || this.keys.moving.active || (event.target as Element).closest('[data-tb-handle]')) {
-        this.card.hide();
-        return;
-      }
+      if (this.editor.dragging || this.keys.moving.active || (event.target as Element).closest('[data-tb-handle]')) return;
       const tile = opAt(event);
       this.editor.offer(tile ? (this.ops?.indexOf.get(tile.dataset['tbOp']!) ?? null) : null);
       store.setHover(tile?.dataset['tbOp'] ?? '');
-      const op = tile && this.ops?.indexOf.get(tile.dataset['tbOp']!);
-      if (op === undefined || op === null) this.card.hide();
-      else this.card.show(this.ops!, op, this.text, tile!.getBoundingClientRect(), this.element.getBoundingClientRect());
     });
-    plane.addEventListener('pointerdown', () => this.card.hide());
     plane.addEventListener('pointerleave', event => {
       if (event.pointerType !== 'touch') this.editor.offer(null); // a finger leaves before it comes back to a handle
       store.setHover('');
-      this.card.hide();
     });
     plane.addEventListener('keydown', event => this.keys.handle(event));
     this.tools.hidden = !store.edits;
@@ -280,7 +281,7 @@ export class GridView {
   private render(all = false): void {
     const { ops, store } = this;
     const dark = isDark();
-    this.card.hide();
+    this.card.element.hidden = !ops;
     this.modes.replaceChildren(...COLOURINGS.map(([by, label, title]) =>
       h('button', {
         type: 'button', title: `Colour by ${title}`, 'aria-pressed': String(store.colour === by), 'data-tb-action': `colour-${by}`,
@@ -293,22 +294,25 @@ export class GridView {
       this.editor.redrawn(null, null, null);
       this.suggestions.redrawn(null, null);
       this.activity.redrawn(null, null, null);
+      this.lens.redrawn(null);
       return;
     }
     if (!this.strip.childElementCount) this.size = null; // the strip will take its part
     if (all || !this.strip.childElementCount) {
       arrange(this.strip, drawStrip(ops, store.colour, dark, epoch => store.setEpoch(epoch), this.frames));
+      this.turns = turnsOf(ops);
       this.drawChips(ops);
     }
     const epoch = store.epoch;
     this.element.dataset['tbEpoch'] = String(epoch);
-    for (const frame of this.strip.children) {
-      const current = (frame as HTMLElement).dataset['tbEpoch'] === String(epoch);
-      (frame as HTMLElement).hidden = store.chip !== null && ops.ofEpoch('chip', Number((frame as HTMLElement).dataset['tbEpoch'])) !== store.chip;
+    const folded = this.foldStrip(epoch);
+    for (const frame of this.strip.querySelectorAll<HTMLElement>('.tb-frame')) {
+      const current = frame.dataset['tbEpoch'] === String(epoch);
+      frame.hidden = folded.has(Number(frame.dataset['tbEpoch'])) || store.chip !== null && ops.ofEpoch('chip', Number(frame.dataset['tbEpoch'])) !== store.chip;
       if (current) {
         frame.setAttribute('aria-current', 'true');
         cancelAnimationFrame(this.scrolling); // where it stands is known once the page is laid out, which a frame does anyhow
-        this.scrolling = requestAnimationFrame(() => show(this.strip, frame as HTMLElement));
+        this.scrolling = requestAnimationFrame(() => show(this.strip, frame));
       } else frame.removeAttribute('aria-current');
     }
     const chips = (ops.frame.meta['chips'] as number[]).length;
@@ -332,13 +336,15 @@ export class GridView {
     const [width] = this.free();
     this.written = !many || wordsAt(width, this.perRow.value());
     this.cell = many ? CELL_W : this.room(ops);
-    const letter = many ? 1 : letterSize(ops, this.cell, ...this.free());
-    const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, letter, this.written);
+    const letter = many
+      ? letterSizes(ops, CELL_W, (width / this.perRow.value()) - 30, Infinity, 1) : letterSizes(ops, this.cell, ...this.free(), this.lens.zoom);
+    const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, this.written ? letter : null);
     const inside = this.plane.contains(document.activeElement) && document.activeElement !== this.plane;
     const focused = inside ? document.activeElement!.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'] : undefined;
+    this.lens.redrawn(many ? null : drawing);
     this.plane.classList.toggle('tb-many', many);
     this.plane.replaceChildren(many
-      ? together(ops, epoch, drawing, store.colour, dark, this.perRow.value(), this.written, next => store.setEpoch(next)) : drawing);
+      ? together(ops, epoch, drawing, store.colour, dark, this.perRow.value(), this.written ? letter : null, next => store.setEpoch(next)) : drawing);
     if (inside) { // else what is typed next would go to the notebook
       const tile = [...drawing.querySelectorAll<SVGGElement>('.tb-tile')].find(one => one.dataset['tbOp'] === focused);
       tile?.classList.add('tb-roving');
@@ -353,22 +359,57 @@ export class GridView {
     this.activity.redrawn(ops, geometry, drawing);
     this.legend.replaceChildren(
       ...(store.colour === 'load'
-        ? [h('span', {}, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
+        ? [h('span', { class: 'tb-colour-key' }, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
             const paint = loadPaint(v, dark);
-            return h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
+            return h('span', { class: 'tb-key tb-colour-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
               v === 1 ? '▲ limits its epoch' : `${100 * v} %`);
           })]
         : []),
-      h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
-      h('span', { class: 'tb-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
+      h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
+      h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
       ...(this.noc.value() === 'none' ? [] : linkLegend(this.links.refused)),
+      ops.byEpoch[epoch]?.some(op => ops.isCritical(op)) ? h('button', {
+        type: 'button', class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),
+        title: 'Light the ops whose work and waits decide when the epoch ends', onclick: () => {
+          this.critical.tell(!this.critical.value());
+          this.render();
+        }
+      }, 'Critical path') : '',
       store.edits || this.hasLinks() ? this.choice('NoC links', 'noc', this.noc, ['none', '0', '1', 'both'],
         'Show the load of NoC links: all traffic on one NoC, or each transfer on the NoC with the shorter route (estimate)') : '',
       this.noc.value() !== 'none' || this.pipes.value() !== 'none' ? this.least() : '',
       this.choice('Edges', 'show_pipes', this.pipes, ['none', 'selected', 'all'], 'Show edges between ops of the epoch'),
       store.edits ? this.choice('On collision', 'displacement', this.displacement, ['free', 'push', 'swap', 'evict'],
-        'What happens where an op is dropped on others', { free: 'find free space', push: 'move neighbours', swap: 'swap places', evict: 'move them to the next epoch' }) : '');
+        'What happens where an op is dropped on others', { free: 'find free space', push: 'move neighbours', swap: 'swap places', evict: 'move them to the next epoch' }) : '',
+      many ? '' : h('span', { class: 'tb-segmented tb-small', role: 'group', 'aria-label': 'Zoom' },
+        ...([['grid-out', '−', 'Zoom out (−)', () => this.zoom(-1)], ['grid-in', '+', 'Zoom in (+, Ctrl and wheel)', () => this.zoom(1)],
+          ['grid-fit', 'Fit', 'All of the grid (0)', () => this.fit()]] as const).map(([action, label, title, f]) =>
+          h('button', { type: 'button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label))));
     this.mark();
+    this.light(ops);
+  }
+
+  /** Epochs that repeat are one turn of them, the one with the epoch shown, and how often it comes. Returns those put away. */
+  private foldStrip(epoch: number): Set<number> {
+    this.strip.querySelectorAll('.tb-turns').forEach(old => old.remove());
+    const away = new Set<number>();
+    for (const { first, period, times } of this.turns) {
+      const open = this.unfolded.has(first);
+      const last = first + period * times - 1;
+      const turn = epoch >= first && epoch <= last ? Math.floor((epoch - first) / period) : 0;
+      for (let e = first; e <= last && !open; e++) if (Math.floor((e - first) / period) !== turn) away.add(e);
+      const end = open ? last : first + (turn + 1) * period - 1;
+      this.strip.querySelector(`.tb-frame[data-tb-epoch="${end}"]`)?.after(h('button', {
+        type: 'button', class: 'tb-turns', 'data-tb-action': 'turns', 'data-tb-turns': `${first}-${last}`, 'aria-expanded': String(open),
+        title: open ? 'Fold them again' : `Epochs ${first} to ${last} are the same ${period === 1 ? 'epoch' : `${period} epochs`}, ${times} times, for other layers: show all`,
+        onclick: () => {
+          if (open) this.unfolded.delete(first);
+          else this.unfolded.add(first);
+          this.render();
+        }
+      }, h('b', {}, open ? '‹' : `× ${times}`), open ? 'fold' : `${first}–${last}`));
+    }
+    return away;
   }
 
   /** A trait of the view as a choice. */
@@ -409,6 +450,11 @@ export class GridView {
     if (ops && travel && preferences().follow) {
       const chosen = ops.matcher.find(store.selection.names);
       if (chosen.length && !chosen.some(op => ops.epochOf(op) === store.epoch)) store.setEpoch(ops.epochOf(chosen[0]!));
+      const first = chosen.find(op => ops.epochOf(op) === store.epoch);
+      if (first !== undefined && this.editor.geometry) {
+        const [x, y, w, hgt] = this.editor.geometry.box(coresOf(ops, first));
+        this.lens.reveal(x + RULER_X, y + RULER_Y, w, hgt);
+      }
     }
     this.mark();
   }
@@ -433,15 +479,48 @@ export class GridView {
       tile.classList.toggle('tb-hovered', ops.name[op] === store.hover);
       tile.setAttribute('aria-selected', String(chosen.has(op)));
     }
-    this.editor.plane?.querySelector(':scope > .tb-pipes')?.remove();
+    this.editor.plane?.querySelector(':scope > .tb-pipes:not(.tb-critical-edges)')?.remove();
     const pipes = pipesOf(ops, store.epoch, this.pipes.value(), chosen, this.threshold.value());
     if (pipes.length) this.editor.plane?.append(drawPipes(ops, this.editor.geometry!, pipes));
     this.markLinks(ops);
     const touched = new Set([...chosen].map(op => ops.epochOf(op)));
-    for (const frame of this.strip.children) {
-      frame.classList.toggle('tb-touched', touched.has(Number((frame as HTMLElement).dataset['tbEpoch'])));
+    for (const frame of this.strip.querySelectorAll<HTMLElement>('.tb-frame')) {
+      frame.classList.toggle('tb-touched', touched.has(Number(frame.dataset['tbEpoch'])));
     }
     this.plane.classList.toggle('tb-has-selection', touched.has(store.epoch));
+    this.tell(ops, chosen);
+  }
+
+  /** The chain of work and waits that decides when the epoch ends, with the edges along it. */
+  private light(ops: Ops): void {
+    const on = this.critical.value();
+    this.plane.classList.toggle('tb-lit', on);
+    const chain = new Set(on ? (ops.byEpoch[this.store.epoch] ?? []).filter(op => ops.isCritical(op)) : []);
+    for (const tile of this.plane.querySelectorAll<SVGGElement>('.tb-tile')) {
+      tile.classList.toggle('tb-critical', chain.has(ops.indexOf.get(tile.dataset['tbOp']!)!));
+    }
+    this.element.dataset['tbCritical'] = on ? String(chain.size) : '';
+    this.editor.plane?.querySelector(':scope > .tb-critical-edges')?.remove();
+    const edges = pipesOf(ops, this.store.epoch, 'all', chain, 0).filter(([from, to]) => chain.has(from) && chain.has(to));
+    if (!edges.length || !this.editor.geometry) return;
+    const drawn = drawPipes(ops, this.editor.geometry, edges);
+    drawn.classList.add('tb-critical-edges');
+    this.editor.plane?.append(drawn);
+  }
+
+  /** The card: the op under the pointer, here or in another view, else the selected one. */
+  private tell(ops: Ops, chosen: ReadonlySet<number>): void {
+    const op = ops.indexOf.get(this.store.hover) ?? [...chosen][0];
+    if (op !== undefined) this.card.show(ops, op);
+    else this.card.hint('Point at an op for its numbers; click it for all of them.');
+  }
+
+  zoom(direction: 1 | -1): void {
+    this.lens.step(direction);
+  }
+
+  fit(): void {
+    this.lens.fit();
   }
 
   toggleNames(): void {

@@ -1,6 +1,7 @@
 /** The rows of the op table: an op, one of its cores, or the sub-total of an epoch. */
 import { counted, grouped, h, percent } from '../dom.js';
 import { shortName } from '../grid/draw.js';
+import { alike, stemOf } from '../folds.js';
 import type { Ops } from '../ops.js';
 
 export interface Row {
@@ -9,6 +10,22 @@ export interface Row {
   epoch: number;
   /** Number of the core in its op, row by row; -1 for the whole op. */
   core: number;
+  /** Of a row that stands for the same op of several layers: all of them, itself among them. */
+  alike?: number[];
+  /** It stands for the one of them that is selected. */
+  picked?: boolean;
+}
+
+/** Ops in their order as rows, those of layers that repeat as one, unless it is among `unfolded` (by the first op's name). */
+export function foldedRows(ops: Ops, shown: readonly number[], unfolded: ReadonlySet<string>): Row[] {
+  const folds = alike(ops, shown);
+  const inside = new Set([...folds.values()].flat());
+  const one = (op: number): Row => ({ op, epoch: ops.epochOf(op), core: -1 });
+  return shown.flatMap(op => {
+    const list = folds.get(op);
+    if (list) return unfolded.has(stemOf(ops.name[op]!)) ? [{ ...one(op), alike: list }, ...list.slice(1).map(one)] : [{ ...one(op), alike: list }];
+    return inside.has(op) ? [] : [one(op)];
+  });
 }
 
 /** Ops in the order they are wanted in, as rows: under their epoch, and core by core. */

@@ -1,6 +1,7 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
 import { Afterwards } from '../afterwards.js';
-import { counted, h } from '../dom.js';
+import { counted, elide, h } from '../dom.js';
+import { stemOf } from '../folds.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
@@ -10,10 +11,11 @@ import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
 import { chooser } from './chooser.js';
 import { COLUMNS } from './columns.js';
-import { coreOf, type Row, rowsOf, totalRow } from './rows.js';
+import { coreOf, foldedRows, type Row, rowsOf, totalRow } from './rows.js';
 
 const ROW = 26;
 const LETTER = 6.6; // px, a little more than the mean
+const MANY = 200; // ops from which layers that repeat are folded where nobody said
 const REST = 250; // ms without typing until Python is told
 
 export class TableView {
@@ -33,6 +35,9 @@ export class TableView {
   private overridden = '';
   private readonly grouped: HTMLInputElement;
   private readonly cores: HTMLInputElement;
+  private readonly layers: HTMLInputElement;
+  private readonly fold: Told<boolean | null>;
+  private readonly unfolded = new Set<string>();
   /** Ops that the filter keeps, in their order. */
   private kept: number[] = [];
   private shown: Row[] = [];
@@ -59,6 +64,7 @@ export class TableView {
     } });
     this.grouped = box('table-group', () => group.tell(this.grouped.checked ? 'epoch' : 'none'));
     this.cores = box('table-per-core', () => perCore.tell(this.cores.checked));
+    this.layers = box('table-fold', () => this.fold.tell(this.layers.checked));
     const [columns, choices, renew] = chooser(() => this.chosen.map(c => c.id), () => this.usual.map(c => c.id), ids => {
       this.columns.tell(ids);
       this.arrange();
@@ -66,7 +72,8 @@ export class TableView {
     this.renew = renew;
     this.element = h('section', { class: 'tb-view tb-ops', 'data-tb-view': 'table', 'aria-label': 'Ops' },
       h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'),
-        h('label', { class: 'tb-check' }, this.grouped, 'by epoch'), h('label', { class: 'tb-check' }, this.cores, 'per core'), this.count,
+        h('label', { class: 'tb-check' }, this.grouped, 'by epoch'), h('label', { class: 'tb-check' }, this.cores, 'per core'),
+        h('label', { class: 'tb-check', title: 'One row for the same op of layers that repeat' }, this.layers, 'fold layers'), this.count,
         h('span', { class: 'tb-spring' }), columns),
       choices, this.scroller);
     const hear = <T>(name: string, plain: T, take: (value: T) => void = () => undefined, rest = 0): Told<T> => {
@@ -86,6 +93,7 @@ export class TableView {
     });
     this.order = hear('sort', '', text => (this.sort = { id: text.replace(/^-/, ''), down: text.startsWith('-') }));
     const group = hear('group', 'none', how => (this.grouped.checked = how === 'epoch'));
+    this.fold = hear<boolean | null>('fold_layers', null);
     const perCore = hear('per_core', false, on => (this.cores.checked = on));
     this.listen();
     this.load();
@@ -127,6 +135,12 @@ export class TableView {
     this.only.addEventListener('change', () => this.arrange());
     this.body.addEventListener('click', event => {
       const row = (event.target as Element).closest<HTMLElement>('[data-tb-op]');
+      const stem = (event.target as Element).closest<HTMLElement>('[data-tb-alike]')?.dataset['tbAlike'];
+      if (stem !== undefined) {
+        if (!this.unfolded.delete(stem)) this.unfolded.add(stem);
+        this.arrange();
+        return;
+      }
       if (row) store.click(row.dataset['tbOp']!, event.ctrlKey || event.metaKey, 'table');
     });
     this.body.addEventListener('pointerover', event => {
@@ -233,7 +247,10 @@ export class TableView {
         return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
       });
     }
-    this.shown = rowsOf(ops, this.kept, this.grouped.checked, this.cores.checked);
+    const plain = !this.grouped.checked && !this.cores.checked;
+    this.layers.checked = plain && (this.fold.value() ?? ops.count > MANY);
+    this.layers.disabled = !plain;
+    this.shown = this.layers.checked ? foldedRows(ops, this.kept, this.unfolded) : rowsOf(ops, this.kept, this.grouped.checked, this.cores.checked);
     this.count.textContent = this.kept.length === ops.count ? counted(ops.count, 'op') : `${this.kept.length} of ${counted(ops.count, 'op')}`;
     this.render();
   }
@@ -241,12 +258,14 @@ export class TableView {
   private follow(scroll: boolean): void {
     const { ops } = this;
     if (ops && scroll && preferences().follow) this.reveal(ops.matcher.find(this.store.selection.names));
-    this.mark();
+    if (this.layers.checked) this.render(); // a row may stand for another layer now
+    else this.mark();
   }
 
   private reveal(chosen: number[]): void {
     const wanted = new Set(chosen);
-    const at = this.shown.findIndex(row => wanted.has(row.op));
+    const exact = this.shown.findIndex(row => wanted.has(row.op));
+    const at = exact >= 0 ? exact : this.shown.findIndex(row => row.alike?.some(op => wanted.has(op)));
     if (at < 0) return;
     const { scrollTop, clientHeight } = this.scroller;
     const visible = clientHeight - ROW;
@@ -268,8 +287,11 @@ export class TableView {
     const first = Math.max(0, Math.floor((this.sight?.top ?? this.scroller.scrollTop) / ROW) - 4);
     const last = Math.min(this.shown.length, first + Math.ceil((this.sight?.height ?? this.scroller.clientHeight) / ROW) + 8);
     const rows: HTMLElement[] = [];
+    const chosen = new Set(ops.matcher.find(this.store.selection.names));
     for (let k = first; k < last; k++) {
-      const row = this.shown[k]!;
+      const folded = this.shown[k]!;
+      const picked = folded.alike?.find(op => chosen.has(op)); // of the layers of a row, the one that is selected
+      const row = picked === undefined || this.unfolded.has(stemOf(ops.name[picked]!)) ? folded : { ...folded, op: picked, picked: true };
       const { op } = row;
       if (op < 0) {
         rows.push(h('div', {
@@ -316,6 +338,13 @@ export class TableView {
       cell.append(h('i', { class: 'tb-load' }, h('b', { style: `width:${100 * load}%;background:${paint.fill};border-color:${paint.edge}` })),
         h('span', {}, ops.isLimiting(op) ? `▲ ${shown}` : shown));
       cell.classList.add('tb-loaded');
+    } else if (id === 'name' && row.alike) {
+      const stem = stemOf(ops.name[op]!);
+      const open = this.unfolded.has(stem);
+      cell.append(h('button', {
+        type: 'button', class: 'tb-alike', tabindex: -1, 'data-tb-alike': stem, 'aria-expanded': String(open),
+        title: open ? 'Fold them again' : `${row.alike.length} layers have this op; the row shows the first of them. Show all`
+      }, h('b', {}, open ? '▾' : '▸'), ` × ${row.alike.length}`), elide(open || row.picked ? ops.name[op]! : stem, 36));
     } else cell.append(shown);
     if (id === 'pcc' && shown) cell.classList.add(shown.startsWith('✓') ? 'tb-pass' : 'tb-fail');
     return cell;

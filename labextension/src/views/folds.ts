@@ -1,0 +1,48 @@
+/** What repeats: layers with the same ops, epochs with the same picture. It is shown once, with how often it comes. */
+import type { Ops } from './ops.js';
+
+export const LEAST = 3; // times that something comes before it folds
+const PERIODS = 8; // epochs of one turn, at most
+
+/** A name with a star for the first number that is a part of it, which is that of the layer. */
+export function stemOf(name: string): string {
+  return name.replace(/(^|[._])\d+(?=[._]|$)/, '$1*');
+}
+
+/** Epochs `first` to `first + period * times - 1`: the same `period` epochs over and over. */
+export interface Turns {
+  first: number;
+  period: number;
+  times: number;
+}
+
+/** Where epochs repeat: the same ops of other layers, in the same places. */
+export function turnsOf(ops: Ops): Turns[] {
+  const signature = ops.byEpoch.map((members, epoch) => `${ops.ofEpoch('chip', epoch)} ${members
+    .map(op => [stemOf(ops.name[op]!), ops.get('row', op), ops.get('col', op), ops.get('rows', op), ops.get('cols', op)].join()).sort().join(' ')}`);
+  const turns: Turns[] = [];
+  for (let first = 0; first < signature.length;) {
+    let best: Turns | null = null;
+    for (let period = 1; period <= PERIODS; period++) {
+      let same = 0;
+      while (first + period + same < signature.length && signature[first + period + same] === signature[first + same]) same++;
+      const times = 1 + Math.floor(same / period);
+      if (times >= LEAST && times * period > (best ? best.times * best.period : 0)) best = { first, period, times };
+    }
+    if (best) turns.push(best);
+    first += best ? best.period * best.times : 1;
+  }
+  return turns;
+}
+
+/** Ops of the same place in layers that repeat, by the first of `order` among them; only where there are enough. */
+export function alike(ops: Ops, order: readonly number[]): Map<number, number[]> {
+  const byStem = new Map<string, number[]>();
+  for (const op of order) {
+    const stem = `${stemOf(ops.name[op]!)} ${ops.type[op]!}`;
+    const list = byStem.get(stem);
+    if (list) list.push(op);
+    else byStem.set(stem, [op]);
+  }
+  return new Map([...byStem.values()].filter(list => list.length >= LEAST).map(list => [list[0]!, list]));
+}
