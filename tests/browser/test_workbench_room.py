@@ -11,6 +11,7 @@ import pytest
 
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import report
+from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import PATIENCE, Lab, Watched, box_of, centre, expect, open_and_run, until
 from tests.session.models import encoder
@@ -36,6 +37,7 @@ def session() -> Session:
 
 @pytest.fixture(params=["light", "dark"])
 def bare(request: pytest.FixtureRequest, browser: Any, session: Session) -> Iterator[Bare]:
+    hub_of(session).select([])
     with bare_page(browser, session, (1600, 1100), request.param, {"fold_layers": True}) as bare:
         bare.sees(f"{GRID} .tb-tile")
         bare.sees(f"{GRAPH} [data-tb-group]")
@@ -44,15 +46,26 @@ def bare(request: pytest.FixtureRequest, browser: Any, session: Session) -> Iter
 
 def test_what_repeats_is_shown_once(bare: Bare, shots: Path) -> None:
     page = bare.page
-    fold = page.locator(f"{GRAPH} [data-tb-group='1-4']")
+    frame = bare.hub.frames["graph:lowered"]
+    (path,) = (p for p, n in zip(frame.text("group_path"), frame.columns["group_repeats"], strict=True) if n)
+    fold = page.locator(f"{GRAPH} [data-tb-group='{path}']")
+    page.locator("[data-tb-action=graph-collapse]").click()
     expect(fold).to_have_attribute("aria-expanded", "false")
-    # all groups open, the layers that repeat stay folded; once more, and they open as well
+    # all groups open, the layers that repeat stay folded
     page.locator("[data-tb-action=graph-expand]").click()
     page.locator("[data-tb-action=graph-fit]").click()
     expect(page.locator(f"{GRAPH} [aria-expanded=true]").first).to_be_visible()
     box = box_of(page.locator(f"{GRAPH} button[data-tb-op]").first)
     assert box["height"] >= 27, "a box of 34 units holds letters of 9 px"
     expect(page.locator(f"{GRAPH} .tb-minimap")).to_be_visible()
+    page.locator("[data-tb-action=graph-fit]").click()  # again: all of it
+    expect(page.locator(f"{GRAPH} .tb-minimap")).to_be_hidden()
+    expect(fold).to_have_attribute("aria-expanded", "false")
+    page.locator("[data-tb-action=graph-expand]").click()  # again: what is folded as well
+    page.locator("[data-tb-action=graph-fit]").click()
+    page.locator("[data-tb-action=graph-fit]").click()
+    expect(fold).to_have_attribute("aria-expanded", "true")
+    page.locator("[data-tb-action=graph-collapse]").click()
     # the table has a row for the ops of all five layers
     rows = page.locator(f"{TABLE} [data-tb-alike]")
     expect(rows.first).to_contain_text("× 5")
@@ -150,9 +163,9 @@ def lab_with_tabs(tmp_path: Path) -> Iterator[Lab]:
 
 
 CELL = """import torch
-from tbuda_lab import lab
+from tbuda_lab.widgets import BringUp
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).eval()
-view = lab.BringUp(model, (torch.randn(1, 32, 64),), device='n150', name='mlp')
+view = BringUp(model, (torch.randn(1, 32, 64),), device='n150', name='mlp')
 view"""
 
 
