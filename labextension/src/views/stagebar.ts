@@ -154,6 +154,7 @@ export class StageBar {
       button('run-step-input', 'Step input', 'Run to the end of this input and pause', { type: 'step', of: 'input' }),
       button('run-step-epoch', 'Step epoch', 'Run to the end of this epoch and pause', { type: 'step', of: 'epoch' })];
     const made: HTMLElement[] = [];
+    if (status.running) this.menuOpen = false;
     if (host.live && status.running) {
       if (paused) made.push(button('run-pause', 'Resume', 'Go on without stopping', { type: 'resume' }), ...steps());
       else if (going) made.push(button('run-pause', 'Pause', trains ? 'Pause before the next training step' : 'Pause before the next op', { type: 'pause' }));
@@ -177,6 +178,7 @@ export class StageBar {
       list.hidden = !on;
       opener.setAttribute('aria-expanded', String(on));
     };
+    for (const button of buttons) if (!button.hasAttribute('aria-pressed')) button.addEventListener('click', () => show(false));
     const box = h('span', { class: 'tb-run-menu' }, opener, list);
     box.addEventListener('keydown', event => {
       if (event.key !== 'Escape' || list.hidden) return;

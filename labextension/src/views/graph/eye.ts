@@ -43,12 +43,14 @@ export class Eye {
     const { width, height } = scene.layout;
     const whole = Math.min((w - MARGIN) / width, (hgt - MARGIN) / height);
     const scale = Math.min(1.15, this.entire ? whole : Math.max(whole, READABLE));
-    // What does not fit begins at the inputs: on top and in the middle, or from left to right at the left.
-    const [wide, tall] = [w - width * scale, hgt - height * scale];
+    // What does not fit begins at the inputs: with the first box in the middle, along the ranks at the edge.
+    const [left, top, across, down] = scene.first();
+    const along = (room: number, size: number) => (size * scale > room ? MARGIN / 2 : (room - size * scale) / 2);
+    const beside = (room: number, size: number, middle: number) => (size * scale > room ? room / 2 - middle * scale : (room - size * scale) / 2);
     this.camera = {
       scale,
-      x: wide < 0 && scene.turned ? MARGIN / 2 : wide / 2,
-      y: tall < 0 && !scene.turned ? MARGIN / 2 : tall / 2
+      x: scene.turned ? along(w, width) : beside(w, width, left + across / 2),
+      y: scene.turned ? beside(hgt, height, top + down / 2) : along(hgt, height)
     };
     this.fits.add(this.camera);
     this.fitted = true;

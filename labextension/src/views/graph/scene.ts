@@ -154,6 +154,11 @@ export class Scene {
     return [b[4 * item]!, b[4 * item + 1]!, b[4 * item + 2]!, b[4 * item + 3]!];
   }
 
+  /** The box at which the graph begins: of the first node, or of the closed group that it is in. */
+  first(): [number, number, number, number] {
+    return this.names.length ? this.box(this.standIn(0)) : [0, 0, this.layout.width, this.layout.height];
+  }
+
   /** The item that stands for a node: itself, or the outermost closed group around it. */
   standIn(node: number): number {
     let item = this.itemOfNode[node]!;
