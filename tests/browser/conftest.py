@@ -45,8 +45,8 @@ def browser() -> Iterator[Any]:
 
 
 class Lab:
-    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`. place: where workbenches open,
-    as in the extension's settings; most tests want them whole in their cells."""
+    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`. place: where workbenches
+    open, as in the extension's settings; most tests want them whole in their cells."""
 
     def __init__(
         self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab", place: str = "cell"

@@ -18,7 +18,8 @@ class DockLooks(traitlets.HasTraits):
 
     mode: above, graph and grid side by side ("split"), or "graph" or "grid" alone. docks: the rest of the arrangement,
     `{"tab": one of TABS, "inspector": whether it stands beside the tabs, "tall": whether the tabs have all the room and
-    graph and grid are put away}`; what is left out when it is set stays as it is. The name is not `layout`, as every widget has a trait of that name already: the CSS of its box.
+    graph and grid are put away}`; what is left out when it is set stays as it is. The name is not `layout`, as every
+    widget has a trait of that name already: the CSS of its box.
     """
 
     mode = traitlets.Enum(MODES, "split").tag(sync=True)

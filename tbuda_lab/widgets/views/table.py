@@ -21,8 +21,8 @@ class OpTable(View):
 
     columns: ids of the columns shown, in that order (none: all of them); sort: the id of one, "-cycles" for the largest
     first; filter: a part of the name or type. group: "epoch" puts the ops of an epoch under a line with its slowest op,
-    cores and balance. per_core: one row per core. fold_layers: one row for the same op of layers that repeat, where rows
-    are neither grouped nor per core; None: from 200 ops on. The page sets them too.
+    cores and balance. per_core: one row per core. fold_layers: one row for the same op of layers that repeat, where
+    rows are neither grouped nor per core; None: from 200 ops on. The page sets them too.
     """
 
     kind = "table"
