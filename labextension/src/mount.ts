@@ -3,7 +3,7 @@ import { BringUp } from './views/bringup.js';
 import { GraphView } from './views/graph/view.js';
 import { GridView } from './views/grid/view.js';
 import { Inspector } from './views/inspector.js';
-import { late } from './views/late.js';
+import { late } from './views/lazyview.js';
 import { NetlistView } from './views/netlist.js';
 import { Overlays } from './views/overlays.js';
 import { OverridesPanel } from './views/overrides.js';

@@ -5,7 +5,7 @@
 import { mountView } from './mount.js';
 import { fromKernel, provide } from './views/fetched.js';
 import type { Host } from './views/host.js';
-import { bringBy } from './views/late.js';
+import { bringBy } from './views/lazyview.js';
 import { Store } from './views/store.js';
 
 export { provide }; // the last lines of the bundle call it

@@ -12,10 +12,10 @@ import { Legal, type Size } from '../src/views/grid/legal.js';
 import { coresOf, Group } from '../src/views/grid/pictures.js';
 import { GridView } from '../src/views/grid/view.js';
 import { actionOf, chord, chordsOf, KEYS } from '../src/views/keys.js';
-import { Knobs } from '../src/views/knobs.js';
-import { bringBy } from '../src/views/late.js';
-import { Lost } from '../src/views/lost.js';
-import * as more from '../src/views/more.js';
+import { OpControls } from '../src/views/opcontrols.js';
+import { bringBy } from '../src/views/lazyview.js';
+import { LostSelection } from '../src/views/lostselection.js';
+import * as more from '../src/views/lazybundle.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { Overlays } from '../src/views/overlays.js';
 import type { Overridden, Store } from '../src/views/store.js';
@@ -536,7 +536,7 @@ describe('panels', () => {
 
   it('offers legal values only', () => {
     const { store, host } = live();
-    const knobs = new Knobs(store);
+    const knobs = new OpControls(store);
     knobs.offer('a');
     knobs.element.querySelector<HTMLElement>('[data-tb-action=knobs]')!.click();
     host.say({
@@ -602,7 +602,7 @@ describe('panels', () => {
   it('takes names that vanished out of the selection, once', () => {
     const { store } = live();
     let told = 0;
-    const lost = new Lost(store, () => told++);
+    const lost = new LostSelection(store, () => told++);
     store.select([ops.name[0]!, ops.name[1]!], 'test');
     const after = frame('ops');
     const at = after.strings.indexOf(ops.name[0]!);

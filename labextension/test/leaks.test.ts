@@ -2,8 +2,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { StaticHost } from '../src/views/host.js';
-import { bringBy } from '../src/views/late.js';
-import { ROOMS } from '../src/views/more.js';
+import { bringBy } from '../src/views/lazyview.js';
+import { ROOMS } from '../src/views/lazybundle.js';
 import { mountView, VIEWS } from '../src/mount.js';
 import { frames } from './fixture.js';
 import { editsFrame } from './live.js';

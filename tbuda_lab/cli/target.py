@@ -72,8 +72,8 @@ def load_target(text: str, *, seed: int | None = None) -> Target:
     _call(file, lambda: loader.exec_module(user_module), "importing it")
     make = getattr(user_module, function, None)
     if not callable(make):
-        matches = [n for n, v in vars(user_module).items() if inspect.isfunction(v) and v.__module__ == spec.name]
-        raise ModelError(f"{file} has no function {function!r}; it has {', '.join(matches) or 'none'}; {EXPECTED}")
+        functions = [n for n, v in vars(user_module).items() if inspect.isfunction(v) and v.__module__ == spec.name]
+        raise ModelError(f"{file} has no function {function!r}; it has {', '.join(functions) or 'none'}; {EXPECTED}")
     keywords = {"seed": seed} if seed is not None and "seed" in inspect.signature(make).parameters else {}
     result = _call(file, lambda: make(**keywords), f"{function}()")
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (tuple, list))):

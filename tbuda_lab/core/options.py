@@ -284,10 +284,10 @@ def options_from_json(given: Any) -> dict[str, Any]:
         elif value is None and "None" in wanted:
             values[name] = None
         elif enum is not None:
-            existing = {member.name: member for member in enum}
-            if not isinstance(value, str) or value not in existing:
-                raise InputError(f"{name} is one of {', '.join(existing)}, not {value!r}")
-            values[name] = existing[value]
+            members = {member.name: member for member in enum}
+            if not isinstance(value, str) or value not in members:
+                raise InputError(f"{name} is one of {', '.join(members)}, not {value!r}")
+            values[name] = members[value]
         elif "tuple" in wanted and isinstance(value, list) and all(isinstance(v, str) for v in value):
             values[name] = tuple(value)
         elif type(value).__name__ in re.findall(r"\w+", wanted):

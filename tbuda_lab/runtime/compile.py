@@ -67,10 +67,10 @@ def pybuda_compile(
     if verify_cfg is not None and verify_cfg.enabled and outputs is not reference:
         require([judge(f"{graph_name} output {k}", want, got, verify_cfg)
                  for k, (want, got) in enumerate(zip(golden, outputs, strict=True))])
-    matches = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
-    matches.depth = depth
-    matches.golden_intermediates = _intermediates(device, sample)
-    return matches
+    results = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
+    results.depth = depth
+    results.golden_intermediates = _intermediates(device, sample)
+    return results
 
 
 def repeated(device: TTDevice, sample: Any) -> Any:

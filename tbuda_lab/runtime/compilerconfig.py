@@ -196,9 +196,9 @@ class CompilerConfig:
 
     def options(self, microbatch: int = 1, fp32_fallback: DataFormat = DataFormat.Float16_b) -> CompileOptions:
         """The options of a compile, environment switches applied."""
-        existing = {f.name for f in dataclasses.fields(CompileOptions)}
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in existing}
-        values |= {name: value for name, value in environment().items() if name in existing}
+        option_names = {f.name for f in dataclasses.fields(CompileOptions)}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in option_names}
+        values |= {name: value for name, value in environment().items() if name in option_names}
         values["fuse_outputs"] = True
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output

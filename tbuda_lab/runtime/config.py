@@ -225,9 +225,9 @@ def insert_nop(
     Several readers share the nops, or follow each other along them in a daisy chain. hoist_tms: the edge's TMs are
     applied before the nops (they then copy what the reader reads), else behind them.
     """
-    existing = str | NodePredicateBuilder
-    dests = (dest_ops,) if isinstance(dest_ops, existing) else tuple(dest_ops)
-    if not isinstance(src_op, existing) or not dests or not all(isinstance(d, existing) for d in dests):
+    Predicate = str | NodePredicateBuilder
+    dests = (dest_ops,) if isinstance(dest_ops, Predicate) else tuple(dest_ops)
+    if not isinstance(src_op, Predicate) or not dests or not all(isinstance(d, Predicate) for d in dests):
         raise PipelineError(f"insert_nop takes the names of an op and of its readers, not {src_op!r} and {dest_ops!r}")
     for what, flag in (("hoist_tms", hoist_tms), ("daisy_chain", daisy_chain)):
         if not isinstance(flag, bool):
@@ -292,7 +292,7 @@ def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
     if chip_ids:
         raise not_supported("insert_fracture_group(chip_ids=...)",
                             "place the parts, fractured_<k>_<op>, by override_op_placement(chip_id=)")
-    matches = []
+    rules = []
     for node in nodes:
         if isinstance(node, str):
             continue
@@ -302,8 +302,8 @@ def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
         if len(dims) != len(parts) or not all(isinstance(d, int) and d < 0 for d in dims) or min(parts) < 1:
             raise PipelineError(f"insert_fracture_group of {name!r}: dims count from the end (-1, -2, ...) and each "
                                 f"has a number of parts, not {dims} and {parts}")
-        matches.append((name, dims, parts))
-    _get_global_compiler_config().fracture_groups.extend(matches)
+        rules.append((name, dims, parts))
+    _get_global_compiler_config().fracture_groups.extend(rules)
 
 
 override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")

@@ -185,8 +185,8 @@ class Device(DeviceInternals):
 
     def get_parameters(self, ignore_unused_parameters: bool = True) -> list[Parameter]:
         """Parameters of all modules. ignore_unused_parameters: without those of no elements, which no op reads."""
-        matches = [p for module in self.modules for p in module.get_parameters()]
-        return [p for p in matches if 0 not in p.shape] if ignore_unused_parameters else matches
+        parameters = [p for module in self.modules for p in module.get_parameters()]
+        return [p for p in parameters if 0 not in p.shape] if ignore_unused_parameters else parameters
 
     def get_parameter_checkpoint(self) -> dict[str, Tensor]:
         """Current weights by name."""
@@ -567,13 +567,13 @@ class TTDevice(Device):
         if isinstance(self._runner, SplitRunner):
             raise not_supported("op_intermediates_to_save of a model that is split by CPU fallback",
                                 "keep its ops on one device, or place its parts on devices of their own")
-        retained = IntermediateOutputs(result, wanted)
-        self._runner.executor.on_op = retained.take
+        intermediates = IntermediateOutputs(result, wanted)
+        self._runner.executor.on_op = intermediates.take
         try:
             outputs = tuple(self._runner.run([inputs])[0])
         finally:
             self._runner.executor.on_op = None
-        CONTEXT.intermediates.put(retained.tensors())
+        CONTEXT.intermediates.put(intermediates.tensors())
         return outputs
 
     def generate_one(self, inputs: Inputs, start: int) -> Outputs:

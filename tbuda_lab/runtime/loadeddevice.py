@@ -69,8 +69,8 @@ class LoadedModule(Module):
         return Parameter(torch.from_numpy(np.array(value)), name=name)
 
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
-        existing = self.get_device().weights()
-        return [self.get_parameter(own) for own, node in self.facts.parameters.items() if node in existing]
+        weights = self.get_device().weights()
+        return [self.get_parameter(own) for own, node in self.facts.parameters.items() if node in weights]
 
     def forward(self, *args: Any) -> Any:
         """The module's graph evaluated on the host in float32; for devices of one module."""

@@ -34,10 +34,10 @@ class PyBudaModule(_Runs, pybuda.PyBudaModule):
         and the handle that this returns is the op's place in it. Raises `PipelineError` for another output than 0."""
         if output_index != 0:
             raise PipelineError(f"op {op_name!r} has one output, number 0, not {output_index}")
-        retained = config._get_global_compiler_config().op_intermediates_to_save
-        if op_name not in retained:
-            retained.append(op_name)
-        return retained.index(op_name)
+        wanted_ops = config._get_global_compiler_config().op_intermediates_to_save
+        if op_name not in wanted_ops:
+            wanted_ops.append(op_name)
+        return wanted_ops.index(op_name)
 
 
 class PyTorchModule(_Runs, pybuda.PyTorchModule):

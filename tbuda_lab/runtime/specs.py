@@ -39,8 +39,8 @@ def device_spec(
         write_runtime_params(device_spec, Path(params))
         return device_spec
     if not masks and params:
-        existing = masks_of(Path(params))
-        masks = tuple(existing.get(chip, spec.harvesting_mask(i)) for i, chip in enumerate(spec.chips))
+        stored = masks_of(Path(params))
+        masks = tuple(stored.get(chip, spec.harvesting_mask(i)) for i, chip in enumerate(spec.chips))
     return _with_rows_off(name, chips, path, spec, masks)
 
 

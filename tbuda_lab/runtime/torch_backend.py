@@ -37,11 +37,11 @@ def tbuda(
     (`CompileOptions`), "name". Weights are bound once; every combination of input shapes is compiled when it is first
     seen and kept. Inference only: results carry no gradient. Raises the compiler's typed errors at the first call.
     """
-    existing = {**settings, **(options or {})}
-    unknown = sorted(set(existing) - set(SETTINGS))
+    merged = {**settings, **(options or {})}
+    unknown = sorted(set(merged) - set(SETTINGS))
     if unknown:
         raise InputError(f"backend tbuda has no option {unknown[0]!r}; it has {', '.join(SETTINGS)}")
-    result = CompiledGraph(graph_module, **existing)
+    result = CompiledGraph(graph_module, **merged)
     _made[graph_module] = result
     return result
 

@@ -188,8 +188,8 @@ class SambaSession:
                           "model and give an optimizer", stacklevel=2)
         feeds = traced.split(input_tensors, len(replicas), p if traced.trains else 0.0, self.regions)
         scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
-        existing = {s.suffix for w in replicas[0].weights.values() for s in w.states}
-        program = traced.host_program(sections, [k for k in scalars if k in existing])
+        suffixes = {s.suffix for w in replicas[0].weights.values() for s in w.states}
+        program = traced.host_program(sections, [k for k in scalars if k in suffixes])
         traced.replicas, traced.reduce_on_rdu = len(replicas), reduce_on_rdu
         with self.profiler.run(traced, len(replicas), reduce_on_rdu) as told:
             popped = execute(program, replicas, feeds, scalars, self.regions, told)
@@ -274,11 +274,11 @@ class SambaSession:
 
     def get_tensors_by_name(self, names: Sequence[str]) -> list[Any]:
         """Parameters, inputs and outputs of the traced graphs by SambaFlow name. Raises `KeyError`."""
-        matches: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         for traced in self.graphs.values():
-            matches |= {p.__dict__["sn_name"]: p for p in traced.model.parameters() if "sn_name" in p.__dict__}
-            matches |= {str(t.sn_name): t for t in (*traced.inputs, *traced.outputs)}
-        return [matches[name] for name in names]
+            outputs |= {p.__dict__["sn_name"]: p for p in traced.model.parameters() if "sn_name" in p.__dict__}
+            outputs |= {str(t.sn_name): t for t in (*traced.inputs, *traced.outputs)}
+        return [outputs[name] for name in names]
 
     # -- several graphs ----------------------------------------------------------------------------------------------
     def add_graph(self, graph: Any) -> None:

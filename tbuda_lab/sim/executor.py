@@ -284,15 +284,15 @@ class Executor:
         if plan.gradient:
             return None
         written = {write.io.stamp[0]: write for write in plan.writes}
-        matches = {number: (io, written[io.stamp[0]]) for io, number in plan.reads if io.stamp[0] in written}
-        for io, write in matches.values():
+        written_now = {number: (io, written[io.stamp[0]]) for io, number in plan.reads if io.stamp[0] in written}
+        for io, write in written_now.values():
             if not isinstance(io, QueueIo) or io is not write.io or io.sink is not None:
                 return None
             if io.prologue or io.epilogue or io.rd_autoinc != 1:
                 return None
             if io.occupancy or io.rd_local % (2 * io.entries) != io.wr:
                 return None
-        return {number: write for number, (_, write) in matches.items()}
+        return {number: write for number, (_, write) in written_now.items()}
 
     def _one_by_one(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """Input by input: for state that passes from one to the next."""

@@ -45,12 +45,12 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
             if isinstance(io, QueueIo) and not io.from_host and not io.readers:
                 executor.listen(name)
         executor.run(params=params, max_steps=max_steps)
-        matches = collect(executor)
-        write_archive(outputs, matches)
+        collected = collect(executor)
+        write_archive(outputs, collected)
     except MemoryError:
         raise misfit(str(path), "memory", "its tensors do not fit the host's memory",
                      "run it with fewer inputs, or where there is more memory") from None
-    return list(matches)
+    return list(collected)
 
 
 def expected_inputs(executor: Executor) -> dict[str, bool]:

@@ -303,19 +303,19 @@ def build(queues: Iterable[Queue], readers: dict[str, list[str]], dynamic: set[s
     """
     listed = list(queues)
     base_of = _bases(listed, dynamic)
-    matches: dict[str, QueueIo | RamIo] = {}
+    queues_by_name: dict[str, QueueIo | RamIo] = {}
     for spec in listed:
         users = readers.get(spec.name, ())
         if spec.type == "queue":
-            matches[spec.name] = QueueIo(spec, users, exact)
+            queues_by_name[spec.name] = QueueIo(spec, users, exact)
         elif spec.name not in base_of:
-            matches[spec.name] = RamIo(spec, users, exact)
+            queues_by_name[spec.name] = RamIo(spec, users, exact)
     for spec in listed:
         if spec.name in base_of:
-            base = matches[base_of[spec.name]]
+            base = queues_by_name[base_of[spec.name]]
             assert isinstance(base, RamIo)
-            matches[spec.name] = ViewIo(spec, base, readers.get(spec.name, ()))
-    return {spec.name: matches[spec.name] for spec in listed}
+            queues_by_name[spec.name] = ViewIo(spec, base, readers.get(spec.name, ()))
+    return {spec.name: queues_by_name[spec.name] for spec in listed}
 
 
 def _bases(queues: list[Queue], dynamic: set[str]) -> dict[str, str]:

@@ -339,10 +339,10 @@ class ProgramRun:
 
 def check_params(programs: list[Program], params: Mapping[str, int]) -> None:
     """Raises `InputError` for a param that no program takes."""
-    existing = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
-    plain = {name.removeprefix("$") for name in existing}
-    unknown = [name for name in params if name not in existing and name.removeprefix("$") not in plain]
+    parameter_names = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
+    plain = {name.removeprefix("$") for name in parameter_names}
+    unknown = [name for name in params if name not in parameter_names and name.removeprefix("$") not in plain]
     if unknown:
-        listed = ", ".join(sorted(existing)) or "none"
+        listed = ", ".join(sorted(parameter_names)) or "none"
         raise InputError(f"no program takes the param {', '.join(unknown)}", [Diagnostic(
             "error", "params", "param", f"the programs take {listed}")])

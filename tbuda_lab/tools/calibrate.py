@@ -114,8 +114,8 @@ def _fit(runs: Runs) -> Fit:
     assert chosen is not None
     names, pieces, errors = chosen
     weights = fit_pieces(_columns(runs, names), y, pieces)
-    matches = tuple({name: float(w) for name, w in zip(names, row, strict=True) if w > 1e-9} for row in weights)
-    return Fit(runs.key, tuple(piece for piece in matches if piece), len(y), errors.median, errors.mean)
+    weights_of = tuple({name: float(w) for name, w in zip(names, row, strict=True) if w > 1e-9} for row in weights)
+    return Fit(runs.key, tuple(piece for piece in weights_of if piece), len(y), errors.median, errors.mean)
 
 
 def _columns(runs: Runs, names: tuple[str, ...]) -> F64:

@@ -64,15 +64,15 @@ class Cells:
     def parsed(self, texts: list[str], parse: Callable[[str], _T], instead: _T, column: str = "") -> list[_T]:
         """Every text parsed, each different one once. A row that cannot be is an `InputError`, or is refused and has
         `instead`."""
-        existing: dict[str, _T | Exception] = {}
+        results: dict[str, _T | Exception] = {}
         result = []
         for row, text in enumerate(texts):
-            if text not in existing:
+            if text not in results:
                 try:
-                    existing[text] = parse(text)
+                    results[text] = parse(text)
                 except (ValueError, TbudaError) as error:
-                    existing[text] = error
-            value = existing[text]
+                    results[text] = error
+            value = results[text]
             if isinstance(value, Exception):
                 self._refuse(row, column, value)
                 value = instead

@@ -401,7 +401,7 @@ def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
     page.wait_for_selector("[data-tb-view=export] [data-tb-answer=done]:has-text('grid.png')")
     assert (lab.folder / "grid.png").read_bytes().startswith(b"\x89PNG")
     page.locator("[data-tb-action=close-export]").click()
-    page.locator("[data-tb-action=knobs]").click()
+    page.locator("[data-tb-action=op-controls]").click()
     page.wait_for_selector("[data-tb-action=set-u_kt]")
     page.locator("[data-tb-view=inspector]").screenshot(path=shots / "knobs_light.png")
     assert serious(page, "[data-tb-view=inspector]") == []

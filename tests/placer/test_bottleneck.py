@@ -16,7 +16,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place, why, why_not
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import measure, place_rows
 from tests.placer.graphs import convolutions, encoder
@@ -68,7 +68,7 @@ def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: in
         else:
             fitting = [int(r) for r in faster if table.rows["cores"][r] <= own + free]
             assert fitting
-            book = EdgeBook(problem, first, last, {})
+            book = EdgeCompatibility(problem, first, last, {})
             book.rows = {o: r for o, r in rows.items() if o != op}
             legal_edges = [r for r in fitting if book.check(op, r)]
             better = [

@@ -1,4 +1,4 @@
-"""Pipelines over chips: the best division by brute force, and placements on clusters checked from outside."""
+"""Pipelines over chips: the best division by brute force, and placements on clusters checked from upstream_rows."""
 
 from __future__ import annotations
 

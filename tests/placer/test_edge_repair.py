@@ -14,7 +14,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import _ALTERNATIVES, _spread, alternatives, choose_rows
@@ -34,7 +34,7 @@ def problem_from(graph: Graph) -> Problem:
     return Problem.of(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
 
 
-def try_all(problem: Problem, book: EdgeBook, op: int, picked: int, load: int, target: float) -> bool:
+def try_all(problem: Problem, book: EdgeCompatibility, op: int, picked: int, load: int, target: float) -> bool:
     """Every row of the op, then every pair with a row of one of its producers, one after the other."""
 
     def rows(op: int) -> list[int]:
@@ -79,7 +79,7 @@ def test_a_repair_is_that_of_trying_every_pair(name: str) -> None:
         last = min(len(problem.order), first + int(rng.integers(2, 9)))
         picked = {op: int(rng.choice(problem.legal[problem.tables[op].signature])) for op in range(first, last)}
         target = float(rng.choice([3e4, 1e6]))
-        plain = EdgeBook(problem, first, last, {})
+        plain = EdgeCompatibility(problem, first, last, {})
         if plain.users_ok() is not None:
             continue
         wanted: dict[int, int] | None = plain.rows
@@ -102,7 +102,7 @@ def test_a_repair_is_that_of_trying_every_pair(name: str) -> None:
 
 def legal(problem: Problem, first: int, last: int, rows: dict[int, int]) -> bool:
     """Whether all edges of a run are legal, asked op by op of a new book."""
-    book = EdgeBook(problem, first, last, {})
+    book = EdgeCompatibility(problem, first, last, {})
     for op in range(first, last):
         if not book.check(op, rows[op]):
             return False

@@ -52,23 +52,23 @@ def price(result: CompileResult, batch: int = 1) -> float:
 
 
 def notes(result: CompileResult) -> list[str]:
-    return [d.message for d in result.diagnostics if d.rule == "mended"]
+    return [d.message for d in result.diagnostics if d.rule == "repair"]
 
 
 def test_a_queue_joins_epochs_when_it_is_cheaper_and_says_what_it_costs() -> None:
-    apart, joined = compiled(enable_fork_join_buffering=False), compiled()
+    apart, merged = compiled(enable_fork_join_buffering=False), compiled()
     assert [e.ops for e in apart.placement.epochs] == [("a.matmul", "sine"), ("exp",)]
-    assert [e.ops for e in joined.placement.epochs] == [("a.matmul", "sine", "exp")]
-    assert joined.placement.queues["e2e_sine_0"].source == "sine"
-    assert price(joined) < price(apart)
-    (note,) = notes(joined)
+    assert [e.ops for e in merged.placement.epochs] == [("a.matmul", "sine", "exp")]
+    assert merged.placement.queues["e2e_sine_0"].source == "sine"
+    assert price(merged) < price(apart)
+    (note,) = notes(merged)
     now, before = map(int, re.search(r"(\d+) cycles an input with the switch instead of (\d+)", note).groups())
-    assert (now, before) == (round(price(joined)), round(price(apart)))
+    assert (now, before) == (round(price(merged)), round(price(apart)))
     assert "no stack or pad after its first stack" in note  # a transpose may not follow
-    for use in uses(dumps(joined.netlist)).values():
+    for use in uses(dumps(merged.netlist)).values():
         assert not use.faults()
     model, x, _ = traced()
-    result = Runner(joined, "golden").run([(x,)])[0][0].float()
+    result = Runner(merged, "golden").run([(x,)])[0][0].float()
     assert torch.nn.functional.mse_loss(result, model(x)) < 1e-4
 
 

@@ -1,4 +1,5 @@
-"""Placements checked from outside: order, rectangles, edges, queues, overrides, and the optimum on small cases."""
+"""Placements checked from upstream_rows: order, rectangles, edges, queues, overrides, and the optimum on small
+cases."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def objective(p: Placement, microbatch: int) -> float:
 
 
 def with_waits(graph: Graph, device: str, policy: str, microbatch: int) -> float:
-    """The same of another policy, its epochs priced as they would be mended."""
+    """The same of another policy, its epochs priced as they would be repaired."""
     problem = problem_of(graph, device, microbatch=microbatch)
     segments = [priced(problem, s) for s in POLICIES[policy](problem, quiet)]
     return slowest_stage(problem, segments)
@@ -325,5 +325,5 @@ def test_an_epoch_pays_in_cores_for_dram_where_that_makes_it_faster(
     graph, spec = _streams(4), load_device(device)
     priced = placed(graph, spec)
     check(graph, spec, priced)
-    monkeypatch.setattr(Optimal, "_lighter", lambda self, segment, outside: segment)
+    monkeypatch.setattr(Optimal, "_lighter", lambda self, segment, upstream_rows: segment)
     assert objective(priced, 1) <= at_most * objective(placed(graph, spec), 1)

@@ -1,5 +1,5 @@
 """What the choice of epochs charges for forks, filling and the host link: against the event-driven simulator, against
-brute force, and against what mending then does."""
+brute force, and against what repairing then does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowe
 from tbuda_lab.core.placer.stalls.epoch_throughput import flow, trial
 from tbuda_lab.core.placer.stalls.reconvergence import meetings
 from tbuda_lab.core.placer.stalls.stall_model import Gathered, StallModel
-from tbuda_lab.core.placer.stalls.stall_repair import mend, priced
+from tbuda_lab.core.placer.stalls.stall_repair import priced, repair_stalls
 from tests.epochsim.oracle import EventDriven
 from tests.placer.graphs import Sketch, convolutions, encoder
 
@@ -164,8 +164,8 @@ def test_bounds_charge_nothing_where_epochs_are_not_charged() -> None:
     """Or runs would be passed over for what they never cost."""
     problem = problem_of(chain("emrem"), microbatch=BATCH, enable_fork_join_buffering=False)
     policy = Optimal(problem, quiet)
-    assert all(s.charge == 0.0 for s in policy.run())
-    assert {bound.charge for ends in policy.bounds.values() for bound in ends.values()} == {0.0}
+    assert all(s.stall_cycles == 0.0 for s in policy.run())
+    assert {bound.stall_cycles for ends in policy.bounds.values() for bound in ends.values()} == {0.0}
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------
@@ -209,7 +209,8 @@ def small(name: str, batch: int, count: int = 3) -> Problem:
 
 
 def best_by_brute_force(problem: Problem, batch: int) -> float:
-    """The least objective over all cuts and all candidates without a mend, each epoch by the event-driven simulator."""
+    """The least objective over all cuts and all candidates without a repair, each epoch by the event-driven
+    simulator."""
     n = len(problem.order)
     least = np.full((n + 1, n + 1), np.inf)
     for first, last in itertools.combinations(range(n + 1), 2):
@@ -237,7 +238,8 @@ def best_by_brute_force(problem: Problem, batch: int) -> float:
 @pytest.mark.parametrize("batch", [2, 8])
 @pytest.mark.parametrize("name", ["diamond", "reduced"])
 def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int) -> None:
-    """Within 2 %: rows are the cheapest in cores for some target. The oracle has no mends, the placer may have some."""
+    """Within 2 %: rows are the cheapest in cores for some target. The oracle has no repairs, the placer may have
+    some."""
     problem = small(name, batch)
     segments = Optimal(problem, quiet).run()
     reached = objective(problem, segments).total
@@ -255,13 +257,13 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
 def test_mending_takes_what_the_choice_of_epochs_charged(name: str, device: str, batch: int) -> None:
     result = {"diamond": diamond(), "encoder": encoder(2, 128, 256), "convolutions": convolutions(32, 64, 3)}
     problem, segments = chosen(result[name], device, batch)
-    mended = mend(problem, segments)
+    repaired = repair_stalls(problem, segments)
     charged = sum(epoch_cost(problem, s) for s in segments)
-    assert sum(epoch_cost(mended.problem, s) for s in mended.segments) == pytest.approx(charged, rel=1e-9)
+    assert sum(epoch_cost(repaired.problem, s) for s in repaired.segments) == pytest.approx(charged, rel=1e-9)
     options = problem.options
-    switches = len(mended.segments) * options.epoch_switch_cycles
-    flows = [flow(mended.problem, s) for s in mended.segments]
-    assert not any(f.hangs for f in flows)
+    switches = len(repaired.segments) * options.epoch_switch_cycles
+    flows = [flow(repaired.problem, s) for s in repaired.segments]
+    assert not any(f.deadlocked for f in flows)
     if batch > 1:
         assert charged == pytest.approx((switches + sum(f.cycles for f in flows)) / batch)
 
@@ -277,21 +279,22 @@ def test_parts_of_a_run_that_cannot_be_held_as_one_know_the_rows_before_them(mon
     def refused(*args: object) -> object:
         return (None, None) if args[5] == np.inf else choose_rows(*args)  # type: ignore[arg-type]
 
-    def noted(segment: Segment, outside: dict[int, int]) -> Segment:
-        existing.append((segment.first, sorted(outside)))
-        return ready(segment, outside)
+    def noted(segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+        existing.append((segment.first, sorted(upstream_rows)))
+        return ready(segment, upstream_rows)
 
     monkeypatch.setattr(sys.modules[Optimal.__module__], "choose_rows", refused)
-    monkeypatch.setattr(policy, "realise", lambda a, b, outside: realise(a, b, outside) if b - a <= 3 else None)
+    monkeypatch.setattr(policy, "realise", lambda a, b, upstream_rows: realise(a, b,
+        upstream_rows) if b - a <= 3 else None)
     monkeypatch.setattr(policy, "_ready", noted)
     parts = policy._settle(path)
     assert len(parts) > len(path) and len(existing) == len(parts)
     assert all(before == list(range(first)) for first, before in existing)
-    outside: dict[int, int] = {}
+    upstream_rows: dict[int, int] = {}
     for part in parts:
         rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
-        assert choose_rows(problem, part.first, part.last, rows, 0, 0.0, outside)[0] == rows
-        outside.update(rows)
+        assert choose_rows(problem, part.first, part.last, rows, 0, 0.0, upstream_rows)[0] == rows
+        upstream_rows.update(rows)
 
 
 # -- the host link ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Epochs that do not flow: the pace agrees with the whole simulation, mends pay, results stay right."""
+"""Epochs that do not flow: the pace agrees with the whole simulation, repairs pay, results stay right."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.place import _Check, _choose
 from tbuda_lab.core.placer.stalls.epoch_throughput import flow
-from tbuda_lab.core.placer.stalls.stall_repair import mend
+from tbuda_lab.core.placer.stalls.stall_repair import repair_stalls
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.commands import ResizeOp
@@ -92,16 +92,16 @@ def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
 
 def test_a_mend_pays_in_the_whole_simulation_and_changes_no_result() -> None:
     module, x, _ = model()
-    plain, mended = compiled(False), compiled(True)
-    assert simulate(mended, BATCH).cycles < 0.9 * simulate(plain, BATCH).cycles
-    (note,) = (d for d in mended.diagnostics if d.rule == "mended")
+    plain, repaired = compiled(False), compiled(True)
+    assert simulate(repaired, BATCH).cycles < 0.9 * simulate(plain, BATCH).cycles
+    (note,) = (d for d in repaired.diagnostics if d.rule == "repair")
     assert "nop between" in note.message and "cycles a batch" in note.message
-    assert not [d for d in plain.diagnostics if d.rule == "mended"]
-    added = {n.name for n in mended.lowered.ops} - {n.name for n in plain.lowered.ops}
+    assert not [d for d in plain.diagnostics if d.rule == "repair"]
+    added = {n.name for n in repaired.lowered.ops} - {n.name for n in plain.lowered.ops}
     assert len(added) == 1 and next(iter(added)).startswith("buffer_0_")
-    check(mended.lowered, GRAYSKULL, mended.placement)
+    check(repaired.lowered, GRAYSKULL, repaired.placement)
     samples = [(x * k,) for k in torch.linspace(-2, 2, BATCH)]
-    got = [o[0].float() for o in Runner(mended, "golden").run(samples)]
+    got = [o[0].float() for o in Runner(repaired, "golden").run(samples)]
     for g, (sample,) in zip(got, samples, strict=True):
         want = module(sample).detach()
         assert torch.corrcoef(torch.stack([g.flatten(), want.flatten()]))[0, 1] > 0.999
@@ -110,14 +110,14 @@ def test_a_mend_pays_in_the_whole_simulation_and_changes_no_result() -> None:
 @pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
 def test_mended_epochs_are_legal_never_slower_and_need_no_more_mending(device: str) -> None:
     problem, segments = chosen(encoder(2, 128, 256), device=device)
-    result = mend(problem, segments)
+    result = repair_stalls(problem, segments)
     assert total(result.problem, result.segments) <= total(problem, segments)
-    outside: dict[int, int] = {}
+    upstream_rows: dict[int, int] = {}
     at = 0
     for segment in result.segments:
         assert segment.first == at
         rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-        assert choose_rows(result.problem, segment.first, segment.last, rows, 0, 0.0, outside)[0] == rows
+        assert choose_rows(result.problem, segment.first, segment.last, rows, 0, 0.0, upstream_rows)[0] == rows
         kernel, limiter, _ = measure(result.problem, segment.first, segment.last, rows)
         assert (kernel, limiter) == (segment.kernel_cycles, segment.limiter_cycles)
         cells = [
@@ -128,10 +128,10 @@ def test_mended_epochs_are_legal_never_slower_and_need_no_more_mending(device: s
             for c in range(h if turned else w)
         ]
         assert len(cells) == len(set(cells))
-        outside.update(rows)
+        upstream_rows.update(rows)
         at = segment.last
     assert at == len(result.problem.order)
-    again = mend(result.problem, result.segments)
+    again = repair_stalls(result.problem, result.segments)
     assert again.segments == result.segments and not again.edits
     # the edits asked for by the user give the same graph
     same = edit(problem.graph, problem.device, problem.options, result.edits).graph
@@ -141,7 +141,7 @@ def test_mended_epochs_are_legal_never_slower_and_need_no_more_mending(device: s
 def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
     """Every edge of every epoch tried: the search looks at full buffers only, and misses nothing by that."""
     problem, segments = chosen(encoder(1, 128, 256))
-    result = mend(problem, segments)
+    result = repair_stalls(problem, segments)
     best = total(problem, segments)
     assert total(result.problem, result.segments) < best
     for op, fact in enumerate(problem.facts):
@@ -169,7 +169,7 @@ def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
 
 def test_one_input_at_a_time_is_left_alone() -> None:
     problem, segments = chosen(encoder(1, 128, 256), batch=1)
-    result = mend(problem, segments)
+    result = repair_stalls(problem, segments)
     assert result.segments == segments and result.problem is problem and not result.notes
 
 
@@ -201,7 +201,7 @@ def test_an_op_that_would_read_too_many_buffers_gets_a_nop_and_that_is_said(stre
     assert nop.size[0] * nop.size[1] <= 39
     assert outcome.placement.ops["wide"].size == (8, 8) and outcome.placement.ops["narrow"].size == (1, 1)
     check(outcome.graph, spec, outcome.placement)
-    (note,) = (d for d in outcome.placement.diagnostics if d.rule == "mended")
+    (note,) = (d for d in outcome.placement.diagnostics if d.rule == "repair")
     assert note.where == "narrow" and "39 DRAM buffers" in note.message
 
 
@@ -246,7 +246,7 @@ def test_hop_nops_carry_what_several_grayskull_chips_read(breaks: tuple[str, ...
             assert readers == {q.chip}, "a grayskull chip reads its own DRAM only"
         if q.kind == "e2e" and p.ops[q.source].chip != q.chip:
             assert all(c == 0 and low <= a and a + q.bytes_per_buffer <= high for c, a in q.buffers)
-    assert [d for d in result.diagnostics if d.rule == "mended"]
+    assert [d for d in result.diagnostics if d.rule == "repair"]
     got, want = Runner(result, "golden").run([(x,)])[0][0].float(), module(x).detach()
     assert torch.corrcoef(torch.stack([got.flatten(), want.flatten()]))[0, 1] > 0.999
 

@@ -88,11 +88,11 @@ def test_moves_keep_producers_first_and_every_edge_legal() -> None:
         at = {n: i for i, n in enumerate(result.problem.order)}
         assert sorted(at) == sorted(problem.order)
         assert all(at[s] < at[n.name] for n in graph.ops for s in n.sources if s in at)
-        outside: dict[int, int] = {}
+        upstream_rows: dict[int, int] = {}
         for segment in result.segments:
             rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-            assert choose_rows(result.problem, segment.first, segment.last, rows, 0, 0.0, outside)[0] == rows
-            outside.update(rows)
+            assert choose_rows(result.problem, segment.first, segment.last, rows, 0, 0.0, upstream_rows)[0] == rows
+            upstream_rows.update(rows)
         assert begins <= {result.problem.order[s.first] for s in result.segments}
         again = improve(problem, before, 32)
         assert (again.problem.order, again.segments) == (result.problem.order, result.segments)

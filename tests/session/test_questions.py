@@ -16,7 +16,7 @@ from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, Placemen
 from tbuda_lab.core.frames import total_cycles
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.costs import cost_history
 from tbuda_lab.core.session.legal import _edges, free_starts
@@ -121,7 +121,7 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
         shapes["row"][some] = rng.choice(own, int(some.sum()))
         edges = _edges(problem, number, rows, span, shapes)
         for r, c in np.argwhere(some):
-            book = EdgeBook(problem, *span, {})
+            book = EdgeCompatibility(problem, *span, {})
             message = set()
             for other in {o for o in rows if o != number}:
                 book.rows = {other: rows[other]}

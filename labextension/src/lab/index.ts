@@ -6,7 +6,7 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { Token } from '@lumino/coreutils';
 
-import { bringBy } from '../views/late.js';
+import { bringBy } from '../views/lazyview.js';
 import { Cells } from './cells.js';
 import { CATEGORY, COMMAND, addCommands } from './commands.js';
 import { Current } from './current.js';
@@ -21,7 +21,7 @@ import { Stored } from './stored.js';
 import { ViewTab } from './tab.js';
 
 // A part of this extension that the server sends when a view needs it.
-bringBy(() => import('../views/more.js').catch(() => {
+bringBy(() => import('../views/lazybundle.js').catch(() => {
   throw new Error('The server did not send it: reload the page.');
 }));
 

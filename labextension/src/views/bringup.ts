@@ -5,7 +5,7 @@ import { Failure } from './failure.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
-import { LateView } from './late.js';
+import { LazyView } from './lazyview.js';
 import { Metrics } from './metrics.js';
 import { NetlistView } from './netlist.js';
 import { OverridesPanel } from './overrides.js';
@@ -33,9 +33,9 @@ export class BringUp implements View {
     const problems = new ProblemsView(store, n => show('problems', n));
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['profile', 'Profile', new LateView(store, 'profile')], ['trace', 'Timeline', new LateView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
-      ['memory', 'Memory', new LateView(store, 'memory')], ['diff', 'Diff', new LateView(store, 'diff')], ['passes', 'Passes', new LateView(store, 'passes')],
-      ['plots', 'Plots', new LateView(store, 'plots')], ['cluster', 'Cluster', new LateView(store, 'cluster')], ['program', 'Program', new LateView(store, 'program')], ['problems', 'Problems', problems]
+      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
+      ['memory', 'Memory', new LazyView(store, 'memory')], ['diff', 'Diff', new LazyView(store, 'diff')], ['passes', 'Passes', new LazyView(store, 'passes')],
+      ['plots', 'Plots', new LazyView(store, 'plots')], ['cluster', 'Cluster', new LazyView(store, 'cluster')], ['program', 'Program', new LazyView(store, 'program')], ['problems', 'Problems', problems]
     ]);
     tabs.detachable();
     show = (id, count) => tabs.badge(id, count);

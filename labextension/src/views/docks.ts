@@ -1,7 +1,7 @@
 /** How the workbench is arranged: graph, grid or both above, which tab is in front below, whether the inspector stands beside. */
 import { h } from './dom.js';
 import type { Store } from './store.js';
-import { told, type Told } from './told.js';
+import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 
 /** The mirror of `tbuda_lab/widgets/protocol/dock_traits.py`. */
 interface Open {
@@ -17,13 +17,13 @@ export class Docks {
   readonly element: HTMLElement;
   /** Gives the tabs all the room, or takes it back. */
   readonly taller: HTMLButtonElement;
-  private readonly mode: Told<string>;
-  private readonly docks: Told<Open>;
+  private readonly mode: SyncedTrait<string>;
+  private readonly docks: SyncedTrait<Open>;
 
   /** above: shows the views of a mode. below: shows a tab, and the inspector or not. */
   constructor(store: Store, private readonly above: (mode: string) => void, private readonly below: (open: Open) => void) {
-    this.mode = told(store, 'mode', 'split', () => this.arrange());
-    this.docks = told<Open>(store, 'docks', { tab: 'ops', inspector: true }, () => this.arrange());
+    this.mode = syncedTrait(store, 'mode', 'split', () => this.arrange());
+    this.docks = syncedTrait<Open>(store, 'docks', { tab: 'ops', inspector: true }, () => this.arrange());
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', 'data-tb-action': action, title, onclick: f }, label);
     this.taller = h('button', {

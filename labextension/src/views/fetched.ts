@@ -2,8 +2,8 @@
  * More code of this bundle, fetched from the kernel as text and taken into the page the way the bundle came: as a module
  * of its own from a blob. It is built with the bundle (`scripts/bundle.mjs`) and uses the bundle's own modules.
  */
-import type { Bring } from './late.js';
-import type { More } from './more.js';
+import type { Bring } from './lazyview.js';
+import type { More } from './lazybundle.js';
 import type { Store } from './store.js';
 
 const SLOW = 3_000; // ms until the page says what it waits for

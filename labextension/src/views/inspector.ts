@@ -3,7 +3,7 @@ import { open } from './dialog.js';
 import { grouped, h, short } from './dom.js';
 import { definition, entry, numbers } from './facts.js';
 import { shortName } from './grid/draw.js';
-import { Knobs } from './knobs.js';
+import { OpControls } from './opcontrols.js';
 import { linkList } from './linklist.js';
 import { NetlistText } from './netlist.js';
 import { Ops } from './ops.js';
@@ -15,11 +15,11 @@ export class Inspector {
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
   private text: NetlistText | null = null;
-  private readonly knobs: Knobs;
+  private readonly opControls: OpControls;
   private readonly compare: Compare;
 
   constructor(private readonly store: Store) {
-    this.knobs = new Knobs(store);
+    this.opControls = new OpControls(store);
     this.compare = new Compare(store);
     this.stops.push(store.on('selection', () => this.render()), store.on('frame', key => this.load(key)));
     for (const key of store.frames.keys()) this.load(key);
@@ -28,7 +28,7 @@ export class Inspector {
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-    this.knobs.dispose();
+    this.opControls.dispose();
     this.compare.dispose();
   }
 
@@ -66,8 +66,8 @@ export class Inspector {
       made.push(h('h4', {}, `Placed as ${chosen.length} ops`), this.links(chosen));
     } else if (ops && op !== undefined) {
       made.push(definition(numbers(ops, op), 'tb-facts'));
-      this.knobs.offer(ops.name[op]!);
-      made.push(this.knobs.element);
+      this.opControls.offer(ops.name[op]!);
+      made.push(this.opControls.element);
       if (this.store.edits) {
         made.push(h('p', {}, h('button', {
           type: 'button', class: 'tb-link', 'data-tb-action': 'why', onclick: () => open(this.element, { what: 'why', op: ops.name[op]! })

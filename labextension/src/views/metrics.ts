@@ -1,5 +1,5 @@
 /** The few numbers that say how good a placement is. */
-import { Afterwards } from './afterwards.js';
+import { DeferredWork } from './deferredwork.js';
 import { grouped, h, percent, short } from './dom.js';
 import { Ops } from './ops.js';
 import { FORMULAS } from './formulas.js';
@@ -13,7 +13,7 @@ export class Metrics {
   private readonly stops: (() => void)[] = [];
 
   constructor(private readonly store: Store) {
-    const later = new Afterwards(() => this.render());
+    const later = new DeferredWork(() => this.render());
     this.stops.push(() => later.dispose(), store.on('frame', key => {
       if (key !== 'ops' && key !== 'summary') return;
       if (this.element.hidden) this.render(); // the first numbers

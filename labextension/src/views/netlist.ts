@@ -2,7 +2,7 @@
 import { h } from './dom.js';
 import type { Frame } from './frame.js';
 import type { Store } from './store.js';
-import { told, type Told } from './told.js';
+import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 
 const KNOWN = new WeakMap<Frame, NetlistText>();
 
@@ -105,7 +105,7 @@ export class NetlistView {
   /** Lines of the entries of the selection. */
   private marked = new Set<number>();
   /** The one that somebody clicked or asked for, counted from 1. */
-  private readonly line: Told<number | null>;
+  private readonly line: SyncedTrait<number | null>;
   /** What there is to do once somebody looks. */
   private missed: (() => void) | null = null;
   private readonly stops: (() => void)[] = [];
@@ -120,7 +120,7 @@ export class NetlistView {
     this.scroller.addEventListener('scroll', () => this.render());
     this.body.addEventListener('click', event => this.clicked(event));
     this.scroller.addEventListener('keydown', event => this.key(event));
-    this.line = told<number | null>(store, 'line', null, line => this.goto(line));
+    this.line = syncedTrait<number | null>(store, 'line', null, line => this.goto(line));
     this.stops.push(
       () => this.line.dispose(),
       store.on('frame', key => {

@@ -1,7 +1,7 @@
 /** The panels over the views of one root; a view asks for one by an event that bubbles up (see `dialog.open`). */
 import type { Opening } from './dialog.js';
 import type { ExportDialog } from './export/dialog.js';
-import { more } from './late.js';
+import { more } from './lazyview.js';
 import { Sheets } from './sheets.js';
 import type { Store } from './store.js';
 import { Toast } from './toast.js';

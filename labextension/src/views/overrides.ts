@@ -6,7 +6,7 @@ import { copy, open } from './dialog.js';
 import { epochsMore, h, percent, short } from './dom.js';
 import { undoKey } from './editbar.js';
 import type { Overridden, Store } from './store.js';
-import { told, type Told } from './told.js';
+import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 
 const MOST = 48 * 1024; // bytes of a file that a page sends
 /** Cycles that an override saves, their share of what it takes without it, epochs that it adds; null: nothing fits then. */
@@ -22,7 +22,7 @@ export class OverridesPanel {
   private gains: Map<string, Gain> | null = null;
   private code: { python: string; json: string } | null = null;
   private shown: 'list' | 'python' | 'json' = 'list';
-  private readonly way: Told<string>;
+  private readonly way: SyncedTrait<string>;
 
   constructor(private readonly store: Store, private readonly counted: (count: number) => void = () => undefined) {
     this.element.addEventListener('keydown', event => void undoKey(event, store));
@@ -48,7 +48,7 @@ export class OverridesPanel {
       if (this.shown !== 'list') this.ask('code');
       this.render();
     };
-    this.way = told(store, 'show_code', '', show);
+    this.way = syncedTrait(store, 'show_code', '', show);
     this.stops.push(() => this.way.dispose());
     show(this.way.value());
   }

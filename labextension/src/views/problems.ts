@@ -1,8 +1,8 @@
 /** What the stages had to say, errors first; a place that names an op selects it. */
 import { counted, h } from './dom.js';
-import { Lost } from './lost.js';
+import { LostSelection } from './lostselection.js';
 import type { Store } from './store.js';
-import { told, type Told } from './told.js';
+import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 
 const GLYPH: Record<string, string> = { error: '✕', warning: '!', note: 'i' };
 const REST = 250; // ms without typing until Python is told
@@ -16,13 +16,13 @@ export class ProblemsView {
   });
   private readonly found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   private readonly bar = h('header', { class: 'tb-bar' }, this.input, this.found);
-  private readonly filter: Told<string>;
+  private readonly filter: SyncedTrait<string>;
   private readonly stops: (() => void)[] = [];
-  private readonly lost: Lost;
+  private readonly lost: LostSelection;
 
   constructor(private readonly store: Store, private readonly counted: (count: number) => void = () => undefined) {
     this.element.append(this.bar, this.list);
-    this.filter = told(store, 'filter', '', text => {
+    this.filter = syncedTrait(store, 'filter', '', text => {
       this.input.value = text;
       this.render();
     }, { rest: REST });
@@ -31,7 +31,7 @@ export class ProblemsView {
       this.filter.tell(this.input.value);
       this.render();
     });
-    this.lost = new Lost(store, () => this.render());
+    this.lost = new LostSelection(store, () => this.render());
     this.stops.push(() => this.filter.dispose(), () => this.lost.dispose(), store.on('frame', key => {
       if (key === 'problems') this.render();
     }));

@@ -5,7 +5,7 @@
 import { type Arrival, Assembler, type Frame, INFLATES } from './frame.js';
 import type { Host } from './host.js';
 import { preferences } from './preferences.js';
-import { told, type Told } from './told.js';
+import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 
 export interface Selection {
   kind: 'op' | 'group';
@@ -105,14 +105,14 @@ export class Store {
   private readonly stops: (() => void)[] = [];
   private seq = 0;
   private readonly waiting: [Record<string, unknown>, DataView[], Arrival | null][] = [];
-  private readonly told: Told<number>;
+  private readonly told: SyncedTrait<number>;
 
   constructor(readonly host: Host) {
     this.stops.push(host.onMessage((message, buffers) => this.receive(message, buffers)));
     this.stops.push(host.on('selection', () => this.follow()));
     this.stops.push(host.on('edit', () => this.emit('frame', 'edits'))); // whether there are any to be made
     this.follow();
-    this.told = told(this, 'epoch', 0, epoch => this.setEpoch(epoch));
+    this.told = syncedTrait(this, 'epoch', 0, epoch => this.setEpoch(epoch));
     this.epoch = this.told.value();
     host.send({ type: 'hello', have: {}, inflates: INFLATES });
   }

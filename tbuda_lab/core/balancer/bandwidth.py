@@ -139,9 +139,9 @@ def demands(
     for port, place in enumerate(where):
         size = move.operand_bytes[port]
         if place == DRAM and profile.operands[port].feed == "parameter":
-            retained = preloads(profile, port, rows)
-            cycles[1 + port] = np.where(retained, size / (base / 2) / microbatch, 0.0)
-            shared[1 + port] = np.where(retained, 0, size)
+            preloading = preloads(profile, port, rows)
+            cycles[1 + port] = np.where(preloading, size / (base / 2) / microbatch, 0.0)
+            shared[1 + port] = np.where(preloading, 0, size)
         elif place == DRAM:
             shared[1 + port] = size
         elif place == HOST:
@@ -151,9 +151,9 @@ def demands(
             cycles[1 + port] = size / noc
     if move.picker_bytes is not None:
         # preloaded like a parameter, or streamed where L1 has no room for it
-        retained = preloads_encoding(rows)
-        cycles[-1] = np.where(retained, move.picker_bytes / (base / 2), 0.0)
-        shared[-1] = np.where(retained, 0, move.picker_bytes)
+        preloading = preloads_encoding(rows)
+        cycles[-1] = np.where(preloading, move.picker_bytes / (base / 2), 0.0)
+        shared[-1] = np.where(preloading, 0, move.picker_bytes)
     if output == DRAM:
         shared[-2] = move.output_bytes
     elif output == HOST:

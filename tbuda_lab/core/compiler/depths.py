@@ -69,21 +69,21 @@ def compile_until(
     """Compile `graph` up to the end of stage `until`. Raises as `compile_graph` does, and `ValueError` for a name that
     is no stage."""
     end = DEPTHS.index(until)
-    matches = [StageResult(DEPTHS[0], None, (f"device {device.name}",)),
+    stages = [StageResult(DEPTHS[0], None, (f"device {device.name}",)),
              StageResult(DEPTHS[1], graph, (f"{len(graph.ops)} ops",))]
     if end >= DEPTHS.index("post_initial_graph_pass"):
-        matches += _passed(graph, options, end)
+        stages += _passed(graph, options, end)
     if end >= DEPTHS.index("buda_graph_pre_placer"):
-        passed = matches[-1].graph
+        passed = stages[-1].graph
         assert passed is not None
         if end < DEPTHS.index("balancer_pass"):
             lowered = lower_for(lower(passed, device, options), passed, device, options, overrides)
             lowered = edit(lowered, device, options, overrides).graph
-            matches.append(StageResult("buda_graph_pre_placer", lowered, (f"{len(lowered.ops)} hardware ops",)))
+            stages.append(StageResult("buda_graph_pre_placer", lowered, (f"{len(lowered.ops)} hardware ops",)))
     if end < DEPTHS.index("balancer_pass"):
-        return StagedCompile(tuple(matches[: end + 1]))
+        return StagedCompile(tuple(stages[: end + 1]))
     result = compile_graph(graph, device, options, overrides)
-    return StagedCompile((*matches, *placed_stages(result))[: end + 1], result)
+    return StagedCompile((*stages, *placed_stages(result))[: end + 1], result)
 
 
 def placed_stages(result: CompileResult) -> tuple[StageResult, ...]:

@@ -289,11 +289,11 @@ class Pipeline:
         with clock.stage("place"):
             return place() if self.cache is None else self.cache.placed(*asked, place, costs)
 
-    def mended(self, front: Front, anchor: IncrementalPlacer) -> Front:
+    def repaired(self, front: Front, anchor: IncrementalPlacer) -> Front:
         """The front with the nops and queues that the placer inserted."""
         if not anchor.edits:
             return front
-        key = front.key, "mended", frozen(anchor.edits)
+        key = front.key, "repair", frozen(anchor.edits)
         result: Front = self._fronts.get_or(
             key, lambda: dataclasses.replace(front, key=key, lowered=anchor.graph, plain=front.plain or front)
         )
@@ -307,16 +307,16 @@ class Pipeline:
 
         def whole(request: Request) -> tuple[Front, Placed]:
             anchor = self.anchor(front, request, clock)
-            return self.mended(front, anchor), anchor.whole()
+            return self.repaired(front, anchor), anchor.whole()
 
         def make() -> tuple[Front, Placed]:
             refuse_impossible(front.lowered, self.device, request.options, request.overrides)
             if request.overrides == request.base:
                 return whole(request)
-            retained = self._kept_for(graph, front, request, clock) if self.keep_epochs else None
-            if retained is None:
+            anchor_kept = self._kept_for(graph, front, request, clock) if self.keep_epochs else None
+            if anchor_kept is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
-            near, anchor = retained
+            near, anchor = anchor_kept
             if frozen(anchor.overrides) == frozen(request.overrides):
                 return near, anchor.whole()
             with clock.stage("balance"):
@@ -342,7 +342,7 @@ class Pipeline:
         if (plain.plain or plain).key != (front.plain or front).key:
             return None
         anchor = self.anchor(plain, request, clock)
-        near = self.mended(plain, anchor)
+        near = self.repaired(plain, anchor)
         had, wanted = edits_of(request.base), edits_of(request.overrides)
         if frozen(had) == frozen(wanted):
             return near, anchor

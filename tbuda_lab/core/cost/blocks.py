@@ -74,7 +74,7 @@ class Block:
         blocks = t * per_slice
         tiles = blocks * (r * c)
         inner = k * kt * blocks
-        matches = {
+        by_block = {
             "one": np.ones(()), "blocks": blocks, "tiles": tiles, "ublock_tiles": tiles * (r * c),
             "z_blocks": z * blocks, "z_tiles": z * tiles, "z_slices": z * t,
             "z_step_tiles": (z - 1) * tiles, "z_step_blocks": (z - 1) * blocks,
@@ -86,8 +86,8 @@ class Block:
             "nz": nz, "nz_cols": nz * n, "nz_math": nz * n * c * passes, "nzu_cols": nzu * n,
             "nzu_tiles": nzu * n * r * c, "strips": strips, "strip_cols": strips * n, "strip_blocks": strips * n * m,
         }
-        shape = np.broadcast_shapes(*(v.shape for v in matches.values()))
-        return {name: np.broadcast_to(v, shape) for name, v in matches.items()}
+        shape = np.broadcast_shapes(*(v.shape for v in by_block.values()))
+        return {name: np.broadcast_to(v, shape) for name, v in by_block.items()}
 
 
 def evaluate(pieces: list[dict[str, float]], features: dict[str, F64]) -> F64:

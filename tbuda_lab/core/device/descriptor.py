@@ -56,11 +56,11 @@ def apply(base: DeviceSpec, data: dict[str, Any], path: Path) -> DeviceSpec:
         raise InputError(f"{path}: functional_workers is empty")
     xs = sorted({x for x, _ in workers})
     ys = sorted({y for _, y in workers})
-    existing = set(workers)
-    if len(existing) != len(workers):
+    worker_set = set(workers)
+    if len(worker_set) != len(workers):
         raise InputError(f"{path}: functional_workers names a core twice")
     if len(workers) != len(xs) * len(ys):
-        missing = next((x, y) for y in ys for x in xs if (x, y) not in existing)
+        missing = next((x, y) for y in ys for x in xs if (x, y) not in worker_set)
         raise InputError(f"{path}: functional_workers are no full grid: {missing[0]}-{missing[1]} is missing")
     channels = [c if isinstance(c, list) else [c] for c in _list(data, "dram", path)]
     dram = tuple(tuple(_core(c, "dram", path) for c in channel) for channel in channels)

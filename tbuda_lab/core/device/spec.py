@@ -152,12 +152,12 @@ class DeviceSpec:
 
     def neighbours(self, chip: int) -> dict[int, int]:
         """Chips one ethernet hop away and the number of links to each."""
-        matches: dict[int, int] = {}
+        links: dict[int, int] = {}
         for a, b, count in self.links:
             if chip in (a, b):
                 other = b if chip == a else a
-                matches[other] = matches.get(other, 0) + count
-        return dict(sorted(matches.items()))
+                links[other] = links.get(other, 0) + count
+        return dict(sorted(links.items()))
 
     def hops(self, source: int, target: int) -> int | None:
         """Ethernet hops between two chips; None when no route joins them."""

@@ -198,7 +198,7 @@ def compare_sides(before: Side, after: Side) -> Diff:
         for name in dict.fromkeys((*before.queues, *after.queues))
         if before.queues.get(name) != after.queues.get(name)
     )
-    retained = set(same.values())
+    matched = set(same.values())
     pairs = [(same.get(k), k) for k in range(len(after.epochs))]
-    lost: list[tuple[int | None, int | None]] = [(k, None) for k in range(len(before.epochs)) if k not in retained]
+    lost: list[tuple[int | None, int | None]] = [(k, None) for k in range(len(before.epochs)) if k not in matched]
     return Diff(before, after, tuple(changes), queues, (*pairs, *lost))

@@ -35,12 +35,12 @@ def file_sides(a: str | Path, b: str | Path, *, arch: str | None = None) -> tupl
     """
     paths = [_netlist_path(Path(p)) for p in (a, b)]
     loaded = [netlists.load(p) for p in paths]
-    existing = [_recorded(p, n) for p, n in zip(paths, loaded, strict=True)]
-    both = all(k is not None for k in existing)
+    recorded = [_recorded(p, n) for p, n in zip(paths, loaded, strict=True)]
+    both = all(k is not None for k in recorded)
     names = _names(Path(a), Path(b))
     first, second = (
         netlist_side(n, name, arch=arch, cycles=k if both else None)
-        for n, name, k in zip(loaded, names, existing, strict=True)
+        for n, name, k in zip(loaded, names, recorded, strict=True)
     )
     return first, second
 
@@ -122,7 +122,7 @@ def _recorded(path: Path, n: Netlist) -> Cycles | None:
     if not file.is_file() or _changed(path):
         return None
     reader = csv.DictReader(io.StringIO(bounded_text(file, _LARGEST_CSV, "is no table of cycles"), newline=""))
-    matches: Cycles = {}
+    by_op: Cycles = {}
     try:
         if not {"op", "kernel_cycles", "limiter_cycles"} <= set(reader.fieldnames or ()):
             raise InputError(f"{file}: line 1: the columns op, kernel_cycles and limiter_cycles are wanted")
@@ -130,10 +130,10 @@ def _recorded(path: Path, n: Netlist) -> Cycles | None:
             pair = int(row["kernel_cycles"]), int(row["limiter_cycles"])
             if not 0 <= min(pair) <= max(pair) < 1 << 63:
                 raise ValueError("cycles below 0 or beyond 63 bits")
-            matches[row["op"]] = pair
+            by_op[row["op"]] = pair
     except (ValueError, TypeError, csv.Error) as error:
         raise InputError(f"{file}: line {reader.line_num}: {error}; compile again, or remove it") from None
-    return matches if {op.name for _, op in n.ops()} <= set(matches) else None
+    return by_op if {op.name for _, op in n.ops()} <= set(by_op) else None
 
 
 def _changed(path: Path) -> bool:

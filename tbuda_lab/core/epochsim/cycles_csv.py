@@ -30,7 +30,7 @@ def write_cycles_csv(result: Compiled, path: str | Path) -> None:
 def cycles_csv(result: Compiled) -> str:
     """The text of that file."""
     report = result.placement.report
-    existing = report.op_limiters if report is not None else {}
+    limiters = report.op_limiters if report is not None else {}
     costs = {} if report is not None else op_costs(result)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -38,8 +38,8 @@ def cycles_csv(result: Compiled) -> str:
     for epoch in result.placement.epochs:
         graph = graph_name(epoch, result.device)
         for name in epoch.ops:
-            if name in existing:
-                kernel, limiter, what = existing[name]
+            if name in limiters:
+                kernel, limiter, what = limiters[name]
             else:
                 kernel, limiter, what = costs[name].kernel, costs[name].cycles, costs[name].limiter
             writer.writerow((name, graph, kernel, limiter, _in_netlist(result.lowered[name], what)))

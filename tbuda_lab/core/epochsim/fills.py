@@ -52,18 +52,18 @@ class Levels:
         if op not in self._number:
             raise KeyError(f"{op!r} is not in the trace")
         number = self._number[op]
-        matches: dict[tuple[int, int, int], Fill] = {}
+        fills: dict[tuple[int, int, int], Fill] = {}
         for index in self._edges_of(number):
             edge = self.run.network.edges[index]
             key = (int(self.owner[edge.producer]), int(self.owner[edge.consumer]), edge.port)
             fill = self._buffer(index, start, end, points)
-            if key not in matches or _fullness(fill) > _fullness(matches[key]):
-                matches[key] = fill
+            if key not in fills or _fullness(fill) > _fullness(fills[key]):
+                fills[key] = fill
         for producer, consumer, port in self.feeds:
             if number in (producer, consumer):
-                matches.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end,
+                fills.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end,
                     points))
-        return [matches[key] for key in sorted(matches)]
+        return [fills[key] for key in sorted(fills)]
 
     @property
     def _number(self) -> Mapping[str, int]:

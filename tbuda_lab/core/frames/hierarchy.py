@@ -60,16 +60,16 @@ def hierarchy(graph: Graph) -> Hierarchy:
     paths = [_path(n) for n in drawn]
     position = {n.name: i for i, n in enumerate(drawn)}
     edges = [(position[s], v) for v, n in enumerate(drawn) for s in n.sources if s in position]
-    retained = _worth_keeping(paths)
+    prefixes_kept = _worth_keeping(paths)
     while True:
-        tree, prefixes = _nest(drawn, paths, retained)
+        tree, prefixes = _nest(drawn, paths, prefixes_kept)
         torn = {prefixes[g] for g in _reentered(tree, edges)}
         if not torn:
             break
-        retained -= torn
-    folds = _folds(drawn, paths, retained)
+        prefixes_kept -= torn
+    folds = _folds(drawn, paths, prefixes_kept)
     while folds:
-        inside = {prefix: _with_folds(prefix, folds) for prefix in retained}
+        inside = {prefix: _with_folds(prefix, folds) for prefix in prefixes_kept}
         groups = set(inside.values()) | {inside[prefix][:-1] for prefix in folds}
         folded, prefixes = _nest(drawn, [_with_folds(path, folds) for path in paths], groups)
         torn = {prefixes[g] for g in _reentered(folded, edges)}
@@ -84,7 +84,7 @@ def hierarchy(graph: Graph) -> Hierarchy:
 class _Fold(str):
     """A part of a path that no module has: the group around layers that repeat the one before them."""
 
-    count = 0   # layers inside
+    layers = 0  # layers inside
     first = ""  # path of the layer that they repeat
 
 
@@ -114,7 +114,7 @@ def _folds(
                 continue
             if at - start >= FOLDED:
                 fold = _Fold(f"{stem}{numbered[start + 1][0]}-{numbered[at - 1][0]}")
-                fold.count, fold.first = at - start - 1, ".".join(numbered[start][1])
+                fold.layers, fold.first = at - start - 1, ".".join(numbered[start][1])
                 folds |= {prefix: fold for _, prefix in numbered[start + 1 : at]}
             start = at
     return folds
@@ -178,9 +178,9 @@ def _group(prefix: tuple[str, ...], tail: tuple[str, ...], parent: int, depth: i
         return Group(path, _label((*modules, last), plain), parent, depth=depth)
     run, first = last.replace("-", "–"), last.first.split(".")
     if last[0].isdigit() and modules:  # a list's index says nothing without the name of the list
-        return Group(path, f"{modules[-1]}.{run} × {last.count}", parent, f"each like {'.'.join(first[-2:])}", depth,
-                     repeats=last.count)
-    return Group(path, f"{run} × {last.count}", parent, f"each like {first[-1]}", depth, repeats=last.count)
+        return Group(path, f"{modules[-1]}.{run} × {last.layers}", parent, f"each like {'.'.join(first[-2:])}", depth,
+                     repeats=last.layers)
+    return Group(path, f"{run} × {last.layers}", parent, f"each like {first[-1]}", depth, repeats=last.layers)
 
 
 def _reentered(tree: Hierarchy, edges: list[tuple[int, int]]) -> list[int]:

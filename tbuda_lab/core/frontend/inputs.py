@@ -172,7 +172,7 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
     those of the trace. Raises `InputError` for a wrong count, name, shape or dtype.
     """
     nodes = graph.inputs
-    matches: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
         by_path = {str(node.attrs.get("argument", node.name)): node.name for node in nodes}
         for key, value in inputs.items():
@@ -180,8 +180,8 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
                 name = by_path.get(path, path)
                 if name not in {n.name for n in nodes}:
                     raise InputError(f"the model has no input {path!r}; its inputs are {', '.join(by_path)}")
-                matches[name] = tensor
-        missing = [node.name for node in nodes if node.name not in matches]
+                by_name[name] = tensor
+        missing = [node.name for node in nodes if node.name not in by_name]
         if missing:
             raise InputError(f"missing input(s): {', '.join(missing)}")
     else:
@@ -191,13 +191,13 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
         if len(tensors) != len(nodes):
             names = ", ".join(f"{n.name} {tuple(n.shape)}" for n in nodes)
             raise InputError(f"{counted(len(tensors), 'input tensor')} for a model of {len(nodes)}: {names}")
-        matches = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
+        by_name = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
     for node in nodes:
-        check_input(node, matches[node.name])
-        if matches[node.name].is_meta:
+        check_input(node, by_name[node.name])
+        if by_name[node.name].is_meta:
             raise InputError(f"input {node.name!r} is on the meta device and has no values; make it on the CPU")
-    _check_microbatch(nodes, matches)
-    return {node.name: matches[node.name] for node in nodes}
+    _check_microbatch(nodes, by_name)
+    return {node.name: by_name[node.name] for node in nodes}
 
 
 def check_input(node: Node, tensor: torch.Tensor) -> None:

@@ -178,10 +178,10 @@ class _Parser:
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         if self.token.text == "[":
-            existing = {f.name for f in dataclasses.fields(cls)}
+            field_names = {f.name for f in dataclasses.fields(cls)}
             for key, value in self.group("[", "]", lambda: self.field(hints)):
-                if key not in existing:
-                    allowed = ", ".join(sorted(existing))
+                if key not in field_names:
+                    allowed = ", ".join(sorted(field_names))
                     raise self.error(f"op {type_name!r} has no attribute {key!r}; it has {allowed}", 1)
                 values[key] = value
         try:

@@ -239,13 +239,13 @@ def inner_names(graph: Graph) -> tuple[str, ...]:
 def addressed(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[str]:
     """Ops inside fused ops (`inner_names`) that an override names: they have to stay ops of their own. The name that a
     fused op goes by means all of it."""
-    matches: set[str] = set()
+    cycle_ops: set[str] = set()
     for record in overrides:
-        matches.update(record.matches(inner))
+        cycle_ops.update(record.matches(inner))
         value = record.value if isinstance(record.value, Mapping) else {}
         readers = value.get("dest") or ()
-        matches.update({readers} if isinstance(readers, str) else readers)
-    return frozenset(matches & set(inner)) if matches else frozenset()
+        cycle_ops.update({readers} if isinstance(readers, str) else readers)
+    return frozenset(cycle_ops & set(inner)) if cycle_ops else frozenset()
 
 
 # -- how the machine runs it ---------------------------------------------------------------------------------------

@@ -112,8 +112,8 @@ def _applied(
             node.attrs["acc_df"] = rule.accumulate_df
             yield f"accumulates in {rule.accumulate_df.name}"
         else:
-            retained = node.attrs["acc_df"].name
-            yield f"accumulation stays {retained}: {device.arch} has no {rule.accumulate_df.name} there"
+            accumulator = node.attrs["acc_df"].name
+            yield f"accumulation stays {accumulator}: {device.arch} has no {rule.accumulate_df.name} there"
     if rule.intermediate_df is not None and not isinstance(node.op, HwSparseMatmul):
         if _one_family(device, node, rule.intermediate_df):
             node.attrs["intermed_df"] = rule.intermediate_df

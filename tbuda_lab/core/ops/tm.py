@@ -53,8 +53,8 @@ class Reshape(NdOp):
 
     def infer(self, x: Shape) -> Shape:
         count = math.prod(x)
-        existing = math.prod(n for n in self.shape if n != -1)
-        shape = tuple(count // existing if n == -1 and existing else n for n in self.shape)
+        size = math.prod(n for n in self.shape if n != -1)
+        shape = tuple(count // size if n == -1 and size else n for n in self.shape)
         if self.shape.count(-1) > 1 or math.prod(shape) != count:
             raise ShapeError(f"reshape of {x} ({count} elements) to {self.shape}: the element counts must agree")
         return shape

@@ -72,14 +72,14 @@ def malformed(record: Override) -> Fault | None:
 
 def refuse_malformed(overrides: Sequence[Override]) -> None:
     """Raises `OverrideError` with a diagnostic for every override of a form that no model could take."""
-    matches: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for record in overrides:
         fault = malformed(record)
         if fault is not None:
             where = record.target if isinstance(record.target, str) else record.kind
-            matches.append(Diagnostic("error", where, f"override-{record.kind}", *fault))
-    if matches:
-        raise OverrideError(f"{counted(len(matches), 'override')} cannot be honoured", matches)
+            diagnostics.append(Diagnostic("error", where, f"override-{record.kind}", *fault))
+    if diagnostics:
+        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be honoured", diagnostics)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------

@@ -98,8 +98,8 @@ def _number(graph: Graph, users: Users, name: str, reader: Spot, s: float) -> li
         return _all(go(0), go(1))
     if isinstance(op, (Matmul, ConvRows)):
         ports = (1,) if isinstance(op, ConvRows) else (1, 0) if graph[node.sources[1]].kind in STORED else (0, 1)
-        matches = next((spots for spots in map(go, ports) if spots is not None), None)
-        return matches if len(node.sources) == 2 else _all(matches, go(2))
+        spots_up = next((spots for spots in map(go, ports) if spots is not None), None)
+        return spots_up if len(node.sources) == 2 else _all(spots_up, go(2))
     if isinstance(op, Multiply):
         return go(0) if graph[node.sources[0]].kind in STORED else go(1) or go(0)
     return None

@@ -66,14 +66,14 @@ class PassTrace:
         """The step that is `by` steps that changed something away from another, as far as there are any; without a name
         counted from before the first (`by` > 0) or after the last. Raises `KeyError`."""
         at = (-1 if by > 0 else len(self.steps)) if name is None else self.find(name)
-        matches = [s.index for s in self.steps if s.changes and ((s.index > at) if by > 0 else (s.index < at))]
+        indices = [s.index for s in self.steps if s.changes and ((s.index > at) if by > 0 else (s.index < at))]
         if by < 0:
-            matches.reverse()
-        if not matches or by == 0:
+            indices.reverse()
+        if not indices or by == 0:
             if 0 <= at < len(self.steps):
                 return at
             raise KeyError("no pass changed anything")
-        return matches[min(abs(by), len(matches)) - 1]
+        return indices[min(abs(by), len(indices)) - 1]
 
 
 def trace_passes(graph: Graph, options: CompileOptions = DEFAULTS, cancel: threading.Event | None = None) -> PassTrace:

@@ -71,20 +71,20 @@ def rectangles(
     epochs: list[Epoch] = []
     directions = [_direction(problem, segment) for segment in segments]
     temporal = temporal_epochs(chips, problem.device.arch, directions)
-    existing = {} if before is None else {id(s): i for i, s in enumerate(before.segments)}
+    index_before = {} if before is None else {id(s): i for i, s in enumerate(before.segments)}
     for index, (segment, chip) in enumerate(zip(segments, chips, strict=True)):
-        at = existing.get(id(segment))
+        at = index_before.get(id(segment))
         if before is not None and at is not None:
             epoch = before.epochs[at]
-            retained = Epoch(index, temporal[index], chip, epoch.ops, directions[index])
-            if retained == epoch:
+            epoch_now = Epoch(index, temporal[index], chip, epoch.ops, directions[index])
+            if epoch_now == epoch:
                 ops.update((name, before.ops[name]) for name in epoch.ops)
                 epochs.append(epoch)
                 continue
             for name in epoch.ops:
                 spot = before.ops[name]
                 ops[name] = OpPlacement(name, index, chip, spot.start, spot.size, spot.transposed, spot.row)
-            epochs.append(retained)
+            epochs.append(epoch_now)
             continue
         names = problem.order[segment.first : segment.last]
         for name, row, (top, left, turned) in zip(names, segment.rows, segment.spots, strict=True):
@@ -124,8 +124,8 @@ def place_queues(
     Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked."""
     if before is None:
         return plan_queues(problem, ops, overrides).run()
-    existing = {id(s) for s in before.segments}
-    touched = [op for s in segments if id(s) not in existing for op in problem.order[s.first : s.last]]
+    ids_before = {id(s) for s in before.segments}
+    touched = [op for s in segments if id(s) not in ids_before for op in problem.order[s.first : s.last]]
     return plan_queues(problem, ops, overrides, before.queues).run(touched)
 
 

@@ -26,10 +26,10 @@ from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.policies.objective import objective
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.chip_stages import chips_of
-from tbuda_lab.core.placer.search.infeasible_repair import hops, rescue, rescue_notes
+from tbuda_lab.core.placer.search.infeasible_repair import hops, infeasible_notes, repair_infeasible
 from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
-from tbuda_lab.core.placer.search.merge_epochs import join
-from tbuda_lab.core.placer.stalls.stall_repair import Mended, mend
+from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
+from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, repair_stalls
 from tbuda_lab.core.placer.validate import bad_pin, chip_breaks, unmatched_targets
 
 Progress = Callable[[float, str], None]
@@ -101,7 +101,8 @@ def place_and_mend(
     costs: CostCache | None = None,
 ) -> Outcome:
     """`place`, with nops and queues inserted where an op would fit no epoch, where a refused edge keeps epochs apart
-    (see `join`), and where an epoch would not flow (see `mend`); `enable_fork_join_buffering` False leaves the last two
+    (see `merge_epochs`), and where an epoch would not flow (see `repair_stalls`); `enable_fork_join_buffering` False
+    leaves the last two
     out. Each is told by a note of the placement. costs: of other problems of this device with these options.
 
     Raises what `place` raises.
@@ -113,7 +114,7 @@ def place_and_mend(
     try:
         problem, segments, name, result = _choose(graph, models, device, options, overrides, check, costs)
     except PlacementError as error:
-        edits = rescue(graph, error)
+        edits = repair_infeasible(graph, error)
         if not edits:
             raise
         try:
@@ -122,7 +123,7 @@ def place_and_mend(
             problem, segments, name, result = _choose(graph, models, device, options, overrides, check, costs)
         except PlacementError:
             raise error from None
-        message = rescue_notes(edits, error)
+        message = infeasible_notes(edits, error)
     pinned = tuple(overrides)
     for _ in range(_HOP_ROUNDS):
         added, pins, notes = hops(problem.graph, rectangles(problem, segments, chips_of(problem, segments))[0], device)
@@ -138,12 +139,12 @@ def place_and_mend(
         problem, segments, name, result = _choose(graph, models, device, options, pinned, check, costs)
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
-            joined = join(problem, segments, lambda fraction: check(0.88, "joining epochs"))
-            problem, segments = joined.problem, list(joined.segments)
-            edits, message = (*edits, *joined.edits), [*message, *joined.notes]
-        mended = mend(problem, segments, tuple(overrides), lambda fraction: check(0.9, "mending epochs"))
-        problem, segments = mended.problem, list(mended.segments)
-        edits, message = (*edits, *mended.edits), [*message, *mended.notes]
+            merged = merge_epochs(problem, segments, lambda fraction: check(0.88, "joining epochs"))
+            problem, segments = merged.problem, list(merged.segments)
+            edits, message = (*edits, *merged.edits), [*message, *merged.notes]
+        repaired = repair_stalls(problem, segments, tuple(overrides), lambda fraction: check(0.9, "repairing epochs"))
+        problem, segments = repaired.problem, list(repaired.segments)
+        edits, message = (*edits, *repaired.edits), [*message, *repaired.notes]
     curve: Curve = ()
     if options.optimise_steps or options.optimise_seconds:
         pairs, listed = _kept_order(problem.order, overrides)
@@ -152,9 +153,9 @@ def place_and_mend(
             lambda fraction: check(0.9 + 0.02 * fraction, "searching on"), len(set(phases(problem.graph).values())) < 2,
         )  # fmt: skip
         curve = went.curve
-        trial = Mended(went.problem, went.segments)
+        trial = RepairedPlacement(went.problem, went.segments)
         if options.enable_fork_join_buffering:
-            trial = mend(went.problem, went.segments, tuple(overrides))
+            trial = repair_stalls(went.problem, went.segments, tuple(overrides))
         if _time(trial.problem, trial.segments) < _time(problem, segments):
             problem, segments = trial.problem, list(trial.segments)
             edits, message = (*edits, *trial.edits), [*message, *trial.notes]

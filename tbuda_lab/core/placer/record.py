@@ -63,7 +63,7 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
         "chip_breaks": sorted(problem.chip_breaks),
         "refusals": [[first, last, reason] for (first, last), reason in sorted(problem.refusals.items())],
         "epochs": [
-            [list(s.rows), [list(spot) for spot in s.spots], s.kernel_cycles, s.limiter_cycles, s.charge]
+            [list(s.rows), [list(spot) for spot in s.spots], s.kernel_cycles, s.limiter_cycles, s.stall_cycles]
             for s in chosen.segments
         ],
         "policy": chosen.policy,
@@ -143,7 +143,7 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
     segments: list[Segment] = []
     at = 0
     legal = {signature: frozenset(rows.tolist()) for signature, rows in problem.costs.legal.items()}
-    for rows, spots, kernel, limiter, charge in _rows(epochs, 5):
+    for rows, spots, kernel, limiter, stall_cycles in _rows(epochs, 5):
         if not isinstance(rows, list) or not rows or not isinstance(spots, list) or len(spots) != len(rows):
             raise InputError("a record with an epoch that has no row or spot for each op")
         last = at + len(rows)
@@ -157,10 +157,10 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
             height, width = size[::-1] if turned else size
             inside = 0 <= _whole(top) <= problem.device.rows - height
             if not inside or not 0 <= _whole(left) <= problem.device.cols - width:
-                raise InputError(f"a record with {problem.order[op]} outside the grid")
+                raise InputError(f"a record with {problem.order[op]} upstream_rows the grid")
         places = tuple((top, left, turned) for top, left, turned in spots)
         segments.append(
-            Segment(at, last, tuple(rows), places, _whole(kernel), _whole(limiter), _number(charge))
+            Segment(at, last, tuple(rows), places, _whole(kernel), _whole(limiter), _number(stall_cycles))
         )
         at = last
     if at != len(problem.order):

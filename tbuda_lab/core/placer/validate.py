@@ -47,15 +47,15 @@ def refuse_impossible(
     """
     if not overrides:
         return
-    matches: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     checks: tuple[Callable[..., None], ...] = (_kinds, _models, _pins, _queues, _order)
     for check in checks:
         try:
             check(graph, device, options, overrides)
         except OverrideError as error:
-            matches += [d for d in error.diagnostics if d not in matches]
-    if matches:
-        raise OverrideError(f"{counted(len(matches), 'override')} cannot be honoured", matches)
+            diagnostics += [d for d in error.diagnostics if d not in diagnostics]
+    if diagnostics:
+        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be honoured", diagnostics)
 
 
 def _kinds(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
@@ -171,7 +171,7 @@ def chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Ov
 
 def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagnostic]:
     """A warning for every override that addresses no op or queue, and an error for every unknown kind."""
-    existing = list(names)
+    op_names = list(names)
     result: list[Diagnostic] = []
     for record in overrides:
         if record.kind not in OVERRIDE_KINDS:
@@ -187,12 +187,12 @@ def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diag
             continue
         missing: list[str] = []
         if isinstance(record.target, tuple) and record.target:
-            present = set(existing)
+            present = set(op_names)
             missing = [n for n in record.target if n not in present]
-        elif not record.matches(existing):
+        elif not record.matches(op_names):
             missing = [target_text(record.target)]
         for name in missing:
-            close = _closest(name, existing)
+            close = _closest(name, op_names)
             result.append(
                 Diagnostic(
                     "warning",

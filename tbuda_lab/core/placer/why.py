@@ -154,5 +154,5 @@ def legal_grids(placement: Placement, op: str) -> np.ndarray:
     rows = rows[order]
     first = np.ones(len(rows), dtype=bool)
     first[1:] = (rows["grid_r"][1:] != rows["grid_r"][:-1]) | (rows["grid_c"][1:] != rows["grid_c"][:-1])
-    retained = rows[first]
-    return np.stack([retained[f].astype(np.int64) for f in ("grid_r", "grid_c", "cores", "cycles")], axis=1)
+    chosen_row = rows[first]
+    return np.stack([chosen_row[f].astype(np.int64) for f in ("grid_r", "grid_c", "cores", "cycles")], axis=1)

@@ -246,8 +246,8 @@ class Preload(Command):
         return ((self.op, Prologue.parse({self.operand: self.on})),)
 
     def apply(self, state: Request) -> Request:
-        existing = state.find(Prologue.kind, self.op)
-        value = {**(existing.value if existing is not None else {}), self.operand: self.on}
+        prologue = state.find(Prologue.kind, self.op)
+        value = {**(prologue.value if prologue is not None else {}), self.operand: self.on}
         return state.put(Override(Prologue.kind, self.op, value, "edit"))
 
 
@@ -338,8 +338,8 @@ class ClearOp(Command):
     name: ClassVar[str] = "clear"
 
     def __post_init__(self) -> None:
-        existing = isinstance(self.kinds, tuple) and all(isinstance(k, str) and k in OVERRIDE_KINDS for k in self.kinds)
-        if not existing:
+        valid = isinstance(self.kinds, tuple) and all(isinstance(k, str) and k in OVERRIDE_KINDS for k in self.kinds)
+        if not valid:
             fix = f"kinds are among {', '.join(OVERRIDE_KINDS)}"
             raise refuse(self.op, f"a list of kinds of override, not {self.kinds!r}", fix)
 
@@ -470,10 +470,10 @@ class SetOptions(Command):
     name: ClassVar[str] = "options"
 
     def __init__(self, **changes: Any) -> None:
-        existing = [f.name for f in dataclasses.fields(CompileOptions)]
+        option_names = [f.name for f in dataclasses.fields(CompileOptions)]
         for key in changes:
-            if key not in existing:
-                raise refuse(key, "unknown option", f"known: {', '.join(existing)}")
+            if key not in option_names:
+                raise refuse(key, "unknown option", f"known: {', '.join(option_names)}")
         object.__setattr__(self, "changes", tuple(sorted(changes.items())))
 
     @property

@@ -13,7 +13,7 @@ from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.overrides import Override, target_text
 from tbuda_lab.core.placer import why as placer_why
 from tbuda_lab.core.placer.interactive.placed import Placed
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.placer.model.segment import measure
 from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.legal import LegalTable
@@ -205,7 +205,7 @@ def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], 
         free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items() if o != number)
         return f"no free place of that size in the epoch ({free} cores without this op)"
     if table.candidates.signature == problem.tables[number].signature:
-        book = EdgeBook(problem, segment.first, segment.last, {})
+        book = EdgeCompatibility(problem, segment.first, segment.last, {})
         book.rows = {o: r for o, r in rows.items() if o != number}
         if not book.check(number, int(shape["row"])) and book.refusal is not None:
             producer, reader, reason = book.refusal

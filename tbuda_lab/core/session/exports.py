@@ -53,8 +53,8 @@ class ExportSetting:
 
     def checked(self, value: Any) -> bool | int | str:
         """The value, if it may be one. Raises `InputError` saying what may."""
-        existing = value in self.choices if self.choices else not isinstance(value, int) or value >= 0
-        if existing and isinstance(value, (bool, int, str)) and type(value) is type(self.default):
+        valid = value in self.choices if self.choices else not isinstance(value, int) or value >= 0
+        if valid and isinstance(value, (bool, int, str)) and type(value) is type(self.default):
             return value
         legal = f"one of {', '.join(self.choices)}" if self.choices else _TYPES[type(self.default)]
         raise InputError(f"{self.name} is {legal}, not {value!r}")
@@ -356,10 +356,10 @@ def _size(result: CompileResult, weights: bool) -> int:
 
     for gone in [key for key, (ref, _) in _sizes.items() if ref() is None]:
         del _sizes[gone]
-    existing = _sizes.setdefault(id(result), (weakref.ref(result), {}))[1]
-    if weights not in existing:
-        existing[weights] = image_size(result, weights=weights)
-    return existing[weights]
+    sizes = _sizes.setdefault(id(result), (weakref.ref(result), {}))[1]
+    if weights not in sizes:
+        sizes[weights] = image_size(result, weights=weights)
+    return sizes[weights]
 
 
 def _bytes(size: int) -> str:

@@ -73,10 +73,10 @@ class ResultFrames:
     def _facts(self, lowered: Graph, placement: Placement) -> OpColumns:
         """What the ops frames of placements of one graph and order have in common."""
         names = op_names(placement)
-        existing = self._facts_known
-        if existing is None or existing[0] is not lowered or existing[1].names != names:
-            existing = self._facts_known = lowered, op_facts(lowered, names)
-        return existing[1]
+        facts_of = self._facts_known
+        if facts_of is None or facts_of[0] is not lowered or facts_of[1].names != names:
+            facts_of = self._facts_known = lowered, op_facts(lowered, names)
+        return facts_of[1]
 
     def graph(self, graph: Graph, stage: str) -> Frame:
         """The frame of a graph that nobody changes any more."""

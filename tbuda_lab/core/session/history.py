@@ -152,25 +152,25 @@ def disabled(history: Sequence[EditStep]) -> tuple[Override, ...]:
 
     To switch one on again, apply it: `session.apply(override)`.
     """
-    matches: dict[tuple[str, str], Override] = {}
+    dropped: dict[tuple[str, str], Override] = {}
     for step in history:
         state = step.before
         for command in step.commands:
             after = command.apply(state)
             if isinstance(command, Disable):
                 gone = [o for o in state.overrides if o not in after.overrides and isinstance(o.target, str)]
-                matches |= {(o.kind, str(o.target)): o for o in gone}
+                dropped |= {(o.kind, str(o.target)): o for o in gone}
             elif isinstance(command, ClearOp):
-                matches = {
+                dropped = {
                     k: o
-                    for k, o in matches.items()
+                    for k, o in dropped.items()
                     if k[1] != command.op or (command.kinds and k[0] not in command.kinds)
                 }
             for override in after.overrides:
                 if isinstance(override.target, str):
-                    matches.pop((override.kind, override.target), None)
+                    dropped.pop((override.kind, override.target), None)
             state = after
-    return tuple(matches.values())
+    return tuple(dropped.values())
 
 
 def sources(history: Sequence[EditStep]) -> dict[tuple[str, str], str]:

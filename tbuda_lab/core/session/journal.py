@@ -199,11 +199,11 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
         if set(fields) != {"set"}:
             raise InputError('options has one field, "set"')
         return SetOptions(**options_from_json(fields["set"]))
-    existing = {f.name: f for f in dataclasses.fields(kind)}
+    fields_of = {f.name: f for f in dataclasses.fields(kind)}
     for name in fields:
-        if name not in existing:
-            raise InputError(f"{what} has no field {name!r}; it has: {', '.join(existing)}")
-    missing = [n for n, f in existing.items() if f.default is dataclasses.MISSING and n not in fields]
+        if name not in fields_of:
+            raise InputError(f"{what} has no field {name!r}; it has: {', '.join(fields_of)}")
+    missing = [n for n, f in fields_of.items() if f.default is dataclasses.MISSING and n not in fields]
     if missing:
         raise InputError(f"{what} lacks {', '.join(missing)}")
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}

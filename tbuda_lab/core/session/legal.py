@@ -62,7 +62,7 @@ def choices_of(session: Session, op: str) -> OpChoices:
     profile = placed.problem.profiles[placed.problem.number[op]]
     buffers = []
     for operand in range(len(profile.operands)):
-        matches = []
+        choices = []
         for factor in FACTORS:
             extra = Override("input_buffer_multiplier", op, {operand: factor})
             try:
@@ -70,8 +70,8 @@ def choices_of(session: Session, op: str) -> OpChoices:
             except TbudaError:
                 continue
             if len(rows):
-                matches.append((factor, int(rows["cycles"].min())))
-        buffers.append(tuple(matches))
+                choices.append((factor, int(rows["cycles"].min())))
+        buffers.append(tuple(choices))
     asked = {o.kind: o.value for o in session.overrides if o.matches([op])}
     return OpChoices(
         op,
@@ -356,8 +356,8 @@ def _epoch(
     flat["epoch_op"][legal] = np.where(own < np.ceil(slowest), by, 0)
     kernel = np.delete(facts.kernel, op - first)
     work = float((kernel * np.delete(facts.cores, op - first)).sum())
-    existing = np.maximum(flat["cycles"], kernel.max(initial=0.0))
-    flat["epoch_kernel_cycles"] = np.where(flat["row"] >= 0, existing, np.nan)
+    limits = np.maximum(flat["cycles"], kernel.max(initial=0.0))
+    flat["epoch_kernel_cycles"] = np.where(flat["row"] >= 0, limits, np.nan)
     used = flat["cycles"] * flat["cores"]
     flat["balance"] = (work + used) / np.maximum(1.0, flat["epoch_cycles"] * problem.cores)
     return tuple(limiter_name(k, where, output) for k in range(3 + len(where))), tuple(names)
@@ -378,7 +378,7 @@ def _edges(
         row = table[0] if neighbour == op else problem.tables[neighbour].rows[rows[neighbour]]
         others.append((producer, reader, port, row, bool(row["stream"])))
     legal = np.flatnonzero(flat["row"] >= 0)
-    matches: dict[str, int] = {}
+    texts: dict[str, int] = {}
     for producer, reader, port in near:
         own = flat["row"][legal].astype(np.int64)
         other = np.full(own.shape, rows.get(reader if producer == op else producer, 0), np.int64)
@@ -392,7 +392,7 @@ def _edges(
             text = f"{text}; {fitting}"
             refused = legal[(rules == number) & (flat["edge"][legal] == 0)]
             if len(refused):
-                flat["edge"][refused] = matches.setdefault(text, len(matches) + 1)
+                flat["edge"][refused] = texts.setdefault(text, len(texts) + 1)
     legal = legal[flat["edge"][legal] == 0]
     streams = table["stream"][flat["row"][legal]] != ""
     if not any(other[-1] for other in others):
@@ -408,9 +408,9 @@ def _edges(
             reason = stream_verdict(profiles[0], first, profiles[1], port, second)
             if reason is not EdgeReason.LEGAL:
                 text = refusal_text(problem, producer, reader, reason)
-                flat["edge"][at] = matches.setdefault(text, len(matches) + 1)
+                flat["edge"][at] = texts.setdefault(text, len(texts) + 1)
                 break
-    return {number: text for text, number in matches.items()}
+    return {number: text for text, number in texts.items()}
 
 
 def _shapes_text(problem: Problem, shapes: np.ndarray) -> str:

@@ -75,18 +75,18 @@ def check_ops(
     feed = next(iter(elements(result.graph, feeds)))
     got = _executed(runner, feed, cancel)
     inputs = lowered_inputs(result, feed)
-    matches: dict[str, OpCheck] = {}
+    checks: dict[str, OpCheck] = {}
     leaving = {node.sources[0] for node in result.lowered.outputs}
     left: dict[str, torch.Tensor] = {}
     for node, reference in evaluate_ops(result.lowered, inputs):
         if node.name in leaving:
             left[node.name] = reference
         if node.name in got:
-            matches[node.name] = _compared(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
+            checks[node.name] = _compared(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
     schedule = [n for n in result.placement.schedule if n in result.placement.ops]
     return OpChecks(
-        tuple(matches[n] for n in schedule if n in matches),
-        tuple(n for n in schedule if n not in matches),
+        tuple(checks[n] for n in schedule if n in checks),
+        tuple(n for n in schedule if n not in checks),
         _stages(result, feed, left),
         wanted,
     )

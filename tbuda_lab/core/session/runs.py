@@ -150,10 +150,10 @@ class Runs:
             raise ValueError("a batch has one input at least")
         result = self._session.result if self._session.result is not None else self._session.compile()
         with self._state.edit_lock:
-            retained = self._timelines
-            if retained is None or retained.result is not result:
-                retained = self._timelines = Timelines(result)
-        return retained.get(batch, per_run)
+            timelines = self._timelines
+            if timelines is None or timelines.result is not result:
+                timelines = self._timelines = Timelines(result)
+        return timelines.get(batch, per_run)
 
     def verify_ops(
         self, inputs: Any = None, mode: str = "golden", wanted: float = PCC_WANTED, *, runner: Runner | None = None

@@ -63,11 +63,11 @@ class Hint:
 def alike(placed: Placed) -> list[list[int]]:
     """Epochs (indices) of which nothing but the names of the ops differs, in lists; slowest first. What earlier epochs
     look like is left out, so what holds for one of them is only expected of the others."""
-    matches: dict[object, list[int]] = {}
+    by_structure: dict[object, list[int]] = {}
     for index, segment in enumerate(placed.segments):
         key = placed.problem.structure(segment.first, segment.last), segment.rows, segment.spots
-        matches.setdefault(key, []).append(index)
-    return sorted(matches.values(), key=lambda same: (-placed.segments[same[0]].limiter_cycles, same[0]))
+        by_structure.setdefault(key, []).append(index)
+    return sorted(by_structure.values(), key=lambda same: (-placed.segments[same[0]].limiter_cycles, same[0]))
 
 
 def hints(
@@ -335,18 +335,18 @@ class Search:
             result[kind] = resizes(self.session, self.placed, epochs[0])
             queue += [(-hint.bound, epochs[0], at, kind) for at, hint in enumerate(result[kind])]
         heapq.heapify(queue)
-        matches: list[Suggestion] = []
+        proven: list[Suggestion] = []
         tried, most = 0, 2 * self.n + 8
         while queue and tried < most:
             bound, epoch, at, kind = heapq.heappop(queue)
-            if not self._worth(-bound, matches) or self._late(0.1 + 0.4 * tried / most):
+            if not self._worth(-bound, proven) or self._late(0.1 + 0.4 * tried / most):
                 break
             first = kinds[kind][0]
             hint = result[kind][at]
             one = self._tried(hint if epoch == first else hint.shifted(self.placed, first, epoch))
             tried += 1
             if one is not None:
-                matches.append(one)
+                proven.append(one)
                 self.suggestions.append(one)
                 if epoch == first:
                     for other in kinds[kind][1:]:

@@ -137,11 +137,11 @@ class Training:
             feed = self._feed(trainer, inputs, targets)
             trainer.forward(feed)
             trainer.backward()
-            matches = trainer.gradients()
+            gradients = trainer.gradients()
             result = self._session.result
         assert isinstance(result, CompileResult)
         wanted = _autograd(result.graph, feed, trainer.parameters())
-        return [compare(name, wanted[name].numpy(), matches[name].numpy()) for name in matches if name in wanted]
+        return [compare(name, wanted[name].numpy(), gradients[name].numpy()) for name in gradients if name in wanted]
 
     def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
         """See `Session.gradients_by_op`."""

@@ -63,8 +63,8 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
     }
     if loaded.cycles:
         texts[f"{name}_netlist.cycles.csv"] = loaded.cycles  # beside the netlist, as everywhere
-    matches = [_text_file(n, t) for n, t in texts.items()] + store.files
-    return sorted((dataclasses.replace(f, name=f"{FOLDER}/{f.name}") for f in matches), key=lambda f: f.name)
+    files = [_text_file(n, t) for n, t in texts.items()] + store.files
+    return sorted((dataclasses.replace(f, name=f"{FOLDER}/{f.name}") for f in files), key=lambda f: f.name)
 
 
 def safe(name: str) -> str:
@@ -144,10 +144,10 @@ class _Tensors:
 
     def graph(self, graph: Graph, weights: bool, prefix: str) -> str:
         """The text of a graph; arrays that it names by digest are stored."""
-        retained = graph if weights else without_weights(graph)
-        text = print_graph(retained)
-        titles = _titles(retained)
-        for digest, array in array_table(retained).items():
+        stored = graph if weights else without_weights(graph)
+        text = print_graph(stored)
+        titles = _titles(stored)
+        for digest, array in array_table(stored).items():
             if f"#{digest}" in text and digest not in self.arrays:
                 self.arrays[digest] = self.add(prefix + titles.get(digest, digest), array)
         return text

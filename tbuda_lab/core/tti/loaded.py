@@ -141,8 +141,8 @@ def given(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
     for name, value in values.items():
         node = twin.nodes.get(name)
         if node is None or node.kind is not NodeKind.PARAMETER:
-            existing = _listed([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
-            problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {existing}"))
+            listed = _listed([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
+            problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {listed}"))
         elif tuple(value.shape) != tuple(node.shape):
             problems.append(Diagnostic("error", name, "weights", f"has shape {tuple(value.shape)}, the parameter "
                                        f"{tuple(node.shape)}"))

@@ -14,14 +14,15 @@ from tbuda_lab.core.tti.loaded import ModuleFacts
 
 def module_facts(modules: Sequence[Module], graph: Graph) -> tuple[ModuleFacts, ...]:
     """The modules of a device, in order: each with its parameters and buffers that the graph reads."""
-    existing = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
+    parameter_names = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
     taken: set[str] = set()
     module_facts = []
     for module in modules:
         names: dict[str, str] = {}
         for own in _own_names(module):
             # a name that an earlier module has is written with the module before it (see frontend.pybuda.joined)
-            node = next((n for n in (own, f"{module.get_name()}.{own}") if n in existing and n not in taken), None)
+            node = next((n for n in (own, f"{module.get_name()}.{own}") if n in parameter_names and n not in taken),
+                None)
             if node is not None:
                 names[own] = node
         taken |= set(names.values())

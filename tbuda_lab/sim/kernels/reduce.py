@@ -45,7 +45,7 @@ def topk(values: Array, indices: Array, k: int, columns_of_cores: int, out_colum
     parts = values.reshape(n, z, rows, columns_of_cores, columns // columns_of_cores)
     order = np.argsort(-parts, axis=-1, kind="stable")[..., :k]
     source = indices.reshape(parts.shape) if sort == "argmax" else parts
-    matches = np.take_along_axis(source, order, axis=-1)
-    out = np.zeros((n, z, rows, columns_of_cores, out_columns // columns_of_cores), matches.dtype)
-    out[..., :matches.shape[-1]] = matches
+    ordered = np.take_along_axis(source, order, axis=-1)
+    out = np.zeros((n, z, rows, columns_of_cores, out_columns // columns_of_cores), ordered.dtype)
+    out[..., :ordered.shape[-1]] = ordered
     return out.reshape(n, z, rows, out_columns)

@@ -229,21 +229,21 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     head = {"type": "break_stops", "op": content.get("op"), "ask": content.get("ask")}
 
     def work() -> None:
-        matches: list[list[Any]] = []
+        breaks: list[list[Any]] = []
         told = time.monotonic()
         try:
             kind = str(content.get("kind") or "epoch_break")
             for count, stop in enumerate(stops(hub.session, str(content.get("op")), kind)):
-                matches.append(list(stop))
+                breaks.append(list(stop))
                 now = time.monotonic()
                 if now - told >= _TOLD:
-                    view.post({**head, "stops": matches, "done": False}, [])
-                    matches, told = [], now
+                    view.post({**head, "stops": breaks, "done": False}, [])
+                    breaks, told = [], now
                 if desk.waited_for or count >= _STOPS:
                     break
         except TbudaError as error:
             view.post({**head, "stops": [], "done": True, "text": refusal(error)}, [])
             return
-        view.post({**head, "stops": matches, "done": True}, [])
+        view.post({**head, "stops": breaks, "done": True}, [])
 
     desk.submit(work)

@@ -24,8 +24,8 @@ def link_lines(links: Frame, top: dict[int, int], strips: dict[int, int], thresh
     xs = _places(meta["columns"], meta["size"][0], middles, CELL_W)
     rows = {row: top[k] + CELL_H / 2 for k, row in enumerate(meta["rows"])}
     rows |= {row: y + STRIP / 2 for row, y in strips.items()}
-    existing = sorted(rows)
-    ys = _places(existing, meta["size"][1], [rows[r] for r in existing], CELL_H)
+    names = sorted(rows)
+    ys = _places(names, meta["size"][1], [rows[r] for r in names], CELL_H)
     producers, consumers = links.text("flow_producer"), links.text("flow_consumer")
     parts = ["<g fill='none'>"]
     for k in range(c["link_noc"].size - 1, -1, -1):

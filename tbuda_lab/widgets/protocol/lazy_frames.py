@@ -52,9 +52,9 @@ def _want(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 def _make(hub: Hub, view: Listener, key: str, content: Mapping[str, Any]) -> None:
     shown = hub.frame(key)  # what is on the screen says what a question leaves out
-    existing: dict[str, Any] = {k: shown.meta[k] for k in ("a", "b") if k in shown.meta} if shown is not None else {}
+    sides: dict[str, Any] = {k: shown.meta[k] for k in ("a", "b") if k in shown.meta} if shown is not None else {}
     try:
-        frames = MAKERS[key](hub.session, {**existing, **content})
+        frames = MAKERS[key](hub.session, {**sides, **content})
     except TbudaError as error:
         view.post({"type": "refused", "key": key, "text": str(error).splitlines()[0]}, [])
     else:

@@ -6,7 +6,7 @@ import { paintOf, Rows, shortName } from '../grid/draw.js';
 import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
-import { Wanted } from '../wanted.js';
+import { LazyFrames } from '../lazyframes.js';
 
 const CARD_W = 188;
 const CARD_H = 176;
@@ -24,7 +24,7 @@ export class ClusterView {
   private ops: Ops | null = null;
   private frame: Frame | null = null;
   private temporal = 0;
-  private readonly wanted: Wanted;
+  private readonly lazyFrames: LazyFrames;
   private tag: HTMLElement | null = null;
   private from: { x: number; y: number; op: string; epoch: number; chip: number } | null = null;
   private target = -1;
@@ -34,18 +34,18 @@ export class ClusterView {
     this.element = h('section', {
       class: 'tb-view tb-cluster', 'data-tb-view': 'cluster', 'aria-label': 'Cluster', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, this.plane);
-    this.wanted = new Wanted(store, this.element, {
+    this.lazyFrames = new LazyFrames(store, this.element, {
       keys: ['cluster'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'cluster' }), paint: () => this.render(),
       sized: () => this.scale()
     });
-    const draw = () => this.wanted.draw();
+    const draw = () => this.lazyFrames.draw();
     this.stops.push(
-      () => this.wanted.dispose(),
+      () => this.lazyFrames.dispose(),
       store.on('frame', key => {
         if (key === 'cluster') this.load();
         else if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
-          this.wanted.outdated();
+          this.lazyFrames.outdated();
           draw();
         } else if (key === 'edits' && !this.tag) draw();
       }),
@@ -63,7 +63,7 @@ export class ClusterView {
     const ops = store.frames.get('ops');
     if (ops) this.ops = Ops.of(ops);
     this.load();
-    this.wanted.ask();
+    this.lazyFrames.ask();
   }
 
   dispose(): void {
@@ -78,7 +78,7 @@ export class ClusterView {
   /** Shows the temporal epoch of the epoch that the other views show. */
   private follow(): void {
     if (this.ops && this.store.epoch < this.ops.epochs) this.temporal = this.ops.ofEpoch('temporal', this.store.epoch);
-    this.wanted.draw();
+    this.lazyFrames.draw();
   }
 
   /** Numbers of epochs of a chip; only that of the temporal epoch shown if `now`. */
@@ -90,7 +90,7 @@ export class ClusterView {
 
   private render(): void {
     const { ops, frame } = this;
-    const { refused } = this.wanted;
+    const { refused } = this.lazyFrames;
     if (!ops || !frame || refused) {
       this.bar.replaceChildren(h('h3', {}, 'Cluster'));
       this.plane.replaceChildren(h('div', { class: 'tb-empty' }, refused || 'Chips appear here once the model is placed.'));

@@ -2,9 +2,9 @@
 import { grouped, h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, onTheme } from '../theme.js';
-import { Wanted } from '../wanted.js';
+import { LazyFrames } from '../lazyframes.js';
 import { type Class, CLASSES, DiffData, GLYPHS, type Side, signed } from './data.js';
 import { drawSide } from './grid.js';
 import { head, queues, ranked, row, type Sorting } from './table.js';
@@ -26,11 +26,11 @@ export class DiffView {
   private readonly grids = h('div', { class: 'tb-diff-grids' });
   private readonly list = h('div', { class: 'tb-scroll tb-diff-list', tabindex: 0 });
   private readonly stops: (() => void)[] = [];
-  private readonly frames: Wanted;
+  private readonly frames: LazyFrames;
   private frame: Frame | null = null;
   private data: DiffData | null = null;
   private mode: Mode = 'split';
-  private readonly told: { mode: Told<Mode>; a: Told<string>; b: Told<string> };
+  private readonly told: { mode: SyncedTrait<Mode>; a: SyncedTrait<string>; b: SyncedTrait<string> };
   private pair = 0;
   private side: Side = 'b';
   private playing = !still();
@@ -44,11 +44,11 @@ export class DiffView {
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-diff', 'data-tb-view': 'diff', 'aria-label': 'Comparison' },
       this.bar, this.summary, h('div', { class: 'tb-diff-body' }, this.grids, this.list));
-    const side = (at: Side) => told(store, at, '', name => this.compare(at, name), { of: 'diff' });
-    this.told = { mode: told<Mode>(store, 'mode', 'split', mode => this.show(mode), { of: 'diff' }), a: side('a'), b: side('b') };
+    const side = (at: Side) => syncedTrait(store, at, '', name => this.compare(at, name), { of: 'diff' });
+    this.told = { mode: syncedTrait<Mode>(store, 'mode', 'split', mode => this.show(mode), { of: 'diff' }), a: side('a'), b: side('b') };
     this.mode = this.told.mode.value();
     if (this.told.a.value()) this.asked = { a: this.told.a.value(), b: this.told.b.value() };
-    this.frames = new Wanted(store, this.element, {
+    this.frames = new LazyFrames(store, this.element, {
       keys: ['diff'], ready: () => store.frames.has('ops'), question: () => ({ type: 'want', key: 'diff', ...this.asked }), paint: () => this.render()
     });
     const draw = () => this.frames.draw();

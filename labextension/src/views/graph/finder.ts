@@ -1,7 +1,7 @@
 /** The search field of the graph: which nodes match, and from one match to the next. */
 import { h } from '../dom.js';
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import type { Scene } from './scene.js';
 import { matching } from './search.js';
 
@@ -9,7 +9,7 @@ export class Finder {
   readonly input: HTMLInputElement;
   readonly found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   matches: Set<number> | null = null;
-  private readonly query: Told<string>;
+  private readonly query: SyncedTrait<string>;
   private at = -1;
 
   /** go: to a node of the scene. changed: other nodes match. left: Escape was pressed. */
@@ -21,7 +21,7 @@ export class Finder {
       type: 'search', class: 'tb-search', placeholder: 'Search nodes', 'aria-label': 'Search nodes', spellcheck: 'false',
       'data-tb-action': 'graph-search', 'data-lm-suppress-shortcuts': 'true'
     });
-    this.query = told(store, 'query', '', text => {
+    this.query = syncedTrait(store, 'query', '', text => {
       this.input.value = text;
       this.search();
     });

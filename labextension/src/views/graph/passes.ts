@@ -6,7 +6,7 @@
 import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 
 const KINDS = ['added', 'removed', 'changed'] as const;
 
@@ -16,7 +16,7 @@ export class Passes {
   private readonly choice = h('select', { 'data-tb-action': 'graph-pass', 'aria-label': 'Pass' });
   private readonly said = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   private readonly stops: (() => void)[] = [];
-  private readonly name: Told<string>;
+  private readonly name: SyncedTrait<string>;
   private ask = 0;
   private label = '';
   private listed: Frame | undefined;
@@ -29,7 +29,7 @@ export class Passes {
     this.element = h('div', { class: 'tb-bar tb-pass-bar', hidden: true }, step(-1, '‹', 'Previous pass that changed something (,)'), this.choice,
       step(1, '›', 'Next pass that changed something (.)'), this.said);
     this.choice.addEventListener('change', () => this.want(this.choice.value));
-    this.name = told(store, 'pass_name', '', name => this.follow(name));
+    this.name = syncedTrait(store, 'pass_name', '', name => this.follow(name));
     this.stops.push(
       () => this.name.dispose(),
       store.on('frame', key => {

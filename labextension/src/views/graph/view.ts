@@ -1,5 +1,5 @@
 /** The graph of a stage: canvas for the picture, a thin layer of elements over it for keyboards, readers and tests. */
-import { Afterwards } from '../afterwards.js';
+import { DeferredWork } from '../deferredwork.js';
 import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { Matcher } from '../names.js';
@@ -7,16 +7,16 @@ import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
 import { badgesOf, type Badges } from '../trace/checks.js';
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, onTheme } from '../theme.js';
 import { Breaks } from './breaks.js';
 import { changeLegend, changePaint } from './changes.js';
 import type { Camera, Colours, Look } from './draw.js';
-import { Eye } from './eye.js';
+import { Viewpoint } from './viewpoint.js';
 import { Finder } from './finder.js';
 import { placeHooks } from './hooks.js';
 import { GraphKeys } from './keys.js';
-import { Lying } from './lying.js';
+import { Orientation } from './orientation.js';
 import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
 import { openedAs, openedBy } from './opening.js';
@@ -45,21 +45,21 @@ export class GraphView {
   private readonly map = new Minimap((x, y) => this.eye.centre(x, y));
   private readonly stops: (() => void)[] = [];
   /** Colours of a new placement: the grid is drawn before. */
-  private readonly recoloured = new Afterwards(() => this.repaint());
+  private readonly recoloured = new DeferredWork(() => this.repaint());
   private scenes = new Map<string, Scene>();
   private cameras = new Map<string, Camera>();
   private shown = '';
   private pinned = '';
-  private readonly eye: Eye;
+  private readonly eye: Viewpoint;
   private readonly finder: Finder;
-  private readonly lying: Lying;
+  private readonly orientation: Orientation;
   private selected = new Set<number>();
   private hover = -1;
   ops: Ops | null = null;
   private badges: Badges = () => null;
   private overlay: Overlay | null = null;
-  private readonly depth: Told<number | null>;
-  private readonly collapsed: Told<string[]>;
+  private readonly depth: SyncedTrait<number | null>;
+  private readonly collapsed: SyncedTrait<string[]>;
   private readonly passes: Passes | null;
   private painted = 0;
   private readonly picture = new Picture();
@@ -83,13 +83,13 @@ export class GraphView {
       'data-jp-suppress-context-menu': '',
       'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches, H shows all keys.'
     }, this.canvas, this.hooks, this.breaks.element, this.map.element, this.empty);
-    this.eye = new Eye(store, this.stage, () => this.scene, anew => {
+    this.eye = new Viewpoint(store, this.stage, () => this.scene, anew => {
       if (anew) this.repaint();
       else this.schedule();
     });
     this.finder = new Finder(store, () => this.scene, node => this.eye.reveal(node, true), () => this.repaint(), () => this.stage.focus());
-    this.lying = new Lying(store, () => {
-      this.scenes.forEach(scene => this.lying.lay(scene));
+    this.orientation = new Orientation(store, () => {
+      this.scenes.forEach(scene => this.orientation.lay(scene));
       this.cameras.clear();
       this.eye.fitted = false;
       this.eye.fit();
@@ -99,25 +99,25 @@ export class GraphView {
     this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': special ? 'Graph of the pass' : 'Graph' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.finder.input, this.finder.found,
         ...tools(
-        this.lying.turner, this.lying.worder,
+        this.orientation.turner, this.orientation.worder,
         button('graph-expand', '⊞', 'Open all groups; again: repeated layers too', () => this.openAll()),
         button('graph-collapse', '⊟', 'Close all groups', () => this.closeAll()),
         button('graph-out', '−', 'Zoom out', () => this.zoom(1 / 1.3)),
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
         button('graph-fit', 'Fit', 'Fit the graph at a readable size (0); again: all of it', () => this.fit()))),
       this.stage, this.legend);
-    this.lying.dress();
+    this.orientation.dress();
     this.passes = special ? null : new Passes(store, frame => this.passCame(frame));
     if (this.passes) this.stage.before(this.passes.element);
     this.menu = new NodeMenu(store, this.element, event => this.edge(event));
-    this.depth = told<number | null>(store, 'depth', null, () => this.reopen());
-    this.collapsed = told<string[]>(store, 'collapsed', [], () => this.reopen());
+    this.depth = syncedTrait<number | null>(store, 'depth', null, () => this.reopen());
+    this.collapsed = syncedTrait<string[]>(store, 'collapsed', [], () => this.reopen());
     this.listen();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-    [this.breaks, this.passes, this.menu, this.recoloured, this.eye, this.finder, this.lying, this.depth, this.collapsed].forEach(part => part?.dispose());
+    [this.breaks, this.passes, this.menu, this.recoloured, this.eye, this.finder, this.orientation, this.depth, this.collapsed].forEach(part => part?.dispose());
     cancelAnimationFrame(this.painted);
     clearTimeout(this.hookTimer);
   }
@@ -190,7 +190,7 @@ export class GraphView {
       });
       scene.update();
     } else if (this.depth.value() !== null || this.collapsed.value().length) this.openAs(scene);
-    this.lying.lay(scene);
+    this.orientation.lay(scene);
     this.scenes.set(stage, scene);
     this.choose();
   }
@@ -199,7 +199,7 @@ export class GraphView {
   private passCame(frame: Frame | null): void {
     if (frame) {
       const scene = new Scene(frame);
-      this.lying.lay(scene);
+      this.orientation.lay(scene);
       this.scenes.set('pass', scene);
       this.cameras.delete('pass');
       if (this.shown === 'pass') this.shown = ''; // it is fitted anew
@@ -215,7 +215,7 @@ export class GraphView {
   }
 
   turn(): void {
-    this.lying.turn();
+    this.orientation.turn();
   }
 
   /** The stage asked for, else the furthest one there is. */

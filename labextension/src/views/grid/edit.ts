@@ -12,7 +12,7 @@ import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
 import { Landed } from './landed.js';
 import { Legal } from './legal.js';
-import { Pace } from '../pace.js';
+import { FrameThrottle } from '../framethrottle.js';
 import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Displacement, type Dragged, type Scene } from './pictures.js';
 
 const STILL = 4; // px: a press that moves less is a click
@@ -40,7 +40,7 @@ export class Editor {
   geometry: Geometry | null = null;
   plane: SVGGElement | null = null;
   private drag: Drag | null = null;
-  private readonly pace = new Pace(() => {
+  private readonly pace = new FrameThrottle(() => {
     if (this.drag?.moving) this.draw();
   });
   private legal: Legal | null = null;

@@ -91,7 +91,7 @@ export class Suggestions {
       this.note.textContent = String(message['text']);
       this.at = 0;
     } else {
-      // Told in parts, best first: what is in focus stays there while better ones come in.
+      // SyncedTrait in parts, best first: what is in focus stays there while better ones come in.
       const kept = this.at > 0 ? this.hints[this.at]?.label : undefined;
       this.hints = message['list'] as Hint[];
       this.at = Math.max(0, this.hints.findIndex(hint => hint.label === kept));

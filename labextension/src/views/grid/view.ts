@@ -8,7 +8,7 @@ import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
 import type { ColourBy, Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
@@ -27,7 +27,7 @@ import { coresOf, type Displacement } from './pictures.js';
 import { drawPipes, pipesOf, type Shown } from './pipes.js';
 import { drawChips, drawStrip } from './strip.js';
 import { Suggestions } from './suggest.js';
-import { Twin } from './twin.js';
+import { Twin } from './accessibletable.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
   ['load', 'Load', 'cycles of the op over cycles of its epoch'],
@@ -45,7 +45,7 @@ export class GridView {
   private readonly legend = h('div', { class: 'tb-legend' });
   private readonly card = new Card();
   readonly lens: Lens;
-  private readonly critical: Told<boolean>;
+  private readonly critical: SyncedTrait<boolean>;
   private readonly twin = new Twin();
   private readonly bar: EditBar;
   private readonly toast: Toast;
@@ -67,12 +67,12 @@ export class GridView {
   private cell = 0;
   private scrolling = 0;
   private size: [number, number] | null = null;
-  private readonly pipes: Told<Shown>;
-  private readonly displacement: Told<Displacement>;
-  private readonly threshold: Told<number>;
-  private readonly noc: Told<Noc>;
-  private readonly perRow: Told<number>;
-  private readonly chip: Told<number | null>;
+  private readonly pipes: SyncedTrait<Shown>;
+  private readonly displacement: SyncedTrait<Displacement>;
+  private readonly threshold: SyncedTrait<number>;
+  private readonly noc: SyncedTrait<Noc>;
+  private readonly perRow: SyncedTrait<number>;
+  private readonly chip: SyncedTrait<number | null>;
   private late = false;
   private readonly links: Links;
   private readonly linkbox: HTMLElement | null;
@@ -99,13 +99,13 @@ export class GridView {
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.displacement.value());
     this.keys = new GridKeys(this);
     const render = () => this.render();
-    this.pipes = told<Shown>(store, 'show_pipes', 'none', render);
-    this.threshold = told(store, 'link_threshold', 0, render);
-    this.critical = told(store, 'show_critical', false, render);
-    this.displacement = told<Displacement>(store, 'displacement', 'free', render);
-    this.noc = told<Noc>(store, 'noc', 'none', render);
-    this.perRow = told(store, 'chips_per_row', 0, () => this.render(true));
-    this.chip = told<number | null>(store, 'chip', null, chip => this.alone(chip));
+    this.pipes = syncedTrait<Shown>(store, 'show_pipes', 'none', render);
+    this.threshold = syncedTrait(store, 'link_threshold', 0, render);
+    this.critical = syncedTrait(store, 'show_critical', false, render);
+    this.displacement = syncedTrait<Displacement>(store, 'displacement', 'free', render);
+    this.noc = syncedTrait<Noc>(store, 'noc', 'none', render);
+    this.perRow = syncedTrait(store, 'chips_per_row', 0, () => this.render(true));
+    this.chip = syncedTrait<number | null>(store, 'chip', null, chip => this.alone(chip));
     store.chip = this.chip.value();
     this.links = new Links(store, () => this.linksCame());
     this.linkbox = aside ? null : h('div', { class: 'tb-linkbox', hidden: true });
@@ -413,7 +413,7 @@ export class GridView {
   }
 
   /** A trait of the view as a choice. */
-  private choice<T extends string>(label: string, action: string, trait: Told<T>, values: T[], title: string, words: Partial<Record<T, string>> = {}): HTMLElement {
+  private choice<T extends string>(label: string, action: string, trait: SyncedTrait<T>, values: T[], title: string, words: Partial<Record<T, string>> = {}): HTMLElement {
     return h('label', { class: 'tb-key', title }, label, h('select', {
       'data-tb-action': action, onchange: (event: Event) => {
         trait.tell((event.target as HTMLSelectElement).value as T);

@@ -4,9 +4,9 @@ import { undoKey } from '../editbar.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, onTheme } from '../theme.js';
-import { Wanted } from '../wanted.js';
+import { LazyFrames } from '../lazyframes.js';
 import { MemoryData } from './data.js';
 import { QueueDrag } from './drag.js';
 import { lanes, legend, queueCard } from './dram.js';
@@ -20,7 +20,7 @@ export class MemoryView {
   private readonly body = h('div', { class: 'tb-memory-body' });
   private readonly stops: (() => void)[] = [];
   private readonly drag: QueueDrag;
-  private readonly wanted: Wanted;
+  private readonly lazyFrames: LazyFrames;
   private frame: Frame | null = null;
   private data: MemoryData | null = null;
   private ops: Ops | null = null;
@@ -29,7 +29,7 @@ export class MemoryView {
   /** Row and column of the core whose buffers are listed; nothing: of the fullest. */
   private core: number[] = [];
   private channel: number | null = null;
-  private readonly told: { mode: Told<Mode>; core: Told<number[]>; channel: Told<number | null> };
+  private readonly told: { mode: SyncedTrait<Mode>; core: SyncedTrait<number[]>; channel: SyncedTrait<number | null> };
   private fresh = true;
 
   constructor(private readonly store: Store) {
@@ -38,23 +38,23 @@ export class MemoryView {
     }, this.bar, this.body);
     this.drag = new QueueDrag(this.element, () => this.data, () => store.edits !== null && !store.edits.busy, (queue, channel) => this.put(queue, channel));
     this.told = {
-      mode: told<Mode>(store, 'mode', 'l1', mode => this.show(mode), { of: 'memory' }),
-      core: told<number[]>(store, 'core', [], at => this.choose(at), { of: 'memory' }),
-      channel: told<number | null>(store, 'channel', null, channel => this.pick(channel), { of: 'memory' })
+      mode: syncedTrait<Mode>(store, 'mode', 'l1', mode => this.show(mode), { of: 'memory' }),
+      core: syncedTrait<number[]>(store, 'core', [], at => this.choose(at), { of: 'memory' }),
+      channel: syncedTrait<number | null>(store, 'channel', null, channel => this.pick(channel), { of: 'memory' })
     };
     this.mode = this.told.mode.value();
     this.core = this.told.core.value();
     this.channel = this.told.channel.value();
-    this.wanted = new Wanted(store, this.element, {
+    this.lazyFrames = new LazyFrames(store, this.element, {
       keys: ['memory'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'memory' }), paint: () => this.render()
     });
-    const draw = () => this.wanted.draw();
+    const draw = () => this.lazyFrames.draw();
     this.stops.push(
-      () => this.wanted.dispose(), () => Object.values(this.told).forEach(t => t.dispose()),
+      () => this.lazyFrames.dispose(), () => Object.values(this.told).forEach(t => t.dispose()),
       store.on('frame', key => {
         if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
-          this.wanted.outdated();
+          this.lazyFrames.outdated();
         }
         if (key === 'memory' || key === 'ops' || (key === 'edits' && !this.drag.dragging)) draw();
       }),
@@ -73,7 +73,7 @@ export class MemoryView {
     const ops = store.frames.get('ops');
     if (ops) this.ops = Ops.of(ops);
     draw();
-    this.wanted.ask();
+    this.lazyFrames.ask();
   }
 
   dispose(): void {
@@ -83,13 +83,13 @@ export class MemoryView {
   private show(mode: Mode): void {
     this.mode = mode;
     this.told.mode.tell(mode);
-    this.wanted.draw();
+    this.lazyFrames.draw();
   }
 
   private pick(channel: number | null): void {
     this.channel = channel;
     this.told.channel.tell(channel);
-    this.wanted.draw();
+    this.lazyFrames.draw();
   }
 
   /** Another core of the epoch shown: its op is selected. */
@@ -99,7 +99,7 @@ export class MemoryView {
     const { ops, store } = this;
     const op = ops?.byEpoch[Math.min(store.epoch, ops.epochs - 1)]?.find(k => this.covers(k));
     if (ops && op !== undefined) store.select([ops.name[op]!], 'memory');
-    this.wanted.draw();
+    this.lazyFrames.draw();
   }
 
   /** Whether an op stands on the chosen core. */
@@ -118,7 +118,7 @@ export class MemoryView {
       this.ops!.get(first, op) + Math.max(0, Math.min(this.ops!.get(count, op) - 1, Math.floor((place / (size || 1)) * this.ops!.get(count, op))));
     this.core = [at('row', 'rows', event.clientY - box.top, box.height), at('col', 'cols', event.clientX - box.left, box.width)];
     this.told.core.tell(this.core);
-    this.wanted.draw();
+    this.lazyFrames.draw();
   }
 
   private put(queue: string, channel: number): void {
@@ -141,7 +141,7 @@ export class MemoryView {
   private render(): void {
     this.take();
     const { data, ops, store } = this;
-    const { refused } = this.wanted;
+    const { refused } = this.lazyFrames;
     this.element.dataset['tbMode'] = this.mode;
     this.header();
     if (!data || !ops || refused) {
@@ -201,8 +201,8 @@ export class MemoryView {
       this.told.core.tell(this.core);
     }
     if (travel && data && queue !== undefined) this.chip = data.queues[queue]!.chip;
-    if (travel && !this.wanted.hidden && ops && op !== undefined && ops.epochOf(op) !== store.epoch) store.setEpoch(ops.epochOf(op));
-    this.wanted.draw();
+    if (travel && !this.lazyFrames.hidden && ops && op !== undefined && ops.epochOf(op) !== store.epoch) store.setEpoch(ops.epochOf(op));
+    this.lazyFrames.draw();
   }
 
   private mark(): void {

@@ -5,9 +5,9 @@ import { changeLegend, changePaint, CHANGES } from '../graph/changes.js';
 import { GraphView } from '../graph/view.js';
 import { StaticHost } from '../host.js';
 import { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { onTheme } from '../theme.js';
-import { Wanted } from '../wanted.js';
+import { LazyFrames } from '../lazyframes.js';
 
 const GLYPHS: Record<string, string> = { added: '+', changed: '~', removed: '−' };
 
@@ -22,8 +22,8 @@ export class PassStepper {
   private readonly inner = new Store(new StaticHost());
   private readonly graph: GraphView;
   private readonly stops: (() => void)[] = [];
-  private readonly frames: Wanted;
-  private readonly name: Told<string>;
+  private readonly frames: LazyFrames;
+  private readonly name: SyncedTrait<string>;
   /** The graph drawn. */
   private drawn: Frame | undefined;
   private shown = { index: -1, side: 'after' as Side };
@@ -39,12 +39,12 @@ export class PassStepper {
     this.element = h('section', {
       class: 'tb-view tb-passes', 'data-tb-view': 'passes', 'aria-label': 'Passes', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, h('div', { class: 'tb-passes-body' }, this.list, this.graph.element, this.notes), this.empty);
-    this.frames = new Wanted(store, this.element, {
+    this.frames = new LazyFrames(store, this.element, {
       keys: ['passes', 'passgraph'], ready: () => store.frames.has('graph:traced') || store.frames.has('ops'),
       question: () => ({ type: 'want', key: 'passes' }), paint: () => this.render(), sized: () => this.ask()
     });
     const draw = () => this.frames.draw();
-    this.name = told(store, 'pass_name', '', () => this.follow(), { of: 'passes' }); // of a workbench it is the graph's
+    this.name = syncedTrait(store, 'pass_name', '', () => this.follow(), { of: 'passes' }); // of a workbench it is the graph's
     this.stops.push(
       () => this.frames.dispose(), () => this.name.dispose(),
       store.on('frame', key => {

@@ -3,7 +3,7 @@ import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
-import { Wanted } from '../wanted.js';
+import { LazyFrames } from '../lazyframes.js';
 
 const text = (frame: Frame) => new TextDecoder().decode(frame.column('text'));
 
@@ -14,13 +14,13 @@ export class PlotsView {
   private readonly note = h('div', { class: 'tb-empty', role: 'status' });
   private readonly frame = h('iframe', { title: 'Plots of the session', sandbox: 'allow-scripts allow-downloads', hidden: true });
   private readonly stops: (() => void)[] = [];
-  private readonly frames: Wanted;
+  private readonly frames: LazyFrames;
   private drawn: Frame | null = null;
 
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-plots', 'data-tb-view': 'plots', 'aria-label': 'Plots' }, this.note, this.frame);
     this.say(store.host.live ? store.frames.has('ops') ? 'Plots are drawn …' : 'Plots appear here once the model is placed.' : 'Plots are drawn by the kernel; there is none here.');
-    this.frames = new Wanted(store, this.element, {
+    this.frames = new LazyFrames(store, this.element, {
       keys: ['plots'], ready: () => store.frames.has('ops'), question: () => ({ type: 'plots', dark: isDark(), library: !library }),
       paint: () => this.draw(), sized: () => this.ask()
     });

@@ -3,8 +3,8 @@ import { counted, grouped, h, percent, short } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../grid/draw.js';
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
-import { Wanted } from '../wanted.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { LazyFrames } from '../lazyframes.js';
 import { boundClass, roofline } from './roof.js';
 
 const SHOWN = 250; // rows; the filter finds the others
@@ -48,14 +48,14 @@ export class ProfileView {
     'data-tb-action': 'profile-filter', 'data-lm-suppress-shortcuts': 'true', oninput: () => this.draw()
   });
   private readonly by = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Rows' });
-  private readonly group: Told<string>;
-  private readonly wanted: Wanted;
+  private readonly group: SyncedTrait<string>;
+  private readonly lazyFrames: LazyFrames;
   private readonly stops: (() => void)[] = [];
   private frame: Frame | null = null;
   private rows: Row[] = [];
 
   constructor(private readonly store: Store) {
-    this.group = told(store, 'by', 'op', () => this.draw());
+    this.group = syncedTrait(store, 'by', 'op', () => this.draw());
     const button = (id: string, label: string, title: string) => h('button', {
       type: 'button', 'data-tb-action': `profile-${id}`, title, onclick: () => {
         this.group.tell(id);
@@ -66,18 +66,18 @@ export class ProfileView {
     this.element = h('section', { class: 'tb-view tb-profile', 'data-tb-view': 'profile', 'aria-label': 'Profile' },
       h('header', { class: 'tb-bar' }, this.by, this.filter, this.facts),
       h('div', { class: 'tb-profile-body' }, this.list, this.roof));
-    this.wanted = new Wanted(store, this.element, {
+    this.lazyFrames = new LazyFrames(store, this.element, {
       keys: ['profile'], ready: () => store.frames.has('ops') && !store.edits?.busy && !store.status.running,
       question: () => ({ type: 'profile', edits: true }), paint: () => this.load()
     });
     this.stops.push(
-      () => this.group.dispose(), () => this.wanted.dispose(),
+      () => this.group.dispose(), () => this.lazyFrames.dispose(),
       store.on('frame', key => {
-        if (key === 'ops') this.wanted.outdated();
-        else if (key === 'edits') this.wanted.ask();
-        else if (key === 'profile') this.wanted.draw();
+        if (key === 'ops') this.lazyFrames.outdated();
+        else if (key === 'edits') this.lazyFrames.ask();
+        else if (key === 'profile') this.lazyFrames.draw();
       }),
-      store.on('status', () => this.wanted.ask()),
+      store.on('status', () => this.lazyFrames.ask()),
       store.on('selection', () => this.mark()));
     this.load();
   }
@@ -87,7 +87,7 @@ export class ProfileView {
   }
 
   lookedAt(): void {
-    this.wanted.ask();
+    this.lazyFrames.ask();
   }
 
   private load(): void {
@@ -96,7 +96,7 @@ export class ProfileView {
     if (!this.frame) {
       this.element.dataset['tbState'] = 'empty';
       this.roof.hidden = true;
-      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.wanted.refused ||
+      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.refused ||
         (store.host.live ? 'The profile appears here once the model is placed.' : 'The kernel makes the profile; there is none here.')));
       return;
     }

@@ -1,12 +1,12 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
-import { Afterwards } from '../afterwards.js';
+import { DeferredWork } from '../deferredwork.js';
 import { counted, elide, h } from '../dom.js';
 import { stemOf } from '../folds.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
 import { chooser } from './chooser.js';
@@ -29,22 +29,22 @@ export class TableView {
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
   /** Where ops stand is seen first, in the grid: the table follows behind. */
-  private readonly later = new Afterwards(() => this.come());
+  private readonly later = new DeferredWork(() => this.come());
   /** What the rows say beside the ops: unchanged, they need not be made again. */
   private checks: Frame | null = null;
   private overridden = '';
   private readonly grouped: HTMLInputElement;
   private readonly cores: HTMLInputElement;
   private readonly layers: HTMLInputElement;
-  private readonly fold: Told<boolean | null>;
+  private readonly fold: SyncedTrait<boolean | null>;
   private readonly unfolded = new Set<string>();
   /** Ops that the filter keeps, in their order. */
   private kept: number[] = [];
   private shown: Row[] = [];
   /** What was in sight when it changed last. */
   private sight: { top: number; height: number } | null = null;
-  private readonly columns: Told<string[]>;
-  private readonly order: Told<string>;
+  private readonly columns: SyncedTrait<string[]>;
+  private readonly order: SyncedTrait<string>;
   private readonly renew: () => void;
   private sort: { id: string; down: boolean } = { id: '', down: false };
 
@@ -76,8 +76,8 @@ export class TableView {
         h('label', { class: 'tb-check', title: 'One row for the same op of layers that repeat' }, this.layers, 'fold layers'), this.count,
         h('span', { class: 'tb-spring' }), columns),
       choices, this.scroller);
-    const hear = <T>(name: string, plain: T, take: (value: T) => void = () => undefined, rest = 0): Told<T> => {
-      const trait = told(store, name, plain, value => {
+    const hear = <T>(name: string, plain: T, take: (value: T) => void = () => undefined, rest = 0): SyncedTrait<T> => {
+      const trait = syncedTrait(store, name, plain, value => {
         take(value);
         this.arrange();
       }, { rest });

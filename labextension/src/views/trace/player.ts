@@ -1,5 +1,5 @@
 /** The playhead of the timeline: where it stands, what the grid shows for it, and how it plays. */
-import { due } from '../pace.js';
+import { due } from '../framethrottle.js';
 import { fromTiles } from './scrub.js';
 import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
 import type { TraceView } from './view.js';

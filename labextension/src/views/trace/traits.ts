@@ -1,17 +1,17 @@
 /** What Python and the timeline tell each other: the stretch of time, what is open, the ops shown, cursors, playing. */
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import type { TraceView } from './view.js';
 
 const REST = 150; // ms
 type Level = '' | 'epochs' | 'ops' | 'cores';
 
 export class TraceTraits {
-  private readonly t0: Told<number>;
-  private readonly t1: Told<number | null>;
-  private readonly level: Told<Level>;
-  private readonly lanes: Told<string[]>;
-  private readonly cursors: Told<number[]>;
-  private readonly play: Told<boolean>;
+  private readonly t0: SyncedTrait<number>;
+  private readonly t1: SyncedTrait<number | null>;
+  private readonly level: SyncedTrait<Level>;
+  private readonly lanes: SyncedTrait<string[]>;
+  private readonly cursors: SyncedTrait<number[]>;
+  private readonly play: SyncedTrait<boolean>;
   private timer = 0;
   /** The ops shown because Python said so. */
   private taken: ReadonlySet<number> | null = null;
@@ -22,18 +22,18 @@ export class TraceTraits {
       if (view.model) this.stretch();
     };
     const of = 'trace'; // a workbench has none of them
-    this.t0 = told(store, 't0', 0, stretch, { of });
-    this.t1 = told<number | null>(store, 't1', null, stretch, { of });
+    this.t0 = syncedTrait(store, 't0', 0, stretch, { of });
+    this.t1 = syncedTrait<number | null>(store, 't1', null, stretch, { of });
     const rows = () => {
       if (!view.model) return;
       this.rows();
       view.layout();
       view.dress();
     };
-    this.level = told<Level>(store, 'level', '', rows, { of });
-    this.lanes = told<string[]>(store, 'lanes', [], rows, { of });
-    this.cursors = told<number[]>(store, 'cursors', [], at => view.cursors.put(at), { of, rest: REST });
-    this.play = told(store, 'play', false, on => {
+    this.level = syncedTrait<Level>(store, 'level', '', rows, { of });
+    this.lanes = syncedTrait<string[]>(store, 'lanes', [], rows, { of });
+    this.cursors = syncedTrait<number[]>(store, 'cursors', [], at => view.cursors.put(at), { of, rest: REST });
+    this.play = syncedTrait(store, 'play', false, on => {
       if (view.model && on !== view.player.playing > 0) view.player.play();
     }, { of });
     view.cursors.put(this.cursors.value());

@@ -2,7 +2,7 @@
 import { grouped, h, short } from '../dom.js';
 import { FORMULAS } from '../formulas.js';
 import { Ops } from '../ops.js';
-import { Sight } from '../sight.js';
+import { Visibility } from '../visibility.js';
 import type { Store } from '../store.js';
 import { onTheme } from '../theme.js';
 import { Asking } from './asking.js';
@@ -42,7 +42,7 @@ export class TraceView {
   readonly player: Player;
   readonly traits: TraceTraits;
   private readonly picture: TracePicture;
-  private readonly sight: Sight;
+  private readonly visibility: Visibility;
   private readonly stops: (() => void)[] = [];
   model: TraceModel | null = null;
   tiles: Tiles | null = null;
@@ -78,15 +78,15 @@ export class TraceView {
     }, this.scroller, this.canvas, this.cursors.element, this.head, this.empty);
     this.element = h('section', { class: 'tb-view tb-trace', 'data-tb-view': 'trace', 'aria-label': 'Timeline' },
       this.bar, this.stage, this.slice, this.stalls, this.legend);
-    this.sight = new Sight(this.element, () => this.load());
+    this.visibility = new Visibility(this.element, () => this.load());
     this.listen();
     this.dress();
-    this.sight.draw();
+    this.visibility.draw();
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-    this.sight.dispose();
+    this.visibility.dispose();
     this.asking.dispose();
     this.player.dispose();
     this.traits.dispose();
@@ -130,7 +130,7 @@ export class TraceView {
       this.asked = false; // the trace is of another placement
     }
     if (key === 'ops' || key === 'edits') this.want();
-    if (key === 'trace') this.sight.draw();
+    if (key === 'trace') this.visibility.draw();
     if (key === 'tracetile' && this.tiles?.put(this.store.frames.get(key)!)) this.repaint();
     if (key === 'fills') this.layout();
     if (key === 'slice') this.sliced();
@@ -193,7 +193,7 @@ export class TraceView {
 
   private follow(travel: boolean): void {
     const { model } = this;
-    if (!model || this.sight.hidden) return; // brought into sight when it is seen
+    if (!model || this.visibility.hidden) return; // brought into sight when it is seen
     const chosen = this.chosen();
     const one = chosen.size === 1 ? [...chosen][0]! : -1;
     this.shown = { ...this.shown, levels: this.store.host.live ? one : -1, fills: 0 };

@@ -67,9 +67,9 @@ def preloaded(n: Netlist) -> frozenset[str]:
 
 
 def _l1(tables: Tables, op: NetOp, device: DeviceSpec, ahead: frozenset[str]) -> L1Map:
-    matches = sorted(l1_buffers(tables, op, device.tile_align, ahead), key=lambda b: FILE_KINDS.index(b[0]))
+    buffers = sorted(l1_buffers(tables, op, device.tile_align, ahead), key=lambda b: FILE_KINDS.index(b[0]))
     parts, address = [], device.l1_reserved
-    for kind, operand, size in matches:
+    for kind, operand, size in buffers:
         if size:
             source = op.inputs[operand].source if operand >= 0 else op.name
             parts.append(L1Part(kind, operand, source, size, address))

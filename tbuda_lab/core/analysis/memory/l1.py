@@ -69,15 +69,15 @@ def l1_map(result: Compiled, op: str) -> L1Map:
     table, at = placement.models[op], placement.ops[op].row
     rows = table.rows[at : at + 1]
     row = rows[0]
-    matches: list[tuple[str, int, str, int]] = [("output", -1, op, int(row["l1_output"]))]
-    matches.append(("intermediate", -1, op, int(row["l1_intermed"])))
+    buffers: list[tuple[str, int, str, int]] = [("output", -1, op, int(row["l1_output"]))]
+    buffers.append(("intermediate", -1, op, int(row["l1_intermed"])))
     if table.profile is None:
-        matches += [("parameter", -1, "", int(row["l1_param"])), ("input", -1, "", int(row["l1_input"]))]
+        buffers += [("parameter", -1, "", int(row["l1_param"])), ("input", -1, "", int(row["l1_input"]))]
     else:
-        matches += _operands(result, op, table.profile, rows)
+        buffers += _operands(result, op, table.profile, rows)
     parts = []
     address = device.l1_reserved
-    for kind, operand, source, size in sorted(matches, key=lambda p: KINDS.index(p[0])):
+    for kind, operand, source, size in sorted(buffers, key=lambda p: KINDS.index(p[0])):
         if size:
             parts.append(L1Part(kind, operand, source, size, address))
             address += size

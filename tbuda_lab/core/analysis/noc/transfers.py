@@ -42,9 +42,9 @@ class Transfers:
 def transfers_of(result: CompileResult, epoch: int) -> Transfers:
     """All transfers of an epoch, for one input. Raises `IndexError` for an epoch that there is not."""
     collector = _Collector(result, epoch)
-    existing = set(result.placement.epochs[epoch].ops)
+    epoch_ops = set(result.placement.epochs[epoch].ops)
     for _, op in result.netlist.ops():
-        if op.name in existing:
+        if op.name in epoch_ops:
             collector.op(op)
     return collector.done()
 

@@ -57,8 +57,8 @@ def _key(op: NetOp, part: NetOp | SubOp) -> tuple[Any, ...] | None:
         fidelity = MathFidelity[op.math_fidelity or "HiFi3"]
     except KeyError:
         fidelity = MathFidelity.HiFi3
-    existing = dim in (None, "r", "c", "z", "rc") and vector in ("r", "c", "rc")
-    if not existing or op.inputs[0].df is DataFormat.Invalid:
+    supported = dim in (None, "r", "c", "z", "rc") and vector in ("r", "c", "rc")
+    if not supported or op.inputs[0].df is DataFormat.Invalid:
         return None
     return (part.type, op.inputs[0].df, op.acc_df, fidelity, dim, bool(a.get("approximate_mode")), vector,
             bool(a.get("l1_acc")))

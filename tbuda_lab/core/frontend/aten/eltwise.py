@@ -122,8 +122,8 @@ def divide(c: Call) -> str:
         return c.op(FloorDivide(), c.x(), _integer(c, "other"))
     if rounding is not None:
         return one(host_call(c))
-    existing = c.folded("other")
-    number = existing.item() if existing is not None and existing.numel() == 1 else c.arguments["other"]
+    constant = c.folded("other")
+    number = constant.item() if constant is not None and constant.numel() == 1 else c.arguments["other"]
     if isinstance(number, int | float) and number != 0:
         return scaled(c, c.x(), 1.0 / number)
     return c.op(Divide(), c.x(), c.x("other"))

@@ -277,11 +277,11 @@ def looked_up(c: Call, table: str, indices: str) -> str:
 
 @maps("aten.embedding")
 def embedding(c: Call) -> str:
-    existing = c.folded("indices")
+    constant = c.folded("indices")
     table = c.x("weight")
-    if existing is None:
+    if constant is None:
         return looked_up(c, table, c.x("indices"))
-    return c.reshape(taken(c, table, 0, existing.reshape(-1).numpy()), c.out_shape)
+    return c.reshape(taken(c, table, 0, constant.reshape(-1).numpy()), c.out_shape)
 
 
 @maps("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
@@ -307,10 +307,10 @@ def embedding_bag(c: Call) -> Result:
 
 @maps("aten.index_select")
 def index_select(c: Call) -> str:
-    existing = c.folded("index")
+    constant = c.folded("index")
     x, dim = c.x(), c.get("dim")
-    if existing is not None:
-        return taken(c, x, dim, existing.reshape(-1).numpy())
+    if constant is not None:
+        return taken(c, x, dim, constant.reshape(-1).numpy())
     return _rows_at(c, x, dim, c.x("index"))
 
 
@@ -375,17 +375,17 @@ def gather(c: Call) -> str:
     x, dim = c.x(), c.get("dim")
     shape = c.shape(x)
     dim %= len(shape)
-    existing = c.folded("index")
+    constant = c.folded("index")
     if math.prod(shape) != shape[dim]:
-        if existing is None:
+        if constant is None:
             return _gathered_at_run_time(c, x, dim)
-        places = list(torch.meshgrid(*(torch.arange(n) for n in existing.shape), indexing="ij"))
-        places[dim] = existing
+        places = list(torch.meshgrid(*(torch.arange(n) for n in constant.shape), indexing="ij"))
+        places[dim] = constant
         flat_index = np.ravel_multi_index([p.reshape(-1).numpy() for p in places], shape)
         return c.reshape(taken(c, c.reshape(x, (math.prod(shape), 1)), 0, flat_index), c.out_shape)
     flat = c.reshape(x, (shape[dim], 1))
-    if existing is not None:
-        return c.reshape(taken(c, flat, 0, existing.reshape(-1).numpy()), c.out_shape)
+    if constant is not None:
+        return c.reshape(taken(c, flat, 0, constant.reshape(-1).numpy()), c.out_shape)
     if _computed(c, x):
         return _gathered_at_run_time(c, x, dim)
     return c.reshape(looked_up(c, flat, c.x("index")), c.out_shape)
@@ -472,7 +472,7 @@ def index_copy(c: Call) -> str:
     shape = c.shape(x)
     dim %= len(shape)
     name = c.target._schema.name
-    existing = c.folded("index")
+    constant = c.folded("index")
     count = shape[dim]
     places = c.shape(c.x("index")) or (1,)
     if name == "aten::index_fill":
@@ -481,9 +481,9 @@ def index_copy(c: Call) -> str:
         source = c.x("source")
     if name == "aten::index_add" and c.get("alpha", 1) != 1:
         source = c.op(Multiply(), source, c.constant(float(c.get("alpha"))))
-    if existing is not None and name != "aten::index_add":
+    if constant is not None and name != "aten::index_add":
         at = np.arange(count)
-        at[existing.reshape(-1).numpy()] = count + np.arange(places[0])
+        at[constant.reshape(-1).numpy()] = count + np.arange(places[0])
         return taken(c, joined(c, [x, source], dim), dim, at)
     numbers = c.constant(torch.arange(count).to(torch.float32).reshape(count, 1))
     spread = c.reshape(c.x("index"), (1, places[0]))
@@ -494,8 +494,8 @@ def index_copy(c: Call) -> str:
     flat = c.reshape(x, (lead, count, rest))
     update = c.op(Matmul(), written, change)
     if name != "aten::index_add":
-        retained = c.op(Subtract(), c.constant(1.0), c.op(ReduceMax(-1), written))
-        flat = c.op(Multiply(), flat, retained)
+        unwritten = c.op(Subtract(), c.constant(1.0), c.op(ReduceMax(-1), written))
+        flat = c.op(Multiply(), flat, unwritten)
     return c.reshape(c.op(Add(), flat, update), shape)
 
 
@@ -509,17 +509,17 @@ def index(c: Call) -> str:
     if len(dims) == 1 and not isinstance(indices[lead], Folded):
         moved = _rows_at(c, x, lead, c.node_of(indices[lead]))
         return c.reshape(moved, c.out_shape)
-    existing = [indices[d] for d in dims]
-    if not all(isinstance(i, Folded) for i in existing):
-        return _rows_of_several(c, x, [c.node_of(i) for i in existing], lead)
-    if any(i.tensor.dtype == torch.bool for i in existing):
-        masks = [i.tensor for i in existing]
+    chosen = [indices[d] for d in dims]
+    if not all(isinstance(i, Folded) for i in chosen):
+        return _rows_of_several(c, x, [c.node_of(i) for i in chosen], lead)
+    if any(i.tensor.dtype == torch.bool for i in chosen):
+        masks = [i.tensor for i in chosen]
         if len(masks) != 1 or masks[0].dim() != 1:
             raise CannotMap("a truth-value index must be a single vector known at trace time")
         return taken(c, x, lead, masks[0].nonzero().reshape(-1).numpy())
     sizes = [shape[d] for d in dims]
     parts = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
-        *(torch.where(i.tensor < 0, i.tensor + n, i.tensor) for i, n in zip(existing, sizes, strict=True))
+        *(torch.where(i.tensor < 0, i.tensor + n, i.tensor) for i, n in zip(chosen, sizes, strict=True))
     )
     flat = np.ravel_multi_index([p.reshape(-1).numpy() for p in parts], sizes)
     merged: Shape = (*shape[:lead], math.prod(sizes), *shape[dims[-1] + 1 :])

@@ -100,8 +100,8 @@ def same(e: Equation) -> Any:
 @translates("max")
 def maximum(e: Equation) -> Any:
     for k in (0, 1):  # softmax compares with minus infinity, which changes nothing
-        existing = e.x(k)
-        if isinstance(existing, Folded) and bool(torch.isneginf(existing.tensor.float()).all()):
+        operand = e.x(k)
+        if isinstance(operand, Folded) and bool(torch.isneginf(operand.tensor.float()).all()):
             return e.x(1 - k)
     return e.aten.maximum(e.x(0), e.x(1))
 

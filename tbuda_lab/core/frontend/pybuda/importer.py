@@ -80,17 +80,17 @@ def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
     size = bound.microbatch
     if size == 1:
         return trace(module, bound)
-    matches = []
+    parameters = []
     for inputs in (bound.cut(), bound):
         try:
-            matches.append(trace(module, inputs))
+            parameters.append(trace(module, inputs))
         except ModelError as error:
             failed = error
-    if not matches:
+    if not parameters:
         raise failed
-    first, whole = matches[0], matches[-1]
+    first, whole = parameters[0], parameters[-1]
     shapes = [(a.shape, w.shape) for a, w in zip(first.outputs, whole.outputs, strict=True)]
-    return first if len(matches) == 1 or all(w == (size, *a[1:]) for a, w in shapes) else whole
+    return first if len(parameters) == 1 or all(w == (size, *a[1:]) for a, w in shapes) else whole
 
 
 def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:

@@ -78,18 +78,18 @@ class PyTorchModule(Module):
             self.set_parameter(name, value)
 
     def set_parameter(self, name: str, data: SomeTensor) -> None:
-        existing = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
-        if name not in existing:
+        tensors = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        if name not in tensors:
             raise PyBudaModelError(
-                f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {', '.join(existing)}"
+                f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {', '.join(tensors)}"
             )
         value = to_torch(data)
-        if value.shape != existing[name].shape:
+        if value.shape != tensors[name].shape:
             raise PyBudaModelError(
-                f"parameter {name!r} has shape {tuple(existing[name].shape)}; got a value of {tuple(value.shape)}"
+                f"parameter {name!r} has shape {tuple(tensors[name].shape)}; got a value of {tuple(value.shape)}"
             )
         with torch.no_grad():
-            existing[name].copy_(value)
+            tensors[name].copy_(value)
 
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
         """Weights, and buffers, which require no gradient; names as in the state dict."""

@@ -122,10 +122,10 @@ def functional(program: ExportedProgram) -> ExportedProgram:
         return program
     table = {}
     if unmapped:
-        existing = torch.export.default_decompositions()
-        for target in existing:
+        decompositions = torch.export.default_decompositions()
+        for target in decompositions:
             if lookup(target) is None:
-                table[target] = existing[target]
+                table[target] = decompositions[target]
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
 

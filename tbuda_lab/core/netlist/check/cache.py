@@ -127,7 +127,7 @@ class CheckCache:
         if about != self._about:
             self._about, self._findings, self._shown = about, {}, {}
         queues, producers = self._queues(c), c.ops
-        matches = {}
+        findings = {}
         out: list[OpFindings] = []
         for op in ops:
             sources: tuple[Any, ...] = tuple([queues.get(i.source) or producers.get(i.source) for i in op.inputs])
@@ -140,9 +140,9 @@ class CheckCache:
             if entry is None or entry.op is not op or (entry.preloaded, entry.count) != seen \
                     or not _same(entry.sources, sources):
                 entry = _look(c, rules, op, sources, queues, *seen)
-            matches[op.name] = entry
+            findings[op.name] = entry
             out.append(entry)
-        self._findings = matches
+        self._findings = findings
         return out
 
     def _queues(self, c: CheckContext) -> dict[str, Queue]:

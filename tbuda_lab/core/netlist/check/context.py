@@ -50,11 +50,11 @@ class CheckContext(Tables):
 
     def params(self, program: Program) -> frozenset[str]:
         """The parameters of a program."""
-        existing: dict[int, frozenset[str]] = self.__dict__.setdefault("_params", {})
-        entry = existing.get(id(program))
+        by_graph: dict[int, frozenset[str]] = self.__dict__.setdefault("_params", {})
+        entry = by_graph.get(id(program))
         if entry is None:
             names = (name for item in program.instructions if isinstance(item, Param) for name in item.names)
-            entry = existing[id(program)] = frozenset(names)
+            entry = by_graph[id(program)] = frozenset(names)
         return entry
 
     @cached_property

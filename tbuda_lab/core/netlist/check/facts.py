@@ -43,10 +43,10 @@ class NetlistFacts:
 def leading_arch(n: Netlist) -> str:
     """The arch that decides where none is asked for: the first that the netlist names, wormhole_b0 before `wormhole`
     (no machine of that early stepping is left); wormhole_b0 if it names none that exists."""
-    existing = [a for a in n.archs if a in ARCHS]
-    if not existing or (existing[0] == "wormhole" and "wormhole_b0" in existing):
+    archs = [a for a in n.archs if a in ARCHS]
+    if not archs or (archs[0] == "wormhole" and "wormhole_b0" in archs):
         return "wormhole_b0"
-    return existing[0]
+    return archs[0]
 
 
 @functools.cache

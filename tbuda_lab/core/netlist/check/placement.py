@@ -214,10 +214,10 @@ def _meet(lives: dict[str, list[tuple[int, int]]], a: str, b: str) -> bool:
 
 def _l1(c: CheckContext, op: NetOp) -> L1Use:
     """What an op takes of L1, counted once for all rules that ask."""
-    existing: dict[int, L1Use] = c.__dict__.setdefault("_l1_uses", {})
-    entry = existing.get(id(op))
+    uses: dict[int, L1Use] = c.__dict__.setdefault("_l1_uses", {})
+    entry = uses.get(id(op))
     if entry is None:
-        entry = existing[id(op)] = l1_use(c, op, c.facts.align, c.preloads(op))
+        entry = uses[id(op)] = l1_use(c, op, c.facts.align, c.preloads(op))
     return entry
 
 

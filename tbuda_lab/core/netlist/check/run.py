@@ -43,11 +43,11 @@ def check(
     tables = Tables(expand(n, chosen.align))
     first = list(_run(CheckContext(tables, chosen), profile, cache))
     findings += first
-    existing = {(f.rule, f.where) for f in first}
+    already = {(f.rule, f.where) for f in first}
     for other in others:
         for f in _run(CheckContext(tables, other), profile):
-            if (f.rule, f.where) not in existing:
-                existing.add((f.rule, f.where))
+            if (f.rule, f.where) not in already:
+                already.add((f.rule, f.where))
                 message = f"on {other.arch}: {f.message}"
                 findings.append(dataclasses.replace(f, severity="warning", message=message))
     return findings
@@ -91,15 +91,15 @@ def _selected(
 ) -> dict[str, list[tuple[Where, NetOp, tuple[Issue, ...] | None]]]:
     """By op rule the ops that it has something to say of; None where it has to look again."""
     of_ops = [rule for rule in rules if rule.scope == "op"]
-    matches: list[list[tuple[Where, NetOp, tuple[Issue, ...] | None]]] = [[] for _ in of_ops]
+    findings: list[list[tuple[Where, NetOp, tuple[Issue, ...] | None]]] = [[] for _ in of_ops]
     pairs = list(c.n.ops())
     for (graph, op), existing in zip(pairs, cache.check(c, of_ops, (op for _, op in pairs)), strict=True):
         where = ("graphs", graph.name, op.name)
         for number in existing.beyond:
-            matches[number].append((where, op, None))
+            findings[number].append((where, op, None))
         for number, issues in existing.issues:
-            matches[number].append((where, op, issues))
-    return {rule.id: said for rule, said in zip(of_ops, matches, strict=True)}
+            findings[number].append((where, op, issues))
+    return {rule.id: said for rule, said in zip(of_ops, findings, strict=True)}
 
 
 def _findings(c: CheckContext, rule: Rule, severity: str, prefix: Where, issues: Iterable[Issue]) -> Iterator[Finding]:

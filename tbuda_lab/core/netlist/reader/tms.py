@@ -69,8 +69,8 @@ def _read_tm(r: Reader, name: str, node: Node, where: Where) -> Tm | None:
 
 def read_pad(r: Reader, node: Node, where: Where, *, value: bool) -> dict[str, Any]:
     """`input_N_pad: {rt, ct, pad_value}` or, without a value, `input_N_unpad: {rt, ct}`."""
-    existing = ("rt", "ct", "pad_value") if value else ("rt", "ct")
-    fields = r.fields(node, where, "the padding", existing, "O1")
+    keys = ("rt", "ct", "pad_value") if value else ("rt", "ct")
+    fields = r.fields(node, where, "the padding", keys, "O1")
     out: dict[str, Any] = {}
     for key, item in fields.items():
         parse = scalars.parse_float if key == "pad_value" else scalars.parse_int

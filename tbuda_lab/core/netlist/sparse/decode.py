@@ -119,7 +119,7 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
     first: NetlistError | None = None
     for width in widths:
         try:
-            matches = decode_stream(
+            words = decode_stream(
                 encodings.reshape(grid_r * groups, -1), t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt,
                 strips=-(-act_rows // (u_kt * TILE)), pointer_bits=pointer_bits, index_bits=width,
                 num_sparse_tiles=count, where=where)
@@ -135,17 +135,17 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
     value = tiles[which, row, column]
     per_tile = np.bincount(which, minlength=tiles.shape[0])
     begin = np.cumsum(per_tile) - per_tile
-    used = matches.stream * count + matches.pointer
+    used = words.stream * count + words.pointer
     repeats = per_tile[used]
     of = np.repeat(np.arange(used.size), repeats)
     element = np.repeat(begin[used] - (np.cumsum(repeats) - repeats), repeats) + np.arange(of.size)
-    core, group = matches.stream // groups, matches.stream % groups
-    out_tile = ((matches.t * grid_r + core) * mblock_m + matches.ublock) * ublock_r + matches.in_r
-    in_tile = matches.strip * u_kt + matches.in_d
+    core, group = words.stream // groups, words.stream % groups
+    out_tile = ((words.t * grid_r + core) * mblock_m + words.ublock) * ublock_r + words.in_r
+    in_tile = words.strip * u_kt + words.in_d
     rows = out_tile[of] * TILE + row[element]
     columns = in_tile[of] * TILE + column[element]
     shape = (t * grid_r * mblock_m * ublock_r * TILE, act_rows)
-    _require(columns < act_rows, matches.stream[of], where,
+    _require(columns < act_rows, words.stream[of], where,
              f"a strip that reaches past the {act_rows // TILE} tile rows of the activation")
     result = []
     for g in range(groups):  # a handful of column groups

@@ -75,10 +75,10 @@ def differentiate(
     carrying = _carrying(order, set(wanted), set(stop))
     needed = carrying & _before(graph, seeds)
     _refuse_without_rule(graph, needed)
-    matches: dict[str, list[str]] = {name: [gradient] for name, gradient in seeds.items()}
+    gradients: dict[str, list[str]] = {name: [gradient] for name, gradient in seeds.items()}
     result: dict[str, str] = {}
     for node in reversed(order):
-        parts = matches.pop(node.name, None)
+        parts = gradients.pop(node.name, None)
         if not parts or node.name not in needed:
             continue
         total = parts[0]
@@ -95,7 +95,7 @@ def differentiate(
             b = GradientBuilder(graph, f"bw_in{port}_{node.name}", node, options)
             gradient = node.op.gradient(b, port, node.sources, node.name, total)
             if gradient is not None:
-                matches.setdefault(source, []).append(summed_to(b, gradient, graph[source].shape))
+                gradients.setdefault(source, []).append(summed_to(b, gradient, graph[source].shape))
     return {name: result[name] for name in wanted if name in result}
 
 

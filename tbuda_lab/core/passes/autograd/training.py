@@ -110,10 +110,10 @@ def _own_name(node: Node) -> str:
 
 
 def _inputs(graph: Graph, plan: TrainingOptions) -> list[str]:
-    existing = {node.name for node in graph.inputs}
-    missing = [name for name in plan.input_gradients if name not in existing]
+    input_names = {node.name for node in graph.inputs}
+    missing = [name for name in plan.input_gradients if name not in input_names]
     if missing:
-        text, fix = f"no inputs {', '.join(missing)}", f"the graph has {', '.join(sorted(existing)) or 'none'}"
+        text, fix = f"no inputs {', '.join(missing)}", f"the graph has {', '.join(sorted(input_names)) or 'none'}"
         raise InputError(
             "gradients of inputs that the graph does not have", [Diagnostic("error", missing[0], "input", text, fix)]
         )

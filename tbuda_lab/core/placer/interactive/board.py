@@ -136,7 +136,7 @@ class Board:
             harvested = self._harvested(where.chip)
             if harvested and area.end.row > rows:
                 text += f"; physical rows {', '.join(map(str, harvested))} of chip {where.chip} are harvested"
-            return Refusal("outside", text, fix, nearest=nearest)
+            return Refusal("upstream_rows", text, fix, nearest=nearest)
         blockers = [op for op in where.ops if op.name not in ignored and op.placed_cores.overlaps(area)]
         cells = tuple(
             Coord(r, c)
@@ -183,9 +183,9 @@ class Board:
 
     def _rewound(self) -> State:
         current = self._current()
-        retained = self._state[: len(self._state) - len(current)]
+        prefix = self._state[: len(self._state) - len(current)]
         temporal = current[0].temporal
-        return (*retained, Epoch(temporal, 0, self._order(temporal)[0], current[0].kind))
+        return (*prefix, Epoch(temporal, 0, self._order(temporal)[0], current[0].kind))
 
     def _epoch(self, index: int | None) -> Epoch:
         at = self.get_current_epoch_index() if index is None else index

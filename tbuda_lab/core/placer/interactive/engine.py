@@ -78,7 +78,7 @@ class IncrementalPlacer:
             carried_over = self._resequenced(order)
         base, segments_now, chips_now, resorted, remade = carried_over
         pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides, base.order)
-        problem = base.twin(models, pins, breaks)
+        problem = base.with_candidates(models, pins, breaks)
         if self._other_chips(problem, overrides) or (order != whole.problem.order and len(self.device.chips) > 1):
             return None
         ops = range(len(problem.order))
@@ -121,7 +121,7 @@ class IncrementalPlacer:
         pins, breaks = pins_and_breaks(graph, models, self.device, overrides, now.problem.order)
         if constrained(graph, now.problem.order, overrides) != now.problem.order or breaks != whole.problem.breaks:
             return None
-        problem = now.problem.twin(models, pins, breaks)
+        problem = now.problem.with_candidates(models, pins, breaks)
         if self._other_chips(problem, overrides):
             return None
         carry_runs(problem, whole.problem, now.changed)
@@ -193,7 +193,7 @@ class _Replacements:
     ) -> tuple[list[Segment], list[int]] | None:
         """(epochs, their chips), or None where an op fits nowhere near."""
         problem, changed = self.problem, self.changed
-        outside: dict[int, int] = {}
+        upstream_rows: dict[int, int] = {}
         segments: list[Segment] = []
         chips: list[int] = []
         moved: set[int] = set()
@@ -206,11 +206,11 @@ class _Replacements:
                 old.append(before[index + len(old)])
             span = range(old[0].first, old[-1].last)
             touched = len(old) > 1 or index in self.remade or any(op in changed for op in span)
-            if not touched and self._still_legal(problem, old[0], outside, moved):
+            if not touched and self._still_legal(problem, old[0], upstream_rows, moved):
                 parts = old
             else:
                 try:
-                    parts = self._replace(problem, old, changed, self.retabled, outside)
+                    parts = self._replace(problem, old, changed, self.retabled, upstream_rows)
                 except PlacementError:
                     return None
             segments += parts
@@ -219,17 +219,18 @@ class _Replacements:
             for part in parts:
                 rows = dict(zip(range(part.first, part.last), part.rows, strict=True))
                 moved |= {op for op, row in rows.items() if op in changed or row != rows_before[op]}
-                outside.update(rows)
+                upstream_rows.update(rows)
             index += len(old)
         return segments, chips
 
-    def _still_legal(self, problem: Problem, segment: Segment, outside: Mapping[int, int], moved: set[int]) -> bool:
+    def _still_legal(self, problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], moved: set[
+        int]) -> bool:
         """Whether an untouched epoch may read the queues of ops that changed."""
         span = range(segment.first, segment.last)
         if not any(p in moved for op in span for p in problem.facts[op].producers if p < segment.first):
             return True
         rows = dict(zip(span, segment.rows, strict=True))
-        checked, _ = choose_rows(problem, segment.first, segment.last, rows, 0, float("inf"), outside)
+        checked, _ = choose_rows(problem, segment.first, segment.last, rows, 0, float("inf"), upstream_rows)
         return checked == rows
 
     def _replace(
@@ -238,7 +239,7 @@ class _Replacements:
         old: Sequence[Segment],
         changed: set[int],
         retabled: set[int],
-        outside: Mapping[int, int],
+        upstream_rows: Mapping[int, int],
     ) -> list[Segment]:
         first, last = old[0].first, old[-1].last
         span = range(first, last)
@@ -250,11 +251,11 @@ class _Replacements:
             tuple(problem.tables[op].signature for op in span),
             tuple(problem.pins.get(problem.order[op]) for op in span),
             tuple(problem.order[op] in problem.breaks for op in span),
-            tuple(outside.get(p) for op in span for p in problem.facts[op].producers if 0 <= p < first),
+            tuple(upstream_rows.get(p) for op in span for p in problem.facts[op].producers if 0 <= p < first),
         )
         entry = self.by_key.get(key)
         if entry is None:
             self.new_epochs += 1
-            entry = EpochReplacement(problem, old, changed, retabled, outside).run()
+            entry = EpochReplacement(problem, old, changed, retabled, upstream_rows).run()
             self.by_key[key] = entry
         return entry

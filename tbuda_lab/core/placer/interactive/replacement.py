@@ -30,7 +30,7 @@ _WORTH = 1.15  # an epoch that got slower by no more is not worth the search for
 
 class EpochReplacement:
     """Makes the ops of `old` (epochs that follow each other) epochs again. `changed`: ops whose candidates or pins
-    changed; `retabled`: those of them with other candidates. `outside`: rows of the ops of earlier epochs."""
+    changed; `retabled`: those of them with other candidates. `upstream_rows`: rows of the ops of earlier epochs."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class EpochReplacement:
         old: Sequence[Segment],
         changed: set[int],
         retabled: set[int],
-        outside: Mapping[int, int],
+        upstream_rows: Mapping[int, int],
     ) -> None:
         self.problem, self.old, self.changed, self.retabled = problem, old, changed, retabled
-        self.outside = dict(outside)
+        self.upstream_rows = dict(upstream_rows)
         self.repairs: dict[tuple[object, ...], Repair] = {}
         self.row = {op: r for s in old for op, r in zip(range(s.first, s.last), s.rows, strict=True)}
         self.spot = {op: p for s in old for op, p in zip(range(s.first, s.last), s.spots, strict=True)}
@@ -64,11 +64,11 @@ class EpochReplacement:
             return self._joined(cuts)
         parts: list[Segment] = []
         for a, b in itertools.pairwise(cuts):
-            retained = self._hold(a, b)
-            if retained is None:
+            held = self._hold(a, b)
+            if held is None:
                 parts += self._squeeze(a, b)
             else:
-                parts.append(self._polished(retained) if breaks else retained)
+                parts.append(self._polished(held) if breaks else held)
             for part in parts:
                 self._settled(part)
         return parts
@@ -88,8 +88,8 @@ class EpochReplacement:
                 parts += self._squeeze(a, b)
             else:
                 for segment in inner:
-                    retained = self._hold(segment.first, segment.last)
-                    parts += [retained] if retained is not None else self._squeeze(segment.first, segment.last)
+                    held = self._hold(segment.first, segment.last)
+                    parts += [held] if held is not None else self._squeeze(segment.first, segment.last)
             for part in parts:
                 self._settled(part)
         return parts
@@ -98,7 +98,7 @@ class EpochReplacement:
         return sum(epoch_cost(self.problem, s) for s in parts)
 
     def _settled(self, segment: Segment) -> None:
-        self.outside.update(zip(range(segment.first, segment.last), segment.rows, strict=True))
+        self.upstream_rows.update(zip(range(segment.first, segment.last), segment.rows, strict=True))
 
     # -- rows ------------------------------------------------------------------------------------------------
     def _fitting(self, op: int) -> np.ndarray:
@@ -163,7 +163,7 @@ class EpochReplacement:
         """An epoch of these rows, every op that keeps its row in its place where that works out. Edges that do not go
         together get other rows within the target."""
         chosen, _ = choose_rows(
-            self.problem, first, last, rows, self.load, target, self.outside, repairs=self.repairs
+            self.problem, first, last, rows, self.load, target, self.upstream_rows, repairs=self.repairs
         )
         if chosen is None:
             return None
@@ -246,32 +246,32 @@ class EpochReplacement:
 
     def _polished(self, segment: Segment) -> Segment:
         """Cores that are left go to the op that limits the epoch."""
-        return polish(self.problem, segment, self.outside, _ROUNDS)
+        return polish(self.problem, segment, self.upstream_rows, _ROUNDS)
 
     def _shrink(self, first: int, last: int) -> Segment | None:
         """Room made by ops that have time to spare: those that give most cores first, no more than are needed."""
         problem = self.problem
-        retained = self._rows(first, last)
-        if retained is None:
+        rows_now = self._rows(first, last)
+        if rows_now is None:
             return None
-        where = {op: problem.places(op, first, last) for op in retained}
-        limit = self._limit(first, last, retained)
+        where = {op: problem.places(op, first, last) for op in rows_now}
+        limit = self._limit(first, last, rows_now)
         for slack in _SLACK:
             smaller: list[tuple[int, int, int]] = []  # cores saved, op, row
-            for op in retained:
+            for op in rows_now:
                 if op in self.changed:
                     continue
                 front = problem.frontier(op, *where[op], self.load)
                 at = int(np.searchsorted(-front.cycles, -limit * slack, side="left"))
-                if at < len(front.row) and (saved := self._area(op, retained[op]) - int(front.cores[at])) > 0:
+                if at < len(front.row) and (saved := self._area(op, rows_now[op]) - int(front.cores[at])) > 0:
                     smaller.append((-saved, op, int(front.row[at])))
             smaller.sort()
-            missing = sum(self._area(op, row) for op, row in retained.items()) - problem.cores
+            missing = sum(self._area(op, row) for op, row in rows_now.items()) - problem.cores
             enough = int(np.searchsorted(np.cumsum([-s[0] for s in smaller]), missing)) + 1
             for count in sorted({enough, enough + 2, len(smaller)}):
                 if not 0 < count <= len(smaller):
                     continue
-                rows = retained | {op: row for _, op, row in smaller[:count]}
+                rows = rows_now | {op: row for _, op, row in smaller[:count]}
                 segment = self._made(first, last, rows, limit * slack)
                 if segment is not None:
                     return segment
@@ -301,7 +301,7 @@ class EpochReplacement:
                 tries += 1
                 picked = {op: int(fronts[op - first][2][i]) for op, i in zip(range(first, last), at, strict=True)}
                 rows, _ = choose_rows(
-                    problem, first, last, picked, self.load, max(target, low), self.outside, repairs=self.repairs
+                    problem, first, last, picked, self.load, max(target, low), self.upstream_rows, repairs=self.repairs
                 )
                 segment = place_rows(problem, first, last, rows) if rows is not None else None
                 if segment is not None:

@@ -28,8 +28,8 @@ def shared(new: Mapping[str, T], old: Mapping[str, T]) -> dict[str, T]:
 
 def share_placement(new: Placement, old: Placement) -> Placement:
     """An equal placement that takes from `old` what is the same there."""
-    existing = dict(enumerate(old.epochs))
-    epochs = (existing[i] if existing.get(i) == epoch else epoch for i, epoch in enumerate(new.epochs))
+    old_epochs = dict(enumerate(old.epochs))
+    epochs = (old_epochs[i] if old_epochs.get(i) == epoch else epoch for i, epoch in enumerate(new.epochs))
     return dataclasses.replace(
         new,
         ops=shared(new.ops, old.ops),

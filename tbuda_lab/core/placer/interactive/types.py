@@ -74,7 +74,8 @@ class EpochInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Why an op may not stand somewhere. `rule`: "outside", "occupied", "placed", "chip", "epoch-break" or "full".
+    """Why an op may not stand somewhere. `rule`: "upstream_rows", "occupied", "placed", "chip", "epoch-break" or
+    "full".
 
     blockers: ops in the way, in the order in which they were placed; cells: cores of theirs that would be shared;
     nearest: the free start closest to the one asked for (rows plus columns), None where the epoch has none.

@@ -53,12 +53,12 @@ class Addresses:
             if q.location == "dram" and algorithm == "CLOSEST":
                 request = dataclasses.replace(request, hops=self.hops(q, chip))
             (host if q.location == "host" else dram).append(request)
-        matches = allocate(dram, self.device, algorithm)
-        buffers = matches.buffers | allocate_host(host, self.device)
+        addresses = allocate(dram, self.device, algorithm)
+        buffers = addresses.buffers | allocate_host(host, self.device)
         result: dict[str, QueuePlacement] = {}
         for q in plans:
             chip = fixed[q.name][0] if q.name in fixed else q.chip
-            result[q.name] = self._placed(q, chip, buffers[q.name], matches.lifetimes.get(q.name))
+            result[q.name] = self._placed(q, chip, buffers[q.name], addresses.lifetimes.get(q.name))
         return result
 
     def _placed(

@@ -82,9 +82,9 @@ class QueuePlanner:
         """
         self.plan(touched)
         plans = [queue for found in self.plans.values() for queue in found]
-        existing = {} if self.before is None else self.before.queues
+        queues_before = {} if self.before is None else self.before.queues
         result = Addresses(
-            self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, existing
+            self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, queues_before
         )
         return result.of(plans)
 
@@ -399,10 +399,10 @@ class QueuePlanner:
             )
         if isinstance(node.op, HwSparseMatmul):
             encoding = encode_row(node.op.picker, profile.out, profile.operands[0].tiles, row)
-            retained = bool(preloads_encoding(table.rows[spot.row : spot.row + 1])[0])
+            preloading = bool(preloads_encoding(table.rows[spot.row : spot.row + 1])[0])
             for kind, count, df, prologue in (
                 ("sparse_tiles", encoding.num_sparse_tiles, SPARSE_TILE_DF, True),
-                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, retained),
+                ("sparse_encoding", encoding.num_index_tiles, ENCODING_DF, preloading),
             ):
                 self._add(
                     f"lc.{kind}.{node.name}",

@@ -219,17 +219,17 @@ def _kept_of(problem: Problem) -> _Kept:
 def carry_runs(problem: Problem, old: Problem, changed: frozenset[int]) -> None:
     """Bounds of an edited copy of a problem with the same breaks may take over the runs in which none of the `changed`
     ops (whose candidates, operands or readers differ, and the new ones) stands."""
-    existing = _kept_of(old).runs
-    if existing is not None:
-        _kept_of(problem).edited = existing, changed
+    runs = _kept_of(old).runs
+    if runs is not None:
+        _kept_of(problem).edited = runs, changed
 
 
 def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """By first op, the runs that are those of the problem this one is an edited copy of."""
-    retained = _kept_of(problem)
-    if retained.edited is None:
+    kept_bounds = _kept_of(problem)
+    if kept_bounds.edited is None:
         return {}
-    (existing, changed), retained.edited = retained.edited, None
+    (existing, changed), kept_bounds.edited = kept_bounds.edited, None
     if not np.array_equal(existing.targets, targets):
         return {}
     at = {name: i for i, name in enumerate(existing.order)}
@@ -248,8 +248,8 @@ def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarra
 
 def _least_runs(problem: Problem) -> _BoundRuns:
     """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
-    retained = _kept_of(problem)
-    if retained.runs is None:
+    kept_bounds = _kept_of(problem)
+    if kept_bounds.runs is None:
         relaxed = _NoPacking(problem)
         alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
         result = _BoundRuns([], problem.order, relaxed.targets)
@@ -263,21 +263,21 @@ def _least_runs(problem: Problem) -> _BoundRuns:
                 ends = relaxed.sweep(first)
                 alike[key] = np.array(list(ends), dtype=np.int64) - first, np.array(list(ends.values()))
             result.runs.append(alike[key])
-        retained.runs = result
-    return retained.runs
+        kept_bounds.runs = result
+    return kept_bounds.runs
 
 
 def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
     """(ops + 1,) cycles that all ops from each on take at least, with so many for every epoch on top."""
-    existing = _least_runs(problem)
-    if per_epoch not in existing.rest:
-        rest = np.full(len(existing.runs) + 1, np.inf)
+    least = _least_runs(problem)
+    if per_epoch not in least.rest:
+        rest = np.full(len(least.runs) + 1, np.inf)
         rest[-1] = 0.0
-        for first in range(len(existing.runs) - 1, -1, -1):
-            lengths, cycles = existing.runs[first]
+        for first in range(len(least.runs) - 1, -1, -1):
+            lengths, cycles = least.runs[first]
             rest[first] = (cycles + rest[first + lengths]).min(initial=np.inf) + per_epoch
-        existing.rest[per_epoch] = np.where(np.isfinite(rest), rest, 0.0)
-    return existing.rest[per_epoch]
+        least.rest[per_epoch] = np.where(np.isfinite(rest), rest, 0.0)
+    return least.rest[per_epoch]
 
 
 def no_packing(problem: Problem) -> int:

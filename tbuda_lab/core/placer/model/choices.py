@@ -100,8 +100,8 @@ class Choices:
         """(limiter, cycles) of every level and row; and for every level and price, ascending: the least cycles at that
         price or below, and the row that has them."""
         order, first, rank = self._by_price(price)
-        existing = {load: i for i, load in enumerate(dict.fromkeys(loads))}
-        limiter = self.limiter(list(existing))[[existing[load] for load in loads]]
+        index_of = {load: i for i, load in enumerate(dict.fromkeys(loads))}
+        limiter = self.limiter(list(index_of))[[index_of[load] for load in loads]]
         slow = {part: np.ceil(self.kernel / part).astype(np.int64) for part in dict.fromkeys(parts)}
         cycles = np.maximum(limiter, np.stack([slow[part] for part in parts]))
         code = cycles[:, order] * len(order) + rank

@@ -40,20 +40,20 @@ Repair = tuple[dict[int, int], "tuple[int, int, EdgeReason] | None"]
 """Rows that replace others, none where none do; and the refusal that was met last."""
 
 
-class EdgeBook:
+class EdgeCompatibility:
     """Checks candidates one op after the other against those already chosen, within the limits of streams, phases and
-    DRAM buffers. `outside`: rows of ops of earlier epochs, where they are known. `repairs`: what other books of the
-    same problem and epoch found out about rows that had to give way; what is found is added."""
+    DRAM buffers. `upstream_rows`: rows of ops of earlier epochs, where they are known. `repairs`: what other books of
+    the same problem and epoch found out about rows that had to give way; what is found is added."""
 
     def __init__(
         self,
         problem: Problem,
         first: int,
         last: int,
-        outside: Mapping[int, int],
+        upstream_rows: Mapping[int, int],
         repairs: dict[tuple[object, ...], Repair] | None = None,
     ) -> None:
-        self.problem, self.first, self.last, self.outside = problem, first, last, outside
+        self.problem, self.first, self.last, self.upstream_rows = problem, first, last, upstream_rows
         self.repairs = {} if repairs is None else repairs
         self.rows: dict[int, int] = {}
         self.refusal: tuple[int, int, EdgeReason] | None = None  # (producer, consumer, reason) of the last failure
@@ -94,8 +94,8 @@ class EdgeBook:
             before = [p for p in facts[end].producers if p >= 0]
             readers = {r for at in (end, *before) for r, _ in facts[at].readers}
             near.update(before, readers, (p for r in readers for p in facts[r].producers if p >= 0))
-        rows, outside = self.rows, self.outside
-        return (self.first, self.last, *(rows.get(at, outside.get(at, -1)) for at in sorted(near)))
+        rows, upstream_rows = self.rows, self.upstream_rows
+        return (self.first, self.last, *(rows.get(at, upstream_rows.get(at, -1)) for at in sorted(near)))
 
     def joined(self, reader: int, port: int) -> bool:
         """Whether an operand of an op of this epoch comes straight from another one."""
@@ -127,7 +127,7 @@ class EdgeBook:
                 phases += cost.consumer_phases
                 if not self._room(producer, self.rows[producer], (op, port), cost):
                     return False
-            elif (p_row := self.rows.get(producer, self.outside.get(producer))) is not None:
+            elif (p_row := self.rows.get(producer, self.upstream_rows.get(producer))) is not None:
                 cost = self.edge(producer, p_row, op, port, row, queue=True)
                 dram_in += cost.fan_in
                 if dram_in > MAX_DRAM_IN_QUEUES:
@@ -157,7 +157,7 @@ class EdgeBook:
         """DRAM buffers that a core of an op with a row reads, with the rows of `new` beside those chosen."""
         fact, total = self.problem.facts[op], 0
         for port, producer in enumerate(fact.producers):
-            row = new.get(producer, self.rows.get(producer, self.outside.get(producer)))
+            row = new.get(producer, self.rows.get(producer, self.upstream_rows.get(producer)))
             if producer < 0:
                 total += 1
             elif row is not None and not self.joined(op, port):

@@ -108,7 +108,8 @@ class Schedule:
 class Problem:
     """A lowered graph with its candidate tables, in schedule order, for one device.
 
-    Frozen: a problem that differs is another one, made by `twin`, `regraphed` or `dataclasses.replace`, and shares the
+    Frozen: a problem that differs is another one, made by `with_candidates`, `regraphed` or `dataclasses.replace`,
+    and shares the
     costs. overrides: what the user asked for, as far as stall repair has to know. deadline: when a search has to end
     (seconds of `time.monotonic`), None without. refusals: (first, last) -> why that run of ops is no epoch; policies
     add to it.
@@ -204,7 +205,7 @@ class Problem:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     # -- other problems -------------------------------------------------------------------------------------------
-    def twin(
+    def with_candidates(
         self, models: Mapping[str, OpModels], pins: Mapping[str, Pin], breaks: frozenset[str]
     ) -> Problem:
         """The same graph in the same order with other candidates, pins and epoch breaks."""
@@ -222,7 +223,7 @@ class Problem:
         """The same with other candidates for one op."""
         if table.signature == self.tables[op].signature:
             return self
-        return self.twin({**self.models, self.order[op]: table}, self.pins, self.breaks)
+        return self.with_candidates({**self.models, self.order[op]: table}, self.pins, self.breaks)
 
     # -- where operands and outputs move, and what that costs --------------------------------------------------------
     def places(self, op: int, first: int, last: int) -> tuple[tuple[str, ...], str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, Load, dram_divider
 from tbuda_lab.core.balancer.edges import EdgeReason
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, Repair
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, Repair
 from tbuda_lab.core.placer.model.grid import Item, Spot, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.search.edge_repair import repair_around
@@ -20,8 +20,9 @@ _ALTERNATIVES = 24
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op. charge: cycles per
-    input that full buffers, or mending them, cost beyond the slowest op, and that filling it costs (see `priced`); 0
+    """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op. stall_cycles: cycles
+    per
+    input that full buffers, or repairing them, cost beyond the slowest op, and that filling it costs (see `priced`); 0
     until it is priced."""
 
     first: int
@@ -30,7 +31,7 @@ class Segment:
     spots: tuple[Spot, ...]
     kernel_cycles: int
     limiter_cycles: int
-    charge: float = 0.0
+    stall_cycles: float = 0.0
 
 
 def alternatives(
@@ -52,14 +53,14 @@ def choose_rows(
     picked: Mapping[int, int],
     load: int,
     target: float,
-    outside: Mapping[int, int],
+    upstream_rows: Mapping[int, int],
     kernel: float = math.inf,
     repairs: dict[tuple[object, ...], Repair] | None = None,
-) -> tuple[dict[int, int] | None, EdgeBook]:
+) -> tuple[dict[int, int] | None, EdgeCompatibility]:
     """Rows for ops [first, last) with legal edges: the picked ones where they are legal, else the next best of the op,
     else of one of its producers. None if that does not suffice; the book then tells the last refusal. repairs: see
-    `EdgeBook`."""
-    book = EdgeBook(problem, first, last, outside, repairs)
+    `EdgeCompatibility`."""
+    book = EdgeCompatibility(problem, first, last, upstream_rows, repairs)
     crowded = book.users_ok()
     if crowded is not None and last - first > 1:
         book.refusal = (crowded, crowded, EdgeReason.USERS)
@@ -88,7 +89,7 @@ def _spread(rows: np.ndarray, shapes: np.ndarray, limit: int) -> list[int]:
 
 
 def _repair(
-    problem: Problem, book: EdgeBook, op: int, picked: int, load: int, target: float, kernel: float
+    problem: Problem, book: EdgeCompatibility, op: int, picked: int, load: int, target: float, kernel: float
 ) -> bool:
     """Another row for an op whose picked one is illegal with those chosen, or rows for it and one of its producers:
     whichever takes the fewest cores."""
@@ -110,7 +111,7 @@ def _repair(
 
 
 def _repaired(
-    problem: Problem, book: EdgeBook, op: int, picked: int, options: list[int], others: Mapping[int, list[int]]
+    problem: Problem, book: EdgeCompatibility, op: int, picked: int, options: list[int], others: Mapping[int, list[int]]
 ) -> dict[int, int]:
     """The rows that `_repair` changes, none where nothing helps. options: rows of the op; others: of its producers."""
     cores = problem.tables[op].rows["cores"]
@@ -125,14 +126,14 @@ def _repaired(
         if extra <= 0:
             break
         price = problem.tables[producer].rows["cores"]
-        retained = book.rows[producer]
+        old_row = book.rows[producer]
         pairs: list[tuple[int, int, list[int]]] = []  # another row of the producer, cores it takes more, rows with it
         with_more: dict[int, list[int]] = {}
-        for other, more in zip(theirs, (price[theirs].astype(np.int64) - int(price[retained])).tolist(), strict=True):
+        for other, more in zip(theirs, (price[theirs].astype(np.int64) - int(price[old_row])).tolist(), strict=True):
             rows = with_more.get(more)
             if rows is None:
                 rows = with_more[more] = [row for row in options if more + beyond[row] < extra]
-            if other != retained and rows:
+            if other != old_row and rows:
                 pairs.append((other, more, rows))
         result = _repair_two(book, op, producer, pairs, beyond, extra)
         if result is not None:
@@ -141,7 +142,7 @@ def _repaired(
 
 
 def _repair_two(
-    book: EdgeBook,
+    book: EdgeCompatibility,
     op: int,
     producer: int,
     pairs: list[tuple[int, int, list[int]]],
@@ -157,7 +158,7 @@ def _repair_two(
     """
     if not pairs:
         return None
-    retained = book.rows.pop(producer)
+    old_row = book.rows.pop(producer)
     message = book.refusal
     # the pair whose producer takes the fewest cores has the rows of all others
     alone = {row for row in max((rows for _, _, rows in pairs), key=len) if book.check(op, row)}
@@ -185,7 +186,7 @@ def _repair_two(
     if last is not None:
         book.rows[producer] = last[0]
         book.check(op, last[1])
-    book.rows[producer] = retained
+    book.rows[producer] = old_row
     return result
 
 
@@ -231,19 +232,19 @@ def place_rows(problem: Problem, first: int, last: int, rows: Mapping[int, int])
     return Segment(first, last, tuple(rows[op] for op in range(first, last)), tuple(turned), kernel, limiter)
 
 
-def polish(problem: Problem, segment: Segment, outside: Mapping[int, int], rounds: int = 16) -> Segment:
+def polish(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], rounds: int = 16) -> Segment:
     """Gives cores that are left to the op that limits the epoch, as long as that makes the epoch faster; then to the op
     with the slowest kernel, which no longer matters while DRAM limits, but does for a larger batch."""
     for by_kernel in (False, True):
         for _ in range(rounds):
-            better = _larger(problem, segment, outside, by_kernel)
+            better = _larger(problem, segment, upstream_rows, by_kernel)
             if better is None:
                 break
             segment = better
     return segment
 
 
-def _larger(problem: Problem, segment: Segment, outside: Mapping[int, int], by_kernel: bool) -> Segment | None:
+def _larger(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], by_kernel: bool) -> Segment | None:
     first, last = segment.first, segment.last
     rows = dict(zip(range(first, last), segment.rows, strict=True))
     kernel, limiter, load = measure(problem, first, last, rows)
@@ -262,7 +263,7 @@ def _larger(problem: Problem, segment: Segment, outside: Mapping[int, int], by_k
         options = options[table["cycles"][options] < kernel]
     room = problem.cores - used + int(table["cores"][rows[slowest]])
     options = options[table["cores"][options] <= room]
-    book = EdgeBook(problem, first, last, outside)
+    book = EdgeCompatibility(problem, first, last, upstream_rows)
     book.rows = {op: row for op, row in rows.items() if op != slowest}
     for row in _spread(options, problem.shapes(slowest), _ALTERNATIVES)[:_ALTERNATIVES]:
         trial = {**rows, slowest: row}

@@ -66,9 +66,9 @@ class Candidates:
             legal, data = legal[keep], data[keep]
             same = _codes(data, *_SHAPE, "u_kt", "buf_size_mb")
             preloaded = np.zeros(int(same.max(initial=-1)) + 1, dtype=bool)
-            retained = preloads_large(self.problem.profiles[op], data)
-            np.logical_or.at(preloaded, same, retained)
-            entry = legal[retained | ~preloaded[same]]
+            preloading = preloads_large(self.problem.profiles[op], data)
+            np.logical_or.at(preloaded, same, preloading)
+            entry = legal[preloading | ~preloaded[same]]
             self._rows[table.signature] = entry
         return entry
 

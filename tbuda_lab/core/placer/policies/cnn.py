@@ -20,13 +20,13 @@ def cnn(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     Categories in order: weights preloaded on the tallest grid, weights preloaded, the tallest grid without, the rest.
     Sparse matmuls on more than 40 cores come last of all.
     """
-    existing = candidates(problem)
+    table = candidates(problem)
 
     def preference(op: int) -> Iterable[int]:
-        rows = existing.rows(op)
-        data = existing.data(op, rows)
+        rows = table.rows(op)
+        data = table.data(op, rows)
         bad_rows = data["grid_r"] != data["grid_r"].max()
-        category = bad_rows + 2 * ~existing.prologue_ok(op, rows)
+        category = bad_rows + 2 * ~table.prologue_ok(op, rows)
         if problem.profiles[op].kind == "sparse_matmul":
             category = category + 4 * (data["cores"] > _MAX_SPARSE_CORES)
         by = np.lexsort((rows, -data["cycles"], category))

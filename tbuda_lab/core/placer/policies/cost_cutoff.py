@@ -14,7 +14,7 @@ class Surpassed(Exception):
     """The placement in the making costs at least as much as one that is already known."""
 
 
-class Watch:
+class CostCutoff:
     """A progress check that raises `Surpassed` once the epochs so far, and what the rest must cost at least, reach
     `limit` (cycles per input of the slowest chip).
 
@@ -42,12 +42,12 @@ class Watch:
 
 
 def closed(check: Callable[[float], None], segment: Segment) -> None:
-    """Tells `check` about a final epoch, if it is a `Watch`."""
-    if isinstance(check, Watch):
+    """Tells `check` about a final epoch, if it is a `CostCutoff`."""
+    if isinstance(check, CostCutoff):
         check.closed(segment)
 
 
 def reopened(check: Callable[[float], None], segment: Segment) -> None:
-    """Tells `check` about an epoch that is to be filled again, if it is a `Watch`."""
-    if isinstance(check, Watch):
+    """Tells `check` about an epoch that is to be filled again, if it is a `CostCutoff`."""
+    if isinstance(check, CostCutoff):
         check.reopened(segment)

@@ -7,7 +7,7 @@ from itertools import islice
 
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.errors import Diagnostic, PlacementError
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, items, measure
@@ -28,13 +28,13 @@ class OpenEpoch:
         self,
         problem: Problem,
         first: int,
-        outside: Mapping[int, int],
+        upstream_rows: Mapping[int, int],
         preference: Preference,
         turn: Callable[[int, int], bool] | None = None,
     ) -> None:
         self.problem, self.first, self.last = problem, first, first
         self.preference, self.turn = preference, turn or (lambda op, row: False)
-        self.book = EdgeBook(problem, first, first, outside)
+        self.book = EdgeCompatibility(problem, first, first, upstream_rows)
         self.grid = CoreGrid(problem.device.rows, problem.device.cols)
         self.spots: dict[int, Spot] = {}
         self.refusal = ""
@@ -180,9 +180,9 @@ class OpenEpoch:
         book = self.book
         rows = list(islice(self.preference(op), _TRIES))
         for producer in dict.fromkeys(p for p in self.problem.facts[op].producers if p in book.rows):
-            retained = book.rows.pop(producer)
+            old_row = book.rows.pop(producer)
             for other in islice(self.preference(producer), _REPAIRS):
-                if other == retained or not book.check(producer, other):
+                if other == old_row or not book.check(producer, other):
                     continue
                 book.rows[producer] = other
                 for row in rows:
@@ -194,7 +194,7 @@ class OpenEpoch:
                     del book.rows[op]
                     break
                 del book.rows[producer]
-            book.rows[producer] = retained
+            book.rows[producer] = old_row
         self._replay(op)
         return False
 
@@ -231,28 +231,28 @@ def fill(
     """
     n = len(problem.order)
     result: list[Segment] = []
-    outside: dict[int, int] = {}
+    upstream_rows: dict[int, int] = {}
     narrow = Narrow(problem)
 
     def allowed(op: int) -> Iterable[int]:
         return narrow.rows(op, preference(op))
 
     while (first := result[-1].last if result else 0) < n:
-        epoch = OpenEpoch(problem, first, outside, allowed)
+        epoch = OpenEpoch(problem, first, upstream_rows, allowed)
         while epoch.last < n and not (one_op and epoch.last > first) and epoch.add(epoch.last):
             pass
         if epoch.last == first:
-            writer = narrow.writer(first, epoch.book.reason(), outside)
+            writer = narrow.writer(first, epoch.book.reason(), upstream_rows)
             if writer is None:
                 raise no_epoch(problem, first, epoch.book.reason())
             while result and result[-1].last > writer:
                 reopened(check, gone := result.pop())
-                outside = {op: row for op, row in outside.items() if op < gone.first}
+                upstream_rows = {op: row for op, row in upstream_rows.items() if op < gone.first}
             continue
         if epoch.refusal or one_op:
             problem.refusals[first, epoch.last + 1] = epoch.refusal or "this policy gives every op an epoch of its own"
         result.append(epoch.segment())
-        outside.update(epoch.rows)
+        upstream_rows.update(epoch.rows)
         closed(check, result[-1])
         check(epoch.last / n)
     return result

@@ -23,16 +23,17 @@ class Narrow:
         cores = self._problem.tables[op].rows["cores"]
         return (row for row in rows if most is None or cores[row] <= most)
 
-    def writer(self, op: int, why: EdgeReason | None, outside: Mapping[int, int]) -> int | None:
+    def writer(self, op: int, why: EdgeReason | None, upstream_rows: Mapping[int, int]) -> int | None:
         """The op of an earlier epoch that has to take fewer cores for `op` to be placed, at most half of them from now
-        on; None where that cannot help. why: what refused `op` last; outside: rows of the ops of earlier epochs."""
+        on; None where that cannot help. why: what refused `op` last; upstream_rows: rows of the ops of earlier
+        epochs."""
         if why is not EdgeReason.DRAM_QUEUES:
             return None
         problem, cores, least = self._problem, {}, {}
         for producer in dict.fromkeys(problem.facts[op].producers):
-            if producer in outside:
+            if producer in upstream_rows:
                 table = problem.tables[producer]
-                cores[producer] = int(table.rows["cores"][outside[producer]])
+                cores[producer] = int(table.rows["cores"][upstream_rows[producer]])
                 least[producer] = int(table.rows["cores"][problem.legal[table.signature]].min())
         wide = [p for p, n in cores.items() if n > least[p]]
         if not wide:

@@ -53,19 +53,19 @@ def nlp(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
     Categories in order: preloaded on matching rows, preloaded on other rows, too slow (fastest first), then the same
     without the weight preloaded.
     """
-    existing = candidates(problem)
-    target = nlp_target(problem, existing)
+    table = candidates(problem)
+    target = nlp_target(problem, table)
 
     def preference(op: int) -> Iterable[int]:
-        rows = existing.rows(op)
-        data = existing.data(op, rows)
+        rows = table.rows(op)
+        data = table.data(op, rows)
         wanted = target_rows(problem, op)
         r, c, cycles = data["grid_r"], data["grid_c"], data["cycles"].astype(np.int64)
         matching = r == wanted
         if problem.profiles[op].kind != "matmul":
             matching |= (c == wanted) & (c < r)
         slow = cycles > target
-        category = np.where(slow, 2, ~matching) + 3 * ~existing.prologue_ok(op, rows)
+        category = np.where(slow, 2, ~matching) + 3 * ~table.prologue_ok(op, rows)
         close = ~slow & (cycles > 0.8 * target)
         volume = data["mblock_m"].astype(np.int64) * data["mblock_n"]
         first = np.where(close, -volume, 0)

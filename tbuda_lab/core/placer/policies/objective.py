@@ -16,16 +16,16 @@ are free to be slow; but the limits are estimates, a larger batch lifts them, an
 
 
 def weighed(segment: Segment) -> float:
-    """What an epoch costs the policy beside the switch to it: cycles of its limiter, its charge once it is priced, and
-    a part of the cycles of its slowest kernel."""
-    return segment.limiter_cycles + segment.charge + KERNEL_WEIGHT * segment.kernel_cycles
+    """What an epoch costs the policy beside the switch to it: cycles of its limiter, its stall_cycles once it is
+    priced, and a part of the cycles of its slowest kernel."""
+    return segment.limiter_cycles + segment.stall_cycles + KERNEL_WEIGHT * segment.kernel_cycles
 
 
 def objective(problem: Problem, segments: Sequence[Segment]) -> Objective:
     """What the policy minimises, of priced epochs (those that are not count as if nothing ever waited)."""
     return Objective(
         limiter=float(sum(s.limiter_cycles for s in segments)),
-        waiting=float(sum(s.charge for s in segments)),
+        waiting=float(sum(s.stall_cycles for s in segments)),
         switch=float(sum(overhead(problem, s.first, s.last) for s in segments)),
         kernel=float(KERNEL_WEIGHT * sum(s.kernel_cycles for s in segments)),
         slowest_chip=slowest_stage(problem, segments),

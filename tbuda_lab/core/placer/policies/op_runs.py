@@ -12,12 +12,12 @@ from tbuda_lab.core.placer.model.segment import Segment
 
 @dataclasses.dataclass
 class Bound:
-    """charge: the part of the cost that filling and forks make."""
+    """stall_cycles: the part of the cost that filling and forks make."""
 
     cost: float
     level: int
     target: int
-    charge: float = 0.0
+    stall_cycles: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

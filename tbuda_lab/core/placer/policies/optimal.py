@@ -4,8 +4,9 @@ Dynamic programming over the schedule (placement.md#search). For a run of ops an
 smallest candidate with limiter cycles <= T; the run is feasible at T if the areas add up to no more than the device and
 the cores that use DRAM stay within the load the cycles were computed for. That bound costs one comparison per run.
 Runs on the best path are then made real (edges, packing, exact load), and those that still are on it finished: cores
-that are left go to the op that limits them, and they are priced as they will be mended, by the simulator of epochs
-(see `mend`): what a fork that has to wait costs, a larger buffer, nop or queue for it, or the pace that it leaves. A
+that are left go to the op that limits them, and they are priced as they will be repaired, by the simulator of epochs
+(see `repair_stalls`): what a fork that has to wait costs, a larger buffer, nop or queue for it, or the pace that it
+leaves. A
 run that turns out slower than it was thought gets its real cost and the path is computed again, until every epoch of
 the best path is finished.
 """
@@ -28,7 +29,7 @@ from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_le
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
 from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, RunRefusal
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
-from tbuda_lab.core.placer.policies.spare_cores import quicken
+from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
 from tbuda_lab.core.placer.search.chip_stages import divide, longest_chains, rules
 from tbuda_lab.core.placer.stalls.stall_model import Gathered, StallModel
@@ -155,14 +156,14 @@ class Optimal:
         slowest, longest = np.max([c[:, levels, at] for c in cycles], axis=0)
         if link is not None:
             slowest = np.maximum(slowest, link[levels, at])
-        charge = np.zeros(len(at))
+        stall_cycles = np.zeros(len(at))
         if waits.held is not None:
-            charge += np.maximum(0.0, waits.held[levels, at] - slowest)
+            stall_cycles += np.maximum(0.0, waits.held[levels, at] - slowest)
         if waits.whole is not None:
-            charge += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.inputs_counted
-        cost = np.where(ok, slowest + charge + KERNEL_WEIGHT * longest, np.inf)
+            stall_cycles += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.inputs_counted
+        cost = np.where(ok, slowest + stall_cycles + KERNEL_WEIGHT * longest, np.inf)
         level = int(cost.argmin())
-        return Bound(float(cost[level]), level, int(at[level]), float(charge[level]))
+        return Bound(float(cost[level]), level, int(at[level]), float(stall_cycles[level]))
 
     def bound(self, first: int, last: int, price: int = 0) -> Bound | None:
         """The bound of one run alone."""
@@ -183,13 +184,13 @@ class Optimal:
         return None if pin is None else pin.chip
 
     # -- real epochs -----------------------------------------------------------------------------------------
-    def realise(self, first: int, last: int, outside: dict[int, int] | None = None) -> Segment | None:
+    def realise(self, first: int, last: int, upstream_rows: dict[int, int] | None = None) -> Segment | None:
         """The run as a placed epoch at the lowest target at which edges and packing work out, or None."""
         bound = self.bounds[first].get(last)
         if bound is None:
             return None
         level, target = bound.level, bound.target
-        alike = None if outside else self.problem.structure(first, last)
+        alike = None if upstream_rows else self.problem.structure(first, last)
         best: Segment | None = None
         for step in (0, *_STEPS):
             target += step
@@ -197,7 +198,7 @@ class Optimal:
                 break
             entry = self._attempts.get((alike, level, target)) if alike is not None else None
             if entry is None:
-                entry = self._attempt(first, last, level, target, outside or {})
+                entry = self._attempt(first, last, level, target, upstream_rows or {})
                 if alike is not None:
                     self._attempts[alike, level, target] = entry
             segment = entry.at(first, last)
@@ -210,7 +211,7 @@ class Optimal:
         return best
 
     def _attempt(
-        self, first: int, last: int, level: int, target: int, outside: dict[int, int], price: int = 0
+        self, first: int, last: int, level: int, target: int, upstream_rows: dict[int, int], price: int = 0
     ) -> Attempt:
         problem = self.problem
         load, limit, part = int(self.caps[level]), int(self.targets[target]), self.levels[level][1]
@@ -223,7 +224,7 @@ class Optimal:
                 return Attempt(None, None)
             picked[op] = int(front.row[at])
         share_link(problem, first, last, picked, load, limit, part, price)
-        rows, book = choose_rows(problem, first, last, picked, load, limit, outside, limit * part)
+        rows, book = choose_rows(problem, first, last, picked, load, limit, upstream_rows, limit * part)
         if rows is None:
             if book.refusal is None:
                 return Attempt(None, RunRefusal("no legal combination of candidates"))
@@ -232,7 +233,7 @@ class Optimal:
         segment = place_rows(problem, first, last, rows)
         return Attempt(segment, None if segment else RunRefusal("the rectangles do not pack into the grid"))
 
-    def _lighter(self, segment: Segment, outside: dict[int, int]) -> Segment:
+    def _lighter(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""
         first, last = segment.first, segment.last
         for price in _DRAM_PRICES:
@@ -242,10 +243,10 @@ class Optimal:
             for step in _NEAR:
                 if (target := bound.target + step) >= len(self.targets):
                     break
-                result = self._attempt(first, last, bound.level, target, outside, price).segment
+                result = self._attempt(first, last, bound.level, target, upstream_rows, price).segment
                 if result is None:
                     continue
-                result = polish(self.problem, result, outside)
+                result = polish(self.problem, result, upstream_rows)
                 if result.limiter_cycles <= segment.limiter_cycles and weighed(result) < weighed(segment):
                     segment = result
                 break
@@ -264,10 +265,10 @@ class Optimal:
                 elif (first, int(lasts[i])) in self.finished:
                     cycles[i] = weighed(segment)
                 elif guess is not None:
-                    charge = self.bounds[first][int(lasts[i])].charge
-                    cycles[i] = (weighed(segment) + charge) * guess.placed
-            existing = np.isfinite(cycles)
-            result.append((lasts[existing], cycles[existing] + more[existing]))
+                    stall_cycles = self.bounds[first][int(lasts[i])].stall_cycles
+                    cycles[i] = (weighed(segment) + stall_cycles) * guess.placed
+            finite = np.isfinite(cycles)
+            result.append((lasts[finite], cycles[finite] + more[finite]))
         return result
 
     def _bound_costs(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -318,12 +319,12 @@ class Optimal:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
         problem = self.problem
         n = len(problem.order)
-        existing: dict[tuple[object, ...], dict[int, Bound]] = {}  # by length: equal layers are swept once
+        by_structure: dict[tuple[object, ...], dict[int, Bound]] = {}  # by length: equal layers are swept once
         for first in range(n):
             alike = alike_from(problem, first)
-            ends = existing.get(alike)
+            ends = by_structure.get(alike)
             if ends is None:
-                ends = existing[alike] = {last - first: bound for last, bound in self._sweep(first).items()}
+                ends = by_structure[alike] = {last - first: bound for last, bound in self._sweep(first).items()}
             self.bounds[first] = {first + length: bound for length, bound in ends.items()}
             self.check(0.5 * first / max(1, n))
         budget = 60 + 3 * n
@@ -361,14 +362,14 @@ class Optimal:
     def _advance(self, first: int, last: int) -> None:
         """Makes a run real; finishes one that is."""
         segment = self.real.get((first, last))
-        bound, charge = max(1.0, self.bounds[first][last].cost), self.bounds[first][last].charge
+        bound, stall_cycles = max(1.0, self.bounds[first][last].cost), self.bounds[first][last].stall_cycles
         if segment is None:
             segment = self.realise(first, last)
             if segment is not None:
-                self.slack[0].append((weighed(segment) + charge) / bound - 1.0)
+                self.slack[0].append((weighed(segment) + stall_cycles) / bound - 1.0)
         else:
             ready = self._finish(segment)
-            self.slack[1].append(weighed(ready) / max(1.0, weighed(segment) + charge) - 1.0)
+            self.slack[1].append(weighed(ready) / max(1.0, weighed(segment) + stall_cycles) - 1.0)
             segment = ready
             self.finished.add((first, last))
         self._keep(first, last, segment)
@@ -382,49 +383,50 @@ class Optimal:
             ready = self._finished[key] = self._ready(segment, {})
         return dataclasses.replace(ready, first=first, last=last)
 
-    def _ready(self, segment: Segment, outside: dict[int, int]) -> Segment:
-        polished = self._lighter(polish(self.problem, segment, outside), outside)
+    def _ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+        polished = self._lighter(polish(self.problem, segment, upstream_rows), upstream_rows)
         if self.waiting.counts_fill:
-            polished = settle_preloads(self.problem, polished, outside)
-            polished = quicken(self.problem, polished, outside)
-        return priced(self.problem, polished, outside)
+            polished = settle_preloads(self.problem, polished, upstream_rows)
+            polished = use_spare_cores(self.problem, polished, upstream_rows)
+        return priced(self.problem, polished, upstream_rows)
 
     def _settle(self, path: list[tuple[int, int]]) -> list[Segment]:
         """Reads of queues written by earlier epochs are checked now that all rows are known."""
-        outside: dict[int, int] = {}
+        upstream_rows: dict[int, int] = {}
         result: list[Segment] = []
         for first, last in path:
             segment = self.real[first, last]
             assert segment is not None
             rows = dict(zip(range(first, last), segment.rows, strict=True))
-            checked, _ = choose_rows(self.problem, first, last, rows, int(self.caps[-1]), float("inf"), outside)
+            checked, _ = choose_rows(self.problem, first, last, rows, int(self.caps[-1]), float("inf"), upstream_rows)
             parts = [segment]
             if checked is None or any(checked[op] != rows[op] for op in rows):
-                again = self.realise(first, last, outside)
-                parts = [self._ready(again, outside)] if again is not None else self._split(first, last, outside)
+                again = self.realise(first, last, upstream_rows)
+                parts = [self._ready(again, upstream_rows)] if again is not None else self._split(first, last,
+                    upstream_rows)
             for part in parts:
                 result.append(part)
-                outside.update(zip(range(part.first, part.last), part.rows, strict=True))
+                upstream_rows.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
 
-    def _split(self, first: int, last: int, outside: dict[int, int]) -> list[Segment]:
+    def _split(self, first: int, last: int, upstream_rows: dict[int, int]) -> list[Segment]:
         """Finished epochs of as many ops as go together, when a run cannot be held as one. Each reads what the ones
         before it write with the rows that those have in the end."""
         parts: list[Segment] = []
-        existing = dict(outside)
+        rows_so_far = dict(upstream_rows)
         at = first
         while at < last:
             part: Segment | None = None
             for end in range(last, at, -1):
-                part = self.realise(at, end, existing)
+                part = self.realise(at, end, rows_so_far)
                 if part is not None:
                     break
             if part is None:
                 self._explain(at)
             assert part is not None
-            part = self._ready(part, existing)
+            part = self._ready(part, rows_so_far)
             parts.append(part)
-            existing.update(zip(range(part.first, part.last), part.rows, strict=True))
+            rows_so_far.update(zip(range(part.first, part.last), part.rows, strict=True))
             at = part.last
         return parts
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.policies.cost_cutoff import Surpassed, Watch
+from tbuda_lab.core.placer.policies.cost_cutoff import CostCutoff, Surpassed
 from tbuda_lab.core.placer.search.chip_stages import slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 Policy = Callable[[Problem, Callable[[float], None]], list[Segment]]
 
 _SHARE = 0.9
-"""Part of the progress that the guarded policy takes."""
+"""Part of the progress that the best_of policy takes."""
 
 
 def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
@@ -27,7 +27,7 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
     time the user gave: only the search ends early.
     """
 
-    def guarded(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    def best_of(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
         best: list[Segment] | None = None
         failure: PlacementError | None = None
         try:
@@ -40,14 +40,14 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)
             problem.refusals.clear()
-            watch = Watch(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit)
+            cutoff = CostCutoff(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit)
             try:
-                result = run(problem, watch)
+                result = run(problem, cutoff)
             except (PlacementError, Surpassed):
                 continue
             if slowest_stage(problem, result) >= limit:
                 continue
-            result = [priced(problem, segment) for segment in result]  # as it will be mended
+            result = [priced(problem, segment) for segment in result]  # as it will be repaired
             if slowest_stage(problem, result) < limit:
                 best, refusals = result, dict(problem.refusals)
         if best is None:
@@ -57,7 +57,7 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
         problem.refusals.update(refusals)  # of the policy that is taken
         return best
 
-    return guarded
+    return best_of
 
 
 def _within(check: Callable[[float], None], start: float, share: float, fraction: float) -> None:

@@ -19,7 +19,7 @@ _ROUNDS = 24
 _WORTH = 0.999
 
 
-def settle_preloads(problem: Problem, segment: Segment, outside: Mapping[int, int]) -> Segment:
+def settle_preloads(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]) -> Segment:
     """The epoch with the parameters preloaded or streamed by which a batch of it takes the fewest cycles: the choice
     that saves most first, one operand after the other; the simulator of epochs has the last word."""
     first, last = segment.first, segment.last
@@ -32,7 +32,7 @@ def settle_preloads(problem: Problem, segment: Segment, outside: Mapping[int, in
             break
         op, row = better
         trial = {**rows, op: row}
-        if choose_rows(problem, first, last, trial, 0, float("inf"), outside)[0] != trial:
+        if choose_rows(problem, first, last, trial, 0, float("inf"), upstream_rows)[0] != trial:
             state.forbid(op, row)
             continue
         rows, changed = trial, True
@@ -58,12 +58,12 @@ class _Epoch:
         for at, op in enumerate(range(first, last)):
             others = _others(problem, op, rows[op])
             where, output = problem.places(op, first, last)
-            existing = problem.choices(op, where, output)
-            picked = np.searchsorted(existing.legal, np.array([rows[op], *others]))
+            op_choices = problem.choices(op, where, output)
+            picked = np.searchsorted(op_choices.legal, np.array([rows[op], *others]))
             most, total = problem.loads(op)
-            taken = existing.legal[picked]
+            taken = op_choices.legal[picked]
             columns.append(
-                np.stack([existing.fixed[picked], existing.shared[picked], existing.dram[picked], most[taken],
+                np.stack([op_choices.fixed[picked], op_choices.shared[picked], op_choices.dram[picked], most[taken],
                     total[taken]])
             )
             self.now[at] = len(flat)

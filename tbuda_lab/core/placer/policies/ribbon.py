@@ -16,7 +16,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.parameters import preloads
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.policies.candidates import candidates, one_per_shape
@@ -104,8 +104,8 @@ class Ribbon:
         return prune
 
     def _where(self, op: int, rows: np.ndarray, keep: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        retained: np.ndarray = rows[keep(self.candidates.data(op, rows))]
-        return retained if len(retained) else rows
+        selected_rows: np.ndarray = rows[keep(self.candidates.data(op, rows))]
+        return selected_rows if len(selected_rows) else rows
 
     def _preference(self, op: int, ribbon: int, first: int, height: int | None) -> Iterator[int]:
         """Rows by distance from the ribbon, then fewer grid rows, then `prefers`; of `height` grid rows if given."""
@@ -143,7 +143,7 @@ class Ribbon:
         return [_Facts(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
 
     # -- one epoch ---------------------------------------------------------------------------------------------
-    def _fill(self, first: int, ribbon: int, outside: dict[int, int]) -> OpenEpoch:
+    def _fill(self, first: int, ribbon: int, upstream_rows: dict[int, int]) -> OpenEpoch:
         """The schedule from `first` as far as it fits, every op near the ribbon; sparse matmuls go with their pair."""
         problem = self.problem
         n = len(problem.order)
@@ -162,7 +162,7 @@ class Ribbon:
             tall = record["grid_c"] == ribbon and record["grid_r"] != ribbon
             return bool(tall) and problem.profiles[op].kind != "sparse_matmul"
 
-        epoch = OpenEpoch(problem, first, outside, preference, turn)
+        epoch = OpenEpoch(problem, first, upstream_rows, preference, turn)
         while epoch.last < n:
             op = epoch.last
             if not epoch.add(op):
@@ -221,7 +221,7 @@ class Ribbon:
         """The rows with the unchanged ops moved to the nearest candidate where their own is no longer legal: the same
         height, no slower, closest in cycles."""
         problem = self.problem
-        book = EdgeBook(problem, epoch.first, epoch.last, epoch.book.outside)
+        book = EdgeCompatibility(problem, epoch.first, epoch.last, epoch.book.upstream_rows)
         for op, row in rows.items():
             if book.check(op, row):
                 book.rows[op] = row
@@ -261,14 +261,14 @@ class Ribbon:
         problem = self.problem
         n = len(problem.order)
         result: list[Segment] = []
-        outside: dict[int, int] = {}
+        upstream_rows: dict[int, int] = {}
         narrow = Narrow(problem)
         while (first := result[-1].last if result else 0) < n:
             best: tuple[float, Segment, str] | None = None
             why: EdgeReason | None = None
             seen: set[tuple[int, ...]] = set()
             for ribbon in range(1, problem.device.rows + 1):
-                epoch = self._fill(first, ribbon, outside)
+                epoch = self._fill(first, ribbon, upstream_rows)
                 chosen = tuple(epoch.rows[op] for op in range(first, epoch.last))
                 why = epoch.book.reason() or why
                 if not chosen or chosen in seen:
@@ -280,12 +280,12 @@ class Ribbon:
                     best = score, segment, epoch.refusal
                 self.check(first / n)
             if best is None:
-                writer = narrow.writer(first, why, outside)
+                writer = narrow.writer(first, why, upstream_rows)
                 if writer is None:
                     raise no_epoch(problem, first, why)
                 while result[-1].last > writer:
                     reopened(self.check, gone := result.pop())
-                    outside = {op: row for op, row in outside.items() if op < gone.first}
+                    upstream_rows = {op: row for op, row in upstream_rows.items() if op < gone.first}
                 self.pruned[writer] = np.array(list(narrow.rows(writer, self.candidates.rows(writer).tolist())),
                     np.int64)
                 self._ordered.clear()
@@ -293,7 +293,7 @@ class Ribbon:
             result.append(best[1])
             if best[2]:
                 problem.refusals[first, best[1].last + 1] = best[2]
-            outside.update(zip(range(first, best[1].last), best[1].rows, strict=True))
+            upstream_rows.update(zip(range(first, best[1].last), best[1].rows, strict=True))
             closed(self.check, best[1])
             self.check(best[1].last / n)
         return result

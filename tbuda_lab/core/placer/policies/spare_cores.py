@@ -47,7 +47,7 @@ class _Shapes:
     needs: np.ndarray
 
 
-def quicken(problem: Problem, segment: Segment, outside: Mapping[int, int]) -> Segment:
+def use_spare_cores(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]) -> Segment:
     """The epoch with other shapes where that makes a batch of it shorter, and no op slower than the slowest was."""
     if segment.last - segment.first < 2:
         return segment
@@ -55,8 +55,8 @@ def quicken(problem: Problem, segment: Segment, outside: Mapping[int, int]) -> S
     for _ in range(_ROUNDS):
         filling = Filling(problem, segment)
         limit, kernel = segment.limiter_cycles, segment.kernel_cycles
-        found = [filling.even(outside, limit, kernel)]
-        found += [filling.proposal(outside, limit, kernel, part) for part in _LESS]
+        found = [filling.even(upstream_rows, limit, kernel)]
+        found += [filling.proposal(upstream_rows, limit, kernel, part) for part in _LESS]
         tried = [(made, flow(problem, made, problem.overrides)) for made in found if made is not None]
         if not tried:
             break
@@ -83,7 +83,7 @@ class Filling:
 
     def proposal(
         self,
-        outside: Mapping[int, int],
+        upstream_rows: Mapping[int, int],
         limit: float,
         kernel: float,
         part: float = 1.0,
@@ -92,9 +92,9 @@ class Filling:
         """A placed epoch of which no op takes longer than `limit`, no kernel than `kernel`, None where none is found.
         part: of the cores that it counts on; drawn: where choices are to be disturbed."""
         picked = self._picked(limit, kernel, int(part * self.problem.cores), drawn)
-        return None if picked is None or picked == self.now else self._placed(picked, outside, limit, kernel)
+        return None if picked is None or picked == self.now else self._placed(picked, upstream_rows, limit, kernel)
 
-    def even(self, outside: Mapping[int, int], limit: float, kernel: float) -> Segment | None:
+    def even(self, upstream_rows: Mapping[int, int], limit: float, kernel: float) -> Segment | None:
         """The same with every op asked to stay within the same cycles, the fewest for which there are cores."""
         problem, first, last, load = self.problem, self.first, self.last, self.load
         targets = np.unique(np.floor(limit * _PARTS))[::-1]
@@ -112,17 +112,17 @@ class Filling:
         fits = np.flatnonzero((total <= problem.cores) & (picked != kept).any(axis=1))
         for step in fits[::-1][:_TRIES]:
             wanted = dict(zip(self.now, picked[step].tolist(), strict=True))
-            made = self._placed(wanted, outside, limit, kernel)
+            made = self._placed(wanted, upstream_rows, limit, kernel)
             if made is not None:
                 return made
         return None
 
     def _placed(
-        self, picked: Mapping[int, int], outside: Mapping[int, int], limit: float, kernel: float
+        self, picked: Mapping[int, int], upstream_rows: Mapping[int, int], limit: float, kernel: float
     ) -> Segment | None:
         """The epoch with these rows, or those that edges ask for, None where it is slower or does not pack."""
         problem, first, last = self.problem, self.first, self.last
-        chosen, _ = choose_rows(problem, first, last, picked, self.load.dram_cores, limit, outside, kernel)
+        chosen, _ = choose_rows(problem, first, last, picked, self.load.dram_cores, limit, upstream_rows, kernel)
         if chosen is None:
             return None
         made = place_rows(problem, first, last, {op: chosen[op] for op in range(first, last)})

@@ -144,8 +144,8 @@ class SwapSearch:
         for op in reversed(span) if readers else span:
             near = [r for r, _ in facts[op].readers] if readers else facts[op].producers
             cone[op] = frozenset([op]).union(*(cone[n] for n in near if n in span))
-        matches = {tuple(sorted(c)) for c in cone.values() if len(c) <= min(_CONE, len(span) - 1)}
-        cones = [c for c in matches if all(self._free(op) for op in c)]
+        groups = {tuple(sorted(c)) for c in cone.values() if len(c) <= min(_CONE, len(span) - 1)}
+        cones = [c for c in groups if all(self._free(op) for op in c)]
         return sorted(cones, key=lambda c: (-sum(self._work(segment, op) for op in c), c))
 
     def _work(self, segment: Segment, op: int) -> int:
@@ -186,35 +186,35 @@ class SwapSearch:
         problem = reordered(self.problem, order)
         policy = self.policy.on(problem)
         self.bounds -= 1
-        matches = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
-        if len(matches) < len(spans) or sum(bound.cost for ends in matches.values() for bound in ends.values()) >= cost:
+        bounds = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
+        if len(bounds) < len(spans) or sum(bound.cost for ends in bounds.values() for bound in ends.values()) >= cost:
             return None
-        policy.bounds = matches
+        policy.bounds = bounds
         self.left -= 1
-        outside = self._rows(self.segments[:cut])
+        upstream_rows = self._rows(self.segments[:cut])
         parts: list[Segment] = []
         for a, b in spans:
-            result = policy.realise(a, b, outside)
+            result = policy.realise(a, b, upstream_rows)
             if result is None:
                 return None
-            result = polish(problem, result, outside, 4)
+            result = polish(problem, result, upstream_rows, 4)
             parts.append(result)
-            outside.update(zip(range(a, b), result.rows, strict=True))
+            upstream_rows.update(zip(range(a, b), result.rows, strict=True))
         was = sum(s.limiter_cycles for s in self.segments[cut : cut + 2])
-        guess = sum(matches[p.first][p.last].charge for p in parts)
+        guess = sum(bounds[p.first][p.last].stall_cycles for p in parts)
         if sum(weighed(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
             return None
-        existing = self._rows(self.segments[:cut])
+        rows_before = self._rows(self.segments[:cut])
         for i, part in enumerate(parts):
-            parts[i] = priced(problem, part, existing)
-            existing.update(zip(range(part.first, part.last), part.rows, strict=True))
+            parts[i] = priced(problem, part, rows_before)
+            rows_before.update(zip(range(part.first, part.last), part.rows, strict=True))
         if sum(weighed(p) for p in parts) >= cost:
             return None
         for later in self.segments[cut + 2 :]:
             rows = dict(zip(range(later.first, later.last), later.rows, strict=True))
-            if choose_rows(problem, later.first, later.last, rows, 0, 0.0, outside)[0] != rows:
+            if choose_rows(problem, later.first, later.last, rows, 0, 0.0, upstream_rows)[0] != rows:
                 return None
-            outside.update(rows)
+            upstream_rows.update(rows)
         return problem, [*self.segments[:cut], *parts, *self.segments[cut + 2 :]]
 
     def _rows(self, segments: Sequence[Segment]) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import limiter_name, limits, spoken
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure, place_rows
 
@@ -45,7 +45,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
         return f"the next faster candidate takes {int(cores.min()) - own} cores more, {free} are free"
     fitting = faster[cores <= own + free]
     order = fitting[np.lexsort((fitting, cycles[fitting], table.rows["cores"][fitting]))][:_TRIED]
-    book = EdgeBook(problem, first, last, {})
+    book = EdgeCompatibility(problem, first, last, {})
     book.rows = {o: r for o, r in rows.items() if o != op}
     joined = [int(row) for row in order if book.check(op, int(row))]
     if not joined:

@@ -165,13 +165,13 @@ class _Graph:
         ends = np.flatnonzero(np.isfinite(held[self.n]))
         if not len(ends):
             return None
-        matches: list[tuple[int, int, int]] = []
+        cuts: list[tuple[int, int, int]] = []
         last, taken = self.n, int(ends[0])
         while last > 0:
             first, before = (int(v) for v in back[last, taken])
-            matches.append((first, last, taken))
+            cuts.append((first, last, taken))
             last, taken = first, before
-        return matches[::-1]
+        return cuts[::-1]
 
     def _plain(self, bound: float) -> list[tuple[int, int, int]] | None:
         """`path` where a stage may begin anywhere: then fewer stages are never worse, one state for each op does."""
@@ -198,13 +198,13 @@ class _Graph:
             back[lasts[better]] = first
         if not np.isfinite(state[self.n]):
             return None
-        matches: list[tuple[int, int, int]] = []
+        cuts: list[tuple[int, int, int]] = []
         at = self.n
         while at > 0:
             first = int(back[at])
-            matches.append((first, at, int(state[at] // width)))
+            cuts.append((first, at, int(state[at] // width)))
             at = first
-        return matches[::-1]
+        return cuts[::-1]
 
 
 def divide(costs: Costs, rule: Rules) -> list[tuple[int, int, int]] | None:
@@ -240,9 +240,9 @@ def _slowest(path: Sequence[tuple[int, int, int]], costs: Costs, rule: Rules) ->
 
 def epoch_cost(problem: Problem, segment: Segment) -> float:
     """Cycles per input of one epoch, of switching to it and filling it: those of a batch B over B, where an epoch takes
-    switch + fill + B x (slowest limiter + what full buffers cost). The charge of a priced epoch holds the latter, and
-    the fill where it is not a number of the options."""
-    return segment.limiter_cycles + segment.charge + overhead(problem, segment.first, segment.last)
+    switch + fill + B x (slowest limiter + what full buffers cost). The stall cycles of a priced epoch holds the
+    latter, and the fill where it is not a number of the options."""
+    return segment.limiter_cycles + segment.stall_cycles + overhead(problem, segment.first, segment.last)
 
 
 def overhead(problem: Problem, first: int, last: int) -> float:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 
 _OPTIONS = 6
 """Rows of the op that are tried."""
 
 
 def repair_around(
-    book: EdgeBook, op: int, options: Sequence[int], others: Mapping[int, Sequence[int]]
+    book: EdgeCompatibility, op: int, options: Sequence[int], others: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
     """Rows to change so that one of `options` is legal for the op, none where that does not suffice. The first row of
     the op that works is taken, with the first row of each producer that is legal then.
@@ -29,10 +29,10 @@ def repair_around(
             if book.check(producer, selected[producer]):
                 book.rows[producer] = selected[producer]
                 continue
-            matches = next((other for other in theirs if book.check(producer, other)), None)
-            if matches is None:
+            other_row = next((other for other in theirs if book.check(producer, other)), None)
+            if other_row is None:
                 break
-            book.rows[producer] = matches
+            book.rows[producer] = other_row
         else:
             del book.rows[op]
             changed = {p: book.rows[p] for p in others if book.rows[p] != selected[p]}

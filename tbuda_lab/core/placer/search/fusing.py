@@ -72,8 +72,8 @@ class Pattern:
                 "kernels, it matters too little to try"
             )
         fused, cut = (f"{n:,}" for n in self.tried)
-        retained = "cut" if self.cut else "fused"
-        return f"{chain}{count}: {price}; the model takes {fused} cycles with it, {cut} with it cut: {retained}"
+        verdict = "cut" if self.cut else "fused"
+        return f"{chain}{count}: {price}; the model takes {fused} cycles with it, {cut} with it cut: {verdict}"
 
 
 @dataclasses.dataclass(frozen=True)

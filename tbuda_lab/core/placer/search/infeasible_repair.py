@@ -18,7 +18,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.search.chip_stages import torn
 
 
-def rescue(graph: Graph, error: PlacementError) -> tuple[Override, ...]:
+def repair_infeasible(graph: Graph, error: PlacementError) -> tuple[Override, ...]:
     """Nops before the ops that an error says fit no epoch; none when it is about something else."""
     edits: list[Override] = []
     for result in error.diagnostics:
@@ -31,14 +31,14 @@ def rescue(graph: Graph, error: PlacementError) -> tuple[Override, ...]:
     return tuple(edits)
 
 
-def rescue_notes(edits: tuple[Override, ...], error: PlacementError) -> list[Diagnostic]:
+def infeasible_notes(edits: tuple[Override, ...], error: PlacementError) -> list[Diagnostic]:
     """What the nops are for, by op."""
     why = {d.where: d.message for d in error.diagnostics}
     notes = []
     for record in edits:
         (reader,) = record.value["dest"]
         text = f"a nop was put between {record.target} and {reader}, which fits no epoch otherwise: {why[reader]}"
-        notes.append(Diagnostic("note", reader, "mended", text, "another size of either op may do without it"))
+        notes.append(Diagnostic("note", reader, "repair", text, "another size of either op may do without it"))
     return notes
 
 
@@ -62,7 +62,7 @@ def hops(
                 pins.append(Override("op_placement", f"buffer_0_{name}_{some[0]}", {"chip": home}, "placer"))
                 pins.append(Override("op_placement", some, {"chip": chip}, "placer"))
                 text = f"read on chip {home} and on chip {chip}: a nop on chip {home} writes it to the other one"
-                notes.append(Diagnostic("note", name, "mended", text, "pin its readers to one chip to do without"))
+                notes.append(Diagnostic("note", name, "repair", text, "pin its readers to one chip to do without"))
     return tuple(edits), tuple(pins), notes
 
 

@@ -4,7 +4,7 @@ A step takes up to four neighbouring epochs. Either the cuts between them are dr
 `Optimal` over the window, with its guesses disturbed, so that each step looks at other cuts; two epochs may become
 one), or one epoch is shaped for another load of DRAM or another target, or so that it is filled sooner (a higher limit
 may pay for that in a small batch), or a few of its ops change their candidates: grid, streaming, blocks, buffers,
-preloads. Or ops move over a cut. What a step makes is priced by the simulator of epochs as it will be mended. The
+preloads. Or ops move over a cut. What a step makes is priced by the simulator of epochs as it will be repaired. The
 steps depend on the placement and their number alone, never on time: a search that is cut off after n steps has found
 what one of n steps finds, and no step makes the placement worse.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from tbuda_lab.core.placer.model.bounds import alike_from
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.policies.op_runs import Bound
@@ -167,7 +167,7 @@ class _Search:
                 entry = self._shaped.get((self.problem.structure(at, end),), bound)
                 if entry is None:
                     continue
-                price = entry.cost if isinstance(entry, Bound) else entry.limiter_cycles + entry.charge
+                price = entry.cost if isinstance(entry, Bound) else entry.limiter_cycles + entry.stall_cycles
                 price = (price + overhead(self.problem, at, end)) * drawn.lognormvariate(0.0, noise)
                 if cost[at - first] + price < cost[end - first]:
                     cost[end - first], back[end - first] = cost[at - first] + price, at
@@ -211,21 +211,21 @@ class _Search:
     def _fill(self, drawn: random.Random) -> bool:
         """One epoch so that its first input is through sooner, for another limit; then what it preloads is settled."""
         at = self._drawn(drawn, 1)
-        segment, outside = self.segments[at], self._outside(at)
+        segment, upstream_rows = self.segments[at], self._outside(at)
         limit, kernel = segment.limiter_cycles * drawn.choice(_LIMITS), segment.kernel_cycles * drawn.choice(_LIMITS)
         part = drawn.choice((1.0, 0.97, 0.94, 0.9))
-        made = Filling(self.problem, segment).proposal(outside, limit, max(limit, kernel), part, drawn)
+        made = Filling(self.problem, segment).proposal(upstream_rows, limit, max(limit, kernel), part, drawn)
         if made is None:
             return False
         if drawn.random() < 0.5:
-            made = settle_preloads(self.problem, made, outside)
-        return self._take(at, 1, [priced(self.problem, made, outside)])
+            made = settle_preloads(self.problem, made, upstream_rows)
+        return self._take(at, 1, [priced(self.problem, made, upstream_rows)])
 
     # -- candidates of single ops ----------------------------------------------------------------------------
     def _rows(self, drawn: random.Random) -> bool:
         """Other candidates for one to three ops of an epoch, those of edges that hold it up the sooner."""
         problem, at = self.problem, self._drawn(drawn, 1)
-        segment, outside = self.segments[at], self._outside(at)
+        segment, upstream_rows = self.segments[at], self._outside(at)
         first, last = segment.first, segment.last
         rows = dict(zip(range(first, last), segment.rows, strict=True))
         held = flow(problem, segment, problem.overrides).full
@@ -243,7 +243,7 @@ class _Search:
             within = within[problem.tables[op].rows["cores"][within] <= free]
             if not len(within):
                 continue
-            book = EdgeBook(problem, first, last, outside)
+            book = EdgeCompatibility(problem, first, last, upstream_rows)
             book.rows = {other: row for other, row in trial.items() if other != op}
             for _ in range(_DRAWN):
                 row = int(within[drawn.randrange(len(within))])
@@ -255,7 +255,7 @@ class _Search:
         made = place_rows(problem, first, last, trial)
         if made is None or self._cheapest(made) >= epoch_cost(problem, segment):
             return False
-        return self._take(at, 1, [priced(problem, made, outside)])
+        return self._take(at, 1, [priced(problem, made, upstream_rows)])
 
     def _cheapest(self, segment: Segment) -> float:
         """What an epoch costs at least: its slowest op, the switch to it, and filling as far as nothing waits."""
@@ -292,14 +292,15 @@ class _Search:
         value = self._value(trial)
         if value >= self.value - _LESS:
             return False
-        outside: dict[int, int] = {}
+        upstream_rows: dict[int, int] = {}
         load = int(self.policy.caps[-1])
         for index, segment in enumerate(trial):
             rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
             if index >= at:
-                legal = choose_rows(self.problem, segment.first, segment.last, rows, load, float("inf"), outside)[0]
+                legal = choose_rows(self.problem, segment.first, segment.last, rows, load, float("inf"),
+                    upstream_rows)[0]
                 if legal != rows:
                     return False
-            outside.update(rows)
+            upstream_rows.update(rows)
         self.segments, self.value = trial, value
         return True

@@ -1,4 +1,4 @@
-"""Epochs that only a refused edge keeps apart are joined by a DRAM queue on that edge, where that is cheaper.
+"""Epochs that only a refused edge keeps apart are merged by a DRAM queue on that edge, where that is cheaper.
 
 An op begins an epoch of its own when none of its candidates may take a tensor from those of the producers before it:
 streams that do not match, more than 16 output streams, too many phases (see `EdgeReason`). Through a queue in DRAM it
@@ -14,11 +14,11 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeBook, refusal_text
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost
-from tbuda_lab.core.placer.stalls.stall_repair import Mended, edited, priced, regraphed
+from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, edited, priced, regraphed
 
 _WORTH = 0.99  # part of the cycles that two epochs as one have to stay below
 _TRIES = 64  # candidates of an op looked at before its edge counts as refused
@@ -34,9 +34,9 @@ class _Refused:
     ports: tuple[int, ...]
 
 
-def join(
+def merge_epochs(
     problem: Problem, segments: Sequence[Segment], check: Callable[[float], None] = lambda fraction: None
-) -> Mended:
+) -> RepairedPlacement:
     """Joins neighbouring epochs of a chip whose edge is refused, as long as that pays for the microbatch. Each queue is
     told by a note with its price. Breaks and pinned chips of the user stay."""
     result = list(segments)
@@ -45,17 +45,17 @@ def join(
     at = 0
     while at + 1 < len(result):
         check(at / len(result))
-        matches = _joined(problem, result, at)
-        if matches is None:
+        merged = _merged(problem, result, at)
+        if merged is None:
             at += 1
             continue
-        output, segment, added, note = matches
+        output, segment, added, note = merged
         problem, result = output, [*result[:at], segment, *result[at + 2 :]]
         edits, notes = [*edits, *added], [*notes, note]
-    return Mended(problem, tuple(result), tuple(edits), tuple(notes))
+    return RepairedPlacement(problem, tuple(result), tuple(edits), tuple(notes))
 
 
-def _joined(
+def _merged(
     problem: Problem, segments: Sequence[Segment], at: int
 ) -> tuple[Problem, Segment, tuple[Override, ...], Diagnostic] | None:
     """Epochs `at` and `at` + 1 as one: (problem, epoch, queues, note), or None where they stay apart."""
@@ -64,8 +64,8 @@ def _joined(
         return None
     if len(problem.device.chips) > 1 and len(set(chips_of(problem, segments)[at : at + 2])) > 1:
         return None
-    outside = {op: row for s in segments[:at] for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
-    refused = _refused(problem, first, second.first, outside)
+    upstream_rows = {op: row for s in segments[:at] for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
+    refused = _refused(problem, first, second.first, upstream_rows)
     if refused is None:
         return None
     before = epoch_cost(problem, first) + epoch_cost(problem, second)
@@ -81,31 +81,31 @@ def _joined(
         return None
     best: Segment | None = None
     for wanted in _wanted(result, first, second):
-        segment = _placed(result, first.first, second.last, wanted, outside)
+        segment = _placed(result, first.first, second.last, wanted, upstream_rows)
         if segment is not None and (best is None or epoch_cost(result, segment) < epoch_cost(result, best)):
             best = segment
     if best is None or not epoch_cost(result, best) < _WORTH * before:
         return None
-    best = priced(result, best, outside)
-    before = sum(epoch_cost(problem, priced(problem, s, outside)) for s in (first, second))
+    best = priced(result, best, upstream_rows)
+    before = sum(epoch_cost(problem, priced(problem, s, upstream_rows)) for s in (first, second))
     if not epoch_cost(result, best) < _WORTH * before:
         return None
     source = problem.order[refused.producer]
     text = (
-        f"{source} and {reader} may not be joined by a pipe ({refused.reason}): a DRAM queue between them makes one "
+        f"{source} and {reader} may not be merged by a pipe ({refused.reason}): a DRAM queue between them makes one "
         f"epoch of two, {round(epoch_cost(result, best))} cycles an input with the switch instead of {round(before)}"
     )
-    note = Diagnostic("note", reader, "mended", text, f"set_epoch_break({reader!r}) keeps the epochs apart")
+    note = Diagnostic("note", reader, "repair", text, f"set_epoch_break({reader!r}) keeps the epochs apart")
     return result, best, edits, note
 
 
-def _refused(problem: Problem, segment: Segment, op: int, outside: Mapping[int, int]) -> _Refused | None:
+def _refused(problem: Problem, segment: Segment, op: int, upstream_rows: Mapping[int, int]) -> _Refused | None:
     """Why no candidate of the op behind an epoch may read from it; None where one may, or where it reads nothing."""
     fact = problem.facts[op]
     inside = [p for p in range(len(fact.producers)) if fact.by_noc(p, segment.first, op)]
     if not inside:
         return None
-    book = EdgeBook(problem, segment.first, op + 1, outside)
+    book = EdgeCompatibility(problem, segment.first, op + 1, upstream_rows)
     book.rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
     rows = _shapes(problem, op)
     if not rows or any(book.check(op, row) for row in rows) or book.refusal is None:
@@ -141,14 +141,15 @@ def _wanted(problem: Problem, first: Segment, second: Segment) -> Iterator[dict[
 
 
 def _placed(
-    problem: Problem, first: int, last: int, wanted: Mapping[int, int], outside: Mapping[int, int]
+    problem: Problem, first: int, last: int, wanted: Mapping[int, int], upstream_rows: Mapping[int, int]
 ) -> Segment | None:
     """The run as one epoch with these candidates, or others where an edge asks for them."""
     cores = sum(int(problem.tables[op].rows["cores"][row]) for op, row in wanted.items())
     if cores > problem.cores:
         return None
     kernel, limiter, load = measure(problem, first, last, wanted)
-    rows, _ = choose_rows(problem, first, last, wanted, load.dram_cores, float(limiter), dict(outside), float(kernel))
+    rows, _ = choose_rows(problem, first, last, wanted, load.dram_cores, float(limiter), dict(upstream_rows), float(
+        kernel))
     if rows is None:
         return None
     return place_rows(problem, first, last, {op: rows[op] for op in range(first, last)})

@@ -47,7 +47,7 @@ class Throughput:
     stuck: tuple[Held, ...] = ()
 
     @property
-    def hangs(self) -> bool:
+    def deadlocked(self) -> bool:
         return self.deadlocks > 0
 
 

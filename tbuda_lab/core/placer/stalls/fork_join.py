@@ -157,7 +157,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
     it holds too little."""
     epoch = _Epoch(problem, segment)
     inside = range(segment.first, segment.last)
-    matches: dict[tuple[int, int, int], ForkJoin] = {}
+    forks: dict[tuple[int, int, int], ForkJoin] = {}
     for fork in inside:
         branches = [
             (r, p) for r, p in problem.facts[fork].readers if r in inside and p not in problem.facts[r].queued
@@ -188,11 +188,11 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
                         longest = dataclasses.replace(longest, needs=longest.needs + epoch.joins(op, longest.port))
                     pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
                     if pair.missing and least.port != longest.port:
-                        matches.setdefault((fork, op, least.port), pair)
+                        forks.setdefault((fork, op, least.port), pair)
                 merged = next(iter(ways))
                 ways = {merged: ways[merged]}  # beyond the join the branches are one
             reached[op] = {way: (_past(epoch, op, m), _past(epoch, op, h)) for way, (m, h) in ways.items()}
-    return list(matches.values())
+    return list(forks.values())
 
 
 def _at(epoch: _Epoch, op: int, parts: list[tuple[int, Branch, Branch]]) -> tuple[Branch, Branch]:

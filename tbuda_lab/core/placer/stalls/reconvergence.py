@@ -29,11 +29,11 @@ def meetings(problem: Problem) -> Mapping[int, tuple[Meeting, ...]]:
     has to wait and is none."""
     entry = _known.get(problem)
     if entry is None:
-        matches: dict[int, list[Meeting]] = {}
+        by_join: dict[int, list[Meeting]] = {}
         for fork in range(len(problem.order)):
             for meeting in _of(problem, fork):
-                matches.setdefault(meeting.join, []).append(meeting)
-        entry = _known[problem] = {join: tuple(some) for join, some in matches.items()}
+                by_join.setdefault(meeting.join, []).append(meeting)
+        entry = _known[problem] = {join: tuple(some) for join, some in by_join.items()}
     return entry
 
 

@@ -1,11 +1,11 @@
-"""Epochs that do not flow are mended: room where a buffer is full, as far as it pays for the batch; and what an epoch
-costs when it is mended, which the choice of epochs asks for.
+"""Epochs that do not flow are repaired: room where a buffer is full, as far as it pays for the batch; and what an epoch
+costs when it is repaired, which the choice of epochs asks for.
 
 For an edge that holds its epoch up (see `flow`) four things are tried, and the cheapest kept if it beats the epoch as
 it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and a new
 epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch of epochs.
 Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1. What is found for an epoch is kept
-with the problem, so an epoch that was priced when it was chosen is mended in just that way.
+with the problem, so an epoch that was priced when it was chosen is repaired in just that way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, flow
 
 _SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
-_WORTH = 0.99  # part of the cycles that a mend has to stay below
+_WORTH = 0.99  # part of the cycles that a repair has to stay below
 _HANGS = 1e15
 _GOOD = 1.01
 _ROUNDS = 4
@@ -41,8 +41,9 @@ _NOPS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Mended:
-    """problem: with the graph as mended. edits: what was inserted, in order. notes: what each mend was for and cost."""
+class RepairedPlacement:
+    """problem: with the graph as repaired. edits: what was inserted, in order. notes: what each repair was for and
+    cost."""
 
     problem: Problem
     segments: tuple[Segment, ...]
@@ -52,7 +53,7 @@ class Mended:
 
 @dataclasses.dataclass(frozen=True)
 class _Action:
-    """One way to mend, by ops counted from the first of the epoch. kind: "buffer", "queue", "nop" or "cut"."""
+    """One way to repair, by ops counted from the first of the epoch. kind: "buffer", "queue", "nop" or "cut"."""
 
     kind: str
     producer: int
@@ -64,7 +65,7 @@ class _Action:
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """What an epoch takes when it is mended. plan: the mends. before: how it flows without them. cycles: of a batch
+    """What an epoch takes when it is repaired. plan: the repairs. before: how it flows without them. cycles: of a batch
     over the epochs it then is, `parts`, without the switches to them; period: from one input to the next in all of them
     together, limiter: of their slowest ops together."""
 
@@ -85,51 +86,53 @@ class _State:
     edits: tuple[Override, ...] = ()
 
 
-def mend(
+def repair_stalls(
     problem: Problem,
     segments: Sequence[Segment],
     overrides: tuple[Override, ...] = (),
     check: Callable[[float], None] = lambda fraction: None,
-) -> Mended:
+) -> RepairedPlacement:
     """Mends every epoch that takes longer for a batch than its slowest op accounts for.
 
-    With a microbatch of one an epoch is filled and drained but never flows: then only those are mended that would hang.
-    The result depends on the epochs alone: which ways are tried is counted, not timed.
+    With a microbatch of one an epoch is filled and drained but never flows: then only those are repaired that would
+    hang. The result depends on the epochs alone: which ways are tried is counted, not timed.
     """
-    return _Mender(problem, overrides, check).run(segments)
+    return _StallRepair(problem, overrides, check).run(segments)
 
 
-def price(problem: Problem, segment: Segment, outside: Mapping[int, int] | None = None) -> Price:
-    """What an epoch costs as `mend` leaves it. outside: rows of the ops of earlier epochs, where they are known."""
-    return _Mender(problem, problem.overrides, lambda fraction: None).price(segment, outside)
+def price(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> Price:
+    """What an epoch costs as `repair_stalls` leaves it. upstream_rows: rows of the ops of earlier epochs, where they
+    are known."""
+    return _StallRepair(problem, problem.overrides, lambda fraction: None).price(segment, upstream_rows)
 
 
-def priced(problem: Problem, segment: Segment, outside: Mapping[int, int] | None = None) -> Segment:
-    """The epoch with its charge: what it costs per input, as `mend` leaves it, beyond its slowest op and the switch to
-    it. A full buffer that nothing can mend costs the pace it leaves, a mend what it takes (see `price`), an epoch that
-    would hang more than any other. Filling counts as the options say. There is no charge where nothing is mended
+def priced(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> Segment:
+    """The epoch with its stall cycles: what it costs per input, as `repair_stalls` leaves it, beyond its slowest op
+    and the switch to
+    it. A full buffer that nothing can repair costs the pace it leaves, a repair what it takes (see `price`), an epoch
+    that would hang more than any other. Filling counts as the options say. There are none where nothing is repaired
     (`enable_fork_join_buffering`)."""
     if not problem.options.enable_fork_join_buffering:
         return segment
-    result = price(problem, segment, outside)
-    return _charged(problem.options, segment, result.cycles, result.period, result.limiter, result.parts)
+    result = price(problem, segment, upstream_rows)
+    return _with_stall_cycles(problem.options, segment, result.cycles, result.period, result.limiter, result.parts)
 
 
-def _charged(
+def _with_stall_cycles(
     options: CompileOptions, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1
 ) -> Segment:
-    """The epoch with the charge of one that takes so long (see `Price`). A single input is filled and drained: there is
-    no pace then that a buffer could hold up."""
+    """The epoch with the stall cycles of one that takes so long (see `Price`). A single input is filled and drained:
+    there is no pace then that a buffer could hold up."""
     if not np.isfinite(cycles):
-        return dataclasses.replace(segment, charge=_HANGS)
+        return dataclasses.replace(segment, stall_cycles=_HANGS)
     takes: float = period if options.epoch_fill_cycles is not None else cycles / options.inputs_counted
     if options.inputs_counted < 2 and not options.counts_fill:
         takes = limiter
     more = (parts - 1) * options.epoch_switch_cycles / options.inputs_counted
-    return dataclasses.replace(segment, charge=max(0.0, takes - segment.limiter_cycles) + more)
+    return dataclasses.replace(segment, stall_cycles=max(0.0, takes - segment.limiter_cycles) + more)
 
 
-class _Mender:
+class _StallRepair:
     def __init__(self, problem: Problem, overrides: tuple[Override, ...], check: Callable[[float], None]) -> None:
         self.problem, self.overrides, self.check = problem, overrides, check
         # overrides that may address a nop which is to be inserted, or a buffer: then equal epochs are not alike
@@ -139,19 +142,19 @@ class _Mender:
         )
         self._nopped: dict[tuple[int, int, int], tuple[Problem, Problem]] = {}
 
-    def price(self, segment: Segment, outside: Mapping[int, int] | None = None) -> Price:
-        """The mends of an epoch and what it takes with them: worked out once for equal epochs."""
+    def price(self, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> Price:
+        """The repairs of an epoch and what it takes with them: worked out once for equal epochs."""
         problem = self.problem
         names = problem.order[segment.first : segment.last] if self._by_name else ()
         key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
         entry = problem.costs.prices.get(key)
         if not isinstance(entry, Price):
             before = self._flow(problem, segment)
-            entry = self._plan(_State(problem, (segment,)), outside or {}, before)
+            entry = self._plan(_State(problem, (segment,)), upstream_rows or {}, before)
             problem.costs.prices[key] = entry
         return entry
 
-    def run(self, segments: Sequence[Segment]) -> Mended:
+    def run(self, segments: Sequence[Segment]) -> RepairedPlacement:
         result: list[Segment] = []
         edits: list[Override] = []
         notes: list[Diagnostic] = []
@@ -159,37 +162,37 @@ class _Mender:
         for index in range(len(segments) - 1, -1, -1):
             self.check(1 - (index + 1) / len(segments))
             segment = segments[index]
-            outside = {
+            upstream_rows = {
                 op: row for s in segments[:index] for op, row in zip(range(s.first, s.last), s.rows, strict=True)
             }
             state = _State(self.problem, (segment,))
-            matches = self.price(segment, outside)
-            for action in matches.plan:
-                output = self._apply(state, action, segment.first, outside)
+            price = self.price(segment, upstream_rows)
+            for action in price.plan:
+                output = self._apply(state, action, segment.first, upstream_rows)
                 if output is not None:
                     state = output
             if state.parts != (segment,) or state.edits:
-                notes.append(self._note(index, matches, segment, state))
+                notes.append(self._note(index, price, segment, state))
             grown = state.parts[-1].last - segment.last
             result = [*state.parts, *(_shifted(s, grown) for s in result)]
             edits = [*state.edits, *edits]
             self.problem = state.problem
         flows = [(s, self._flow(self.problem, s)) for s in result]
         options = self.problem.options
-        charged = tuple(_charged(options, s, now.cycles, now.period, s.limiter_cycles) for s, now in flows)
-        return Mended(self.problem, charged, tuple(edits), tuple(reversed(notes)))
+        charged = tuple(_with_stall_cycles(options, s, now.cycles, now.period, s.limiter_cycles) for s, now in flows)
+        return RepairedPlacement(self.problem, charged, tuple(edits), tuple(reversed(notes)))
 
     # -- the search ------------------------------------------------------------------------------------------
-    def _plan(self, state: _State, outside: Mapping[int, int], before: Throughput) -> Price:
+    def _plan(self, state: _State, upstream_rows: Mapping[int, int], before: Throughput) -> Price:
         """The cheaper of two plans: with a new epoch where it pays most, which ends the search, and without one."""
-        plan = self._mends(state, outside, before, cuts=True)
+        plan = self._mends(state, upstream_rows, before, cuts=True)
         if plan.parts == 1:
             return plan
-        whole = self._mends(state, outside, before, cuts=False)
+        whole = self._mends(state, upstream_rows, before, cuts=False)
         switch = float(self.problem.options.epoch_switch_cycles)
         return whole if whole.cycles <= plan.cycles + switch * (plan.parts - 1) else plan
 
-    def _mends(self, state: _State, outside: Mapping[int, int], before: Throughput, cuts: bool) -> Price:
+    def _mends(self, state: _State, upstream_rows: Mapping[int, int], before: Throughput, cuts: bool) -> Price:
         """Mends one after the other, as long as each pays. cuts: whether a new epoch may be one of them."""
         first = state.parts[0].first
         plan: tuple[_Action, ...] = ()
@@ -197,9 +200,9 @@ class _Mender:
         single = state.problem.options.inputs_counted < 2
         for _ in range(_ROUNDS + before.deadlocks):
             fast = single or now.period <= _SLACK * state.parts[0].limiter_cycles
-            if len(state.parts) > 1 or (not now.hangs and fast):
+            if len(state.parts) > 1 or (not now.deadlocked and fast):
                 break
-            # what is left of the cycles when nothing holds the epoch up any more: a mend that comes near it will do
+            # what is left of the cycles when nothing holds the epoch up any more: a repair that comes near it will do
             whole = state.problem.options.inputs_counted * (now.period - state.parts[0].limiter_cycles)
             floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
             fewer = max(0, cost[0] - 1)  # of several forks that hang, one at a time
@@ -207,7 +210,7 @@ class _Mender:
             for action in self._actions(state, now):
                 if action.kind == "cut" and not cuts:
                     continue
-                result = self._apply(state, action, first, outside)
+                result = self._apply(state, action, first, upstream_rows)
                 if result is None:
                     continue
                 flows = [self._flow(result.problem, part) for part in result.parts]
@@ -297,8 +300,8 @@ class _Mender:
         return nops
 
     # -- doing it --------------------------------------------------------------------------------------------
-    def _apply(self, state: _State, action: _Action, first: int, outside: Mapping[int, int]) -> _State | None:
-        """The epoch with one mend, or None where it is not legal."""
+    def _apply(self, state: _State, action: _Action, first: int, upstream_rows: Mapping[int, int]) -> _State | None:
+        """The epoch with one repair, or None where it is not legal."""
         problem, segment = state.problem, state.parts[0]
         if len(state.parts) > 1:
             return None
@@ -329,15 +332,15 @@ class _Mender:
             last += 1
         cuts = (first, first + action.reader, last) if action.kind == "cut" else (first, last)
         parts: list[Segment] = []
-        existing = dict(outside)
+        rows_so_far = dict(upstream_rows)
         for a, b in itertools.pairwise(cuts):
             wanted = {op: rows[op - first] for op in range(a, b)}
-            chosen, _ = choose_rows(problem, a, b, wanted, 0, 0.0, existing)
+            chosen, _ = choose_rows(problem, a, b, wanted, 0, 0.0, rows_so_far)
             if chosen != wanted:
                 return None
             kernel, limiter, _ = measure(problem, a, b, wanted)
             parts.append(Segment(a, b, tuple(wanted.values()), tuple(spots[a - first : b - first]), kernel, limiter))
-            existing.update(wanted)
+            rows_so_far.update(wanted)
         return _State(problem, tuple(parts), (*state.edits, *edits))
 
     def _with_nop(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
@@ -386,13 +389,13 @@ class _Mender:
             if action.kind == "nop":
                 shifted.insert(action.reader, "nop")
         slowest = max(part.limiter_cycles for part in state.parts)
-        gain = "it would hang" if was.hangs else f"{int(was.cycles)} cycles a batch without"
+        gain = "it would hang" if was.deadlocked else f"{int(was.cycles)} cycles a batch without"
         text = (
             f"{'; '.join(done)}: {int(now)} cycles a batch, {gain}; the slowest op takes {slowest} an input, it took "
             f"{old.limiter_cycles}"
         )
         return Diagnostic(
-            "note", f"epoch {index}", "mended", text, "enable_fork_join_buffering=False leaves epochs as they are"
+            "note", f"epoch {index}", "repair", text, "enable_fork_join_buffering=False leaves epochs as they are"
         )
 
 

@@ -1,7 +1,7 @@
 /** Work that may wait until what is drawn now is on the screen: where ops stand first, all that goes with it behind. */
 const LATEST = 250; // ms: a page in the background draws no frames
 
-export class Afterwards {
+export class DeferredWork {
   private timer = 0;
   private frame = 0;
 

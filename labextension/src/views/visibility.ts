@@ -2,7 +2,7 @@
  * Whether somebody looks at a view: one behind a tab, or in a folded panel, only notes that its picture is old and draws
  * it when it is seen.
  */
-export class Sight {
+export class Visibility {
   private old = false;
   private folded = false;
   private readonly resize: ResizeObserver;

@@ -5,7 +5,7 @@ import { DiffView } from '../src/views/diff/view.js';
 import { GridView } from '../src/views/grid/view.js';
 import { MemoryView } from '../src/views/memory/view.js';
 import { Ops } from '../src/views/ops.js';
-import { told } from '../src/views/told.js';
+import { syncedTrait } from '../src/views/syncedtrait.js';
 import { TraceView } from '../src/views/trace/view.js';
 import { frame } from './fixture.js';
 import { handFrame } from './handframe.js';
@@ -18,7 +18,7 @@ describe('a state told', () => {
   it('goes once it rests, without an echo, and gives way to Python', () => {
     const { host, store } = alone('x', { n: 1 });
     const taken: number[] = [];
-    const n = told(store, 'n', 0, value => taken.push(value), { rest: 100 });
+    const n = syncedTrait(store, 'n', 0, value => taken.push(value), { rest: 100 });
     n.tell(2);
     n.tell(3);
     expect(host.told).toEqual([]);
@@ -40,7 +40,7 @@ describe('a state told', () => {
 
   it('is of that view alone: a workbench has other traits of these names', () => {
     const { host, store } = alone('bringup', { mode: 'split' });
-    const mode = told(store, 'mode', 'l1', () => expect.fail('not for it'), { of: 'memory' });
+    const mode = syncedTrait(store, 'mode', 'l1', () => expect.fail('not for it'), { of: 'memory' });
     host.ask('mode', 'grid');
     mode.tell('dram');
     expect([host.told, mode.value()]).toEqual([[], 'l1']);
@@ -48,7 +48,7 @@ describe('a state told', () => {
 
   it('is kept in the page where Python has no such trait', () => {
     const { host, store } = alone('netlistfile', {});
-    const pipes = told(store, 'show_pipes', 'none');
+    const pipes = syncedTrait(store, 'show_pipes', 'none');
     expect(pipes.value()).toBe('none');
     pipes.tell('all');
     expect([host.told, pipes.value()]).toEqual([[], 'all']);

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { Eye } from '../src/views/graph/eye.js';
+import { Viewpoint } from '../src/views/graph/viewpoint.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
@@ -13,7 +13,7 @@ function looking(viewport: number[] = []) {
   Object.defineProperty(stage, 'clientWidth', { value: 400 });
   Object.defineProperty(stage, 'clientHeight', { value: 300 });
   let scene: Scene | undefined;
-  const eye = new Eye(new Store(host), stage, () => scene, () => undefined);
+  const eye = new Viewpoint(new Store(host), stage, () => scene, () => undefined);
   const bring = () => {
     scene = new Scene(frame('graph:lowered'));
     scene.openAll();

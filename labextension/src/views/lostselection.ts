@@ -2,7 +2,7 @@
 import { Matcher } from './names.js';
 import type { Store } from './store.js';
 
-export class Lost {
+export class LostSelection {
   names: string[] = [];
   private before: Matcher | null = null;
   private readonly stop: () => void;

@@ -1,6 +1,6 @@
 /** Where the graph is looked at from: fits, zooms, pans, goes to nodes; Python may say it, and is told. */
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import type { Camera } from './draw.js';
 import type { Scene } from './scene.js';
 
@@ -8,9 +8,9 @@ const MARGIN = 24;
 const READABLE = 0.82; // letters of 11 px are 9 px high
 const CLOSE = 0.01; // views that differ by less are the same
 
-type Sight = [x: number, y: number, scale: number];
+type Viewport = [x: number, y: number, scale: number];
 
-export class Eye {
+export class Viewpoint {
   camera: Camera = { x: 0, y: 0, scale: 1 };
   fitted = false;
   /** Cameras that fit the graph into the view: nobody chose where they look. */
@@ -18,16 +18,16 @@ export class Eye {
   /** The camera of a fit that somebody asked for. */
   private asked: Camera | null = null;
   private entire = false;
-  private readonly viewport: Told<Sight | []>;
+  private readonly viewport: SyncedTrait<Viewport | []>;
   /** What Python asked for before there was a graph to look at. */
-  private wish: Sight | [];
+  private wish: Viewport | [];
 
   /** changed: `anew` where more than the camera is another. */
   constructor(
     store: Store, private readonly stage: HTMLElement, private readonly scene: () => Scene | undefined,
     private readonly changed: (anew: boolean) => void
   ) {
-    this.viewport = told<Sight | []>(store, 'viewport', [], at => this.lookAt(at));
+    this.viewport = syncedTrait<Viewport | []>(store, 'viewport', [], at => this.lookAt(at));
     this.wish = this.viewport.value();
   }
 
@@ -108,12 +108,12 @@ export class Eye {
 
   /** Tells Python where it looks, once the picture rests. */
   tell(): void {
-    const now: Sight | [] = this.fits.has(this.camera) ? [] : this.sight();
+    const now: Viewport | [] = this.fits.has(this.camera) ? [] : this.sight();
     if (!same(now, this.viewport.value())) this.viewport.tell(now);
   }
 
   /** Looks at a point of the graph at a scale, as Python says it; without one all of it is fitted. */
-  private lookAt(at: Sight | []): void {
+  private lookAt(at: Viewport | []): void {
     this.wish = at;
     if (!this.scene() || !this.stage.clientWidth) return;
     this.wish = [];
@@ -125,12 +125,12 @@ export class Eye {
     }
   }
 
-  private look([x, y, scale]: Sight): void {
+  private look([x, y, scale]: Viewport): void {
     this.camera = { scale, x: this.stage.clientWidth / 2 - x * scale, y: this.stage.clientHeight / 2 - y * scale };
   }
 
   /** The point of the graph in the middle, and the scale. */
-  private sight(): Sight {
+  private sight(): Viewport {
     const { x, y, scale } = this.camera;
     const round = (v: number) => Math.round(v * 1000) / 1000;
     return [round((this.stage.clientWidth / 2 - x) / scale), round((this.stage.clientHeight / 2 - y) / scale), round(scale)];

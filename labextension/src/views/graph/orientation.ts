@@ -1,22 +1,22 @@
 /** How the graph lies: from top to bottom or from left to right, with or without words on its edges; buttons and traits. */
 import type { Store } from '../store.js';
-import { told, type Told } from '../told.js';
+import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import type { Direction } from './layout.js';
 import type { Scene } from './scene.js';
 import { button } from './tools.js';
 
-export class Lying {
+export class Orientation {
   readonly turner: HTMLButtonElement;
   readonly worder: HTMLButtonElement;
-  private readonly direction: Told<Direction>;
-  private readonly words: Told<boolean>;
+  private readonly direction: SyncedTrait<Direction>;
+  private readonly words: SyncedTrait<boolean>;
 
   /** changed: scenes are to lie anew. dressed: is told the direction, for whoever looks from outside. */
   constructor(store: Store, private readonly changed: () => void, private readonly dressed: (direction: Direction) => void) {
     this.turner = button('graph-direction', '⇄', '', () => this.turn());
     this.worder = button('graph-tms', 'TM', 'Show TMs on edges', () => this.put(this.words, !this.words.value()));
-    this.direction = told<Direction>(store, 'direction', 'TB', () => this.renew());
-    this.words = told(store, 'show_tms', false, () => this.renew());
+    this.direction = syncedTrait<Direction>(store, 'direction', 'TB', () => this.renew());
+    this.words = syncedTrait(store, 'show_tms', false, () => this.renew());
   }
 
   dispose(): void {
@@ -32,7 +32,7 @@ export class Lying {
     this.put(this.direction, this.direction.value() === 'TB' ? 'LR' : 'TB');
   }
 
-  private put<T>(trait: Told<T>, value: T): void {
+  private put<T>(trait: SyncedTrait<T>, value: T): void {
     trait.tell(value);
     this.renew();
   }

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
 import { BringUp } from '../src/views/bringup.js';
-import { bringBy, dress, late } from '../src/views/late.js';
-import * as more from '../src/views/more.js';
+import { bringBy, dress, late } from '../src/views/lazyview.js';
+import * as more from '../src/views/lazybundle.js';
 import { makeRoot } from '../src/views/root.js';
 import { filled } from './fixture.js';
 import { live } from './live.js';
@@ -43,7 +43,7 @@ describe('A view whose code comes later', () => {
   it('hears what was said to it on the way', async () => {
     let here: (found: typeof more) => void = () => undefined;
     vi.resetModules();
-    const fresh = await import('../src/views/late.js');
+    const fresh = await import('../src/views/lazyview.js');
     fresh.bringBy(() => new Promise(done => (here = done)));
     const { store, host } = live();
     const view = new (fresh.late('trace'))(store);

@@ -1,7 +1,7 @@
 /** A state of a view that Python sets and hears of: a trait of the widget. Where there is none it is one of the page alone. */
 import type { Store } from './store.js';
 
-export interface Told<T> {
+export interface SyncedTrait<T> {
   /** What the trait says; without one, what was told last. */
   value(): T;
   /** Tells Python, once the state rests and if it does not know. */
@@ -17,9 +17,9 @@ interface Ways {
 }
 
 /** plain: what holds where Python says nothing. take: hears of every change that another side made. */
-export function told<T>(
+export function syncedTrait<T>(
   { host }: Store, name: string, plain: T, take: (value: T) => void = () => undefined, { of = '', rest = 0 }: Ways = {}
-): Told<T> {
+): SyncedTrait<T> {
   const mine = !of || host.get('view') === of;
   let kept = plain;
   let timer = 0;

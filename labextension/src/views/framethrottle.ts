@@ -9,7 +9,7 @@ export function due(last: number, now: number): boolean {
   return now - last >= 1000 / preferences().fps - EARLY;
 }
 
-export class Pace {
+export class FrameThrottle {
   private last = -Infinity;
   private frame = 0;
 

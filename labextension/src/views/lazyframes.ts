@@ -1,9 +1,9 @@
 /** Frames that the kernel makes only while somebody looks at the view that shows them. */
-import { Sight } from './sight.js';
+import { Visibility } from './visibility.js';
 import type { Store } from './store.js';
 
 /** What is asked for, and by whom. */
-export interface Wish {
+export interface FrameRequest {
   /** Keys of the frames; refusals of these are for this view. */
   keys: string[];
   /** Whether there is something to ask about yet. */
@@ -14,16 +14,16 @@ export interface Wish {
   sized?: () => void;
 }
 
-export class Wanted {
+export class LazyFrames {
   /** Why there are none; empty where there is no such reason. */
   refused = '';
   /** Those of the newest placement are under way, or here. */
   asked = false;
-  private readonly sight: Sight;
+  private readonly visibility: Visibility;
   private readonly stop: () => void;
 
-  constructor(private readonly store: Store, element: HTMLElement, private readonly wish: Wish) {
-    this.sight = new Sight(element, wish.paint, () => {
+  constructor(private readonly store: Store, element: HTMLElement, private readonly wish: FrameRequest) {
+    this.visibility = new Visibility(element, wish.paint, () => {
       this.ask();
       wish.sized?.();
     });
@@ -36,16 +36,16 @@ export class Wanted {
 
   dispose(): void {
     this.stop();
-    this.sight.dispose();
+    this.visibility.dispose();
   }
 
   get hidden(): boolean {
-    return this.sight.hidden;
+    return this.visibility.hidden;
   }
 
   /** Draws the view now, or once somebody looks. */
   draw(): void {
-    this.sight.draw();
+    this.visibility.draw();
   }
 
   /** What is here belongs to another placement. */
@@ -56,7 +56,7 @@ export class Wanted {
 
   /** Asks if somebody looks and it was not asked yet; `again`: whatever was asked before. True if it asked. */
   ask(again = false): boolean {
-    if (!this.store.host.live || !this.wish.ready() || (!again && (this.asked || !this.sight.seen))) return false;
+    if (!this.store.host.live || !this.wish.ready() || (!again && (this.asked || !this.visibility.seen))) return false;
     this.asked = true;
     this.refused = '';
     this.store.host.send(this.wish.question());

@@ -14,8 +14,8 @@ interface Offer {
 
 const AUTO = 'auto';
 
-export class Knobs {
-  readonly element = h('div', { class: 'tb-knobs', 'data-tb-view': 'knobs', hidden: true });
+export class OpControls {
+  readonly element = h('div', { class: 'tb-op-controls', 'data-tb-view': 'op-controls', hidden: true });
   private op = '';
   private readonly stops: (() => void)[] = [];
 
@@ -39,7 +39,7 @@ export class Knobs {
     this.element.hidden = !op || !this.store.edits;
     if (this.element.hidden) return;
     this.element.replaceChildren(h('button', {
-      type: 'button', class: 'tb-link', 'data-tb-action': 'knobs', onclick: () => this.ask()
+      type: 'button', class: 'tb-link', 'data-tb-action': 'op-controls', onclick: () => this.ask()
     }, 'Inner steps, streaming, buffers …'));
   }
 

@@ -2,9 +2,9 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { MemoryView } from '../src/views/memory/view.js';
 import type { Host } from '../src/views/host.js';
-import { Sight } from '../src/views/sight.js';
+import { Visibility } from '../src/views/visibility.js';
 import { Store } from '../src/views/store.js';
-import { Wanted } from '../src/views/wanted.js';
+import { LazyFrames } from '../src/views/lazyframes.js';
 import { frame } from './fixture.js';
 import { handFrame } from './handframe.js';
 
@@ -53,11 +53,11 @@ afterEach(() => {
   document.body.replaceChildren();
 });
 
-describe('Sight', () => {
+describe('Visibility', () => {
   it('draws what is seen at once, and what is hidden once when it is seen', () => {
     const element = document.body.appendChild(document.createElement('div'));
     const paint = vi.fn();
-    const sight = new Sight(element, paint);
+    const sight = new Visibility(element, paint);
     sight.draw();
     expect(paint).toHaveBeenCalledTimes(1);
     element.hidden = true; // as a tab does
@@ -82,7 +82,7 @@ describe('Wanted', () => {
     const element = document.body.appendChild(document.createElement('div'));
     let there = false;
     const paint = vi.fn();
-    const wanted = new Wanted(of, element, { keys: ['x', 'y'], ready: () => there, question: () => ({ type: 'want', key: 'x' }), paint });
+    const wanted = new LazyFrames(of, element, { keys: ['x', 'y'], ready: () => there, question: () => ({ type: 'want', key: 'x' }), paint });
     Observer.size(element, 300);
     expect(sent).toEqual([]);
     there = true;

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { BringUp } from '../src/views/bringup.js';
-import { Pace } from '../src/views/pace.js';
+import { FrameThrottle } from '../src/views/framethrottle.js';
 import { DEFAULTS, publishPreferences } from '../src/views/preferences.js';
 import { makeRoot } from '../src/views/root.js';
 import { live } from './live.js';
@@ -29,7 +29,7 @@ describe('Pace', () => {
   it('draws at once, then no more often than the user likes, and the last of what was asked', () => {
     publishPreferences({ ...DEFAULTS, fps: 10 });
     const draw = vi.fn();
-    const pace = new Pace(draw);
+    const pace = new FrameThrottle(draw);
     pace.ask();
     expect(draw).toHaveBeenCalledTimes(1);
     for (const at of [20, 40, 60, 80]) {
@@ -48,7 +48,7 @@ describe('Pace', () => {
 
   it('has no cap unless somebody sets one', () => {
     const draw = vi.fn();
-    const pace = new Pace(draw);
+    const pace = new FrameThrottle(draw);
     for (let k = 0; k < 5; k++) pace.ask();
     expect(draw).toHaveBeenCalledTimes(5);
   });

@@ -1,7 +1,7 @@
 /** Views whose code is fetched when they are first seen: a page without them starts sooner. Where from, the entry says. */
 import type { View } from './tabs.js';
 import { h } from './dom.js';
-import type { More, Room } from './more.js';
+import type { More, Room } from './lazybundle.js';
 import type { Store } from './store.js';
 
 /** Brings the code of the other views; `waiting` is told when it takes longer. May be called again after it failed. */
@@ -20,7 +20,7 @@ export async function more(store: Store, waiting: (text: string) => void): Promi
 }
 
 /** Stands in the place of a view until its code is there; a view that does not come says why. */
-export class LateView implements View {
+export class LazyView implements View {
   private view: View | null = null;
   private readonly place: HTMLElement;
   private readonly text = h('p', {}, 'Loading …');
@@ -81,7 +81,7 @@ export class LateView implements View {
 
 /** A view by itself, as the registry of views wants it. */
 export function late(room: Room): new (store: Store) => View {
-  return class extends LateView {
+  return class extends LazyView {
     constructor(store: Store) {
       super(store, room);
       this.lookedAt();

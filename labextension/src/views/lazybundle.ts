@@ -1,4 +1,4 @@
-/** What is not in the bundle of the views: everything that is seldom the first thing seen. See `late.ts`. */
+/** What is not in the bundle of the views: everything that is seldom the first thing seen. See `lazyview.ts`. */
 import type { View } from './tabs.js';
 import { ClusterView } from './cluster/view.js';
 import clusterStyle from './cluster.raw.css';

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { Afterwards } from '../src/views/afterwards.js';
+import { DeferredWork } from '../src/views/deferredwork.js';
 import { arrange } from '../src/views/dom.js';
 import { GridView } from '../src/views/grid/view.js';
 import { drawStrip } from '../src/views/grid/strip.js';
@@ -28,7 +28,7 @@ describe('Afterwards', () => {
     const frames: FrameRequestCallback[] = [];
     vi.stubGlobal('requestAnimationFrame', (f: FrameRequestCallback) => frames.push(f));
     const f = vi.fn();
-    const later = new Afterwards(f);
+    const later = new DeferredWork(f);
     later.soon();
     later.soon();
     expect([f.mock.calls.length, frames.length]).toEqual([0, 1]);
