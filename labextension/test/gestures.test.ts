@@ -538,7 +538,7 @@ describe('panels', () => {
     const { store, host } = live();
     const knobs = new OpControls(store);
     knobs.offer('a');
-    knobs.element.querySelector<HTMLElement>('[data-tb-action=knobs]')!.click();
+    knobs.element.querySelector<HTMLElement>('[data-tb-action=op-controls]')!.click();
     host.say({
       type: 'choices', op: 'a', ok: true, u_kt: [[1, 900], [2, 800], [8, 700]], streams: [['n', 1, 1, 700], ['r', 2, 1, 750]],
       buffers: [[[1, 700], [2, 700]], []], now: { u_kt: 2, stream: ['n', 1, 1], buffers: {} }

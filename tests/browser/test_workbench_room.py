@@ -189,6 +189,7 @@ def test_the_workbench_opens_in_a_tab_and_the_cell_is_compact(browser: Any, lab_
     expect(cell.locator(TABLE)).to_be_hidden()
     assert box_of(cell)["height"] < 560
     expect(tab.locator(TABLE)).to_be_visible()
+    expect(page.locator("[data-mime-type$=stderr]")).to_have_count(0)  # no comm is told anything before it is open
     whole, room = box_of(tab), box_of(page.locator("[data-tb-tab=bringup]"))
     assert abs(whole["height"] - room["height"]) < 2, "the workbench takes all of its tab"
     page.screenshot(path=shots / "own_tab_light.png")

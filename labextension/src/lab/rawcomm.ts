@@ -15,12 +15,15 @@ export class RawComm {
   private readonly hearers = new Set<Hearer>();
   private readonly enders = new Set<() => void>();
   private open = true;
+  /** What is sent before the kernel has opened its end: null once it has. It would warn of a comm that it does not know. */
+  private unsent: Message[] | null = [];
+  private readonly opening: string;
 
   constructor(readonly kernel: Kernel.IKernelConnection, data: Message) {
     kernel.iopubMessage.connect(this.received, this);
     kernel.statusChanged.connect(this.changed, this);
     kernel.disposed.connect(this.end, this);
-    this.post('comm_open', { comm_id: this.id, target_name: TARGET, data: data as JSONObject });
+    this.opening = this.post('comm_open', { comm_id: this.id, target_name: TARGET, data: data as JSONObject });
   }
 
   get isOpen(): boolean {
@@ -28,7 +31,9 @@ export class RawComm {
   }
 
   send(data: Message): void {
-    if (this.open) this.post('comm_msg', { comm_id: this.id, data: data as JSONObject });
+    if (!this.open) return;
+    if (this.unsent) this.unsent.push(data);
+    else this.post('comm_msg', { comm_id: this.id, data: data as JSONObject });
   }
 
   onMessage(f: Hearer): () => void {
@@ -52,7 +57,7 @@ export class RawComm {
   private post(
     type: 'comm_open' | 'comm_msg' | 'comm_close',
     content: { comm_id: string; target_name?: string; data: JSONObject }
-  ): void {
+  ): string {
     const message = KernelMessage.createMessage({
       msgType: type,
       channel: 'shell',
@@ -61,11 +66,21 @@ export class RawComm {
       content
     } as KernelMessage.IOptions<KernelMessage.ICommMsgMsg<'shell'>>);
     this.kernel.sendShellMessage(message, false, true);
+    return message.header.msg_id;
+  }
+
+  /** The kernel has opened its end. */
+  private opened(): void {
+    const unsent = this.unsent ?? [];
+    this.unsent = null;
+    unsent.forEach(data => this.send(data));
   }
 
   private received(_: unknown, message: KernelMessage.IIOPubMessage): void {
     if (!this.open) return;
-    const content = message.content as { comm_id?: string; data?: unknown };
+    const content = message.content as { comm_id?: string; data?: unknown; execution_state?: string };
+    const handled = content.execution_state === 'idle' && (message.parent_header as { msg_id?: string }).msg_id === this.opening;
+    if (this.unsent && (handled || content.comm_id === this.id)) this.opened();
     if (content.comm_id !== this.id) return;
     if (message.header.msg_type === 'comm_close') this.end();
     else if (message.header.msg_type === 'comm_msg') {
