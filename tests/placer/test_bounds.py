@@ -33,9 +33,9 @@ def _problem(graph: Graph, device: str, microbatch: int, rng: np.random.Generato
     """The problem of a graph with a few random candidates per op, among them large grids and small ones."""
     options, spec = CompileOptions(microbatch=microbatch), load_device(device)
     problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
-    problem.legal = {
-        key: np.sort(rng.choice(rows, min(5, len(rows)), replace=False)) for key, rows in problem.legal.items()
-    }
+    problem.costs.legal.update(
+        {key: np.sort(rng.choice(rows, min(5, len(rows)), replace=False)) for key, rows in problem.legal.items()}
+    )
     return problem
 
 

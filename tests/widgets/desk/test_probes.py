@@ -17,7 +17,7 @@ def test_a_probe_is_answered_by_one_small_frame_that_says_what_legal_says(hub: H
     page = say(hub, type="probe_begin", op=OP, seq=7)
     assert [m["type"] for m, _ in page.messages] == ["frame"]
     message, buffers = page.messages[0]
-    assert len(buffers[0]) + len(str(message)) <= 6 * 1024
+    assert len(buffers[0]) + len(str(message)) <= 7 * 1024
     frame = Frame.unpack(message["header"], buffers[0])
     table = hub.session.legal(OP)
     assert (frame.meta["op"], frame.meta["seq"], frame.meta["grid"]) == (OP, 7, list(table.grid))

@@ -34,7 +34,7 @@ def from_pybuda(
     microbatch and is cut to 1. Nodes bear the names given to the ops; OUTPUT nodes are `<last module>.output_<k>`.
     Raises `ModelError`, `InputError`, `UnsupportedOp` as `from_torch` does.
     """
-    chain = [modules] if isinstance(modules, Module) else list(modules)
+    chain = [modules] if isinstance(modules, Module) else list(modules or ())
     if not chain or not all(isinstance(m, Module) for m in chain):
         raise ModelError("from_pybuda takes a module, or a list of at least one")
     graph = _one(chain[0], sample_inputs, training)
