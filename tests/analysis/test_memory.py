@@ -41,7 +41,7 @@ def bert() -> Session:
 def crowded() -> Session:
     """The same with so little DRAM that queues between epochs have to take turns."""
     device, options = load_device("n150"), CompileOptions(microbatch=64)
-    plain = Session(*encoder(10), device, options)
+    plain = Session(*encoder(12), device, options)
     uses = [use for use in plain.dram().queues.values() if use.queue.location == "dram"]
     e2e = sorted(use.bytes for use in uses if use.queue.kind == "e2e")
     assert len(e2e) > 4
