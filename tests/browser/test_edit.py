@@ -208,7 +208,7 @@ def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Pat
     )))
     x, y, w, _ = grab(page, "e")
     page.mouse.move(x + (cols - now[1]) * w, y, steps=6)
-    line = page.locator(f"{GRID} .tb-tag span", has_text="cycles / input")
+    line = page.locator(f"{GRID} .tb-tag span").filter(has_text="cycles / input").filter(has_not_text="estimate")
     line.wait_for(state="visible")
     message = line.inner_text().removeprefix("cycles / input").split("→")[-1].split("(")[0].split(",")[0].strip()
     assert message == (

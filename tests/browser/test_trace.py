@@ -185,7 +185,8 @@ def test_another_batch_is_simulated(page: Any) -> None:
     def simulated(batch: int) -> None:
         page.locator(f"{TRACE} [data-tb-action=trace-batch-{batch}]").click()
         cycles = in_kernel(page, f"print(f'{{session.timeline({batch}).cycles / 1000:.0f}}')")
-        page.wait_for_function(f"() => document.querySelector('{TRACE} .tb-found').textContent.startsWith('{cycles}')")
+        facts = f"document.querySelector('{TRACE} [data-tb-metric=trace]')"
+        page.wait_for_function(f"() => {facts}.textContent.startsWith('{cycles}')")
 
     simulated(1)
     simulated(8)

@@ -501,6 +501,7 @@ export class GridView {
     }
     this.element.dataset['tbCritical'] = on ? String(chain.size) : '';
     this.editor.plane?.querySelector(':scope > .tb-critical-edges')?.remove();
+    if (!chain.size) return;
     const edges = pipesOf(ops, this.store.epoch, 'all', chain, 0).filter(([from, to]) => chain.has(from) && chain.has(to));
     if (!edges.length || !this.editor.geometry) return;
     const drawn = drawPipes(ops, this.editor.geometry, edges);

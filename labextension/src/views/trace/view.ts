@@ -26,7 +26,7 @@ const MANY = 40; // rows up to which all epochs are open at first
 export class TraceView {
   readonly element: HTMLElement;
   readonly bar = h('header', { class: 'tb-bar' });
-  readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'trace' });
   readonly stage: HTMLElement;
   readonly canvas = h('canvas', { class: 'tb-trace-canvas', 'aria-hidden': 'true' });
   readonly scroller = h('div', { class: 'tb-trace-scroll', tabindex: -1 });
