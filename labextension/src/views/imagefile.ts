@@ -30,9 +30,10 @@ export class ImageFile implements View {
     if (!meta) return;
     const files = meta['files'] as [string, number][];
     const more = Number(meta['more']);
+    const open = this.head.querySelector('details')?.open ?? false; // frames come one by one
     this.head.replaceChildren(
       facts(meta['facts'] as [string, string][]),
-      h('details', {}, h('summary', { 'data-tb-action': 'image-files' }, `${grouped(files.length + more)} files`),
+      h('details', { open }, h('summary', { 'data-tb-action': 'image-files' }, `${grouped(files.length + more)} files`),
         h('table', { class: 'tb-plain' }, h('tbody', {}, ...files.map(([name, size]) =>
           h('tr', {}, h('td', {}, name), h('td', {}, `${grouped(size)} bytes`))))),
         more > 0 && h('p', {}, `and ${grouped(more)} more`)),
