@@ -452,6 +452,9 @@ def attention(c: Call) -> str:
     scores = c.reshape(scores, (*heads, rows, keys)) if shared > 1 else scores
     scores = masked(c, scores, rows, keys)
     weights = c.op(Softmax(-1), scores)
+    mask = c.arguments.get("attn_mask")
+    if isinstance(mask, Folded) and mask.tensor.dtype == torch.bool and not bool(mask.tensor.any(-1).all()):
+        weights = c.op(Multiply(), weights, c.constant(mask.tensor.to(torch.float32)))  # a hidden row has no weights
     if shared > 1:
         weights = c.reshape(weights, (*heads[:-1], heads[-1] // shared, rows * shared, keys))
     return c.reshape(c.op(Matmul(), weights, v), c.out_shape)
