@@ -112,6 +112,17 @@ def test_citations_resolve() -> None:
     assert cited > 50
 
 
+def test_the_page_on_routing_has_every_rule() -> None:
+    """By the name that reports and the checker give it."""
+    from tbuda_lab.core.netlist.check import registry
+    from tbuda_lab.core.netlist.routing import RouteRule
+
+    text = (ROOT / "docs/design/routing.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_0-9]+)`", text))
+    assert {rule.label for rule in RouteRule if rule} - named == set()
+    assert {r.id for r in registry.ordered() if r.stage == "route"} == set(re.findall(r"^\| (N\d+) \|", text, re.MULTILINE))
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """MkDocs is strict: a link, an anchor or a name of the API that is not there is an error."""

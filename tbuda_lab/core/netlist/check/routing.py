@@ -1,4 +1,4 @@
-"""Rules N: what the router and the pipe generator refuse (core/netlist/routing has the rules themselves)."""
+"""Rules N: what the router and the pipe generator refuse (routing.md#rules-of-a-netlist)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the hardware's router demands of a netlist: the rules that balancer, checker and command line share.
 
-`judge` says of one edge which rule it breaks first; `stacks` has the part of it that is asked about many candidates at
-once, as integer expressions on arrays.
+`judge` says of one edge which rule it breaks first (routing.md#layout-of-an-edge); `stacks` has the part of it that is
+asked about many candidates at once, as integer expressions on arrays.
 """
 
 from tbuda_lab.core.netlist.routing.edge import Edge, EdgeVerdict, judge, judge_alone, shared_rule

@@ -113,7 +113,8 @@ class View:
 
 
 def view(reader: Reader, after: tuple[Ints, Ints, Ints]) -> View:
-    """The view of an input; `after`: (t, rows, columns) of the operand after unpad, TMs and padding."""
+    """The view of an input (routing.md#views); `after`: (t, rows, columns) of the operand after unpad, TMs and
+    padding."""
     (gr, gc), (m, n), (u, v), t = reader.grid, reader.mblock, reader.ublock, reader.t
     k, steps = reader.u_kt, reader.m_k
     kind, port = reader.type, reader.port

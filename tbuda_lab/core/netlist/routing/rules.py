@@ -1,4 +1,5 @@
-"""The names of the router's rules and what each demands, in one sentence."""
+"""The names of the router's rules and what each demands, in one sentence; routing.md#rules-of-one-op and the sections
+after it have the formulas."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A reader that puts slices of t side by side (hstack, vstack) wants tiles of many t at once. Where the producer's buffer
 holds all of them, tiles are addressed freely. Where it does not, the slices are sent one after the other, and then the
-blocks of the stack must fall on whole cores, mblocks and ublocks of the reader, in the order in which it reads them.
+blocks of the stack must fall on whole cores, mblocks and ublocks of the reader, in the order in which it reads them
+(routing.md#stacks-in-phases).
 """
 
 from __future__ import annotations

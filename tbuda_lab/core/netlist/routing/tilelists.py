@@ -1,7 +1,7 @@
 """Which tiles of which producer core each reader takes, and the rules that follow from those lists.
 
 One row of an array per pipe (a core of the view: one for each reader core, or for each row or column of a multicast),
-in reading order; all pipes of an edge at once.
+in reading order; all pipes of an edge at once. See routing.md#tile-lists.
 """
 
 from __future__ import annotations

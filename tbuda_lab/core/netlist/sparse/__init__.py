@@ -13,7 +13,7 @@ rows of the activation) in ascending order; a strip never crosses a page:
 * a word per tile: above, in `sparse_tile_ptr_bits` bits, which sparse tile; below, the tile row in the ublock and
   the tile row in the strip, the latter in ceil(log2 u_kt) bits,
   one if u_kt is 1.
-A slice without any tile has one empty strip.
+A slice without any tile has one empty strip. See routing.md#sparse-encodings.
 """
 
 from tbuda_lab.core.netlist.sparse.decode import DecodedTiles, decode_stream, decode_to_csr
