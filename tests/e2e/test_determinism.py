@@ -30,7 +30,7 @@ for name, (module, inputs) in (("bert", bert.make_model(layers=1)), ("unet", une
 
 def digests(hash_seed: str, times: int) -> list[tuple[str, ...]]:
     root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)}
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "TBUDA_CACHE": "off", "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", SCRIPT, str(times)]
     answer = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
