@@ -113,7 +113,7 @@ def test_undo_and_redo_are_lookups(bert):
 @pytest.mark.parametrize("number", range(6))
 def test_every_command_has_an_inverse(shared, number):
     op = matmuls(shared)[0]
-    state = shared._state.history.state
+    state = shared.request
     busy = state.put(Override("op_size", op, (1, 1))).put(Override("epoch_break", op))
     command = [
         ResizeOp(op, (1, 2)), PlaceOp(op, (0, 0)), EpochBreak(op, on=False), ClearOp(op), SetOptions(seed=3),

@@ -185,10 +185,10 @@ def test_chips_that_run_together_count_once():
 
 def test_whatif_is_what_happens_and_changes_nothing(bert):
     op = matmuls(bert)[6]
-    first, state = bert.result, bert._state.history.state
+    first, state = bert.result, bert.request
     for size in bert.legal(op).legal:
         message = bert.whatif(ResizeOp(op, size))
-        assert bert.result is first and bert._state.history.state is state and not bert.stale
+        assert bert.result is first and bert.request is state and not bert.stale
         bert.apply(ResizeOp(op, size))
         after = bert.compile().placement
         assert message.total_cycles[1] == sum(e.limiter_cycles for e in after.report.epochs)

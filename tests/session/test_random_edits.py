@@ -106,29 +106,29 @@ class Follower:
         result = self.session.compile()
         assert [f for f in check(result.netlist, profile="strict") if f.severity == "error"] == []
         text = netlist.dumps(result.netlist)
-        assert self.texts.setdefault(self.session._state.history.state.key, text) == text
+        assert self.texts.setdefault(self.session.request.key, text) == text
         return text
 
     def edit(self, rng: random.Random) -> bool:
         """An edit that is made, or refused by a typed error and leaves nothing behind."""
         session = self.session
-        was = session._state.history.state, session.history, session.future, session.result
+        was = session.request, session.history, session.future, session.result
         try:
             session.attempt(*random_edit(session, rng))
         except TbudaError:
-            assert (session._state.history.state, session.history, session.future) == was[:3]
+            assert (session.request, session.history, session.future) == was[:3]
             assert session.result is was[3] and not session.stale
             return False
         return True
 
     def both_or_none(self, rng: random.Random) -> None:
-        was = self.session._state.history.state
+        was = self.session.request
         try:
             with self.session.transaction("two edits"):
                 for _ in range(2):
                     self.session.attempt(*random_edit(self.session, rng))
         except TbudaError:
-            assert self.session._state.history.state == was
+            assert self.session.request == was
 
 
 @pytest.mark.parametrize(("name", "device"), [("mlp", "e300"), ("encoder", "wormhole_b0"), ("mlp", "n300")])

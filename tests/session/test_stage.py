@@ -16,10 +16,10 @@ def test_compile_stops_where_it_is_told_and_goes_on_from_there() -> None:
     for upto in ("traced", "lowered", "balanced", "placed"):
         assert session.compile(upto=upto) is None
         assert session.stage == upto and session.result is None
-    done = dict(session._state.pipeline.runs)
+    done = session.work
     result = session.compile()
     assert session.stage == "netlisted" and session.compile(upto="placed") is result
-    assert session._state.pipeline.runs == done  # nothing of it is done again
+    assert session.work == done  # nothing of it is done again
     session.run()
     assert session.stage == "ran"
     op = next(n for n in result.placement.ops if len(session.legal(n).legal) > 1)

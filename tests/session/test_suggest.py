@@ -99,10 +99,10 @@ def test_it_tells_the_best_so_far_and_can_be_stopped(crowded: Session) -> None:
         if best:
             stop.set()
 
-    state = crowded._state.history.state
+    state = crowded.request
     with pytest.raises(Cancelled):
         crowded.suggest(8, progress=enough, cancel=stop)
-    assert crowded._state.history.state is state and not crowded.stale
+    assert crowded.request is state and not crowded.stale
     assert crowded.suggest(8, seconds=0.0) == crowded.suggest(0) == []
     assert [s.label for s in crowded.suggest(8, seconds=600.0)] == [s.label for s in result]
 

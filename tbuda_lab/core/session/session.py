@@ -167,14 +167,19 @@ class Session:
         return dict(self._state.pipeline.runs)
 
     @property
+    def request(self) -> Request:
+        """What the next compile is asked for: the key of its result."""
+        return self._state.history.state
+
+    @property
     def options(self) -> CompileOptions:
         """The options of the next compile."""
-        return self._state.history.state.options
+        return self.request.options
 
     @property
     def overrides(self) -> tuple[Override, ...]:
         """The overrides of the next compile, in the order they were made."""
-        return self._state.history.state.overrides
+        return self.request.overrides
 
     def on(self, event: str, listener: Callable[..., None]) -> Callable[[], None]:
         """Add a listener; returns a function that removes it."""

@@ -91,9 +91,9 @@ def test_a_live_drag_shows_the_placement_before_it_is_made(hub: Hub) -> None:
 
 
 def test_without_live_nothing_is_compiled_while_dragging(hub: Hub) -> None:
-    runs = dict(hub.session._state.pipeline.runs)
+    runs = hub.session.work
     ops = hub.frame("ops")
     hub.desk.receive(page := Page(), {"type": "probe_exact", "ask": 1, "edit": {"do": "break", "op": "second.matmul"}})
     hub.desk.wait(60)
     assert said(page, "exact")["ok"] and hub.frame("ops") is ops and "shown" not in edits(hub)
-    assert hub.session._state.pipeline.runs["passes"] == runs["passes"]
+    assert hub.session.work["passes"] == runs["passes"]
