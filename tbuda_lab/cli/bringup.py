@@ -196,7 +196,7 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
     if not folder.is_dir():
         split_target(arguments.target)
         return CompileRequest(arguments.target, **given)
-    record = _read_record(folder)
+    record = read_record(folder)
     if given:
         flags = ", ".join("--" + key.replace("_", "-") for key in given)
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
@@ -219,7 +219,7 @@ def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
         raise ModelError(f"{arguments.target}: {why}; leave {flags} out, or compile FILE.py:FUNCTION")
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
     file = folder / RECORD
     if not file.is_file():
         raise ModelError(f"{folder} has no {RECORD}: give FILE.py:FUNCTION or a folder of `tbuda compile`")
@@ -444,7 +444,7 @@ def _check_unchanged(session: Session, folder: Path) -> None:
 
     if folder.is_dir():
         digest = hashlib.sha256(netlist.dumps(session.compile().netlist).encode()).hexdigest()
-        if digest != _read_record(folder).get("netlist_sha256"):
+        if digest != read_record(folder).get("netlist_sha256"):
             raise ModelError(f"{folder}: the model's file has changed since it was compiled; compile it again")
 
 

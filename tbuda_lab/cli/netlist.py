@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from tbuda_lab.sim import files
 
     files.run_file(arguments.file, arguments.inputs, arguments.outputs, mode=arguments.mode, arch=arguments.arch,
-                   params=_params(arguments.param), max_steps=arguments.max_steps or files.MAX_STEPS)
+                   params=read_params(arguments.param), max_steps=arguments.max_steps or files.MAX_STEPS)
     return 0
 
 
@@ -123,7 +123,7 @@ def _steps(text: str) -> int:
     return int(text)
 
 
-def _params(items: list[str]) -> dict[str, int]:
+def read_params(items: list[str]) -> dict[str, int]:
     """`NAME=VALUE` pairs; the `$` before a name may be left out. Raises InputError."""
     out: dict[str, int] = {}
     for item in items:

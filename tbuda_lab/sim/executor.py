@@ -86,7 +86,7 @@ class Executor:
             self.netlist.queues.values(), readers, self.dynamic, self.numerics.exact)
         self._allocated: set[str] = set()
         self._epochs = topology.epochs(self.netlist, self.arch)
-        self._plans: dict[tuple[str, ...], EpochPlan] = {}
+        self.plans: dict[tuple[str, ...], EpochPlan] = {}
         self._statics: dict[str, dict[str, int]] = {}
         self._backlog: dict[str, list[Array]] = {}
 
@@ -187,7 +187,7 @@ class Executor:
     def zeroed(self, queue: str) -> None:
         """Forgets the accumulated value of the gradient op that fills a queue."""
         producer = self.netlist.queues[queue].input
-        for plan in self._plans.values():
+        for plan in self.plans.values():
             history = plan.gradient.get(producer)
             if history is not None:
                 history.last = None
@@ -222,7 +222,7 @@ class Executor:
         """Runs the graphs of an epoch for all their inputs."""
         plan = self.plan(graphs)
         self._refill()
-        through = self._passed_on(plan)
+        through = self.passed_on(plan)
         run = self._one_by_one if plan.sequential and through is None else self._side_by_side
         seen: dict[str, list[Array]] = {}
         run(plan, seen, cancel)
@@ -232,15 +232,15 @@ class Executor:
 
     def plan(self, graphs: tuple[str, ...]) -> EpochPlan:
         """The plan of an epoch, made at its first use."""
-        plan = self._plans.get(graphs)
+        plan = self.plans.get(graphs)
         if plan is None:
-            plan = self._plans[graphs] = plan_epoch(self.netlist, graphs, self.io, self.numerics, self._wanted)
+            plan = self.plans[graphs] = plan_epoch(self.netlist, graphs, self.io, self.numerics, self._wanted)
         return plan
 
     def _side_by_side(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """All inputs, several at a time. First the pointers move as they would input by input."""
         count = plan.input_count
-        through = self._passed_on(plan) or {}
+        through = self.passed_on(plan) or {}
         reads: list[list[int]] = [[] for _ in plan.reads]
         writes: list[list[int]] = [[] for _ in plan.writes]
         for _ in range(count):
@@ -277,7 +277,7 @@ class Executor:
                 write.io.store(slot, entry)
 
     @staticmethod
-    def _passed_on(plan: EpochPlan) -> dict[int, Write] | None:
+    def passed_on(plan: EpochPlan) -> dict[int, Write] | None:
         """By value that is read, the writes of fifos through which ops of an epoch hand each input on to others of it;
         None where more than that passes from one input to the next, so that they go one by one. Such a fifo is empty
         before, and what is read of it is what was pushed for the same input."""

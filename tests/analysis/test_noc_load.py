@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.analysis.noc import Transfers, hops, link_bytes, transfers_of
-from tbuda_lab.core.analysis.noc.transfers import _shares
+from tbuda_lab.core.analysis.noc.transfers import producer_shares
 from tbuda_lab.core.balancer.bandwidth import traffic
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp, Session
@@ -142,7 +142,7 @@ def test_shares_add_up_and_follow_the_tensor(role: str, tms: list[str]) -> None:
     """Against cutting a tensor of 60 x 60 cells by hand."""
     grid, rows, cols = (3, 4), 2, 5
     taking = {"in0": (rows, 1), "in1": (1, cols), "bias": (1, cols)}.get(role, (rows, cols))
-    table = _shares(taking, grid, role, tms)
+    table = producer_shares(taking, grid, role, tms)
     np.testing.assert_allclose(table.sum(axis=1), 1.0)
     if any(t != "transpose" for t in tms):
         return

@@ -40,10 +40,10 @@ def test_every_combination_of_parameters_is_a_candidate_once() -> None:
 
 def test_four_parameters_are_tried_together_and_one_by_one() -> None:
     """Of many parameters not every combination: all, none, all but one, one alone."""
-    from tbuda_lab.core.balancer.parameters import _ways
+    from tbuda_lab.core.balancer.parameters import preload_choices
 
-    assert len(_ways([0, 1])) == 4 and len(set(_ways([0, 1, 2]))) == 8
-    assert set(_ways([0, 1, 2, 3])) == {0b1111, 0b0111, 0b1011, 0b1101, 0b1110, 1, 2, 4, 8, 0}
+    assert len(preload_choices([0, 1])) == 4 and len(set(preload_choices([0, 1, 2]))) == 8
+    assert set(preload_choices([0, 1, 2, 3])) == {0b1111, 0b0111, 0b1011, 0b1101, 0b1110, 1, 2, 4, 8, 0}
 
 
 @pytest.mark.parametrize(("value", "left"), [({1: False}, {0b000, 0b100}), ({1: True}, {0b010, 0b110}),

@@ -192,7 +192,7 @@ def test_levels_respect_every_constraint_within_an_input(network: Network) -> No
     np.maximum.at(longest, target, level[source] + 1)
     assert (level == longest).all()
     with pytest.MonkeyPatch.context() as patch:  # as graphs of many constraints are counted
-        patch.setattr("tbuda_lab.core.epochsim.solve._FEW", 0)
+        patch.setattr("tbuda_lab.core.epochsim.solve.FEW_CONSTRAINTS", 0)
         assert (levels(graph) == level).all()
 
 

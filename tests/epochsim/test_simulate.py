@@ -187,7 +187,7 @@ def test_deadlocks_are_reported_not_run_into(result: SimpleNamespace, monkeypatc
     """With output buffers of no size nothing can be handed on in one piece."""
     from tbuda_lab.core.epochsim import build as module
 
-    monkeypatch.setattr(module._Builder, "_held", lambda self, source, name, port: 0)
+    monkeypatch.setattr(module.NetworkBuilder, "held", lambda self, source, name, port: 0)
     matches = simulate(result, 3)
     assert matches.deadlocked
     errors = [d for d in matches.diagnostics if d.severity == "error"]

@@ -173,10 +173,10 @@ def read_session(path: Path) -> object:
 
 
 def read_record(path: Path) -> object:
-    from tbuda_lab.cli.bringup import _read_record
+    from tbuda_lab.cli.bringup import read_record as read
 
     path.rename(path.parent / "compile.json")
-    return _read_record(path.parent)
+    return read(path.parent)
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------

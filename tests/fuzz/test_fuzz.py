@@ -27,7 +27,8 @@ def test_good_files_are_read(name: str, tmp_path: Path) -> None:
     for seed in range(4):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        SUBJECTS[name].read(SUBJECTS[name].make(random.Random(seed), folder, 0))
+        path = SUBJECTS[name].make(random.Random(seed), folder, 0)
+        assert SUBJECTS[name].read(path) is not None
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

@@ -68,7 +68,7 @@ def feeds(graph: Graph) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("arch", ["grayskull", "wormhole_b0"])
 @pytest.mark.parametrize("side", [56, 40, 23])
 def test_padding_rows_changes_no_number(arch: str, side: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grow_module, "_best", lambda height, *_: height + 2 if height > 1 else height)
+    monkeypatch.setattr(grow_module, "best_height", lambda height, *_: height + 2 if height > 1 else height)
     plain, grown = lowered(Residual(), torch.randn(1, 40, side, side), arch)
     changed = [n for n in grown.ops if "rows" in n.attrs]
     assert len(changed) >= 12
@@ -80,7 +80,7 @@ def test_padding_rows_changes_no_number(arch: str, side: int, monkeypatch: pytes
 
 
 def test_rows_that_something_else_reads_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grow_module, "_best", lambda height, *_: height + 1)
+    monkeypatch.setattr(grow_module, "best_height", lambda height, *_: height + 1)
     plain, grown = lowered(Rows(), torch.randn(1, 32, 14, 14), "wormhole_b0")
     inputs = feeds(plain)
     want, got = run(plain, inputs), run(grown, inputs)
@@ -113,7 +113,7 @@ def test_few_rows_and_rows_with_many_divisors_stay() -> None:
 
 
 def test_a_constant_that_two_groups_read_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grow_module, "_best", lambda height, *_: height + 2 if height > 4 else height)
+    monkeypatch.setattr(grow_module, "best_height", lambda height, *_: height + 2 if height > 4 else height)
     _, grown = lowered(Residual(), torch.randn(1, 40, 56, 56), "wormhole_b0")
     copies = [n for n in grown if n.kind is NodeKind.CONSTANT and ".rows" in n.name]
     assert copies and all(n.value is not None and n.value.shape == n.shape for n in copies)

@@ -121,12 +121,12 @@ def test_show_draws_cores() -> None:
 
 
 def test_params() -> None:
-    from tbuda_lab.cli.netlist import _params
+    from tbuda_lab.cli.netlist import read_params
 
-    assert _params(["p_loop_count=3", "$z=true", "a=0x10"]) == {"$p_loop_count": 3, "$z": 1, "$a": 16}
+    assert read_params(["p_loop_count=3", "$z=true", "a=0x10"]) == {"$p_loop_count": 3, "$z": 1, "$a": 16}
     for wrong in ("p", "p=", "=3", "p=x", "p=1.5"):
         with pytest.raises(InputError, match="NAME=VALUE"):
-            _params([wrong])
+            read_params([wrong])
 
 
 def test_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

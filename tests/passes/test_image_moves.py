@@ -86,4 +86,4 @@ def test_images_of_images_stay_in_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", DEPENDENT)
 def test_what_mixes_channels_and_pixels_is_moved_as_before(name: str) -> None:
-    passed(DEPENDENT[name])
+    assert passed(DEPENDENT[name]).outputs

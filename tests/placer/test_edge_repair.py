@@ -17,7 +17,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
-from tbuda_lab.core.placer.model.segment import _ALTERNATIVES, _spread, alternatives, choose_rows
+from tbuda_lab.core.placer.model.segment import MOST_ALTERNATIVES, alternatives, choose_rows, spread_rows
 from tbuda_lab.core.placer.search.edge_repair import repair_around
 from tests.placer.graphs import Sketch, convolutions, encoder
 
@@ -39,7 +39,7 @@ def try_all(problem: Problem, book: EdgeCompatibility, op: int, picked: int, loa
 
     def rows(op: int) -> list[int]:
         rows = alternatives(problem, op, book.first, book.last, load, target)
-        return list(dict.fromkeys(_spread(rows, problem.shapes(op), _ALTERNATIVES)))
+        return list(dict.fromkeys(spread_rows(rows, problem.shapes(op), MOST_ALTERNATIVES)))
 
     def cores(op: int, row: int) -> int:
         return int(problem.tables[op].rows["cores"][row])

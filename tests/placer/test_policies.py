@@ -28,7 +28,7 @@ from tbuda_lab.core.placer.policies.candidates import Candidates
 from tbuda_lab.core.placer.policies.nlp import nlp_target
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.portfolio import never_worse
-from tbuda_lab.core.placer.policies.ribbon import Ribbon, _Facts, prefers
+from tbuda_lab.core.placer.policies.ribbon import CandidateFacts, Ribbon, prefers
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 from tests.placer.graphs import Sketch, convolutions, encoder, linear
@@ -158,7 +158,7 @@ def test_nlp_is_within_its_target_where_a_candidate_is(target: int) -> None:
 
 
 # -- Ribbon ----------------------------------------------------------------------------------------------------------
-BASE = _Facts(0, 4, 90.0, 0, True, True, 0, 8, 1.0)
+BASE = CandidateFacts(0, 4, 90.0, 0, True, True, 0, 8, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ BASE = _Facts(0, 4, 90.0, 0, True, True, 0, 8, 1.0)
         (BASE, dataclasses.replace(BASE, row=1)),
     ],
 )
-def test_the_ribbon_preference_is_lexicographic(better: _Facts, worse: _Facts) -> None:
+def test_the_ribbon_preference_is_lexicographic(better: CandidateFacts, worse: CandidateFacts) -> None:
     assert prefers(better, worse, 100.0) < 0 < prefers(worse, better, 100.0)
 
 
 FACTS = st.builds(
-    _Facts,
+    CandidateFacts,
     row=st.integers(0, 50),
     cols=st.integers(1, 3),
     cycles=st.sampled_from([50.0, 90.0, 110.0, 130.0, 250.0]),
@@ -199,7 +199,7 @@ FACTS = st.builds(
 
 
 @given(st.lists(FACTS, min_size=2, max_size=6, unique_by=lambda f: f.row))
-def test_the_ribbon_preference_always_decides(facts: list[_Facts]) -> None:
+def test_the_ribbon_preference_always_decides(facts: list[CandidateFacts]) -> None:
     for a, b in itertools.permutations(facts, 2):
         assert prefers(a, b, 100.0) * prefers(b, a, 100.0) < 0
 
@@ -210,7 +210,7 @@ def test_ribbon_starts_with_grids_as_near_the_ribbon_as_the_op_allows() -> None:
     for op in range(len(problem.order)):
         tall = problem.tables[op].rows["grid_r"][policy.pruned[op]]
         for ribbon in (1, 3, 8):
-            first = next(iter(policy._preference(op, ribbon, op, None)))
+            first = next(iter(policy.preference(op, ribbon, op, None)))
             assert abs(int(problem.tables[op].rows["grid_r"][first]) - ribbon) == int(np.abs(tall - ribbon).min())
 
 
@@ -231,9 +231,9 @@ def test_conservative_optimisation_never_makes_an_epoch_slower() -> None:
     policy = Ribbon(problem, quiet)
     gained = 0
     for ribbon in range(1, 9):
-        epoch = policy._fill(0, ribbon, {})
+        epoch = policy.fill_epoch(0, ribbon, {})
         before = epoch.segment()
-        after = policy._improve(epoch, ribbon)
+        after = policy.improve(epoch, ribbon)
         assert (after.first, after.last) == (before.first, before.last)
         assert after.limiter_cycles <= before.limiter_cycles
         gained += after.limiter_cycles < before.limiter_cycles
@@ -325,5 +325,5 @@ def test_an_epoch_pays_in_cores_for_dram_where_that_makes_it_faster(
     graph, spec = _streams(4), load_device(device)
     priced = placed(graph, spec)
     check(graph, spec, priced)
-    monkeypatch.setattr(Optimal, "_lighter", lambda self, segment, upstream_rows: segment)
+    monkeypatch.setattr(Optimal, "lighter", lambda self, segment, upstream_rows: segment)
     assert objective(priced, 1) <= at_most * objective(placed(graph, spec), 1)

@@ -26,7 +26,7 @@ from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.place import _Check, _choose
+from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, objective, weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
@@ -54,7 +54,7 @@ def problem_of(graph: Graph, device: str = "grayskull", **options: object) -> Pr
 def chosen(graph: Graph, device: str, batch: int) -> tuple[Problem, list[Segment]]:
     spec, options = load_device(device), CompileOptions(microbatch=batch)
     models = op_models(graph, spec, options)
-    problem, segments, _, _ = _choose(graph, models, spec, options, (), _Check(None, None))
+    problem, segments, _, _ = choose_placement(graph, models, spec, options, (), ProgressCheck(None, None))
     return problem, segments
 
 
@@ -273,7 +273,7 @@ def test_parts_of_a_run_that_cannot_be_held_as_one_know_the_rows_before_them(mon
     problem = problem_of(encoder(1), "wormhole_b0", microbatch=BATCH)
     policy = Optimal(problem, quiet)
     path = [(s.first, s.last) for s in policy.run()]
-    realise, ready = policy.realise, policy._ready
+    realise, ready = policy.realise, policy.ready
     existing: list[tuple[int, list[int]]] = []
 
     def refused(*args: object) -> object:
@@ -286,8 +286,8 @@ def test_parts_of_a_run_that_cannot_be_held_as_one_know_the_rows_before_them(mon
     monkeypatch.setattr(sys.modules[Optimal.__module__], "choose_rows", refused)
     monkeypatch.setattr(policy, "realise", lambda a, b, upstream_rows: realise(a, b,
         upstream_rows) if b - a <= 3 else None)
-    monkeypatch.setattr(policy, "_ready", noted)
-    parts = policy._settle(path)
+    monkeypatch.setattr(policy, "ready", noted)
+    parts = policy.settle(path)
     assert len(parts) > len(path) and len(existing) == len(parts)
     assert all(before == list(range(first)) for first, before in existing)
     upstream_rows: dict[int, int] = {}

@@ -23,7 +23,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place, place_and_mend
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.place import _Check, _choose
+from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.stalls.epoch_throughput import flow
 from tbuda_lab.core.placer.stalls.stall_repair import repair_stalls
 from tbuda_lab.core.runner import Runner
@@ -63,7 +63,8 @@ def compiled(on: bool) -> CompileResult:
 
 def chosen(graph: Graph, batch: int = BATCH, device: str = "grayskull") -> tuple[Problem, tuple[Segment, ...]]:
     spec, options = load_device(device), CompileOptions(microbatch=batch)
-    problem, segments, _, _ = _choose(graph, op_models(graph, spec, options), spec, options, (), _Check(None, None))
+    models = op_models(graph, spec, options)
+    problem, segments, _, _ = choose_placement(graph, models, spec, options, (), ProgressCheck(None, None))
     return problem, tuple(segments)
 
 

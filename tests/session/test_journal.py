@@ -33,7 +33,7 @@ from tbuda_lab.core.session import (
     journal,
 )  # fmt: skip
 from tbuda_lab.core.session.history import History
-from tbuda_lab.core.session.journal import command_data, command_of, parse_journal, read_journal
+from tbuda_lab.core.session.journal import JournalFile, command_data, command_of, parse_journal, read_journal
 from tests.session.test_edits import matmuls
 
 
@@ -292,9 +292,10 @@ def test_files_that_are_none(text):
 def test_any_text_is_read_or_refused(text):
     for candidate in (text, f'{{{HEAD}, "commands": [{text}]}}'):
         try:
-            parse_journal(candidate)
+            file = parse_journal(candidate)
         except TbudaError:
             continue
+        assert isinstance(file, JournalFile)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tbuda_lab.core.errors import OverrideError
-from tbuda_lab.core.placer.interactive.carry import _longest_rising
+from tbuda_lab.core.placer.interactive.carry import longest_rising
 from tbuda_lab.core.session import EpochBreak, Session
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch
 from tests.session.test_edits import check_placement
@@ -108,7 +108,7 @@ def test_epochs_of_agrees_with_the_edges(branches: Session) -> None:
 
 @given(st.lists(st.integers(0, 4), max_size=9))
 def test_the_longest_run_that_never_falls(values: list[int]) -> None:
-    matches = sorted(_longest_rising(values))
+    matches = sorted(longest_rising(values))
     chosen = [values[i] for i in matches]
     assert chosen == sorted(chosen)
     runs = (c for n in range(len(values) + 1) for c in itertools.combinations(values, n))

@@ -19,7 +19,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.costs import cost_history
-from tbuda_lab.core.session.legal import _edges, free_starts
+from tbuda_lab.core.session.legal import edge_refusals, free_starts
 from tests.placer.test_stall_repair import model
 from tests.session.models import encoder
 from tests.session.test_edits import check_placement, matmuls
@@ -119,7 +119,7 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
         own = problem.legal[problem.tables[number].signature]
         some = shapes["row"] >= 0
         shapes["row"][some] = rng.choice(own, int(some.sum()))
-        edges = _edges(problem, number, rows, span, shapes)
+        edges = edge_refusals(problem, number, rows, span, shapes)
         for r, c in np.argwhere(some):
             book = EdgeCompatibility(problem, *span, {})
             message = set()

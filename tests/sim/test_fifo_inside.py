@@ -28,11 +28,11 @@ def test_inputs_through_a_queue_inside_an_epoch_run_side_by_side(monkeypatch: py
     def run() -> tuple[list[torch.Tensor], int, bool]:
         runner = Runner(result)
         out = runner.run([inputs])[0]
-        plans = list(runner.executor._plans.values())
+        plans = list(runner.executor.plans.values())
         return out, runner.executor.stats.ops, any(plan.sequential for plan in plans)
 
     together, few, sequential = run()
-    monkeypatch.setattr(Executor, "_passed_on", staticmethod(lambda plan: None))
+    monkeypatch.setattr(Executor, "passed_on", staticmethod(lambda plan: None))
     alone, many, _ = run()
     assert sequential and few < many
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))

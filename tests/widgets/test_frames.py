@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, place, problems_frame, total_cycles
-from tbuda_lab.core.frames.coordinates import GAP_ACROSS, ITEM_GROUP, ITEM_NODE, _separate
+from tbuda_lab.core.frames.coordinates import GAP_ACROSS, ITEM_GROUP, ITEM_NODE, separate
 from tbuda_lab.core.frames.frame import COLUMN_DTYPES
 from tbuda_lab.core.frames.hierarchy import hierarchy
 from tbuda_lab.core.frames.layered import EXIT, LANE, Net, arrange
@@ -195,7 +195,7 @@ def test_separate_is_isotonic_regression(boxes: list[tuple[float, float, float]]
     steps = [(a + b) / 2 + GAP_ACROSS for a, b in itertools.pairwise(width)]
     offsets = np.concatenate([[0.0], np.cumsum(steps)])
     expected = isotonic_regression(np.array(wish) - offsets, weights=np.array(weight)).x + offsets
-    np.testing.assert_allclose(_separate(wish, weight, width), expected, atol=1e-6)
+    np.testing.assert_allclose(separate(wish, weight, width), expected, atol=1e-6)
 
 
 def test_every_drawn_node_has_one_item_and_every_edge_a_path(compiled: Any) -> None:

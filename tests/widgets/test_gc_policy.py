@@ -130,7 +130,7 @@ def test_the_desk_works_while_they_are_put_off(hub: Hub, usual: tuple[int, int, 
 def test_a_page_that_comes_has_it_done_once_it_is_drawn(
     hub: Hub, usual: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TIDYING, "_busy", lambda: hub.busy)  # whatever other tests left at work
+    monkeypatch.setattr(TIDYING, "busy", lambda: hub.busy)  # whatever other tests left at work
     garbage = old_garbage()
     make_due()
     assert isinstance(say(hub, type="hello", have={}), Page)

@@ -62,12 +62,12 @@ def test_bring_up_traces_places_runs_and_verifies() -> None:
 
 def test_a_view_that_says_hello_gets_status_and_its_frames(session: Session, sent: Any) -> None:
     grid = views.EpochGrid(session)
-    grid._receive(grid, {"type": "hello", "have": {}}, [])
+    grid.receive(grid, {"type": "hello", "have": {}}, [])
     assert next(m["type"] for m, _ in sent) == "status"
     assert {m["key"] for m, _ in sent if m["type"] == "frame"} == {"ops", "netlist", "edits"}
     assert [m["seq"] for m, _ in sent] == list(range(1, len(sent) + 1))
     before = len(sent)
-    grid._receive(grid, {"type": "resync", "have": {m["key"]: m["rev"] for m, _ in sent if m["type"] == "frame"}}, [])
+    grid.receive(grid, {"type": "resync", "have": {m["key"]: m["rev"] for m, _ in sent if m["type"] == "frame"}}, [])
     assert [m["type"] for m, _ in sent[before:]] == ["status"]
 
 
@@ -83,7 +83,7 @@ def test_selection_is_linked_between_widgets_and_code(session: Session) -> None:
 def test_messages_that_make_no_sense_change_nothing(session: Session, sent: Any) -> None:
     view = views.BringUp(session)
     for content in ({}, {"type": "nonsense"}, {"type": "hello", "have": 3}, {"type": 7}):
-        view._receive(view, content, [])
+        view.receive(view, content, [])
     view.selection = {"names": [1, 2]}
     view.selection = {}
     assert view.selected == ()
@@ -163,22 +163,22 @@ def test_values_of_ones_own_go_to_the_page_and_to_one_that_comes_later(session: 
     values = {first: 0.25, second: 4}
     graph.overlay(values, name="watts")
     assert [m["key"] for m, _ in sent if m["type"] == "frame"] == ["overlay"]
-    read = graph._overlay
+    read = graph.shown_overlay
     assert read is not None and read.meta == {"name": "watts", "low": 0.25, "high": 4.0}
     assert dict(zip(read.text("overlay_name"), read.columns["overlay_value"].tolist(), strict=True)) == values
     sent.clear()
-    other._receive(other, {"type": "hello", "have": {}}, [])
+    other.receive(other, {"type": "hello", "have": {}}, [])
     assert "overlay" not in {m.get("key") for m, _ in sent}
-    graph._receive(graph, {"type": "hello", "have": {}}, [])
+    graph.receive(graph, {"type": "hello", "have": {}}, [])
     assert [m.get("key") for m, _ in sent].count("overlay") == 1
     for wrong in ({first: float("nan")}, {first: "much"}, {first: None}):
         with pytest.raises(InputError, match=first):
             graph.overlay(wrong)
     with pytest.raises(InputError, match="smaller"):
         graph.overlay(values, scale=(2.0, 1.0))
-    assert graph._overlay is read
+    assert graph.shown_overlay is read
     graph.overlay({})
-    assert len(graph._overlay.columns["overlay_value"]) == 0
+    assert len(graph.shown_overlay.columns["overlay_value"]) == 0
 
 
 def test_the_grid_is_told_by_traits_and_edits_by_calls(session: Session) -> None:

@@ -86,7 +86,7 @@ def prologues(
     for port in free:
         if not profile.stream_parameters:
             always |= np.where(resident_tiles(profile, port, grids) <= SMALL_TILES, 1 << port, 0)
-    masks = np.array([0] if stream else _ways(free), dtype=np.int64)
+    masks = np.array([0] if stream else preload_choices(free), dtype=np.int64)
     prologues = always[:, None] | masks
     new = np.ones(prologues.shape, dtype=bool)
     for way in range(1, len(masks)):
@@ -94,7 +94,7 @@ def prologues(
     return prologues, new
 
 
-def _ways(ports: Sequence[int]) -> list[int]:
+def preload_choices(ports: Sequence[int]) -> list[int]:
     """Masks of the operands that may be preloaded, the most first."""
     every = sum(1 << port for port in ports)
     if len(ports) <= _ALL_WAYS:

@@ -61,10 +61,10 @@ def build(result: Compiled, constants: EpochConstants, tile_orders: TileOrderCac
     An edge within an epoch holds the producer's output buffer and the reader's input buffer. An edge between chips that
     work at the same time goes through a DRAM queue that holds the whole batch. What an earlier epoch left is there.
     """
-    return _Builder(result, constants, TileOrderCache() if tile_orders is None else tile_orders).run()
+    return NetworkBuilder(result, constants, TileOrderCache() if tile_orders is None else tile_orders).run()
 
 
-class _Builder:
+class NetworkBuilder:
     def __init__(self, result: Compiled, constants: EpochConstants, tile_orders: TileOrderCache) -> None:
         self.result, self.constants, self.tile_orders = result, constants, tile_orders
         self.graph, self.placement = result.lowered, result.placement
@@ -120,7 +120,7 @@ class _Builder:
                         continue
                     walk, producer = self._walk(source, name, port), self._steps_of(source)
                     largest = int(np.diff(producer.emit(), prepend=0).max())
-                    if walk.step + largest > self._held(source, name, port):
+                    if walk.step + largest > self.held(source, name, port):
                         self.wanted[name] = 2 * steps.count
                         coarse.append(name)
                         break
@@ -231,7 +231,7 @@ class _Builder:
             entry = self.tile_orders.keep(key, walk)
         return entry
 
-    def _held(self, source: str, name: str, port: int) -> int:
+    def held(self, source: str, name: str, port: int) -> int:
         """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""
         table, _, row = self._table(name)
         assert table.profile is not None
@@ -251,7 +251,7 @@ class _Builder:
             grids = self._grid(source), self._grid(name)
             parts = self.tile_orders.flows[key] = part_flows(walk, steps, grids[0], p_stripes, grids[1], c_stripes)
         queued = self._queued(source, name, port)
-        held = self._held(source, name, port)
+        held = self.held(source, name, port)
         if not queued and walk.within > held:
             self._too_small(source, name, walk.within, held)
             self.tight.append((self.number[source], self.number[name], port))

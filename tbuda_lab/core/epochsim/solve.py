@@ -19,7 +19,7 @@ from tbuda_lab.core.epochsim.eventgraph import EventGraph
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8
-_FEW = 1 << 14
+FEW_CONSTRAINTS = 1 << 14
 """Constraints up to which levels are counted in a loop: a level of an epoch has two or three of them, too few for
 arrays (1.6 thousand constraints on 374 levels: 0.9 ms, with arrays 8.4)."""
 
@@ -41,7 +41,7 @@ def levels(graph: EventGraph) -> np.ndarray:
     target = target[by]
     starts = np.searchsorted(source[by], np.arange(nodes + 1))
     waiting = np.bincount(target, minlength=nodes)
-    if len(target) <= _FEW:
+    if len(target) <= FEW_CONSTRAINTS:
         return _levels_of_few(target.tolist(), starts.tolist(), waiting.tolist())
     level = np.zeros(nodes, dtype=np.int64)
     front = np.flatnonzero(waiting == 0)

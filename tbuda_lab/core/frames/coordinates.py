@@ -166,12 +166,12 @@ class _Scene:
                 wish = [sum(x[n] for n in near[i]) / len(near[i]) if near[i] else x[i] for i in row]
                 weight = [LANE_WEIGHT if self.kind[i] >= ITEM_LANE else 1.0 if near[i] else 0.1 for i in row]
                 width = [sizes[i] for i in row]
-                for i, value in zip(row, _separate(wish, weight, width), strict=True):
+                for i, value in zip(row, separate(wish, weight, width), strict=True):
                     x[i] = value
         return x
 
 
-def _separate(wish: list[float], weight: list[float], width: list[float]) -> list[float]:
+def separate(wish: list[float], weight: list[float], width: list[float]) -> list[float]:
     """Centres nearest to `wish` (weighted squares) that keep the order and do not overlap: pool adjacent violators."""
     offsets = [0.0]
     for k in range(1, len(wish)):

@@ -74,7 +74,7 @@ def grow(graph: Graph, device: DeviceSpec) -> None:
         heights = {tile_shape(node.shape)[1] for node in members}
         if len(heights) == 1:
             (height,) = heights
-            best = _best(height, members, graph, device)
+            best = best_height(height, members, graph, device)
             if best > height:
                 grown[root] = best
     if grown:
@@ -155,7 +155,7 @@ def _sum(graph: Graph, rows: _Rows, node: Node) -> None:
 
 
 # -- how many rows -------------------------------------------------------------------------------------------------
-def _best(height: int, members: list[Node], graph: Graph, device: DeviceSpec) -> int:
+def best_height(height: int, members: list[Node], graph: Graph, device: DeviceSpec) -> int:
     """The number of tile rows with the least expected waste of cores."""
     if height <= 2:
         return height

@@ -55,8 +55,8 @@ def place(
     Raises `OverrideError` for a pin or queue placement that cannot be honoured, `PlacementError` when an op fits no
     epoch, or queues do not fit DRAM; both say what would be legal.
     """
-    check = _Check(cancel, on_progress)
-    problem, segments, name, message = _choose(graph, models, device, options, overrides, check)
+    check = ProgressCheck(cancel, on_progress)
+    problem, segments, name, message = choose_placement(graph, models, device, options, overrides, check)
     value = objective(problem, segments) if name == "Optimal" else None
     placement = assemble(problem, segments, name, overrides, message, objective=value, check=check)
     check(1.0, "placed")
@@ -107,12 +107,12 @@ def place_and_mend(
 
     Raises what `place` raises.
     """
-    check = _Check(cancel, on_progress)
+    check = ProgressCheck(cancel, on_progress)
     costs = CostCache(device, options) if costs is None else costs
     edits: tuple[Override, ...] = ()
     message: list[Diagnostic] = []
     try:
-        problem, segments, name, result = _choose(graph, models, device, options, overrides, check, costs)
+        problem, segments, name, result = choose_placement(graph, models, device, options, overrides, check, costs)
     except PlacementError as error:
         edits = repair_infeasible(graph, error)
         if not edits:
@@ -120,7 +120,7 @@ def place_and_mend(
         try:
             graph = edit(graph, device, options, edits).graph
             models = op_models(graph, device, options, overrides)
-            problem, segments, name, result = _choose(graph, models, device, options, overrides, check, costs)
+            problem, segments, name, result = choose_placement(graph, models, device, options, overrides, check, costs)
         except PlacementError:
             raise error from None
         message = infeasible_notes(edits, error)
@@ -136,7 +136,7 @@ def place_and_mend(
             (*pinned, *pins),
         )
         models = op_models(graph, device, options, overrides)
-        problem, segments, name, result = _choose(graph, models, device, options, pinned, check, costs)
+        problem, segments, name, result = choose_placement(graph, models, device, options, pinned, check, costs)
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
             merged = merge_epochs(problem, segments, lambda fraction: check(0.88, "joining epochs"))
@@ -201,7 +201,7 @@ def _kept_order(order: Sequence[str], overrides: Sequence[Override]) -> tuple[li
     return constraint_pairs(order, overrides), listed
 
 
-class _Check:
+class ProgressCheck:
     """Reports progress, and stops when asked to."""
 
     def __init__(self, cancel: threading.Event | None, on_progress: Progress | None) -> None:
@@ -214,13 +214,13 @@ class _Check:
             self.on_progress(min(1.0, fraction), what)
 
 
-def _choose(
+def choose_placement(
     graph: Graph,
     models: Mapping[str, OpModels],
     device: DeviceSpec,
     options: CompileOptions,
     overrides: Sequence[Override],
-    check: _Check,
+    check: ProgressCheck,
     costs: CostCache | None = None,
 ) -> tuple[Problem, list[Segment], str, list[Diagnostic]]:
     """(problem, epochs, name of the policy, what there is to say)."""

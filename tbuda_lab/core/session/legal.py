@@ -272,7 +272,7 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     reads = placed.problem.dram_cores(number, where, output)[facts.rows[number]]
     limiters, ops = _epoch(problem, number, facts, best, int(reads), shapes)
     shapes["time"] = time_of(placed).per_input + shapes["epoch_cycles"] - segment.limiter_cycles
-    edges = _edges(problem, number, facts.rows, (segment.first, segment.last), shapes)
+    edges = edge_refusals(problem, number, facts.rows, (segment.first, segment.last), shapes)
     used = sorted({int(v) for v in np.unique(shapes["verdict"]) if v})
     return LegalTable(
         op,
@@ -363,7 +363,7 @@ def _epoch(
     return tuple(limiter_name(k, where, output) for k in range(3 + len(where))), tuple(names)
 
 
-def _edges(
+def edge_refusals(
     problem: Problem, op: int, rows: Mapping[int, int], span: tuple[int, int], shapes: np.ndarray
 ) -> dict[int, str]:
     """Fills in `edge`: the router's rules of stacks and those of t-streaming against the neighbours as they stand

@@ -26,7 +26,7 @@ class Tidying:
     then a pause ends without a collection. pause: see `PAUSE`."""
 
     def __init__(self, busy: Callable[[], bool] = lambda: False, pause: float = PAUSE) -> None:
-        self._busy, self._pause = busy, pause
+        self.busy, self._pause = busy, pause
         self._lock = threading.Lock()
         self._at_work = 0
         self._asked = 0  # how often, so far
@@ -83,7 +83,7 @@ class Tidying:
             if not quiet:
                 time.sleep(max(left, self._pause / 10))
                 continue
-            if gc.get_count()[2] > usual[2] and not self._busy():
+            if gc.get_count()[2] > usual[2] and not self.busy():
                 gc.collect()  # without the lock: what goes may have a last word
             with self._lock:
                 if asked == self._asked:

@@ -71,7 +71,7 @@ class View(anywidget.AnyWidget):
         self._cell = 0  # the cell that shows the view
         self.set_trait("view", self.kind)
         super().__init__(height=height, selection=self.hub.selection)
-        self.on_msg(self._receive)
+        self.on_msg(self.receive)
         self.observe(self._selected, "selection")
         self.hub.attach(self)
 
@@ -107,7 +107,7 @@ class View(anywidget.AnyWidget):
     def selection_changed(self, selection: dict[str, Any]) -> None:
         self.selection = selection
 
-    def _receive(self, _widget: object, content: Mapping[str, Any], _buffers: object) -> None:
+    def receive(self, _widget: object, content: Mapping[str, Any], _buffers: object) -> None:
         what = content.get("type")
         if isinstance(what, str) and what in HANDLERS:  # others may come from a newer page
             HANDLERS[what](self.hub, self, content)

@@ -29,7 +29,7 @@ class GraphView(GraphLooks, View):
 
     kind = "graph"
     frames_shown = ("graph", "ops", "edits", "checks")
-    _overlay: Frame | None = None
+    shown_overlay: Frame | None = None
 
     def focus(self, *names: str) -> None:
         """Select nodes, here and in the other views, and bring them into sight."""
@@ -44,8 +44,8 @@ class GraphView(GraphLooks, View):
         name: for the legend. scale: values of the quietest and the hottest colour (default: the least and the largest).
         Raises `InputError`.
         """
-        self._overlay = overlay_frame(values, name, scale)
-        self.hub.send_frame(self, self._overlay)
+        self.shown_overlay = overlay_frame(values, name, scale)
+        self.hub.send_frame(self, self.shown_overlay)
 
     def overlay_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
         """Compare the gradients of one batch with torch's and paint the ops by PCC: red where a gradient that the op
@@ -56,11 +56,11 @@ class GraphView(GraphLooks, View):
         self.overlay({op: 1.0 - pcc for op, pcc in values.items()}, name="1 - PCC of gradients", scale=(0.0, 0.01))
         return comparisons
 
-    def _receive(self, widget: object, content: Mapping[str, Any], buffers: object) -> None:
-        super()._receive(widget, content, buffers)
+    def receive(self, widget: object, content: Mapping[str, Any], buffers: object) -> None:
+        super().receive(widget, content, buffers)
         # The hub keeps no frame of one view.
-        if content.get("type") in ("hello", "resync") and self._overlay is not None:
-            self.hub.send_frame(self, self._overlay)
+        if content.get("type") in ("hello", "resync") and self.shown_overlay is not None:
+            self.hub.send_frame(self, self.shown_overlay)
 
     def step_pass(self, by: int = 1) -> GraphDiff:
         """Show the graph after the next pass that changed something (`by` < 0: the one before), what it changed marked;

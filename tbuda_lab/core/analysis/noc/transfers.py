@@ -122,7 +122,7 @@ class _Collector:
             grid = queue.grid
         r, c = (a.reshape(-1) for a in np.indices(taking))
         entry = self._nodes(spot, r + (rows - 1 if role in ("in1", "bias") else 0), c)
-        share = _shares(taking, grid, role, tms, broadcast)  # (entries, producer parts)
+        share = producer_shares(taking, grid, role, tms, broadcast)  # (entries, producer parts)
         into, part = np.nonzero(share)
         if queue is None:
             assert feeder is not None
@@ -153,7 +153,7 @@ class _Collector:
         if queue.location != "dram" or queue.chip != self.chip:
             self.left_out += size * rows * cols
             return
-        share = _shares((rows, cols), queue.grid, "elt", ())
+        share = producer_shares((rows, cols), queue.grid, "elt", ())
         core, part = np.nonzero(share)
         nodes = self._nodes(spot, *np.divmod(core, cols))
         self._add(name, queue.name, nodes, self._channel_nodes(queue, part, nodes), size * share[core, part])
@@ -184,7 +184,7 @@ def _grid(spot: OpPlacement) -> tuple[int, int]:
     return spot.size[::-1] if spot.transposed else spot.size
 
 
-def _shares(
+def producer_shares(
     taking: tuple[int, int], grid: tuple[int, int], role: str, tms: Iterable[str], broadcast: Iterable[str] = ()
 ) -> np.ndarray:
     """(entries, parts of the producer): which share of what an entry takes each part gives; rows add up to 1."""

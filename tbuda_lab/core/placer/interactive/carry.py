@@ -141,7 +141,7 @@ def carried(problem: Problem, segments: Sequence[Segment], chips: Sequence[int],
     """
     epoch = [index for index, s in enumerate(segments) for _ in range(s.first, s.last)]
     was = [problem.number[name] for name in order]
-    staying = _longest_rising([epoch[op] for op in was])
+    staying = longest_rising([epoch[op] for op in was])
     updated = Problem.of(
         problem.graph, problem.models, problem.device, problem.options, order, problem.pins, problem.breaks,
         problem.chip_breaks, costs=problem.costs,
@@ -184,7 +184,7 @@ def carried(problem: Problem, segments: Sequence[Segment], chips: Sequence[int],
     return Carried(updated, moved_segments, placed_on, frozenset(moved), frozenset(touched))
 
 
-def _longest_rising(values: Sequence[int]) -> set[int]:
+def longest_rising(values: Sequence[int]) -> set[int]:
     """Indices of a longest run of values, in their order, that never falls."""
     tails: list[int] = []
     ends: list[int] = []

@@ -15,7 +15,7 @@ from tbuda_lab.core.placer.model.grid import Item, Spot, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.search.edge_repair import repair_around
 
-_ALTERNATIVES = 24
+MOST_ALTERNATIVES = 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def choose_rows(
     return book.rows, book
 
 
-def _spread(rows: np.ndarray, shapes: np.ndarray, limit: int) -> list[int]:
+def spread_rows(rows: np.ndarray, shapes: np.ndarray, limit: int) -> list[int]:
     """At most `limit` rows, the first of every (grid, stream, buffer) before a second blocking of any. `shapes`: for
     every row of the table the number of its (grid, stream, buffer)."""
     if not len(rows):
@@ -96,7 +96,7 @@ def _repair(
 
     def rows(op: int) -> list[int]:
         rows = alternatives(problem, op, book.first, book.last, load, target, kernel)
-        return list(dict.fromkeys(_spread(rows, problem.shapes(op), _ALTERNATIVES)))
+        return list(dict.fromkeys(spread_rows(rows, problem.shapes(op), MOST_ALTERNATIVES)))
 
     options = rows(op)
     others = {p: rows(p) for p in dict.fromkeys(problem.facts[op].producers) if p in book.rows}
@@ -265,7 +265,7 @@ def _larger(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]
     options = options[table["cores"][options] <= room]
     book = EdgeCompatibility(problem, first, last, upstream_rows)
     book.rows = {op: row for op, row in rows.items() if op != slowest}
-    for row in _spread(options, problem.shapes(slowest), _ALTERNATIVES)[:_ALTERNATIVES]:
+    for row in spread_rows(options, problem.shapes(slowest), MOST_ALTERNATIVES)[:MOST_ALTERNATIVES]:
         trial = {**rows, slowest: row}
         after = measure(problem, first, last, trial)
         gain = after[1] <= limiter and after[0] < kernel if by_kernel else after[1] < limiter

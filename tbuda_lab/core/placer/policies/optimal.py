@@ -233,7 +233,7 @@ class Optimal:
         segment = place_rows(problem, first, last, rows)
         return Attempt(segment, None if segment else RunRefusal("the rectangles do not pack into the grid"))
 
-    def _lighter(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+    def lighter(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""
         first, last = segment.first, segment.last
         for price in _DRAM_PRICES:
@@ -350,7 +350,7 @@ class Optimal:
                 if path:
                     break
                 budget, more = max(budget, n), max(more, n)
-        return self._settle(path)
+        return self.settle(path)
 
     def _guess(self) -> Guess:
         """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other
@@ -380,17 +380,17 @@ class Optimal:
         key = self.problem.structure(first, last), segment.rows
         ready = self._finished.get(key)
         if ready is None:
-            ready = self._finished[key] = self._ready(segment, {})
+            ready = self._finished[key] = self.ready(segment, {})
         return dataclasses.replace(ready, first=first, last=last)
 
-    def _ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
-        polished = self._lighter(polish(self.problem, segment, upstream_rows), upstream_rows)
+    def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+        polished = self.lighter(polish(self.problem, segment, upstream_rows), upstream_rows)
         if self.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
             polished = use_spare_cores(self.problem, polished, upstream_rows)
         return priced(self.problem, polished, upstream_rows)
 
-    def _settle(self, path: list[tuple[int, int]]) -> list[Segment]:
+    def settle(self, path: list[tuple[int, int]]) -> list[Segment]:
         """Reads of queues written by earlier epochs are checked now that all rows are known."""
         upstream_rows: dict[int, int] = {}
         result: list[Segment] = []
@@ -402,7 +402,7 @@ class Optimal:
             parts = [segment]
             if checked is None or any(checked[op] != rows[op] for op in rows):
                 again = self.realise(first, last, upstream_rows)
-                parts = [self._ready(again, upstream_rows)] if again is not None else self._split(first, last,
+                parts = [self.ready(again, upstream_rows)] if again is not None else self._split(first, last,
                     upstream_rows)
             for part in parts:
                 result.append(part)
@@ -424,7 +424,7 @@ class Optimal:
             if part is None:
                 self._explain(at)
             assert part is not None
-            part = self._ready(part, rows_so_far)
+            part = self.ready(part, rows_so_far)
             parts.append(part)
             rows_so_far.update(zip(range(part.first, part.last), part.rows, strict=True))
             at = part.last

@@ -35,7 +35,7 @@ _OTHER_PENALTY = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class _Facts:
+class CandidateFacts:
     """What the preference order compares of one row."""
 
     row: int
@@ -49,7 +49,7 @@ class _Facts:
     bound_by_kernel: float  # kernel / limiter cycles
 
 
-def prefers(a: _Facts, b: _Facts, target: float) -> int:
+def prefers(a: CandidateFacts, b: CandidateFacts, target: float) -> int:
     """Negative if `a` comes before `b`; both have the same number of grid rows."""
     if a.cycles <= target and b.cycles <= target and a.cols != b.cols:
         return -1 if a.cols < b.cols else 1
@@ -107,7 +107,7 @@ class Ribbon:
         selected_rows: np.ndarray = rows[keep(self.candidates.data(op, rows))]
         return selected_rows if len(selected_rows) else rows
 
-    def _preference(self, op: int, ribbon: int, first: int, height: int | None) -> Iterator[int]:
+    def preference(self, op: int, ribbon: int, first: int, height: int | None) -> Iterator[int]:
         """Rows by distance from the ribbon, then fewer grid rows, then `prefers`; of `height` grid rows if given."""
         rows = self.pruned[op]
         data = self.candidates.data(op, rows)
@@ -129,7 +129,7 @@ class Ribbon:
             self._ordered[key] = entry
         return entry
 
-    def _facts(self, op: int, first: int, rows: np.ndarray) -> list[_Facts]:
+    def _facts(self, op: int, first: int, rows: np.ndarray) -> list[CandidateFacts]:
         data = self.candidates.data(op, rows)
         cycles = self.candidates.limiter_cycles(op, first)[rows]
         share = cycles / self.target
@@ -140,10 +140,10 @@ class Ribbon:
         deep = data["u_kt"] >= 4
         roomy = (data["t"] == 1) | (tiles >= 8)
         columns = (rows, data["grid_c"], cycles, proximity, deep, roomy, closeness, volume, data["cycles"] / cycles)
-        return [_Facts(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+        return [CandidateFacts(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
 
     # -- one epoch ---------------------------------------------------------------------------------------------
-    def _fill(self, first: int, ribbon: int, upstream_rows: dict[int, int]) -> OpenEpoch:
+    def fill_epoch(self, first: int, ribbon: int, upstream_rows: dict[int, int]) -> OpenEpoch:
         """The schedule from `first` as far as it fits, every op near the ribbon; sparse matmuls go with their pair."""
         problem = self.problem
         n = len(problem.order)
@@ -155,7 +155,7 @@ class Ribbon:
             height = None
             if sparse is not None and sparse in epoch.rows:
                 height = int(problem.tables[sparse].rows["grid_r"][epoch.rows[sparse]])
-            return self._preference(op, ribbon, first, height)
+            return self.preference(op, ribbon, first, height)
 
         def turn(op: int, row: int) -> bool:
             record = problem.tables[op].rows[row]
@@ -173,7 +173,7 @@ class Ribbon:
                 break
         return epoch
 
-    def _improve(self, epoch: OpenEpoch, ribbon: int) -> Segment:
+    def improve(self, epoch: OpenEpoch, ribbon: int) -> Segment:
         """Conservative optimisation: the slow ops get faster candidates of the ribbon's height out of the free cores,
         as long as every op of the epoch still has a place and the epoch becomes faster."""
         problem, existing = self.problem, self.candidates
@@ -268,13 +268,13 @@ class Ribbon:
             why: EdgeReason | None = None
             seen: set[tuple[int, ...]] = set()
             for ribbon in range(1, problem.device.rows + 1):
-                epoch = self._fill(first, ribbon, upstream_rows)
+                epoch = self.fill_epoch(first, ribbon, upstream_rows)
                 chosen = tuple(epoch.rows[op] for op in range(first, epoch.last))
                 why = epoch.book.reason() or why
                 if not chosen or chosen in seen:
                     continue
                 seen.add(chosen)
-                segment = self._improve(epoch, ribbon)
+                segment = self.improve(epoch, ribbon)
                 score = self.score(segment)
                 if best is None or score > best[0]:
                     best = score, segment, epoch.refusal
