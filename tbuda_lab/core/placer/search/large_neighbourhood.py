@@ -185,7 +185,7 @@ class _Search:
         key = (self.problem.structure(first, last),)
         if key not in self._shaped:
             output = self.policy.realise(first, last)
-            self._shaped[key] = None if output is None else self.policy._ready(output, {})
+            self._shaped[key] = None if output is None else self.policy.ready(output, {})
         result = self._shaped[key]
         return None if result is None else dataclasses.replace(result, first=first, last=last)
 
@@ -202,7 +202,7 @@ class _Search:
         key = (self.problem.structure(first, last), level, target, price)
         if key not in self._shaped:
             output = policy._attempt(first, last, level, target, {}, price).segment
-            self._shaped[key] = None if output is None else policy._ready(output, {})
+            self._shaped[key] = None if output is None else policy.ready(output, {})
         result = self._shaped[key]
         if result is None:
             return False
