@@ -48,7 +48,7 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
     from tbuda_lab.core.device import load_device
     from tbuda_lab.core.frontend import from_torch
     from tbuda_lab.core.lowering import lower
-    from tbuda_lab.core.placer import decide, place_and_mend
+    from tbuda_lab.core.placer import decide, place_and_repair
 
     module, inputs = make(model)
     passed = passes.run(from_torch(module, inputs, name=model), options).graph
@@ -59,7 +59,7 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
 
         def place(graph: Any, spec: Any = spec, seconds: dict[int, float] = seconds) -> Any:
             start = time.process_time()
-            outcome = place_and_mend(graph, op_models(graph, spec, options), spec, options)
+            outcome = place_and_repair(graph, op_models(graph, spec, options), spec, options)
             seconds[id(graph)] = time.process_time() - start
             return outcome
 
@@ -80,7 +80,7 @@ def measure(
     from tbuda_lab.core.device import load_device
     from tbuda_lab.core.epochsim import simulate
     from tbuda_lab.core.options import CompileOptions
-    from tbuda_lab.core.placer import place_and_mend
+    from tbuda_lab.core.placer import place_and_repair
     from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 
     spec = load_device(device)
@@ -89,7 +89,7 @@ def measure(
         optimise_steps=steps if policy == "Optimal" else 0,
     )  # fmt: skip
     start = time.process_time()
-    outcome = place_and_mend(graph, op_models(graph, spec, options), spec, options)
+    outcome = place_and_repair(graph, op_models(graph, spec, options), spec, options)
     seconds = time.process_time() - start
     placement = outcome.placement
     simulated = simulate(Trial(outcome.graph, placement, spec, ()), options.inputs_counted).cycles

@@ -116,7 +116,7 @@ def page(browser: Any) -> Iterator[Any]:
     result.locator(".tb-hook").first.wait_for(state="attached")
     for _ in range(2):  # the second time all of it
         result.locator("[data-tb-action=graph-fit]").click()
-    result.wait_for_timeout(300)
+    box_of(result.locator(".tb-hook").first)
     yield result
     result.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
-from tests.browser.conftest import errors_of, expect, until
+from tests.browser.conftest import box_of, errors_of, expect, until
 from tests.widgets import synthetic
 
 pytestmark = [
@@ -43,7 +43,7 @@ def test_every_part_is_there(opened: Any, shots: Path) -> None:
     epochs = len(synthetic.result(12).placement.epochs)
     expect(opened.locator("[data-tb-view=gallery] figure")).to_have_count(epochs)
     expect(opened.locator("[data-tb-action=epoch]")).to_have_count(epochs)
-    opened.wait_for_timeout(300)
+    box_of(opened.locator("[data-tb-section=all]"))
     opened.screenshot(path=shots / f"report_{opened.theme}.png", full_page=True)
 
 

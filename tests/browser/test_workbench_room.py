@@ -55,8 +55,10 @@ def test_what_repeats_is_shown_once(bare: Bare, shots: Path) -> None:
     page.locator("[data-tb-action=graph-expand]").click()
     page.locator("[data-tb-action=graph-fit]").click()
     expect(page.locator(f"{GRAPH} [aria-expanded=true]").first).to_be_visible()
-    box = box_of(page.locator(f"{GRAPH} button[data-tb-op]").first)
-    assert box["height"] >= 27, "a box of 34 units holds letters of 9 px"
+    # a box of 34 units holds letters of 9 px; it grows to its size
+    page.wait_for_function(
+        "path => document.querySelector(path)?.getBoundingClientRect().height >= 27", arg=f"{GRAPH} button[data-tb-op]"
+    )
     expect(page.locator(f"{GRAPH} .tb-minimap")).to_be_visible()
     page.locator("[data-tb-action=graph-fit]").click()  # again: all of it
     expect(page.locator(f"{GRAPH} .tb-minimap")).to_be_hidden()

@@ -18,7 +18,7 @@ from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hwops import HwFused
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import Outcome, decide, place_and_mend
+from tbuda_lab.core.placer import Outcome, decide, place_and_repair
 from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import ResizeOp, Session
 
@@ -47,7 +47,7 @@ def passed() -> Graph:
 
 def outcome(graph: Graph, device: str) -> Outcome:
     spec = load_device(device)
-    return place_and_mend(graph, op_models(graph, spec, OPTIONS), spec, OPTIONS)
+    return place_and_repair(graph, op_models(graph, spec, OPTIONS), spec, OPTIONS)
 
 
 def total(placed: Outcome) -> int:

@@ -20,7 +20,7 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.hwops import HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import place, place_and_mend
+from tbuda_lab.core.placer import place, place_and_repair
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
@@ -197,7 +197,7 @@ def test_an_op_that_would_read_too_many_buffers_gets_a_nop_and_that_is_said(stre
     models = op_models(graph, spec, options, overrides)
     with pytest.raises(PlacementError):
         place(graph, models, spec, options, overrides)
-    outcome = place_and_mend(graph, models, spec, options, overrides)
+    outcome = place_and_repair(graph, models, spec, options, overrides)
     nop = outcome.placement.ops["buffer_0_wide_narrow"]
     assert nop.size[0] * nop.size[1] <= 39
     assert outcome.placement.ops["wide"].size == (8, 8) and outcome.placement.ops["narrow"].size == (1, 1)
@@ -212,7 +212,7 @@ def test_what_no_nop_can_help_keeps_its_own_error() -> None:
     pin = Override("op_placement", "wide", {"start": (0, 0), "chip": 0})
     models = op_models(graph, spec, options, (*overrides, pin))
     with pytest.raises(PlacementError, match="unknown balancer policy"):
-        place_and_mend(graph, models, spec, dataclasses.replace(options, balancer_policy="no"), overrides)
+        place_and_repair(graph, models, spec, dataclasses.replace(options, balancer_policy="no"), overrides)
 
 
 # -- tensors on several grayskull chips --------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from tbuda_lab.core.tti import load_image
 def never(*_, **__):
     raise AssertionError("an image is neither traced nor placed")
 
-compiler.place_and_mend = compiler.op_models = frontend.from_any = frontend.from_torch = never
+compiler.place_and_repair = compiler.op_models = frontend.from_any = frontend.from_torch = never
 folder = Path(sys.argv[1])
 for image in sorted(folder.glob("*.tti")):
     given = np.load(folder / f"{image.stem}.inputs.npz")

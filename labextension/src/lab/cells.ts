@@ -1,6 +1,7 @@
 /** Workbenches in cells of notebooks: compact there, whole in a tab beside the notebook, unless the settings say otherwise. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 
+import { onPage } from './current.js';
 import { kernelOf, type Place, type Sessions } from './sessions.js';
 import type { Settings } from './settings.js';
 
@@ -9,26 +10,13 @@ const OPENED = 'tbuda-lab:opened'; // sessions whose tab was opened once: one th
 const LOOK = 150; // ms between two looks at what is on the page
 
 export class Cells {
-  private looking = 0;
-
   constructor(
     private readonly app: JupyterFrontEnd, private readonly sessions: Sessions, private readonly settings: Settings,
     private readonly open: (place: Place) => void
   ) {
-    const look = () => this.look();
+    const look = onPage(app, LOOK, () => this.arrange());
     sessions.changed.connect(look);
     settings.changed.connect(look);
-    void app.restored.then(() => {
-      new MutationObserver(look).observe(app.shell.node, { childList: true, subtree: true });
-      look();
-    });
-  }
-
-  private look(): void {
-    this.looking ||= window.setTimeout(() => {
-      this.looking = 0;
-      this.arrange();
-    }, LOOK);
   }
 
   private arrange(): void {

@@ -6,6 +6,22 @@ import { kernelOf, type Place, type Sessions } from './sessions.js';
 
 const VIEWS = '[data-tb-root][data-tb-session]';
 
+/** Calls `look` a moment after what is on the page changes, once for many changes. Returns what asks for one more look. */
+export function onPage(app: JupyterFrontEnd, wait: number, look: () => void): () => void {
+  let timer = 0;
+  const soon = () => {
+    timer ||= window.setTimeout(() => {
+      timer = 0;
+      look();
+    }, wait);
+  };
+  void app.restored.then(() => {
+    new MutationObserver(soon).observe(app.shell.node, { childList: true, subtree: true });
+    soon();
+  });
+  return soon;
+}
+
 export class Current {
   /** The outermost element of the view last touched. */
   root: HTMLElement | null = null;

@@ -8,6 +8,7 @@ import type { Kernel } from '@jupyterlab/services';
 import type { Widget } from '@lumino/widgets';
 
 import { h } from '../views/dom.js';
+import { onPage } from './current.js';
 import { kernelOf, type Sessions } from './sessions.js';
 
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
@@ -48,27 +49,16 @@ export class Stored {
   /** What each session last said of itself, by kernel and name. */
   private readonly said = new Map<string, string>();
   private readonly timers = new Map<string, number>();
-  private looking = 0;
+  /** Looks at the notebooks on the page, a moment from now. */
+  private readonly look: () => void;
 
   constructor(private readonly app: JupyterFrontEnd, private readonly sessions: Sessions) {
-    const look = () => this.look();
-    app.shell.currentChanged?.connect(look);
+    this.look = onPage(app, LOOK, () => this.books().forEach(book => this.seen(book)));
+    app.shell.currentChanged?.connect(this.look);
     sessions.changed.connect(() => {
       this.renewed();
-      look();
+      this.look();
     });
-    void app.restored.then(() => {
-      new MutationObserver(look).observe(app.shell.node, { childList: true, subtree: true });
-      look();
-    });
-  }
-
-  /** Looks at the notebooks on the page, a moment from now. */
-  private look(): void {
-    this.looking ||= window.setTimeout(() => {
-      this.looking = 0;
-      for (const book of this.books()) this.seen(book);
-    }, LOOK);
   }
 
   private books(): Notebook[] {

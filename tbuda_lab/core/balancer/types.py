@@ -186,7 +186,8 @@ class Bounds:
 @dataclasses.dataclass(frozen=True)
 class Objective:
     """What `Optimal` minimises, in cycles per input summed over the epochs (docs/cost-model.md). limiter: of the
-    slowest op; waiting: what full buffers, or mending them, preloading and filling cost on top; switch: of the epochs,
+    slowest op; waiting: what full buffers, or repairing that, preloading and filling cost on top; switch: of the
+    epochs,
     shared by the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest one's
     sum that counts, without `kernel`: `slowest_chip`. inputs: of the batch that it is for; bound: what no way to cut
     the schedule into epochs stays below (area, DRAM and switches; 0: not worked out)."""

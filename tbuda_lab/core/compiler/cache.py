@@ -83,8 +83,8 @@ class CompileCache:
         place: Callable[[], Outcome],
         costs: CostCache | None = None,
     ) -> Outcome:
-        """What `place` comes to, taken from the entry if there is one. costs: see `place_and_mend`. Raises what `place`
-        raises."""
+        """What `place` comes to, taken from the entry if there is one. costs: see `place_and_repair`. Raises what
+        `place` raises."""
         depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
         if self.folder is None or depends_on_time or not all(o.named for o in overrides):
             return place()

@@ -8,7 +8,7 @@ frontend.md 3.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -156,20 +156,22 @@ def wanted_on_host(graph: Graph, options: CompileOptions, automatic: bool = True
 
 def _trained(graph: Graph) -> set[str]:
     """Values that depend on a parameter that is trained."""
-    trained = {n.name for n in graph.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)}
+    return _dependent(graph, (n.name for n in graph.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)))
+
+
+def _dependent(graph: Graph, names: Iterable[str]) -> set[str]:
+    """These values, and all that depend on them."""
+    dependent = set(names)
     for node in graph.topological():
-        if any(s in trained for s in node.sources):
-            trained.add(node.name)
-    return trained
+        if any(s in dependent for s in node.sources):
+            dependent.add(node.name)
+    return dependent
 
 
 def gradients_into(graph: Graph, part: Section, asked: Collection[str]) -> tuple[str, ...]:
     """The inputs of a section by which the sections before need gradients: floats that depend on a trained parameter
     or on an input whose gradient is asked for."""
-    carrying = _trained(graph) | set(asked)
-    for node in graph.topological():
-        if any(s in carrying for s in node.sources):
-            carrying.add(node.name)
+    carrying = _trained(graph) | _dependent(graph, asked)
     return tuple(n.name for n in part.graph.inputs if _is_float(n) and n.name in carrying)
 
 
@@ -192,7 +194,8 @@ def partition(graph: Graph, host: Collection[str]) -> tuple[Section, ...] | None
     for node in graph.topological():  # what stands behind an op on the host is computed where that is
         if node.name in shared and any(s not in shared and graph[s].kind is NodeKind.OP for s in node.sources):
             shared.discard(node.name)
-    places = _places(graph, set(host), shared)
+    dtypes = _dtypes(graph)
+    places = _places(graph, set(host), shared, dtypes)
     level: dict[str, int] = {}
     for node in graph.topological():
         if node.name in places:
@@ -206,13 +209,14 @@ def partition(graph: Graph, host: Collection[str]) -> tuple[Section, ...] | None
         place: Place = "device" if number % 2 else "host"
         sent = [n.name for n in own if any(level.get(u, number) != number for u, _ in users[n.name])]
         outputs = [o for o in graph.outputs if level.get(o.sources[0], numbers[0]) == number]
-        sections.append(Section(place, _cut(graph, f"{graph.name}.{number}", own, shared, sent, outputs)))
+        sections.append(Section(place, _cut(graph, f"{graph.name}.{number}", own, shared, sent, outputs, dtypes)))
     return tuple(sections)
 
 
-def _places(graph: Graph, host: set[str], shared: set[str]) -> dict[str, Place]:
-    """Where every op runs that is not shared."""
-    dtypes = _dtypes(graph)
+def _places(
+    graph: Graph, host: set[str], shared: set[str], dtypes: Mapping[str, torch.dtype]
+) -> dict[str, Place]:
+    """Where every op runs that is not shared. dtypes: of all values."""
     places: dict[str, Place] = {}
     for node in graph.topological():
         if node.kind is not NodeKind.OP or node.name in shared:
@@ -234,11 +238,18 @@ def _dtypes(graph: Graph) -> dict[str, torch.dtype]:
 
 
 def _cut(
-    graph: Graph, name: str, own: list[Node], shared: set[str], sent: list[str], outputs: list[Node]
+    graph: Graph,
+    name: str,
+    own: list[Node],
+    shared: set[str],
+    sent: list[str],
+    outputs: list[Node],
+    dtypes: Mapping[str, torch.dtype],
 ) -> Graph:
+    """The section of these ops. shared: values that each section computes itself; dtypes: of all values of the
+    model."""
     part = Graph(name)
     inside = {n.name for n in own}
-    dtypes: dict[str, str] = {}
 
     def bring(wanted: str) -> None:
         """Add a value that an op of this section reads: itself, or an input for what an earlier section gives."""
@@ -249,15 +260,13 @@ def _cut(
             if at in part:
                 stack.pop()
             elif node.kind is NodeKind.OP and at not in shared and at not in inside:
-                attrs = {"dtype": dtypes.get(at, "float32"), "argument": at}
+                attrs = {"dtype": str(dtypes[at]).removeprefix("torch."), "argument": at}
                 part.add(Node(at, NodeKind.INPUT, node.shape, origin=node.origin, attrs=attrs))
             elif missing := [s for s in node.sources if s not in part]:
                 stack += missing
             else:
                 part.add(dataclasses.replace(node, attrs=dict(node.attrs)))
 
-    if any(s not in inside and s not in shared for n in own for s in n.sources):
-        dtypes = {n: str(d).removeprefix("torch.") for n, d in _dtypes(graph).items()}
     for node in own:
         bring(node.name)
     for node in outputs:

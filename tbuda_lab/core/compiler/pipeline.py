@@ -35,7 +35,7 @@ from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, front_end
 from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
-from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_mend, refuse_impossible, refuse_unknown
+from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_repair, refuse_impossible, refuse_unknown
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.interactive.sharing import share_netlist
@@ -284,7 +284,7 @@ class Pipeline:
                 clock.report("place", part)
                 clock.stop_or_tell("place", f"{what}, {100 * part:.0f} %")
 
-            return place_and_mend(*asked, cancel=clock.cancel, on_progress=tell, costs=costs)
+            return place_and_repair(*asked, cancel=clock.cancel, on_progress=tell, costs=costs)
 
         with clock.stage("place"):
             return place() if self.cache is None else self.cache.placed(*asked, place, costs)

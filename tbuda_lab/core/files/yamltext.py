@@ -170,4 +170,4 @@ def _syntax(error: yaml.YAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
     place = (mark.line + 1, mark.column + 1) if mark else (None, None)
     what = ", ".join(filter(None, (error.context, error.problem)))
-    return Fault(f"not YAML: {what}", "mend the syntax there or just above", *place)
+    return Fault(f"not YAML: {what}", "correct the syntax there or just above", *place)

@@ -1,4 +1,4 @@
-"""What the hardware forbids on edges, mended with nops: transposes, one producer twice, too many readers."""
+"""What the hardware forbids on edges, repaired with nops: transposes, one producer twice, too many readers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tbuda_lab.core.placer.place import (
     balance_and_place,
     pins_and_breaks,
     place,
-    place_and_mend,
+    place_and_repair,
 )
 from tbuda_lab.core.placer.policies import POLICIES
 from tbuda_lab.core.placer.search.fusing import Fusion, Pattern, decide
@@ -32,7 +32,7 @@ __all__ = [
     "legal_grids",
     "pins_and_breaks",
     "place",
-    "place_and_mend",
+    "place_and_repair",
     "place_queues",
     "plan_queues",
     "rectangles",

@@ -90,7 +90,7 @@ class Outcome:
     parts: Parts = dataclasses.field(default_factory=Parts)
 
 
-def place_and_mend(
+def place_and_repair(
     graph: Graph,
     models: Mapping[str, OpModels],
     device: DeviceSpec,

@@ -85,7 +85,7 @@ def from_record(
 ) -> Outcome:
     """The placement of `graph` whose decisions a record holds.
 
-    models: of `op_models` for this graph and these overrides. costs: see `place_and_mend`. Raises `InputError` for a
+    models: of `op_models` for this graph and these overrides. costs: see `place_and_repair`. Raises `InputError` for a
     record that is damaged, or of another graph, device or options; `PlacementError` and `OverrideError` where queues
     find no place.
     """
@@ -202,19 +202,19 @@ class _Reader:
         return _text(self[name])
 
     def list(self, name: str) -> list[Any]:
-        found = self[name]
-        if not isinstance(found, list):
+        result = self[name]
+        if not isinstance(result, list):
             raise InputError(f"a record whose {name!r} is no list")
-        return found
+        return result
 
     def texts(self, name: str) -> tuple[str, ...]:
         return tuple(map(_text, self.list(name)))
 
     def map(self, name: str) -> dict[str, Any]:
-        found = self[name]
-        if not isinstance(found, dict):
+        result = self[name]
+        if not isinstance(result, dict):
             raise InputError(f"a record whose {name!r} is no object")
-        return found
+        return result
 
 
 def _rows(values: Sequence[Any], count: int) -> Sequence[Sequence[Any]]:

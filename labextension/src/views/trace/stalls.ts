@@ -1,4 +1,4 @@
-/** Fork-join stalls in words, each with a way to see it and to mend it. */
+/** Fork-join stalls in words, each with a way to see it and to repair it. */
 import { grouped, h } from '../dom.js';
 import { shortName } from '../grid/draw.js';
 import type { Store } from '../store.js';

@@ -26,12 +26,12 @@ from tbuda_lab.core.placer.model.bounds import carry_runs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import constrained
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows
-from tbuda_lab.core.placer.place import Outcome, pins_and_breaks, place_and_mend
+from tbuda_lab.core.placer.place import Outcome, pins_and_breaks, place_and_repair
 from tbuda_lab.core.placer.validate import chip_breaks, unmatched_targets
 
 
 class IncrementalPlacer:
-    """A whole model placed, and the edits of it. outcome: of `place_and_mend` with these overrides."""
+    """A whole model placed, and the edits of it. outcome: of `place_and_repair` with these overrides."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class IncrementalPlacer:
     def place(
         cls, graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: tuple[Override, ...] = ()
     ) -> IncrementalPlacer:
-        """Places a lowered graph to edit it. Raises what `place_and_mend` raises."""
+        """Places a lowered graph to edit it. Raises what `place_and_repair` raises."""
         models = op_models(graph, device, options, overrides)
-        return cls(device, overrides, place_and_mend(graph, models, device, options, overrides))
+        return cls(device, overrides, place_and_repair(graph, models, device, options, overrides))
 
     def edit(self, overrides: tuple[Override, ...], cancel: threading.Event | None = None) -> Placed | None:
         """`edited`, with the candidates that these overrides leave. They may be what somebody placed by hand asks for

@@ -55,15 +55,15 @@ def use_spare_cores(problem: Problem, segment: Segment, upstream_rows: Mapping[i
     for _ in range(_ROUNDS):
         filling = Filling(problem, segment)
         limit, kernel = segment.limiter_cycles, segment.kernel_cycles
-        found = [filling.even(upstream_rows, limit, kernel)]
-        found += [filling.proposal(upstream_rows, limit, kernel, part) for part in _LESS]
-        tried = [(made, flow(problem, made, problem.overrides)) for made in found if made is not None]
+        proposals = [filling.even(upstream_rows, limit, kernel)]
+        proposals += [filling.proposal(upstream_rows, limit, kernel, part) for part in _LESS]
+        tried = [(p, flow(problem, p, problem.overrides)) for p in proposals if p is not None]
         if not tried:
             break
-        made, now = min(tried, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
+        result, now = min(tried, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
         if (now.deadlocks, now.roomy) >= (was.deadlocks, _WORTH * was.roomy):
             break
-        segment, was = made, now
+        segment, was = result, now
     return segment
 
 
@@ -98,8 +98,8 @@ class Filling:
         """The same with every op asked to stay within the same cycles, the fewest for which there are cores."""
         problem, first, last, load = self.problem, self.first, self.last, self.load
         targets = np.unique(np.floor(limit * _PARTS))[::-1]
-        kept = np.array(list(self.now.values()))
-        picked = np.tile(kept, (len(targets), 1))
+        rows_now = np.array(list(self.now.values()))
+        picked = np.tile(rows_now, (len(targets), 1))
         total = np.zeros(len(targets), dtype=np.int64)
         for i, (op, row) in enumerate(self.now.items()):
             places = problem.places(op, first, last)
@@ -109,12 +109,12 @@ class Filling:
             better = (targets < now) & (front.cycles[-1] < now)
             picked[better, i] = front.row[np.minimum(at, len(front.row) - 1)][better]  # the fastest where none will do
             total += problem.tables[op].rows["cores"][picked[:, i]].astype(np.int64)
-        fits = np.flatnonzero((total <= problem.cores) & (picked != kept).any(axis=1))
+        fits = np.flatnonzero((total <= problem.cores) & (picked != rows_now).any(axis=1))
         for step in fits[::-1][:_TRIES]:
             wanted = dict(zip(self.now, picked[step].tolist(), strict=True))
-            made = self._placed(wanted, upstream_rows, limit, kernel)
-            if made is not None:
-                return made
+            even = self._placed(wanted, upstream_rows, limit, kernel)
+            if even is not None:
+                return even
         return None
 
     def _placed(
@@ -125,10 +125,10 @@ class Filling:
         chosen, _ = choose_rows(problem, first, last, picked, self.load.dram_cores, limit, upstream_rows, kernel)
         if chosen is None:
             return None
-        made = place_rows(problem, first, last, {op: chosen[op] for op in range(first, last)})
-        if made is None or made.limiter_cycles > limit or made.kernel_cycles > kernel:
+        placed = place_rows(problem, first, last, {op: chosen[op] for op in range(first, last)})
+        if placed is None or placed.limiter_cycles > limit or placed.kernel_cycles > kernel:
             return None
-        return made
+        return placed
 
     def _picked(self, limit: float, kernel: float, most: int, drawn: random.Random | None) -> dict[int, int] | None:
         """By op, the row that is wanted."""
@@ -228,9 +228,9 @@ class Filling:
         prologue = int(table.rows["prologue"][self.now[op]])
         key = ("filling", table.signature, where, output, dram_divider(problem.device, self.load.dram_cores),
                problem.orders[problem.order[op]], limit, kernel, prologue, self.load.host_cores)  # fmt: skip
-        known = problem.costs.answers.get(key)
-        if isinstance(known, _Shapes):
-            return known
+        entry = problem.costs.answers.get(key)
+        if isinstance(entry, _Shapes):
+            return entry
         legal = problem.legal[table.signature]
         limiter = problem.row_limits(op, where, output, Load(self.load.dram_cores, self.load.host_cores))[legal]
         keep = (np.ceil(limiter) <= limit) & (table.rows["cycles"][legal] <= kernel)
@@ -247,17 +247,17 @@ class Filling:
             order = np.lexsort((score, cores))
             picked.append(order[np.unique(cores[order], return_index=True)[1]])
         best = np.unique(np.concatenate(picked)) if len(at) else np.zeros(0, dtype=np.int64)
-        made = _Shapes(legal[at[best]], cores[best], cycles[best], begun[best], needs[:, best])
-        problem.costs.answers[key] = made
-        return made
+        shapes = _Shapes(legal[at[best]], cores[best], cycles[best], begun[best], needs[:, best])
+        problem.costs.answers[key] = shapes
+        return shapes
 
 
 def _results(problem: Problem, op: int) -> FirstResults:
     """Of the legal rows of an op."""
     table, order = problem.tables[op], problem.orders[problem.order[op]]
     key = ("first results", table.signature, order)
-    known = problem.costs.answers.get(key)
-    if not isinstance(known, FirstResults):
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, FirstResults):
         rows = table.rows[problem.legal[table.signature]]
-        known = problem.costs.answers[key] = pace(problem.profiles[op], rows, order, problem.device)
-    return known
+        entry = problem.costs.answers[key] = pace(problem.profiles[op], rows, order, problem.device)
+    return entry

@@ -214,12 +214,12 @@ class _Search:
         segment, upstream_rows = self.segments[at], self._outside(at)
         limit, kernel = segment.limiter_cycles * drawn.choice(_LIMITS), segment.kernel_cycles * drawn.choice(_LIMITS)
         part = drawn.choice((1.0, 0.97, 0.94, 0.9))
-        made = Filling(self.problem, segment).proposal(upstream_rows, limit, max(limit, kernel), part, drawn)
-        if made is None:
+        result = Filling(self.problem, segment).proposal(upstream_rows, limit, max(limit, kernel), part, drawn)
+        if result is None:
             return False
         if drawn.random() < 0.5:
-            made = settle_preloads(self.problem, made, upstream_rows)
-        return self._take(at, 1, [priced(self.problem, made, upstream_rows)])
+            result = settle_preloads(self.problem, result, upstream_rows)
+        return self._take(at, 1, [priced(self.problem, result, upstream_rows)])
 
     # -- candidates of single ops ----------------------------------------------------------------------------
     def _rows(self, drawn: random.Random) -> bool:
@@ -252,10 +252,10 @@ class _Search:
                     break
         if trial == rows:
             return False
-        made = place_rows(problem, first, last, trial)
-        if made is None or self._cheapest(made) >= epoch_cost(problem, segment):
+        result = place_rows(problem, first, last, trial)
+        if result is None or self._cheapest(result) >= epoch_cost(problem, segment):
             return False
-        return self._take(at, 1, [priced(problem, made, upstream_rows)])
+        return self._take(at, 1, [priced(problem, result, upstream_rows)])
 
     def _cheapest(self, segment: Segment) -> float:
         """What an epoch costs at least: its slowest op, the switch to it, and filling as far as nothing waits."""

@@ -37,8 +37,8 @@ class _Refused:
 def merge_epochs(
     problem: Problem, segments: Sequence[Segment], check: Callable[[float], None] = lambda fraction: None
 ) -> RepairedPlacement:
-    """Joins neighbouring epochs of a chip whose edge is refused, as long as that pays for the microbatch. Each queue is
-    told by a note with its price. Breaks and pinned chips of the user stay."""
+    """Merges neighbouring epochs of a chip whose edge is refused, as long as that pays for the microbatch. Each queue
+    is told by a note with its price. Breaks and pinned chips of the user stay."""
     result = list(segments)
     edits: list[Override] = []
     notes: list[Diagnostic] = []
@@ -92,7 +92,7 @@ def _merged(
         return None
     source = problem.order[refused.producer]
     text = (
-        f"{source} and {reader} may not be merged by a pipe ({refused.reason}): a DRAM queue between them makes one "
+        f"{source} and {reader} may not be joined by a pipe ({refused.reason}): a DRAM queue between them makes one "
         f"epoch of two, {round(epoch_cost(result, best))} cycles an input with the switch instead of {round(before)}"
     )
     note = Diagnostic("note", reader, "repair", text, f"set_epoch_break({reader!r}) keeps the epochs apart")
