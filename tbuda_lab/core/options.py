@@ -93,7 +93,7 @@ class CompileOptions:
     enable_auto_transposing_placement: bool = False
     place_on_one_row: bool = False                  # every op on cores of one row
     enable_single_buffer_fallback: bool = False
-    default_dram_parameters: bool | None = None     # None: parameters stay in DRAM when the microbatch is 1
+    default_dram_parameters: bool | None = None     # None: `Optimal` weighs it; else at microbatch 1 they stay in DRAM
     input_queues_on_host: bool = True
     output_queues_on_host: bool = True
     dram_placement_algorithm: str = "ROUND_ROBIN"

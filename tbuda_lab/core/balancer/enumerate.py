@@ -214,11 +214,15 @@ def _buffer_factors(profile: OpProfile, choice: Choice) -> list[int]:
 
 
 def _streams(options: CompileOptions, choice: Choice) -> bool:
-    """Whether parameters that are not small have to stay in DRAM."""
+    """Whether parameters that are not small have to stay in DRAM. At one input a run they do, as in PyBuda, but where
+    the policy counts what loading them takes."""
     in_dram = choice.dram_parameters
     if in_dram is None:
         in_dram = options.default_dram_parameters
-    return options.inputs_counted == 1 if in_dram is None else in_dram
+    if in_dram is not None:
+        return in_dram
+    weighs_loads = options.balancer_policy == "Optimal" and options.counts_fill
+    return options.inputs_counted == 1 and not weighs_loads
 
 
 def _sparse_counts(profile: OpProfile, rows: np.ndarray) -> None:
