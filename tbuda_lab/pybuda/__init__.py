@@ -21,7 +21,8 @@ _NAMES = {
         "_internal_insert_fj_buffering_nop", "override_dram_queue_placement", "override_op_size", "set_chip_break",
         "set_configuration_options", "set_epoch_break",
     ),
-    "tbuda_lab.runtime.device": ("CPUDevice", "Device", "TTDevice"),
+    "tbuda_lab.runtime.device": ("CPUDevice", "Device"),
+    "tbuda_lab.runtime.ttdevice": ("TTDevice",),
     "tbuda_lab.runtime.enums": (
         "BackendDevice", "BackendType", "CompileDepth", "DeviceMode", "DRAMPlacementAlgorithm", "PerfTraceLevel",
     ),

@@ -16,12 +16,13 @@ from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.runner import joined
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
-from tbuda_lab.runtime.device import TTDevice, as_inputs
+from tbuda_lab.runtime.device import as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.judging import judge, judge_outputs, require
 from tbuda_lab.runtime.outcome import stops_early
 from tbuda_lab.runtime.results import CompileResults
+from tbuda_lab.runtime.ttdevice import TTDevice
 
 
 def pybuda_compile(

@@ -19,15 +19,33 @@ from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat
 from tbuda_lab.runtime.errors import PipelineError, not_supported
-from tbuda_lab.runtime.graphstate import CompiledGraphState
 from tbuda_lab.runtime.training import optimizer_of
 
 if TYPE_CHECKING:
-    from tbuda_lab.runtime.device import TTDevice
+    from tbuda_lab.runtime.ttdevice import TTDevice
 
 FOLDER = Path("device_images")
 _DUMPS = {TTIDumpFormat.DEFAULT: "default", TTIDumpFormat.BACKEND: "backend"}
 _ENVIRONMENT = ("PYBUDA_", "TT_BACKEND_")
+
+
+class CompiledGraphState:
+    """`ordered_input_names`, `ordered_parameter_node_names`, `netlist_filename`, ...: see
+    docs/design/netlist-format.md#devicejson."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = dict(fields)
+        for name in ("ordered_input_shapes", "ordered_target_shapes"):
+            self._fields.setdefault(name, [])
+
+    def __getattr__(self, name: str) -> Any:
+        fields: dict[str, Any] = self.__dict__.get("_fields", {})  # a copy is asked before it has any
+        if not name.startswith("_") and name in fields:
+            return fields[name]
+        raise AttributeError(f"the state of a compiled graph has no {name!r}; it has {', '.join(fields)}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._fields})
 
 
 class TTDeviceImage:

@@ -19,16 +19,15 @@ from tbuda_lab.core.graph.phases import LOSS
 from tbuda_lab.core.runner import Runnable, Runner
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.tti import Loaded, ModuleFacts
-from tbuda_lab.core.tti.loaded import TrainingImage
 from tbuda_lab.core.tti.sample import sample_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.device import Inputs, Outputs, TTDevice, as_inputs, blank_outputs, new_values
+from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.errors import PipelineError, not_supported
-from tbuda_lab.runtime.graphstate import CompiledGraphState
-from tbuda_lab.runtime.image import TTDeviceImage, _manifest_of, trained_image
+from tbuda_lab.runtime.image import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
 from tbuda_lab.runtime.trainers import TTTraining
+from tbuda_lab.runtime.ttdevice import TTDevice
 
 
 class LoadedModule(Module):
@@ -124,7 +123,7 @@ class LoadedDevice(TTDevice):
     # -- weights -----------------------------------------------------------------------------------------------
     def weights(self) -> dict[str, np.ndarray]:
         """Current values of the model's parameters by their names in the graph."""
-        return {**self.loaded.weights(), **self._set}
+        return {**self.loaded.weight_values(), **self._set}
 
     def set_weight(self, node: str, value: torch.Tensor) -> None:
         if self.trainer is not None:
@@ -220,7 +219,7 @@ class LoadedTraining(TTTraining):
 
     def __init__(self, device: LoadedDevice) -> None:
         super().__init__(device)
-        self.image: TrainingImage = device.loaded.for_training()
+        self.image: Loaded = device.loaded.for_training()
         graph = device.loaded.graph
         self.targets = tuple(n.name for n in graph.inputs if n.attrs.get("target"))
         self.model = Graph(graph.name)

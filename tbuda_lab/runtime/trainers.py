@@ -21,8 +21,9 @@ from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, TTDevice, blank_outputs, microbatch_of
+from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, blank_outputs, microbatch_of
 from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.ttdevice import TTDevice
 
 Gradients = tuple[torch.Tensor | None, ...]
 """By output or input of a device; None where no gradient flows."""

@@ -21,12 +21,13 @@ from tbuda_lab.core.runner import joined
 from tbuda_lab.core.trainer.split import HostWeight
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.device import CPUDevice, Device, TTDevice
+from tbuda_lab.runtime.device import CPUDevice, Device
 from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.judging import Verdict, judge, require
 from tbuda_lab.runtime.settings import tell
 from tbuda_lab.runtime.trainers import ROOM, trained
 from tbuda_lab.runtime.training import Optimizer, get_optimizer_type_from_string
+from tbuda_lab.runtime.ttdevice import TTDevice
 
 Values = dict[str, torch.Tensor]
 

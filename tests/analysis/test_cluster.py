@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from tbuda_lab.core.analysis.cluster import cluster_map, positions
-from tbuda_lab.core.analysis.cluster.use import shortest_route
+from tbuda_lab.core.analysis.cluster import cluster_map, positions, shortest_route
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame

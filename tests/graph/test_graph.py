@@ -1,8 +1,7 @@
-"""Text, verifier, predicates, diff and networkx view of graphs, nD and lowered."""
+"""Text, verifier, predicates and diff of graphs, nD and lowered."""
 
 from __future__ import annotations
 
-import networkx
 import numpy as np
 import pytest
 
@@ -24,7 +23,6 @@ from tbuda_lab.core.graph import (
     verify,
 )
 from tbuda_lab.core.graph.diff import diff
-from tbuda_lab.core.graph.nx import to_networkx
 from tbuda_lab.core.graph.query import Query, layer_regex, name_regex, op_type, select
 from tbuda_lab.core.graph.text import array_table, equal
 from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul, PackerRelu
@@ -168,11 +166,3 @@ def test_diff_names_what_changed() -> None:
     assert result.added == ("t",) and result.removed == ("ids",)
     assert [change.name for change in result.changed] == ["half", "s"]
     assert "start=0, stop=32] -> index[dim=-1, start=32, stop=64" in str(result)
-
-
-def test_networkx_view_keeps_ports_and_tms() -> None:
-    view = to_networkx(lowered())
-    assert networkx.is_directed_acyclic_graph(view)
-    assert view.edges["x", "m", 0]["tms"] == ("hslice(12)", "transpose", "broadcast(z, 2)")
-    assert view.edges["x", "m", 1]["tms"] == ()
-    assert view.nodes["m"] == {"kind": "op", "op": "hw.matmul", "shape": (1, 12, 64, 32), "module": ""}

@@ -14,8 +14,8 @@ from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.pybuda import Parameter, PyBudaModule, Tensor
 from tbuda_lab.pybuda import op
 from tbuda_lab.pybuda.op.eval.sparse_utils import conv2d_padding_to_canonical
-from tbuda_lab.runtime.device import TTDevice
 from tbuda_lab.runtime.modules import PyBudaModule as Placed
+from tbuda_lab.runtime.ttdevice import TTDevice
 
 
 class Calls(Placed):

@@ -10,9 +10,9 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
 from tbuda_lab.pybuda import op
-from tbuda_lab.runtime.device import TTDevice
 from tbuda_lab.runtime.enums import BackendDevice, BackendType
 from tbuda_lab.runtime.modules import PyBudaModule, PyTorchModule
+from tbuda_lab.runtime.ttdevice import TTDevice
 
 GRAYSKULL, WORMHOLE = BackendDevice.Grayskull, BackendDevice.Wormhole_B0
 X = torch.randn(1, 32, 64, generator=torch.Generator().manual_seed(3))

@@ -16,11 +16,11 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.passes import Report
 from tbuda_lab.core.passes.cleanup import RemoveNoOps
 from tbuda_lab.pybuda import op
-from tbuda_lab.runtime.device import TTDevice
 from tbuda_lab.runtime.enums import DeviceMode
 from tbuda_lab.runtime.judging import NO_EFFECT, judge
 from tbuda_lab.runtime.modules import PyBudaModule
 from tbuda_lab.runtime.pipeline import initialize_pipeline, run_inference
+from tbuda_lab.runtime.ttdevice import TTDevice
 from tbuda_lab.runtime.verify import VerifyConfig, verify_module
 
 SHAPES = [(1, 32, 64)]

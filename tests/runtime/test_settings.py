@@ -21,11 +21,11 @@ from tbuda_lab.pybuda import op
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile import pybuda_compile
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, CompilerConfig
-from tbuda_lab.runtime.device import TTDevice
 from tbuda_lab.runtime.enums import CompileDepth, PerfTraceLevel
 from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.modules import PyBudaModule
 from tbuda_lab.runtime.settings import NO_EFFECT
+from tbuda_lab.runtime.ttdevice import TTDevice
 
 ROOT = Path(tbuda_lab.__file__).parent
 X = torch.rand(1, 32, 64)

@@ -111,7 +111,7 @@ def test_a_session_trains_from_its_image_on(tmp_path: Path) -> None:
     session.train(data[:1])
     session.export_tti(tmp_path / "s.tti")
     image = pybuda.TTDeviceImage.load_from_disk(tmp_path / "s.tti")
-    saved = image.loaded.weights()
+    saved = image.loaded.weight_values()
     for name, value in session.trainer.parameters().items():
         torch.testing.assert_close(torch.from_numpy(saved[name]), value)
 

@@ -118,7 +118,7 @@ def test_weights_for_outputs_that_are_not_the_graphs_are_refused(files: dict[str
     lie = changed(files, lambda m: m["tbuda_lab"]["outputs"][0].update(name="nobody"))
     image = load_image(write_tar(tmp_path / "x.tti", lie))
     with pytest.raises(InputError, match="compile the model again"):
-        image.with_weights(image.weights())
+        image.with_weights(image.weight_values())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}",

@@ -130,7 +130,8 @@ def test_the_same_model_gives_the_same_bytes(written: tuple[Path, dict[str, Sess
 def test_new_weights_are_folded_as_a_compile_folds_them(written: tuple[Path, dict[str, Session]], name: str) -> None:
     image = load_image(written[0] / f"{name}.tti")
     rng = np.random.default_rng(5)
-    new = {n: (np.abs(rng.normal(size=v.shape)) * 0.1 + 0.05).astype(np.float32) for n, v in image.weights().items()}
+    new = {n: (np.abs(rng.normal(size=v.shape)) * 0.1 + 0.05).astype(np.float32)
+           for n, v in image.weight_values().items()}
     model, sample = MODELS[name]()
     existing = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with torch.no_grad():
@@ -154,7 +155,7 @@ def test_without_weights_nothing_of_them_is_in_the_file(
     bare = sessions[name].export_tti(tmp_path / "bare.tti", weights=False)
     whole = load_image(folder / f"{name}.tti")
     files = files_of(bare)
-    weights = whole.weights()
+    weights = whole.weight_values()
     assert not [n for n in files for w in weights if n.endswith((f"module.{w}.npy", f"Tensor.{w}.npy"))]
     blob = b"".join(files.values())
     assert not [w for w, v in weights.items() if np.ptp(v) and np.ascontiguousarray(v).tobytes() in blob]
@@ -207,7 +208,7 @@ def test_edits_are_in_the_image(tmp_path: Path) -> None:
     assert len({one.result.placement.ops[op].chip for op in one.result.placement.schedule}) == 2
     image = load_image(one.export_tti(tmp_path / "edited.tti"))
     assert image.overrides and len(image.device.chips) == 2
-    for loaded in (image, on_chips(image, [5, 2]), image.with_weights(image.weights())):
+    for loaded in (image, on_chips(image, [5, 2]), image.with_weights(image.weight_values())):
         assert all(torch.equal(a, b) for a, b in zip(Runner(loaded).run([one.sample_inputs])[0], ours, strict=True))
     moved = on_chips(image, [5, 2])
     assert {g.target_device for g in moved.netlist.graphs.values()} == {5, 2} and moved.device.chips == (5, 2)

@@ -111,7 +111,7 @@ def _training(loaded: Loaded, store: _Tensors, texts: dict[str, str]) -> dict[st
     if loaded.options.training is None:
         return None
     weights = []
-    for number, binding in enumerate(loaded.trained):
+    for number, binding in enumerate(loaded.weights):
         record = to_plain(dataclasses.replace(binding, recipe=None))
         if binding.recipe is not None:
             record["recipe"] = f"module_files/weights/{number}.graph"

@@ -34,31 +34,13 @@ class ModuleFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingImage:
-    """The fields of `Loaded` that training needs, under the names of a `CompileResult`."""
-
-    graph: Graph
-    netlist: Netlist
-    inputs: tuple[InputBinding, ...]
-    outputs: tuple[OutputBinding, ...]
-    parameters: dict[str, np.ndarray]
-    device: DeviceSpec
-    options: CompileOptions
-    weights: tuple[WeightBinding, ...]
-
-    def unrounded_parameters(self) -> dict[str, np.ndarray]:
-        """The parameters: an image holds them in their formats."""
-        return self.parameters
-
-
-@dataclasses.dataclass(frozen=True)
 class Loaded:
     """What `Runner` needs of a compile, and what new weights need.
 
     graph: the traced model; its parameters have values unless the image was written without weights. parameters: queue
     name -> (t, R, C), as in `CompileResult`. weighted: the queues among them that hold weights, folded and arranged or
     as they are. signature: of the graph after the passes, weights aside. cycles: the table of `epochsim.cycles_csv`.
-    manifest: of the archive it was read from. trained: the weights that it trains, where it was compiled for that.
+    manifest: of the archive it was read from. weights: those that it trains, where it was compiled for that.
     """
 
     name: str
@@ -75,7 +57,7 @@ class Loaded:
     signature: str
     cycles: str
     manifest: dict[str, Any]
-    trained: tuple[WeightBinding, ...] = ()
+    weights: tuple[WeightBinding, ...] = ()
 
     def unrounded_parameters(self) -> dict[str, np.ndarray]:
         """The parameters: an image holds them in their formats."""
@@ -86,17 +68,16 @@ class Loaded:
         """Parameters whose values are not there: written without weights, and not given since."""
         return absent(self.graph)
 
-    def weights(self) -> dict[str, np.ndarray]:
+    def weight_values(self) -> dict[str, np.ndarray]:
         """Values of the model's own parameters by their names in the graph, those that are there."""
         return {n.name: n.value for n in self.graph.of_kind(NodeKind.PARAMETER) if n.value is not None}
 
-    def for_training(self) -> TrainingImage:
-        """What a `Trainer` needs. Raises `InputError` for an image that was compiled for inference."""
+    def for_training(self) -> Loaded:
+        """Itself, as a `Trainer` takes it. Raises `InputError` for an image that was compiled for inference."""
         if self.options.training is None:
             raise InputError(f"{self.name} was compiled for inference; compile_to_image(training=True) makes an image "
                              "that trains")
-        return TrainingImage(self.graph, self.netlist, self.inputs, self.outputs, self.parameters, self.device,
-                             self.options, self.trained)
+        return self
 
     def with_weights(self, values: Mapping[str, np.ndarray]) -> Loaded:
         """The same compile with other weights, by their names in the graph; those not named keep their values.

@@ -120,7 +120,7 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
         "consteval_trace": {},
         "post_const_eval_constants": {q: tensors[q] for q in constants if q in tensors},
         "post_const_eval_parameters": {q: tensors[q] for q in parameters if q in tensors},
-        "optimizer_param_info": {w.name: [[s.suffix, s.queue] for s in w.states] for w in loaded.trained},
+        "optimizer_param_info": {w.name: [[s.suffix, s.queue] for s in w.states] for w in loaded.weights},
         "cpueval_outputs": None, "has_cache_buffers": False,
     }  # fmt: skip
 

@@ -112,7 +112,7 @@ class _ImageReader:
             name=self._text_field(self.manifest, "device_image_name"), graph=graph, netlist=netlist, inputs=inputs,
             outputs=outputs, parameters=parameters, device=device, options=options, overrides=overrides,
             modules=self._modules(graph), weighted=weighted, signature=self._text_field(section, "signature"),
-            cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest, trained=trained,
+            cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest, weights=trained,
         )
 
     # -- the parts ---------------------------------------------------------------------------------------------

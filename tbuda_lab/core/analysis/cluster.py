@@ -1,16 +1,19 @@
-"""What of a placement runs on which chip, and what crosses the links."""
+"""The chips of a device as they stand to each other, and what a placement asks of each and of their links."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import deque
+from collections.abc import Sequence
 
-from tbuda_lab.core.analysis.cluster.layout import positions
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.placer.search.chip_order import chip_order
 from tbuda_lab.core.placer.search.chip_stages import link_bytes
+
+Link = tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,3 +114,23 @@ def shortest_route(device: DeviceSpec, source: int, target: int) -> list[int]:
                 back[other] = chip
                 waiting.append(other)
     return []
+
+
+def positions(chips: Sequence[int], links: Sequence[Link]) -> dict[int, tuple[int, int]]:
+    """(column, row) of every chip as drawn, distinct, on a lattice in which links join neighbours where there is one.
+
+    Chips are numbered along rows; the width is the one in which the links are shortest, the most square one of equals.
+    """
+    count = len(chips)
+    index = {chip: i for i, chip in enumerate(chips)}
+    square = max(1, math.ceil(math.sqrt(count)))
+
+    def cost(width: int) -> tuple[int, int, int]:
+        length = 0
+        for a, b, _ in links:
+            (xa, ya), (xb, yb) = (divmod(index[c], width)[::-1] for c in (a, b))
+            length += abs(xa - xb) + abs(ya - yb)
+        return length, abs(width - square), width
+
+    width = min(range(1, count + 1), key=cost) if links else min(count, square)
+    return {chip: (i % width, i // width) for chip, i in index.items()}

@@ -1,0 +1,542 @@
+"""The simulated device of the PyBuda API: compiles its modules, runs, generates, and goes into images."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core import frontend
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.compiler.depths import StagedCompile
+from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
+from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec
+from tbuda_lab.core.errors import ModelError, UnsupportedOp
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.pybuda import Module, PyBudaModule, PyTorchModule, Tensor
+from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.dataformats import device_format
+from tbuda_lab.core.options import CompileOptions, TrainingOptions
+from tbuda_lab.core.runner import Runner, SplitRunner
+from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
+from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.device import Device, Inputs, Outputs, as_inputs, blank_outputs, microbatch_of
+from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
+from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
+from tbuda_lab.runtime.internals import QUEUE_TYPES
+from tbuda_lab.runtime.kept import IntermediateOutputs
+from tbuda_lab.runtime.outcome import compile_to_depth, stops_early, write_files
+from tbuda_lab.runtime.settings import tell_environment, tell_options
+from tbuda_lab.runtime.specs import device_spec
+from tbuda_lab.runtime.torch_backend import BrokenModel, depends_on_data
+from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
+
+if TYPE_CHECKING:
+    from tbuda_lab.runtime.trainers import DeviceTraining
+
+
+def _shapes(inputs: Inputs) -> tuple[Any, ...]:
+    """Shapes and types of the tensors of an input."""
+    return tuple((tuple(v.shape), v.dtype) for v in pytree.tree_leaves(inputs) if isinstance(v, torch.Tensor))
+
+
+def _check_chips(name: str, num_chips: Any, chip_ids: Any) -> None:
+    """Raises `PipelineError` for chips that no device has."""
+    if num_chips is not None and (type(num_chips) is not int or not 0 <= num_chips <= MOST_CHIPS):
+        raise PipelineError(f"device {name!r}: num_chips is a number from 1 to {MOST_CHIPS}, not {num_chips!r}")
+    if chip_ids is None:
+        return
+    listed = list(chip_ids) if isinstance(chip_ids, Iterable) and not isinstance(chip_ids, str) else None
+    if listed is None or any(type(c) is not int or c < 0 for c in listed) or len(set(listed)) != len(listed):
+        raise PipelineError(f"device {name!r}: chip_ids are different numbers from 0, not {chip_ids!r}")
+
+
+class TTDevice(Device):
+    """One or more chips of one architecture, simulated.
+
+    arch: default Grayskull (Wormhole_B0 or Blackhole when GOLDEN_WORMHOLE_B0 or PYBUDA_GOLDEN_BLACKHOLE is set).
+    devtype decides what rounds. None: a golden model, float32 arithmetic on inputs and weights in their formats.
+    Golden: as the vendor's golden model, which ignores formats unless TT_BACKEND_GOLDEN_QUANTIZE is set: float32
+    throughout. Silicon (which warns once, there is none), Model, Versim and Emulation round wherever the machine does:
+    fidelity and formats of every op change the numbers. NoBackend compiles and does not run. num_chips or chip_ids:
+    chips to use, default one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        num_chips: int | None = None,
+        chip_ids: Sequence[int] | None = None,
+        arch: BackendDevice | None = None,
+        devtype: BackendType | None = None,
+        device_mode: DeviceMode | None = None,
+        optimizer: Optimizer | None = None,
+        scheduler: LearningRateScheduler | None = None,
+        fp32_fallback: DataFormat = DataFormat.Float16_b,
+        mp_context: Any = None,
+        module: Module | Sequence[Module] | None = None,
+    ) -> None:
+        if optimizer is not None and not isinstance(optimizer, Optimizer):
+            raise PipelineError(f"device {name!r}: optimizer is one of pybuda.optimizers, not {optimizer!r}")
+        if scheduler is not None and not isinstance(scheduler, LearningRateScheduler):
+            raise PipelineError(f"device {name!r}: scheduler is a LearningRateScheduler, not {scheduler!r}")
+        self.optimizer, self.scheduler = optimizer, scheduler
+        chip_ids = chip_ids or None  # an empty list, as an image may name it, is the default
+        _check_chips(name, num_chips, chip_ids)
+        if arch is not None and not isinstance(arch, BackendDevice):
+            names = ", ".join(f"BackendDevice.{a.name}" for a in BackendDevice if a is not BackendDevice.Invalid)
+            raise PipelineError(f"device {name!r}: arch is one of {names}, not {arch!r}")
+        if num_chips and chip_ids is not None and num_chips != len(chip_ids):
+            raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
+        self.arch = arch or _default_arch()
+        self.devtype = devtype or BackendType.Golden
+        self.device_mode = device_mode or DeviceMode.CompileAndRun
+        self.fp32_fallback = fp32_fallback
+        if any(not isinstance(chip, int) for chip in chip_ids or ()):
+            raise PipelineError(f"device {name!r}: chip_ids are numbers, not {list(chip_ids or ())!r}; where chips "
+                                "stand is said by the cluster descriptor (backend_cluster_descriptor_path)")
+        self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
+        self._compiled_state: tuple[Any, ...] = ()
+        self._compiled_shapes: tuple[Any, ...] = ()
+        self._microbatch = 0  # elements that one input holds
+        self._batch = 0  # dim 0 of its first tensor
+        self._result: CompileResult | None = None
+        self._caches: dict[str, torch.Tensor] = {}  # inputs that outputs are looped back to
+        self._broken: BrokenModel | None = None  # of a model whose path depends on data
+        self._split: SplitResult | None = None  # of a model whose ops do not all run on the device
+        self._runner: Runner | SplitRunner | None = None
+        self.numerics = _numerics(devtype)
+        self.imaged = False  # compiled to an image, and not meant to run itself
+        if self.devtype is BackendType.Silicon and not CONTEXT.warned_of_silicon:
+            CONTEXT.warned_of_silicon = True
+            warnings.warn(
+                f"device {name!r} asks for silicon; there is none here, the simulated device is used",
+                UserWarning,
+                stacklevel=2,
+            )
+        super().__init__(name, mp_context, module)
+
+    # -- compiling -------------------------------------------------------------------------------------------
+    @property
+    def spec(self) -> DeviceSpec:
+        """The device as the compiler sees it: architecture or configured device, chips, harvested rows."""
+        return device_spec(self.arch, self.chip_ids)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is there to run, not to compile only."""
+        return self.devtype is not BackendType.NoBackend and self.device_mode is not DeviceMode.CompileOnly
+
+    def trace(self, sample: Inputs) -> Graph:
+        """The nD graph of the placed modules for inputs like `sample`."""
+        if not self.modules:
+            raise PipelineError(f"no module has been placed on device {self.name!r}; call place_module first")
+        return frontend.from_pybuda(self.modules, sample)
+
+    def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> CompileResult:
+        """Compile for inputs like `sample`, unless that has been done and nothing has changed since. microbatch_size:
+        how many of them one pass of the program takes."""
+        state, shapes = self._state(), (microbatch_size, *_shapes(sample))
+        if self._result is not None and (state, shapes) == (self._compiled_state, self._compiled_shapes):
+            return self._result
+        settings = config._get_global_compiler_config()
+        tell_options(settings)
+        tell_environment(ENVIRONMENT)
+        if settings.enable_training:
+            self.trainer = self.training()
+            self.trainer.prepare(sample, None, True, 1)
+            assert self._result is not None
+            self._compiled_state, self._compiled_shapes = state, shapes
+            return self._result
+        for module in self.modules:
+            if isinstance(module, PyTorchModule):
+                module.module.eval()  # as the device runs it
+        graph = self.trace(sample)
+        microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample))) * microbatch_size
+        self._runner = None
+        options = settings.options(microbatch, self.fp32_fallback)
+        options = dataclasses.replace(options, default_df_override=self._format(graph, options))
+        self._result = self.compile_in_sections(graph, options, settings)
+        self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
+        self._batch = microbatch_of(sample) * microbatch_size
+        write_files(self._result, self.modules[-1].get_name(), settings)
+        for message in self._result.diagnostics:
+            if message.rule == "override-unmatched":
+                warnings.warn(f"{message.where}: {message.message}; {message.fix}", UserWarning, stacklevel=2)
+        return self._result
+
+    def compile_in_sections(self, graph: Graph, options: CompileOptions, settings: Any) -> CompileResult:
+        """Compile a graph; what the device has no form for runs on the host (see `compiler.fallback`), and a warning
+        says so. Returns the compile, or that of the largest device section, with the graph of the whole model."""
+        automatic = settings.enable_tvm_cpu_fallback
+        compiled = compile_with_fallback(graph, self.spec, options, settings.resolved, automatic)
+        self._split = compiled if isinstance(compiled, SplitResult) else None
+        if isinstance(compiled, CompileResult):
+            return compiled
+        names = [d.message for d in compiled.reasons]
+        shown = "; ".join(names[:4]) + (f"; and {len(names) - 4} more" if len(names) > 4 else "")
+        warnings.warn(f"device {self.name!r} runs the model in {len(compiled.sections)} sections: {shown}", UserWarning,
+                      stacklevel=4)  # fmt: skip
+        largest = max(compiled.results, key=lambda result: len(result.graph.ops))
+        return dataclasses.replace(largest, graph=graph, diagnostics=(*compiled.reasons, *largest.diagnostics))
+
+    def fallback_report(self) -> str:
+        """Which part of the model runs where, and why; empty where all of it runs on the device."""
+        if self._broken is not None:
+            return self._broken.report()
+        return "" if self._split is None else self._split.report()
+
+    def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
+        """The stages of a compile for inputs like `sample`, up to `depth`; the device keeps nothing of it."""
+        settings = config._get_global_compiler_config()
+        graph = frontend.from_pybuda(self.modules, sample, training=settings.enable_training)
+        options = settings.options(sum(1 for _ in elements(graph, frontend.feeds(graph, sample))), self.fp32_fallback)
+        options = dataclasses.replace(options, default_df_override=self._format(graph, options))
+        if settings.enable_training:
+            options = dataclasses.replace(options, training=TrainingOptions(recompute=settings.enable_recompute))
+        return compile_to_depth(graph, self.spec, options, settings.resolved(graph), depth)
+
+    def _format(self, graph: Graph, options: CompileOptions) -> DataFormat:
+        """The format that was asked for, else that of the model: of its first float input, else of its first weight.
+        Float32 becomes `fp32_fallback` on a device that accumulates in 16 bits (Grayskull)."""
+        chosen = options.default_df_override
+        if chosen is None:
+            dtypes = [getattr(torch, str(node.attrs.get("dtype", "float32"))) for node in graph.inputs]
+            for module in self.modules:
+                dtypes += [p.pt_data_format for p in module.get_parameters()]
+            floats = [d for d in dtypes if d.is_floating_point]
+            chosen = TORCH_FORMATS.get(floats[0], DataFormat.Float32) if floats else DataFormat.Float32
+        return device_format(chosen, self.spec, options)
+
+    def _state(self) -> tuple[Any, ...]:
+        """Everything but the inputs that a compile depends on: it is done again when, and only when, this changes."""
+        states = tuple((id(m), m.state) for m in self.modules if isinstance(m, PyBudaModule | PyTorchModule))
+        settings = config._get_global_compiler_config()
+        return states, repr(settings), repr(environment()), self.arch, tuple(self.chip_ids)
+
+    def training(self) -> DeviceTraining:
+        from tbuda_lab.runtime.trainers import TTTraining
+
+        return TTTraining(self)
+
+    def _check_batch(self, inputs: Inputs) -> None:
+        given = microbatch_of(inputs)
+        if self._batch and given != self._batch:
+            raise BatchError(
+                f"Batch size mismatch between first input and current input: {self._batch} and {given}; "
+                "a pipeline is compiled for one microbatch (dim 0)"
+            )
+
+    def prepare(self, sample: Inputs) -> Outputs:
+        settings = config._get_global_compiler_config()
+        if stops_early(settings):
+            graph = self.compile_to_depth(sample, settings.effective("compile_depth"))["generate_initial_graph"].graph
+            assert graph is not None
+            return blank_outputs(graph, sum(1 for _ in elements(graph, frontend.feeds(graph, sample))))
+        broken = self._compile_or_break(sample)
+        if broken is not None:
+            return tuple(torch.zeros_like(value) for value in broken.run(sample))
+        assert self._result is not None
+        return blank_outputs(self._result.graph, self._microbatch)
+
+    def _compile_or_break(self, sample: Inputs) -> BrokenModel | None:
+        """Compile for inputs like `sample`; a torch module whose path depends on data is broken in graphs instead."""
+        settings = config._get_global_compiler_config()
+        try:
+            self.compile_for_inputs(sample)
+            self._broken = None
+        except (ModelError, UnsupportedOp) as error:
+            module = self.modules[0] if self.modules else None
+            allowed = settings.enable_tvm_cpu_fallback and not settings.enable_training and len(self.modules) == 1
+            if not allowed or not isinstance(module, PyTorchModule) or not depends_on_data(error):
+                raise
+            warnings.warn(
+                f"device {self.name!r}: the path of {module.get_name()!r} depends on data; the host runs it, and the "
+                f"device what stands between: {error.diagnostics[0]}",
+                UserWarning,
+                stacklevel=3,
+            )
+            options = settings.options(1, self.fp32_fallback)
+            options = dataclasses.replace(options, default_df_override=self._format(Graph("none"), options))
+            self._broken = BrokenModel(module.module.eval(), self.spec, options)
+            self._result = self._runner = self._split = None
+            self._compiled_state, self._batch = self._state(), 0
+        return self._broken
+
+    def run_forward(self, inputs: Inputs) -> Outputs:
+        depth = config._get_global_compiler_config().effective("compile_depth")
+        if depth < CompileDepth.BACKEND_GOLDEN_VERIFY:
+            raise PipelineError(f"compile_depth is {depth.name}: the compile ends there and nothing runs; "
+                                "pybuda_compile gives its stages")
+        if (self._result is None and self._broken is None) or self._state() != self._compiled_state:
+            self._compile_or_break(inputs)
+        if self._broken is not None:
+            return tuple(self._broken.run(inputs))
+        self._check_batch(inputs)
+        result = self._result
+        assert result is not None
+        if not self.runs:
+            raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
+        if self.trainer is not None and result.options.training is not None:
+            return self.trainer.evaluate(inputs)
+        if self._runner is None:
+            self._runner = Runner(result, self.numerics) if self._split is None else SplitRunner(self._split,
+                                                                                                 self.numerics)
+        wanted = config._get_global_compiler_config().op_intermediates_to_save
+        if not wanted:
+            return tuple(self._runner.run([inputs])[0])
+        if isinstance(self._runner, SplitRunner):
+            raise not_supported("op_intermediates_to_save of a model that is split by CPU fallback",
+                                "keep its ops on one device, or place its parts on devices of their own")
+        intermediates = IntermediateOutputs(result, wanted)
+        self._runner.executor.on_op = intermediates.take
+        try:
+            outputs = tuple(self._runner.run([inputs])[0])
+        finally:
+            self._runner.executor.on_op = None
+        CONTEXT.intermediates.put(intermediates.tensors())
+        return outputs
+
+    def generate_one(self, inputs: Inputs, start: int) -> Outputs:
+        """Outputs for one input but for those that `loopback_outputs` names: {input: number of the output}. Such an
+        output is written into the input that the device keeps: whole where the shapes are equal, else along the one dim
+        that differs, from `start` on. What is kept is given with the first input, or again to begin anew.
+
+        Raises `PipelineError` for names and shapes that do not fit.
+        """
+        loops = dict(config._get_global_compiler_config().loopback_outputs)
+        if not loops:
+            return self.run_forward(inputs)
+        values = self._with_caches(inputs, loops)
+        outputs = self.run_forward(values)
+        assert self._result is not None
+        names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
+        caches = dict(zip(names, values, strict=True))
+        for name, index in loops.items():
+            if name not in caches or not 0 <= index < len(outputs):
+                raise PipelineError(f"loopback_outputs: {name!r} is to be one of the inputs {', '.join(names)}, "
+                                    f"and its output a number below {len(outputs)}, not {index}")
+            self._caches[name] = _written(name, caches[name], outputs[index], start)
+        return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
+
+    def _with_caches(self, inputs: Inputs, loops: Mapping[str, int]) -> tuple[Any, ...]:
+        """Inputs in the order of the model's, those that the device keeps filled in."""
+        if self._result is None or self._broken is not None:
+            if isinstance(inputs, dict):
+                raise PipelineError("the first input of a generation is a tuple of all inputs, in the model's order")
+            return tuple(inputs)
+        names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
+        own = [n for n in names if n not in loops]
+        given = inputs if isinstance(inputs, dict) else dict(
+            zip(names if len(inputs) == len(names) else own, inputs, strict=False)
+        )  # fmt: skip
+        values = {**self._caches, **given}
+        missing = [n for n in names if n not in values]
+        if missing or len(given) != len(inputs):
+            raise PipelineError(f"device {self.name!r} takes {', '.join(own)} and keeps {', '.join(loops)}; "
+                                f"{missing[0] if missing else 'too much'} {'is missing' if missing else 'is given'}")
+        return tuple(values[n] for n in names)
+
+    # -- results ---------------------------------------------------------------------------------------------
+    @property
+    def _compile_output(self) -> Any:
+        return self.get_compiled_results()
+
+    def get_compiled_results(self) -> Any:
+        """Results of the last compile (see `runtime.results.CompileResults`). Raises `PipelineError` before it."""
+        from tbuda_lab.runtime.results import CompileResults
+
+        if self._result is None:
+            raise PipelineError(f"device {self.name!r} has not been compiled yet")
+        return CompileResults(self._result, self.modules[-1].get_name())
+
+    def get_device_config(self, compiler_cfg: Any = None) -> Any:
+        from tbuda_lab.runtime.results import DeviceConfig
+
+        return DeviceConfig(self.spec, self.devtype)
+
+    def generate_graph(
+        self,
+        *inputs: Tensor,
+        target_tensors: Sequence[Any] = (),
+        return_intermediate: bool = False,
+        graph_name: str = "default_graph",
+        compiler_cfg: Any = None,
+        trace_only: bool = False,
+        verify_cfg: Any = None,
+    ) -> tuple[Graph, tuple[Tensor, ...], dict[str, Tensor], tuple[Tensor, ...], Tensor | None]:
+        """The nD graph of the placed modules, its outputs, intermediates by node, the inputs, and the first target.
+
+        target_tensors: for the loss on the device, which then is a part of the graph. return_intermediate: what every
+        op gives, of the first element. trace_only: outputs have no values. compiler_cfg: whether it is for training.
+        verify_cfg: outputs are judged against the modules' own (`AssertionError`). Nothing is compiled. Raises
+        `PipelineError` for targets without a loss, or for a loss without them.
+        """
+        from tbuda_lab.runtime.compile import generated
+
+        settings = compiler_cfg or config._get_global_compiler_config()
+        sample, targets = as_inputs(inputs), as_inputs(target_tensors)
+        parts = generated(self, sample, targets, settings.enable_training, return_intermediate, trace_only, verify_cfg)
+        parts[0].name = graph_name
+        return parts
+
+    def remove_modules(self) -> None:
+        super().remove_modules()
+        self._result = self._runner = self._split = self._broken = None
+
+    def set_active_subgraph(self, subgraph_index: int) -> None:
+        if subgraph_index != 0:
+            raise not_supported("subgraphs", "one device holds one graph")
+
+    def get_active_subgraph(self) -> int:
+        return 0
+
+    # -- images ----------------------------------------------------------------------------------------------
+    @property
+    def result(self) -> CompileResult | None:
+        """The last compile; None before it."""
+        return self._result
+
+    @property
+    def _compiled_graph_state(self) -> Any:
+        from tbuda_lab.runtime.image import TTDeviceImage
+
+        return TTDeviceImage.create_image_from_device(self).compiled_graph_state
+
+    def compile_to_image(
+        self,
+        img_path: str | os.PathLike[str] | None = None,
+        training: bool = False,
+        sample_inputs: Any = (),
+        sample_targets: Any = (),
+        microbatch_count: int = 1,
+        verify_cfg: Any = None,
+        cpueval_outputs: Any = None,
+    ) -> Any:
+        """Compile for inputs like `sample_inputs` (or the first one pushed) and write a device image (`*.tti`), which
+        `load_image` runs without the model. Works for any devtype; nothing runs.
+
+        training: the image trains, with the loss and optimizer of the device; microbatch_count inputs run forward
+        before the first runs backward. On a device that is set up for training already the image is a checkpoint:
+        weights and the optimizer's state as they are now.
+        img_path: see `TTDeviceImage.save_to_disk`. Returns the `TTDeviceImage`. Raises the errors of compiling, and
+        `OutputError`.
+        """
+        from tbuda_lab.runtime.image import TTDeviceImage
+
+        if training:
+            self._prepare_training_image(sample_inputs, sample_targets, microbatch_count)
+        else:
+            self.compile_for_inputs(self.sample(sample_inputs))
+        image = TTDeviceImage.create_image_from_device(
+            self, training, microbatch_count, verify_cfg, sample_targets=sample_targets
+        )
+        image.save_to_disk(img_path)
+        self.imaged = True
+        return image
+
+    def _prepare_training_image(self, sample_inputs: Any, sample_targets: Any, microbatch_count: int) -> None:
+        from tbuda_lab.runtime.trainers import ROOM
+        from tbuda_lab.runtime.trainingloop import sample_targets_of
+
+        if self.trainer is None:
+            targets = None if self.loss_module is None else sample_targets_of(self, sample_targets)
+            first = not CONTEXT.devices or CONTEXT.devices[0] is self
+            trainer = self.training()
+            trainer.prepare(self.sample(sample_inputs), targets, not first, max(microbatch_count, ROOM))
+            self.trainer = trainer
+
+    @staticmethod
+    def load_image(
+        img: Any = None,
+        img_path: str | os.PathLike[str] | None = None,
+        device_id_overrides: Sequence[int] | None = None,
+    ) -> TTDevice:
+        """A device that runs an image (`img`, or the file at `img_path`): without the model, without compiling.
+
+        Devices that were only compiled to images leave the pipeline. Raises `InputError` as
+        `TTDeviceImage.load_from_disk` does.
+        """
+        from tbuda_lab.runtime.image import TTDeviceImage
+        from tbuda_lab.runtime.loadeddevice import LoadedDevice
+
+        if (img is None) == (img_path is None):
+            raise PipelineError("load_image takes an image (img=) or the path of one (img_path=)")
+        if img is None:
+            img = TTDeviceImage.load_from_disk(img_path, device_id_overrides)
+        elif not isinstance(img, TTDeviceImage):
+            raise PipelineError(f"img is a TTDeviceImage, not a {type(img).__name__}; a path goes in img_path=")
+        elif device_id_overrides is not None:
+            img = img.on_chips(device_id_overrides)
+        return LoadedDevice(img)
+
+    def get_dram_io_queues(self, queue_type: str) -> tuple[list[Any], list[list[int]], list[tuple[int, ...]]]:
+        """The netlist's queues of one kind, in order: their descriptions, the dims in which a value fills its tile, and
+        the shapes that the model has. queue_type: "input", "output", "target", "bw_input" (gradients by outputs, from
+        the next device), "bw_output" (gradients by inputs) or "parameter". Raises `PipelineError`."""
+        if queue_type not in QUEUE_TYPES:
+            raise PipelineError(f"get_dram_io_queues knows {', '.join(QUEUE_TYPES)}, not {queue_type!r}")
+        result = self._result
+        if result is None:
+            raise PipelineError(f"device {self.name!r} has not been compiled yet")
+        targets = {n.name for n in result.graph.inputs if n.attrs.get("target")}
+        ends: list[tuple[str, tuple[int, ...]]] = []
+        if queue_type in ("input", "target", "bw_input"):
+            for source in result.inputs:
+                kind = "bw_input" if source.gradient_of else "target" if set(source.sources) <= targets else "input"
+                ends += [(source.queue, tuple(source.shape))] if kind == queue_type else []
+        elif queue_type == "parameter":
+            parameters = (n for n in result.lowered.of_kind(NodeKind.PARAMETER) if n.name in result.netlist.queues)
+            ends += [(n.name, tuple(n.shape)) for n in parameters]
+        else:
+            phase = "backward" if queue_type == "bw_output" else "forward"
+            ends += [(o.queue, tuple(o.shape)) for o in result.outputs if o.phase == phase]
+        fills = [[-k for k in (2, 1) if len(shape) >= k and shape[-k] == 1] for _, shape in ends]
+        return [result.netlist.queues[name] for name, _ in ends], fills, [shape for _, shape in ends]
+
+    def get_optimizer_params(self, is_buda: bool) -> Any:
+        """Learning rate and state of the optimizer by weight and suffix ("lr", "mean", ...), in the device's shapes
+        (is_buda) or the model's."""
+        return self.in_training().states(is_buda)
+
+    def get_scheduler_params(self, is_buda: bool) -> Any:
+        """What the scheduler gives the optimizer; nothing without one."""
+        return {} if self.scheduler is None else self.scheduler.get_scheduler_params()
+
+
+def _numerics(devtype: BackendType | None) -> str:
+    """What rounds (see `sim.numerics`) on a device of this type; None where the script names none."""
+    if devtype is BackendType.Golden and "TT_BACKEND_GOLDEN_QUANTIZE" not in os.environ:
+        return "exact"
+    return "golden" if devtype in (None, BackendType.Golden, BackendType.NoBackend) else "device"
+
+
+def _written(name: str, cache: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
+    """A cache with new rows from `start` on, along the one dim in which the sizes differ. Raises `PipelineError`."""
+    if new.shape == cache.shape:
+        return new.clone()
+    dims = [d for d in range(cache.dim()) if new.dim() == cache.dim() and new.shape[d] != cache.shape[d]]
+    if len(dims) != 1 or new.shape[dims[0]] > cache.shape[dims[0]]:
+        raise PipelineError(f"loop-back input {name!r} has shape {tuple(cache.shape)}; an output of "
+                            f"{tuple(new.shape)} has no place in it")
+    count = int(new.shape[dims[0]])
+    if not 0 <= start <= cache.shape[dims[0]] - count:
+        raise PipelineError(f"loop-back input {name!r} has {cache.shape[dims[0]]} places; {count} from {start} on are "
+                            "more than that: give a longer cache")
+    written = cache.clone()
+    written.narrow(dims[0], start, count).copy_(new)
+    return written
+
+
+def _default_arch() -> BackendDevice:
+    if "PYBUDA_GOLDEN_BLACKHOLE" in os.environ:
+        return BackendDevice.Blackhole
+    return BackendDevice.Wormhole_B0 if "GOLDEN_WORMHOLE_B0" in os.environ else BackendDevice.Grayskull
