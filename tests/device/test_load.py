@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tbuda_lab.core.device import ARCHS, BOARDS, load_device
+from tbuda_lab.core.device import ARCHS, BOARDS, StreamLimits, load_device
 from tbuda_lab.core.errors import InputError, UnknownDevice
 from tbuda_lab.core.formats import DataFormat
 
@@ -89,7 +89,7 @@ def test_published_figures() -> None:
     assert (gs.dram_channels, gs.dram_subchannels) == (8, 1)
     assert (wh.dram_channels, wh.dram_subchannels) == (6, 3)
     assert wh.sysmem_bytes(3) == (1 << 30) - (256 << 20)
-    assert wh.streams.phases == 862
+    assert StreamLimits().phases == 862
     assert load_device("e300").harvesting_mask() == 2050
     assert [load_device("n300").harvesting_mask(c) for c in (0, 1)] == [2052, 2176]
 

@@ -12,13 +12,15 @@ from tbuda_lab.core.balancer.buffer_reads import BufferReads
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import CANDIDATE
+from tbuda_lab.core.device import StreamLimits
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 
-MAX_FAN_OUT_STREAMS = 16
-MAX_DRAM_IN_QUEUES = 39
-MAX_USERS = 8
-MAX_PHASES = 862
-MAX_PREFETCH_STREAMS = 24
+LIMITS = StreamLimits()
+MAX_FAN_OUT_STREAMS = LIMITS.fan_out_streams
+MAX_DRAM_IN_QUEUES = LIMITS.dram_in_queues
+MAX_USERS = LIMITS.dram_out_queues
+MAX_PHASES = LIMITS.phases
+MAX_PREFETCH_STREAMS = LIMITS.prologue_streams
 
 
 class EdgeReason(Enum):

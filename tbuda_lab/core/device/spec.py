@@ -21,9 +21,6 @@ class StreamLimits:
     dram_out_queues: int = 8            # users of an op
     fan_out_streams: int = 16
     prologue_streams: int = 24          # parameters preloaded by one op
-    op_inputs: int = 24
-    op_outputs: int = 16
-    tile_sizes: int = 8                 # distinct tile sizes on one core
 
     @property
     def phases(self) -> int:
@@ -69,7 +66,6 @@ class DeviceSpec:
     wide_accumulate: bool                           # Float32 and Int32 accumulation
     tile_dims: tuple[tuple[int, int], ...]
     p2p_window: tuple[int, int] = (0x30000000, 0x40000000)  # [start, end) in channel 0 that the host maps
-    streams: StreamLimits = StreamLimits()
 
     @property
     def harvested_rows(self) -> tuple[int, ...]:
@@ -93,10 +89,6 @@ class DeviceSpec:
     @property
     def dram_subchannels(self) -> int:
         return len(self.dram_cores[0])
-
-    @property
-    def max_fanout_streams(self) -> int:
-        return self.streams.fan_out_streams
 
     def dst_tiles(self, acc_df: DataFormat | None = None) -> int:
         """Tiles of 32x32 that half of the destination register holds: 8, or 4 when accumulating 32-bit values."""

@@ -162,13 +162,6 @@ def unfed_rule(pipes: Pipes, grid: tuple[int, int], steps: tuple[int, int], by_r
     return RouteRule.OK if fed.all() else RouteRule.UNFED_CORE
 
 
-def read_cores(pipes: Pipes, cores: int) -> Bools:
-    """Which producer cores any pipe reads."""
-    result = np.zeros(cores, bool)
-    result[pipes.core[pipes.inside & (pipes.core != PADDING)]] = True
-    return result
-
-
 def granularity(pipes: Pipes) -> int:
     """Greatest common divisor of the reach, of where contiguous runs begin and of how long they are."""
     inside, core, index = pipes.inside, pipes.core, pipes.index
