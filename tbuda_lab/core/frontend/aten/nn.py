@@ -452,9 +452,7 @@ def attention(c: Call) -> str:
     scores = c.reshape(scores, (*heads, rows, keys)) if shared > 1 else scores
     scores = masked(c, scores, rows, keys)
     weights = c.op(Softmax(-1), scores)
-    mask = c.arguments.get("attn_mask")
-    if isinstance(mask, Folded) and mask.tensor.dtype == torch.bool and not bool(mask.tensor.any(-1).all()):
-        weights = c.op(Multiply(), weights, c.constant(mask.tensor.to(torch.float32)))  # a hidden row has no weights
+    weights = without_hidden_rows(c, weights)
     if shared > 1:
         weights = c.reshape(weights, (*heads[:-1], heads[-1] // shared, rows * shared, keys))
     return c.reshape(c.op(Matmul(), weights, v), c.out_shape)
@@ -476,6 +474,18 @@ def masked(c: Call, scores: str, rows: int, keys: int) -> str:
         return c.op(Add(), scores, c.constant((~mask.tensor).to(torch.float32) * MASKED))
     hidden_by_input = c.op(Subtract(), c.constant(1.0), c.x("attn_mask"))
     return c.op(Add(), scores, scaled(c, hidden_by_input, MASKED))
+
+
+def without_hidden_rows(c: Call, weights: str) -> str:
+    """Weights whose rows are 0 where a truth-value mask hides every key, as in torch; softmax gives equal weights."""
+    if c.get("is_causal") or not c.has("attn_mask") or c.dtype_of("attn_mask") != torch.bool:
+        return weights
+    mask = c.arguments["attn_mask"]
+    if isinstance(mask, Folded):
+        if bool(mask.tensor.any(-1).all()):
+            return weights
+        return c.op(Multiply(), weights, c.constant(mask.tensor.to(torch.float32)))
+    return c.op(Multiply(), weights, c.x("attn_mask"))
 
 
 @maps("aten.glu")
