@@ -212,6 +212,16 @@ def joined(parts: list[torch.Tensor]) -> torch.Tensor:
     return _joined(parts) if len(parts) == 1 or parts[0].dim() else torch.stack(parts)
 
 
+def steps_of(program: HostProgram) -> Iterator[Step]:
+    """All steps, those of loops once."""
+    pending = [step for _, step in reversed(program.steps)]
+    while pending:
+        step = pending.pop()
+        yield step
+        if isinstance(step, Loop):
+            pending += reversed(step.body)
+
+
 def _flat(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
     """Steps with the number of the turn that they run in."""
     for step in steps:

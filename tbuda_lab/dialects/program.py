@@ -23,6 +23,7 @@ from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.files import parse_npy
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, GraphError, NodeKind, parse_graph, print_graph
 from tbuda_lab.core.graph.text import array_table
 from tbuda_lab.core.graph.verify import problems
@@ -38,8 +39,8 @@ from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti.sample import sample_of
 from tbuda_lab.core.tti.weights import without_weights
-from tbuda_lab.dialects.hostprogram import HostProgram
-from tbuda_lab.dialects.replicas import MODES, Schedule, Section, schedule, sync_cycles
+from tbuda_lab.dialects.hostprogram import HostProgram, Loop, SetScalar, execute, steps_of
+from tbuda_lab.dialects.replicas import MODES, Replica, Schedule, Section, schedule, sync_cycles
 
 KIND_OF = {"fwd": "fwd", "bwd": "bckwd", "opt": "opt"}
 """By direction of an epoch the kind of its section."""
@@ -47,8 +48,9 @@ KIND_OF = {"fwd": "fwd", "bwd": "bckwd", "opt": "opt"}
 
 @dataclasses.dataclass(frozen=True)
 class GraphProgram:
-    """One graph of a program. batch: elements of one run; sample: an input of the traced graph by its name;
-    netlist: SHA-256 of the netlist that was compiled; notes: what there is to say, shown in the workbench."""
+    """One graph of a program. sample: an input of the traced graph by its name; netlist: SHA-256 of the netlist that
+    was compiled; losses: positions of the outputs at which the backward pass begins; notes: what there is to say, shown
+    in the workbench."""
 
     name: str
     mapping: str
@@ -63,6 +65,7 @@ class GraphProgram:
     mode: str = "normal"
     reduce_on_device: bool = False
     notes: tuple[str, ...] = ()
+    losses: tuple[int, ...] = ()
 
     @property
     def trains(self) -> bool:
@@ -100,6 +103,7 @@ class GraphProgram:
             "device": self.device,
             "options": options_to_json(dataclasses.replace(self.options, training=None)),
             "overrides": [to_json(o, _unresolved) for o in self.overrides],
+            "losses": list(self.losses),
             "training": None if training is None else {
                 "max_grad_norm": training.max_grad_norm,
                 "per_weight": [[name, o.kind, [list(s) for s in o.settings], list(o.runtime)]
@@ -122,10 +126,13 @@ class GraphProgram:
             options = CompileOptions(**options_from_json(record["options"]))
             options = dataclasses.replace(options, training=_training(record["training"]))
             overrides = tuple(from_json(o) for o in record["overrides"])
+            losses = tuple(int(k) for k in record["losses"])
             text = read(f"{name}.graph").decode()
             arrays = {d: parse_npy(read(f"{d}.npy"), d) for d in _digests(text)}
             graph = parse_graph(text, arrays)
             fault = next(iter(problems(graph)), None)
+            if any(not 0 <= k < len(graph.outputs) for k in losses):
+                raise InputError(f"it has {len(graph.outputs)} outputs, and no losses {losses}")
         except (GraphError, TbudaError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"graph {name!r} cannot be opened: {error}") from error
         if fault is not None:
@@ -133,7 +140,8 @@ class GraphProgram:
         _fill(graph)
         sample = dict(zip((n.name for n in graph.inputs), sample_of(graph, options.microbatch), strict=True))
         notes = ("the file has no weights: they are made up here, and so are the inputs",)
-        return cls(name, mapping, graph, device, options, overrides, host_program, netlist, sample, notes=notes)
+        return cls(name, mapping, graph, device, options, overrides, host_program, netlist, sample, notes=notes,
+                   losses=losses)
 
 
 def _unresolved(override: Override) -> tuple[str, ...]:
@@ -172,6 +180,53 @@ def _fill(graph: Graph) -> None:
         if node.kind is NodeKind.PARAMETER and node.value is None:
             scale = 1 / math.sqrt(max(1, node.shape[-1])) if node.shape else 1.0
             node.value = (rng.standard_normal(node.shape) * scale).astype(np.float32)
+
+
+class ProgramRun:
+    """The host program of a graph at work on simulated devices, each with the graph's sample as its input.
+
+    Weights are those of the compile at first, and as the program changes them after.
+    """
+
+    def __init__(self, program: GraphProgram, result: CompileResult) -> None:
+        self.program, self.result = program, result
+        self.replicas = [Replica(result) for _ in range(max(1, program.replicas))]
+        turns = max((s.count for _, s in program.host_program.steps if isinstance(s, Loop)), default=1)
+        seeds = output_gradients(result, program.losses)
+        batch = [{**one, **seeds} for one in elements(program.graph, dict(program.sample))]
+        self._feeds = [[batch] * turns for _ in self.replicas]
+        self._regions: dict[str, list[torch.Tensor]] = {}
+
+    def take_over(self, other: ProgramRun) -> None:
+        """Weights and state of another run of the program, before the graph was placed anew."""
+        for replica, before in zip(self.replicas, other.replicas, strict=True):
+            replica.take_over(before)
+
+    def step(self, numbers: Mapping[str, float] | None = None) -> dict[str, torch.Tensor]:
+        """One run: what the first device gave in its last turn, by output. numbers: of the optimizer, by the names of
+        the program's `SetScalar` steps, with or without "run_"; those that are not given keep their values. Raises
+        `InputError` for an unknown name."""
+        known = {step.name for step in steps_of(self.program.host_program) if isinstance(step, SetScalar)}
+        given = {name if name in known else f"run_{name}": value for name, value in (numbers or {}).items()}
+        wrong = sorted(set(given) - known)
+        if wrong:
+            listed = ", ".join(sorted(name.removeprefix("run_") for name in known)) or "nothing"
+            raise InputError(f"the program sets no {wrong[0].removeprefix('run_')}; it sets {listed}")
+        return execute(self.program.host_program, self.replicas, self._feeds, given, self._regions)[0][-1]
+
+    def loss(self, outputs: Mapping[str, torch.Tensor]) -> float:
+        """The mean of the losses of a run."""
+        names = [self.result.graph.outputs[k].name for k in self.program.losses]
+        return float(torch.cat([outputs[name].reshape(-1) for name in names]).mean())
+
+
+def output_gradients(result: CompileResult, losses: Sequence[int]) -> dict[str, torch.Tensor]:
+    """By graph input the gradient of an output that the backward pass begins with: ones of a loss, zeros of others."""
+    position = {node.name: k for k, node in enumerate(result.graph.outputs)}
+    return {
+        b.sources[0]: torch.full(result.graph[b.gradient_of].shape, float(position[b.gradient_of] in losses))
+        for b in result.inputs if b.gradient_of
+    }  # fmt: skip
 
 
 def netlist_digest(result: CompileResult) -> str:
@@ -249,5 +304,6 @@ def program_frame(
 
 
 __all__ = [
-    "GraphProgram", "netlist_digest", "program_frame", "run_cycles", "schedules", "sections_of",
+    "GraphProgram", "ProgramRun", "netlist_digest", "output_gradients", "program_frame", "run_cycles", "schedules",
+    "sections_of",
 ]  # fmt: skip

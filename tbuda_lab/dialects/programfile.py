@@ -6,6 +6,7 @@ unpickled or extracted.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import tarfile
@@ -69,7 +70,7 @@ def read_programs(path: str | Path) -> tuple[GraphProgram, ...]:
 
 
 def _programs(archive: Archive, entry: Any) -> list[GraphProgram]:
-    """A graph as it was compiled, and of a spatial mapping the placement by sections beside it."""
+    """A graph as it was compiled, and its placement in the other mapping beside it where it has one."""
 
     def read(name: str) -> bytes:
         member = f"{FOLDER}/{name}"
@@ -80,13 +81,15 @@ def _programs(archive: Archive, entry: Any) -> list[GraphProgram]:
     try:
         name, mapping, netlist = str(entry["name"]), str(entry["mapping"]), str(entry["netlist"])
         forms = [(mapping, entry["program"], netlist)]
-        other = entry.get("by_section")
+        other = entry.get("other_mapping")
         if other is not None:
-            forms.append(("section", other["program"], str(other["netlist"])))
+            forms.append((str(other["mapping"]), other["program"], str(other["netlist"])))
+        notes = tuple(filter(None, [str(entry.get("comparison", ""))]))
         steps = HostProgram.from_json(entry["host_program"])
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"a graph lacks {error}: compile the program again") from error
-    return [GraphProgram.from_files(name, how, compiled, steps, digest, read) for how, compiled, digest in forms]
+    read_forms = [GraphProgram.from_files(name, how, form, steps, digest, read) for how, form, digest in forms]
+    return [dataclasses.replace(program, notes=(*program.notes, *notes)) for program in read_forms]
 
 
 __all__ = ["FOLDER", "MEMBER", "SUFFIX", "read_programs", "read_record", "write_archive"]

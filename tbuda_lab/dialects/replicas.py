@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from tbuda_lab.core.bindings import WeightBinding, encoded
+from tbuda_lab.core.bindings import WeightBinding, decoded, encoded
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
@@ -39,6 +39,24 @@ class Replica:
     def pop(self, name: str) -> torch.Tensor:
         binding = self._outputs[name]
         return binding.decode(self.executor.pop(binding.queue))
+
+    def take_over(self, other: Replica) -> None:
+        """Weights and the optimizer's state of a replica of the same graph, placed in whatever way."""
+        for name, weight in self.weights.items():
+            before = other.weights[name]
+            value = before.decode(other.executor.read(before.queue))
+            self.executor.write(weight.queue, weight.encode(value))
+            states = {s.suffix: s for s in before.states}
+            for state in weight.states:
+                old = states[state.suffix]
+                held = decoded(other.executor.read(old.queue), old.shape)
+                self.executor.write(state.queue, encoded(held, state.shape, state.queue))
+
+    def scalar(self, name: str) -> float:
+        """A number of the optimizer as the device holds it: that of the first weight that has it, 0 where none has."""
+        states = (s for w in self.weights.values() for s in w.states if s.suffix == name)
+        state = next(states, None)
+        return 0.0 if state is None else float(decoded(self.executor.read(state.queue), state.shape).reshape(-1)[0])
 
     def set_scalar(self, name: str, value: float) -> None:
         """Write a number of the optimizer for all weights. Raises `InputError` where no weight has it."""

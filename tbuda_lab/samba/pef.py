@@ -29,6 +29,7 @@ class GraphRecord:
     inputs: tuple[dict[str, Any], ...]
     outputs: tuple[dict[str, Any], ...]
     op_by_op: bool = False
+    early_gradients: bool = False
 
     def check(self, traced: Traced, path: str) -> None:
         """Raises `InputError` naming the first node that differs between the PEF and what was traced now."""
@@ -62,15 +63,15 @@ def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any])
     for traced in graphs:
         compiled, own = traced.program().compiled_form()
         files |= own
-        by_section = None
-        if traced.section_result is not None:
-            other = traced.program("section")
-            by_section = {"program": other.compiled_form()[0], "netlist": other.netlist}
+        beside = None
+        if traced.other_result is not None:
+            other = traced.program(traced.other_mapping)
+            beside = {"mapping": other.mapping, "program": other.compiled_form()[0], "netlist": other.netlist}
         files[f"{traced.name}.yaml"] = dumps(traced.result.netlist).encode()
         entries.append({
             "name": traced.name, "mapping": traced.mapping, "spatial_batches": traced.spatial_batches,
             "fingerprint": list(traced.fingerprint), "netlist": traced.netlist_digest(),
-            "op_by_op": traced.op_by_op,
+            "op_by_op": traced.op_by_op, "early_gradients": traced.early_gradients,
             "host_program": traced.host_program(scalars=traced.scalars()).to_json(),
             "realisation": realisation.to_json(traced.realisations()),
             "sections": [
@@ -78,7 +79,7 @@ def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any])
                 for k, s in enumerate(sections_of(traced.result, traced.mapping))
             ],
             "mapping_cycles": traced.mapping_cycles(), "program": compiled,
-            "by_section": by_section,
+            "other_mapping": beside, "comparison": traced.comparison(),
             "inputs": [_tensor(s) for s in traced.inputs], "outputs": [_tensor(s) for s in traced.outputs],
         })  # fmt: skip
     plain = {str(k): v for k, v in metadata.items() if isinstance(v, str | int | float | bool | None)}
@@ -99,7 +100,7 @@ def read_pef(path: str | Path) -> Pef:
             g["name"]: GraphRecord(
                 str(g["name"]), str(g["mapping"]), int(g["spatial_batches"]), tuple(map(str, g["fingerprint"])),
                 str(g["netlist"]), HostProgram.from_json(g["host_program"]), tuple(g["inputs"]), tuple(g["outputs"]),
-                g.get("op_by_op") is True,
+                g.get("op_by_op") is True, g.get("early_gradients") is True,
             )
             for g in data["graphs"]
         }  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.dialects.hostprogram import execute
-from tbuda_lab.dialects.program import GraphProgram, sections_of
+from tbuda_lab.dialects.program import GraphProgram, run_cycles, sections_of
 from tbuda_lab.dialects.realisation import refuse_host, summary
 from tbuda_lab.dialects.replicas import MODES, Replica
 from tbuda_lab.samba.models import OnnxModel, is_onnx
@@ -80,7 +80,8 @@ class SambaSession:
         """Compile a model to `<output_folder>/<pef_name>/<pef_name>.pef` and return that path.
 
         model: a torch module, or an ONNX ModelProto. config_dict: the program's arguments; `output_folder`, `pef_name`,
-        `mapping`, `inference`, `num_spatial_batches`, `optimization_level` 0 (every op a section of its own) and
+        `mapping`, `inference`, `num_spatial_batches`, `optimization_level` 0 (every op a section of its own),
+        `data_parallel` or a `data_parallel_mode` other than normal (backward sections complete gradients early) and
         `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. Raises
         `ValueError` for an unknown mapping, `SpatialMappingError` where a spatial program does not fit, `UnsupportedOp`
         in strict mode; then nothing is written.
@@ -96,11 +97,13 @@ class SambaSession:
             loss_indices=loss_indices, name=name or type(model).__name__.lower(),
             spatial_batches=int(config.get("num_spatial_batches") or 1),
             op_by_op=config.get("optimization_level") == 0,
+            early_gradients=_overlaps(config.get("data_parallel"), config.get("data_parallel_mode")),
         )  # fmt: skip
         entries = traced.realisations()
         if config.get("strict"):
             refuse_host(entries)
         print(summary(entries))
+        traced.place_other()
         print(mapping_summary(traced))
         pef_name = str(config.get("pef_name") or name or type(model).__name__.lower())
         folder = Path(str(config.get("output_folder") or "out")) / pef_name
@@ -136,6 +139,7 @@ class SambaSession:
             name=graph_name or type(model).__name__.lower(), prefix=prefix,
             spatial_batches=record.spatial_batches if record is not None else 1,
             op_by_op=record is not None and record.op_by_op,
+            early_gradients=_overlaps(False, data_parallel_mode) if record is None else record.early_gradients,
         )  # fmt: skip
         if record is not None:
             record.check(traced, pef)
@@ -246,11 +250,13 @@ class SambaSession:
 
     # -- weights -----------------------------------------------------------------------------------------------------
     def to_rdu(self, model: Any) -> None:
-        """Put the model's parameters onto the device, in all replicas."""
+        """Put the model's parameters and buffers onto the device, in all replicas. Raises `InputError` where with new
+        values of what no run changes the model would be another netlist."""
         model = self.module_of(model)
         for traced in self.graphs.values():
             if traced.model is not model:
                 continue
+            traced.take_parameters({**dict(model.named_buffers()), **_parameters(model)})
             self.replicas[traced.name] = []
             for replica in self._replicas(traced, 1):
                 values = dict(model.named_parameters())
@@ -409,16 +415,24 @@ class SambaSession:
 
 
 def mapping_summary(traced: Traced) -> str:
-    """The mapping in a line: sections, simulated cycles of a run, and which of two placements is faster."""
-    cycles = traced.mapping_cycles()
+    """The mapping in a line: sections, simulated cycles of a run, and which of two placements is faster, or why there
+    is no other."""
+    cycles = run_cycles(traced.result, traced.mapping)
     kinds = [s.kind for s in sections_of(traced.result, traced.mapping)]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    text = f"mapping {traced.mapping}: {len(kinds)} sections ({counted}), {cycles[traced.mapping]:,.0f} cycles a run"
-    if len(cycles) < 2:
-        return text
-    spatial, section = cycles["spatial"], cycles["section"]
-    faster = "spatial" if spatial < section else "section" if section < spatial else "neither"
-    return f"{text}; by sections {section:,.0f} cycles: {faster} is faster"
+    text = f"mapping {traced.mapping}: {len(kinds)} sections ({counted}), {cycles:,.0f} cycles a run"
+    return "; ".join(filter(None, [text, traced.comparison()]))
+
+
+def _overlaps(data_parallel: Any, mode: Any) -> bool:
+    """Whether replicas may synchronise gradients beside backward sections."""
+    return bool(data_parallel) or (mode or "normal") != "normal"
+
+
+def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By every name that they have; a parameter that two modules share has two."""
+    every = model.named_parameters() if isinstance(model, OnnxModel) else model.named_parameters(remove_duplicate=False)
+    return dict(every)
 
 
 def _no_form(what: str, why: str, fix: str) -> UnsupportedOp:

@@ -8,19 +8,22 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.errors import Diagnostic, InputError, PlacementError, TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.graph import Graph, print_graph
+from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
+from tbuda_lab.core.graph.text import array_digest
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import Item, pack
+from tbuda_lab.core.tti.loaded import given
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.dialects.hostprogram import (
     Collective,
@@ -36,7 +39,7 @@ from tbuda_lab.dialects.hostprogram import (
     joined,
     slice_of,
 )
-from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles
+from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles, sections_of
 from tbuda_lab.dialects.realisation import Realisation, realisations
 from tbuda_lab.samba.models import OnnxModel, WithMasks, drops, drops_by_function
 from tbuda_lab.samba.optim import Optimizer
@@ -59,8 +62,10 @@ class Traced:
     """One graph of a program: its model, its placed netlist, and the tensors that cross to the host.
 
     input_names: of the graph's inputs, in order; inputs: what they were traced with; outputs: the last results.
-    losses: positions of the outputs at which the backward pass begins. section_result: of a spatial mapping, the same
-    graph placed by sections. masks: draws the masks of active dropouts. replicas, reduce_on_rdu: of the last run.
+    losses: positions of the outputs at which the backward pass begins. other_result: the same graph placed in the other
+    mapping, None where that was not asked for or does not fit; misfit: why it does not. masks: draws the masks of
+    active dropouts. replicas, reduce_on_rdu: of the last run. early_gradients: see `trace`.
+    held: digests of the parameters that no run changes, as the device has them.
     """
 
     name: str
@@ -77,11 +82,14 @@ class Traced:
     spatial_batches: int = 1
     data_parallel_mode: str = "normal"
     initial_gradients: bool = True
-    section_result: CompileResult | None = None
+    other_result: CompileResult | None = None
+    misfit: str = ""
     masks: WithMasks | None = None
     replicas: int = 1
     reduce_on_rdu: bool = False
     op_by_op: bool = False
+    early_gradients: bool = False
+    held: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def trains(self) -> bool:
@@ -101,31 +109,80 @@ class Traced:
         return sorted({s.suffix for w in self.result.weights for s in w.states
                        if s.suffix == "lr" or s.suffix.startswith("run_")})  # fmt: skip
 
+    @property
+    def other_mapping(self) -> str:
+        """The mapping that this graph has not."""
+        return "section" if self.mapping == "spatial" else "spatial"
+
+    def place_other(self) -> None:
+        """Place the graph in the other mapping too, so that the two can be compared: `other_result`, or `misfit`."""
+        if self.other_result is not None or self.misfit:
+            return
+        if self.op_by_op:
+            self.misfit = "every op is to be a section of its own"
+            return
+        try:
+            self.other_result = _spatial(self.result.graph, self.result, self.result.options)
+        except TbudaError as error:
+            self.misfit = str(error).splitlines()[0]
+
+    def take_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Parameters and buffers by name as the model has them now, where the graph holds others that no run changes:
+        those of an inference graph, and those without an optimizer. Folded ones are folded again; the netlist stays.
+
+        Raises `InputError` where with these values the model would be another netlist: trace it again.
+        """
+        changed = {}
+        for name, digest in self.held.items():
+            if name in values:
+                value = np.ascontiguousarray(values[name].detach().to(torch.float32).numpy())
+                if array_digest(value) != digest:
+                    changed[name] = value.copy()
+        if not changed:
+            return
+        result = compile_graph(given(self.result.graph, changed), self.result.device, self.result.options,
+                               self.result.overrides)  # fmt: skip
+        if netlist_digest(result) != self.netlist_digest():
+            raise InputError(f"with these parameters {self.name!r} is simplified in another way: trace it again")
+        self.result, self.other_result = result, None
+        self.held |= {name: array_digest(value) for name, value in changed.items()}
+
     def mapping_cycles(self) -> dict[str, float]:
-        """Simulated cycles of one run in this mapping, and by sections where a spatial one was placed."""
+        """Simulated cycles of one run in this mapping, and in the other where the graph was placed in it."""
         cycles = {self.mapping: run_cycles(self.result, self.mapping)}
-        if self.section_result is not None:
-            cycles["section"] = run_cycles(self.section_result, "section")
+        if self.other_result is not None:
+            cycles[self.other_mapping] = run_cycles(self.other_result, self.other_mapping)
         return cycles
 
+    def comparison(self) -> str:
+        """Which of the two mappings is faster, in words; "" where only one was placed."""
+        cycles = self.mapping_cycles()
+        if len(cycles) < 2:
+            return f"a spatial mapping does not fit: {self.misfit}" if self.misfit else ""
+        spatial, section = cycles["spatial"], cycles["section"]
+        faster = "both take equally long" if spatial == section else f"{min(cycles, key=cycles.__getitem__)} is faster"
+        return f"spatial takes {spatial:,.0f} cycles a run, by sections {section:,.0f}: {faster}"
+
     def program(self, mapping: str | None = None) -> GraphProgram:
-        """What the workbench opens. mapping: "section" for the placement by sections of a spatial one."""
-        other = mapping not in (None, self.mapping) and self.section_result is not None
-        result = self.section_result if other and self.section_result is not None else self.result
+        """What the workbench opens. mapping: the other one, where it was placed."""
+        other = mapping not in (None, self.mapping) and self.other_result is not None
+        result = self.other_result if other and self.other_result is not None else self.result
         given = zip(self.result.graph.inputs, self.inputs, strict=False)
         sample = {node.name: plain(tensor).detach().clone() for node, tensor in given}
         if self.masks is not None:
             names = self.input_names[len(self.inputs) :]
             sample |= dict(zip(names, self.masks.draw(None), strict=True))
         return GraphProgram(
-            self.name, "section" if other else self.mapping, result.graph, DEVICE, result.options,
+            self.name, self.other_mapping if other else self.mapping, result.graph, DEVICE, result.options,
             tuple(result.overrides), self.host_program(scalars=self.scalars()), netlist_digest(result), sample,
-            self.replicas, self.data_parallel_mode, self.reduce_on_rdu,
+            self.replicas, self.data_parallel_mode, self.reduce_on_rdu, tuple(filter(None, [self.comparison()])),
+            self.losses if self.trains else (),
         )  # fmt: skip
 
     def programs(self) -> tuple[GraphProgram, ...]:
-        """This placement, and of a spatial one that by sections beside it."""
-        other = (self.program("section"),) if self.section_result is not None else ()
+        """This placement, and that in the other mapping beside it where the graph fits."""
+        self.place_other()
+        other = (self.program(self.other_mapping),) if self.other_result is not None else ()
         return (self.program(), *other)
 
     def realisations(self) -> tuple[Realisation, ...]:
@@ -183,13 +240,15 @@ class Traced:
                 cut = list(elements(self.result.graph, part)) if len(part) == len(self.input_names) else [
                     {name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)
                 ]  # fmt: skip
-                rows.append([{**one, **self._seeds(k, len(cut))} for k, one in enumerate(cut)])
+                at = (replica * turns + turn, replicas * turns)
+                rows.append([{**one, **self._seeds(k, len(cut), *at)} for k, one in enumerate(cut)])
             feeds.append(rows)
         return feeds
 
-    def _seeds(self, element: int, count: int) -> dict[str, torch.Tensor]:
-        """Of one element of `count`, by graph input the gradient by an output: the program's sn_grad, else ones of a
-        loss, else zeros."""
+    def _seeds(self, element: int, count: int, part: int, parts: int) -> dict[str, torch.Tensor]:
+        """Of one element of `count` of one of the `parts` of a run's batch, by graph input the gradient by an output:
+        the program's sn_grad, else ones of a loss, else zeros. An sn_grad is of one part, which all of them use, or of
+        the whole batch. Raises `ValueError` for one of another shape, and for one that is missing."""
         position = {name: k for k, name in enumerate(self.output_names)}
         seeds = {}
         for binding in self.result.inputs:
@@ -199,9 +258,17 @@ class Traced:
             own, shape = self.outputs[k].sn_grad, self.result.graph[binding.gradient_of].shape
             if own is not None:
                 value = plain(own).to(torch.float32)
-                if count > 1 and value.shape[:1] == (count,):
-                    value = value[element : element + 1] if shape else value[element]
-                seeds[binding.sources[0]] = value.expand(shape)
+                whole = (count * shape[0], *shape[1:]) if shape else (count,) if count > 1 else ()
+                rows = whole[0] if whole else 1
+                if parts > 1 and value.shape == ((parts * rows, *whole[1:]) if whole else (parts,)):
+                    value = value[part * rows : (part + 1) * rows] if whole else value[part]
+                if value.shape != whole:
+                    raise ValueError(f"the gradient by {self.outputs[k].sn_name!r} has shape {tuple(value.shape)}, the "
+                                     f"output of a run {whole}" + (f" in each of {parts} parts" if parts > 1 else ""))
+                if count > 1:
+                    step = shape[0] if shape else 1
+                    value = value[element * step : (element + 1) * step] if shape else value[element]
+                seeds[binding.sources[0]] = value.reshape(shape)
             elif not self.initial_gradients and k in self.losses:
                 raise ValueError(f"init_output_grads=False: set sn_grad of output {self.outputs[k].sn_name!r}")
             else:
@@ -231,8 +298,7 @@ class Traced:
             body.append(("bckwd", Run("run_bwd_0", (*ONE_TURN, ("p_zero_grad", 1)))))
             body += [("bckwd", Pop(b.name)) for b in self.result.outputs if b.phase == "backward"]
         if "run_opt_0" in programs and "opt" in sections:
-            gradients = tuple(w.name for w in self.result.weights if w.gradient)
-            body.append(("gradnorm", Collective(gradients)))
+            body += [("gradnorm", Collective(gradients)) for gradients in self._synchronised()]
             body += [("opt", SetScalar(k)) for k in scalars]
             body.append(("opt", Run("run_opt_0")))
         if self.spatial_batches > 1:
@@ -240,6 +306,17 @@ class Traced:
         else:
             steps = body
         return HostProgram(tuple(steps))
+
+
+    def _synchronised(self) -> list[tuple[str, ...]]:
+        """Weights whose gradients become the mean together: all of them after the backward sections in mode normal,
+        else those that a section completes, in the order of the sections."""
+        every = tuple(w.name for w in self.result.weights if w.gradient)
+        if self.data_parallel_mode == "normal":
+            return [every]
+        groups = [s.weights for s in sections_of(self.result, self.mapping) if s.kind == "bckwd" and s.weights]
+        rest = tuple(name for name in every if not any(name in group for group in groups))
+        return [*groups, rest] if rest else groups
 
 
 def _name_of(tensor: Any, position: int) -> str:
@@ -256,8 +333,12 @@ def trace(
     prefix: str | None = None,
     spatial_batches: int = 1,
     op_by_op: bool = False,
+    early_gradients: bool = False,
 ) -> Traced:
     """Trace and place a model; with optimizers, for training.
+
+    early_gradients: ops run in order of their depth, so that backward sections complete gradients one after the other
+    and replicas synchronise them early; the usual order leaves weight gradients to the last sections.
 
     Without `loss_indices` the losses are the outputs from which no other output is calculated: the gradients of
     (loss, logits) begin at the loss alone, as the tutorials need it. Raises `ValueError` for an unknown mapping,
@@ -305,6 +386,8 @@ def trace(
         norm = next(iter(norms), None)
         training = TrainingOptions(per_weight=tuple(own), max_grad_norm=norm)
         options = dataclasses.replace(options, training=training)
+        if early_gradients:
+            options = dataclasses.replace(options, scheduler_policy="LongestPath")
     fingerprint = tuple(print_graph(without_weights(graph, digests=False), origins=False).splitlines()[1:])
     result = compile_graph(graph, load_device(DEVICE), options, ())
     if op_by_op:
@@ -315,16 +398,31 @@ def trace(
     by_section = result if mapping == "spatial" else None
     if mapping == "spatial":
         result = _spatial(graph, result, options)
-    given = tuple(
+    results = tuple(
         SambaTensor(
             joined([torch.zeros(node.shape)] * count), name=f"{name}__output_{k}", batch_dim=0 if node.shape else None
         )
         for k, node in enumerate(outputs)
     )
     return Traced(
-        name, model, samples, tuple(n.name for n in graph.inputs), given, tuple(n.name for n in outputs), losses,
-        list(optimizers), mapping or "section", result, fingerprint, spatial_batches, section_result=by_section,
-        masks=masks, op_by_op=op_by_op,
+        name, model, samples, tuple(n.name for n in graph.inputs), results, tuple(n.name for n in outputs), losses,
+        list(optimizers), mapping or "section", result, fingerprint, spatial_batches, other_result=by_section,
+        masks=masks, op_by_op=op_by_op, early_gradients=early_gradients,
+        held={
+            node.name: array_digest(node.value) for node in graph.of_kind(NodeKind.PARAMETER)
+            if node.value is not None and node.name not in {weight.name for weight in result.weights}
+        },
+    )  # fmt: skip
+
+
+def _too_large(placed: CompileResult, need: int, have: int, bound: str = "") -> SpatialMappingError:
+    """With the largest ops of a placement."""
+    shapes = {op: p.size for op, p in placed.placement.ops.items()}
+    largest = sorted(shapes, key=lambda op: -shapes[op][0] * shapes[op][1])[:3]
+    return SpatialMappingError(
+        f"a spatial mapping needs {bound}{need} cores, there are {have}",
+        [Diagnostic("error", op, "spatial", f"takes {shapes[op][0]}x{shapes[op][1]} cores",
+                    "use mapping='section', a smaller batch, or a device with more cores") for op in largest],
     )  # fmt: skip
 
 
@@ -358,20 +456,18 @@ def _spatial(graph: Graph, section: CompileResult, options: CompileOptions) -> C
 
     Shapes are the smallest; rectangles are packed on one grid and given to the placer as overrides.
     """
+    have = section.device.rows * section.device.cols
+    least = sum(not node.attrs.get("inserted") for node in section.lowered.ops)
+    if least > have:  # fused ops count once here, and each of their parts would need a core
+        raise _too_large(section, least, have, "at least ")
     small = dataclasses.replace(options, balancer_policy="MinimizeGrid", enable_auto_fusing=False)
     first = compile_graph(graph, section.device, small, ())
     shapes = {op: p.size for op, p in first.placement.ops.items()}
     need = sum(r * c for r, c in shapes.values())
-    have = section.device.rows * section.device.cols
     items = [Item(r, c, turn=False) for r, c in shapes.values()]
     spots = pack(items, section.device.rows, section.device.cols) if need <= have else None
     if spots is None:
-        largest = sorted(shapes, key=lambda op: -shapes[op][0] * shapes[op][1])[:3]
-        raise SpatialMappingError(
-            f"a spatial mapping needs {need} cores, there are {have}",
-            [Diagnostic("error", op, "spatial", f"takes {shapes[op][0]}x{shapes[op][1]} cores",
-                        "use mapping='section', a smaller batch, or a device with more cores") for op in largest],
-        )  # fmt: skip
+        raise _too_large(first, need, have)
     overrides = []
     for (op, shape), spot in zip(shapes.items(), spots, strict=True):
         overrides.append(Override("op_size", op, shape))

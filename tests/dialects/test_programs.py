@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the digits and the compiled PEF."""
     folder = tmp_path_factory.mktemp("program")
     write_digits(folder / "mnist_data", train=640, test=288)
-    script(folder, "compile", "-b", str(BATCH), "--pef-name", "digits")
+    script(folder, "compile", "-b", str(BATCH), "--pef-name", "digits", "--strict")
     return folder
 
 

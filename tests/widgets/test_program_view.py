@@ -9,6 +9,7 @@ import torch
 
 from tbuda_lab import samba
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.dialects.program import schedules, sections_of
 from tbuda_lab.dialects.programfile import read_programs
 from tbuda_lab.samba import utils
@@ -51,7 +52,8 @@ def test_the_workbench_opens_a_pef_and_both_its_placements(program: tuple[str, t
     assert [s["kind"] for s in meta["sections"]] == ["fwd", "bckwd", "opt"]
     assert [s["step"] for s in meta["steps"] if s["step"] == "run"] == ["run"] * 3
     messages = [p.message for p in work.session.problems if p.rule == "program"]
-    assert messages == ["the file has no weights: they are made up here, and so are the inputs"]  # and the same netlist
+    assert messages[0] == "the file has no weights: they are made up here, and so are the inputs"
+    assert "is faster" in messages[1] and len(messages) == 2  # and the same netlist
     first = work.session
     work.choose_graph("small (section)")
     work.wait(120)
@@ -75,6 +77,40 @@ def test_a_traced_model_opens_with_its_replicas(program: tuple[str, torch.nn.Mod
     assert "2 replicas" in html and "bckwd" in html and "mean of 2 gradients" in html
     with pytest.raises(InputError, match="no host program"):
         ProgramView(torch.nn.Linear(2, 2))
+
+
+def test_a_program_of_a_file_trains_in_the_workbench(program: tuple[str, torch.nn.Module]) -> None:
+    """Steps of the host program on made-up weights, as torch does them; Run is a step more."""
+    work = BringUp(program[0]).wait(120)
+    assert work.session.result is not None and work.session.training_steps == ()  # compiled alone
+    traced = read_programs(program[0])[0]
+    weights = {n.name: torch.tensor(n.value, requires_grad=True) for n in traced.graph.of_kind(NodeKind.PARAMETER)}
+    optimizer, losses = torch.optim.SGD(weights.values(), lr=0.1), []
+    for rate in (0.1, 0.1, 0.3):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(
+            torch.nn.functional.linear(traced.sample["x"], weights["layer.weight"], weights["layer.bias"]),
+            traced.sample["y"])
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    work.run_program(2)
+    work.wait(120)
+    work.hub.start()  # the page's Run
+    work.wait(120)
+    steps = work.session.training_steps
+    assert [s.loss for s in steps] == pytest.approx(losses, rel=1e-4)
+    assert steps[-1].loss < steps[0].loss and steps[0].learning_rate == pytest.approx(0.1)
+    assert list(work.hub.frames["training"].columns["loss"]) == [s.loss for s in steps]
+    work.run_program(1, lr=0.5)
+    work.wait(120)
+    assert work.session.training_steps[-1].learning_rate == pytest.approx(0.5)
+    work.run_program(1, speed=0.5)
+    with pytest.raises(InputError, match="the program sets no speed; it sets lr"):
+        work.wait(120)
+    with pytest.raises(InputError, match="no host program"):
+        BringUp(torch.nn.Linear(32, 32), torch.randn(1, 32), start=False).run_program()
 
 
 def test_times_of_the_modes_come_of_the_placement(program: tuple[str, torch.nn.Module]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -97,25 +99,43 @@ class Training:
         batches: (inputs, targets) as `for_training` was given. `control` pauses between steps, and `control.step_input`
         goes one on; `cancel` ends it with `Cancelled` between ops. Raises `InputError` for a batch that does not fit.
         """
-        done: list[TrainingStep] = []
         given = list(batches) if isinstance(batches, Sequence) else batches
-        total = len(given) if isinstance(given, list) else 0
         with self._state.work_lock:
             trainer = self.trainer
-            cancel = self._state.cancel
+            cancel = self._wanted()
             used: float | None = None
-            try:
+
+            def step(inputs: Any, targets: Any) -> tuple[float, float]:
+                nonlocal used
+                rate = self._rate
+                if used != rate:
+                    used = rate
+                    trainer.set_learning_rate(rate)
+                outputs = trainer.forward(self._feed(trainer, inputs, targets), cancel)
+                trainer.backward(cancel=cancel)
+                trainer.optimize()
+                return float(torch.cat([o.reshape(-1) for o in outputs]).mean()), rate
+
+            def steps() -> Iterator[Callable[[], tuple[float, float]]]:
                 for inputs, targets in given:
+                    yield functools.partial(step, inputs, targets)
+
+            return self.repeat(steps(), len(given) if isinstance(given, list) else 0)
+
+    def repeat(self, steps: Iterable[Callable[[], tuple[float, float]]], total: int = 0) -> list[TrainingStep]:
+        """Steps that somebody else calculates, as `train` goes about its own: counted, told, paused, cancelled between
+        two. Each returns the loss of its batch and the learning rate that it used. total: how many there are, 0 where
+        nobody knows."""
+        done: list[TrainingStep] = []
+        with self._state.work_lock:
+            cancel = self._wanted()
+            try:
+                for step in steps:
                     if self._session.control.gate(cancel.is_set, lambda: self._tell(done, total, paused=True)):
                         raise Cancelled("training was cancelled between steps")
-                    if used != self._rate:
-                        used = self._rate
-                        trainer.set_learning_rate(used)
-                    outputs = trainer.forward(self._feed(trainer, inputs, targets), cancel)
-                    trainer.backward(cancel=cancel)
-                    trainer.optimize()
+                    loss, rate = step()
                     self._steps += 1
-                    told = TrainingStep(self._steps, float(torch.cat([o.reshape(-1) for o in outputs]).mean()), used)
+                    told = TrainingStep(self._steps, loss, rate)
                     done.append(told)
                     self.steps.append(told)
                     self._state.events.emit("trained", told)
@@ -125,6 +145,12 @@ class Training:
                 self._tell(done, total, running=False)
                 self._session.control.reset()
         return done
+
+    def _wanted(self) -> threading.Event:
+        """What cancels the training that begins; a cancel of the work before was not meant for it."""
+        if self._state.cancel.is_set():
+            self._state.cancel = threading.Event()
+        return self._state.cancel
 
     def _tell(self, done: list[TrainingStep], total: int, *, paused: bool = False, running: bool = True) -> None:
         last = self.steps[-1] if self.steps else None

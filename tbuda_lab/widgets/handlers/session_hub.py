@@ -96,6 +96,7 @@ class Hub:
         self._told = 0.0
         self._verifying = False
         self.break_on_failure = False
+        self.own_run: Callable[[], object] | None = None  # what a run is, where it is not the session's
         self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
 
     # -- work ------------------------------------------------------------------------------------------------
@@ -118,6 +119,10 @@ class Hub:
 
     def train(self, batches: Iterable[tuple[Any, Any]]) -> None:
         """Train in a thread: see `Session.train`. Raises `InputError` while other work goes on."""
+        self.train_by(lambda: self.session.train(batches))
+
+    def train_by(self, work: Callable[[], object]) -> None:
+        """Train in a thread, by whatever trains the session. Raises `InputError` while other work goes on."""
         with self._lock:
             if self.busy:
                 raise InputError("other work goes on: wait for its end, or cancel it, before you train")
@@ -125,7 +130,7 @@ class Hub:
             self.board.begin("run")
             self.board.step("run", 0.0)
             self._thread = threading.Thread(
-                target=lambda: self._guarded(lambda: self.session.train(batches)), name="tbuda-train", daemon=True)
+                target=lambda: self._guarded(work), name="tbuda-train", daemon=True)
             self._at_work = True
             self._tell(force=True)
             self._thread.start()
@@ -173,7 +178,10 @@ class Hub:
 
         def work() -> None:
             self.session.compile()
-            if verify:
+            if self.own_run is not None:
+                if run:
+                    self.own_run()
+            elif verify:
                 self._verifying = True
                 self.session.verify(break_below=below)
                 if any(not c.passes(PCC_WANTED) for c in self.comparisons):

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE
 from tbuda_lab.core.session import Session
-from tbuda_lab.dialects.program import GraphProgram, program_frame
+from tbuda_lab.core.session.training import TrainingStep
+from tbuda_lab.dialects.program import GraphProgram, ProgramRun, program_frame
 from tbuda_lab.dialects.programfile import SUFFIX, read_programs
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tbuda_lab.widgets.protocol.messages import answers
@@ -34,6 +36,7 @@ class Programs:
     def __init__(self, graphs: Sequence[GraphProgram]) -> None:
         self.graphs = tuple(graphs)
         self._sessions: dict[int, Session] = {}
+        self._runs: dict[int, ProgramRun] = {}
 
     @property
     def titles(self) -> list[str]:
@@ -50,6 +53,8 @@ class Programs:
             session = self._sessions[k] = self.graphs[k].session()
             _PROGRAMS[session] = self
             session.on("compiled", lambda result: hub_of(session).publish([self.frame(k, result)]))
+            if self.graphs[k].trains:
+                hub_of(session).own_run = lambda: self.train(session)
         return self._sessions[k]
 
     def frame(self, k: int, result: Any) -> Frame:
@@ -62,6 +67,34 @@ class Programs:
     def trains(self, session: Session) -> bool:
         """Whether the graph of a session has a backward pass."""
         return next(self.graphs[k].trains for k, s in self._sessions.items() if s is session)
+
+
+    def train(self, session: Session, steps: int = 1, numbers: Mapping[str, float] | None = None) -> list[TrainingStep]:
+        """Run the host program of a session's graph so many times, which trains; the session tells of every step.
+
+        numbers: of the optimizer ("lr", "momentum", ...) from the first of these steps on. Weights and optimizer
+        state stay for later calls, and for other placements of the graph. Raises `InputError` for a graph that does not
+        train, and for a number that its program does not set.
+        """
+        if steps < 1:
+            raise InputError(f"a program runs once at least, not {steps} times")
+        k = next(k for k, s in self._sessions.items() if s is session)
+        if not self.graphs[k].trains:
+            raise InputError(f"graph {self.titles[k]!r} does not train: Session.run runs it")
+        result = session.compile()
+        run = self._runs.get(k)
+        if run is None or run.result is not result:
+            before, run = run, ProgramRun(self.graphs[k], result)
+            if before is not None:
+                run.take_over(before)
+            self._runs[k] = run
+        current = run
+
+        def step() -> tuple[float, float]:
+            outputs = current.step(numbers)
+            return current.loss(outputs), current.replicas[0].scalar(LEARNING_RATE)
+
+        return session.training.repeat([step] * steps, steps)
 
 
 _PROGRAMS: weakref.WeakKeyDictionary[Session, Programs] = weakref.WeakKeyDictionary()

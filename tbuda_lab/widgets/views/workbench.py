@@ -42,8 +42,8 @@ class BringUp(DockLooks, GridLooks, GraphLooks, View):
     the Run button or `.start()`. How it is arranged: see `DockLooks`.
 
     A PEF, or a model that SambaFlow's `trace_graph` has traced, is opened with its host program; `graph` is the title
-    of the graph shown first (`choose_graph` shows another). A graph that trains is compiled and not run: its program
-    runs it.
+    of the graph shown first (`choose_graph` shows another). A graph that trains is compiled, and trains a step whenever
+    it is started again; `run_program` trains more.
     """
 
     kind = "bringup"
@@ -71,7 +71,7 @@ class BringUp(DockLooks, GridLooks, GraphLooks, View):
             session = Session(model, sample_inputs, device, options=options, overrides=overrides, name=name)
         super().__init__(session, height=height)
         if start or (start is None and session.result is None):
-            self.start(verify)
+            self.hub.start(verify, run=programs is None or not programs.trains(session))
 
     def choose_graph(self, title: str) -> None:
         """Show another graph of the program, by its title. Raises `InputError` where there is no such graph, and for a
@@ -82,10 +82,21 @@ class BringUp(DockLooks, GridLooks, GraphLooks, View):
         move(self, programs.session(title))
 
     def start(self, verify: bool = True) -> None:
-        """Compile what is not compiled, run, and compare with torch; returns at once."""
+        """Compile what is not compiled, run, and compare with torch; a program that trains runs once. Returns at
+        once."""
+        self.hub.start(verify)
+
+    def run_program(self, steps: int = 1, **numbers: float) -> None:
+        """Train with the host program of a PEF or a traced model in a thread; returns at once. The page pauses, steps
+        and cancels it, and draws the loss (Plots).
+
+        numbers: of the optimizer from the first of these steps on, `lr=0.1, momentum=0.9`.
+        Raises `InputError` for a session without a program, and while other work goes on.
+        """
         programs = program_of(self.session)
-        trains = programs is not None and programs.trains(self.session)
-        self.hub.start(verify and not trains, run=not trains)
+        if programs is None:
+            raise InputError("this session has no host program; train() takes batches")
+        self.hub.train_by(lambda: programs.train(self.session, steps, numbers))
 
     def train(self, batches: Iterable[tuple[Any, Any]]) -> None:
         """Train a session of `Session.for_training` in a thread; returns at once. The page pauses, steps and cancels

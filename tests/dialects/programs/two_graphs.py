@@ -21,7 +21,8 @@ def main(folder):
     outputs["first"][0].region_name = "between"
     for graph in graphs:
         samba.session.add_graph(graph)
-    pef = samba.session.compile_multigraph(name="two", config_dict={"output_folder": folder}, inference=True)
+    config = {"output_folder": folder, "strict": True}
+    pef = samba.session.compile_multigraph(name="two", config_dict=config, inference=True)
     samba.session.init_multigraph_runtime(pef)
     x = torch.randn(8, 32)
     samba.session.run([samba.from_torch_tensor(x, name="first_in")], graph_name="first")
