@@ -240,8 +240,8 @@ class Traced:
                 cut = list(elements(self.result.graph, part)) if len(part) == len(self.input_names) else [
                     {name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)
                 ]  # fmt: skip
-                at = (replica * turns + turn, replicas * turns)
-                rows.append([{**one, **self._seeds(k, len(cut), *at)} for k, one in enumerate(cut)])
+                number, parts = replica * turns + turn, replicas * turns
+                rows.append([{**one, **self._seeds(k, len(cut), number, parts)} for k, one in enumerate(cut)])
             feeds.append(rows)
         return feeds
 
