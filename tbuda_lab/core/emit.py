@@ -17,7 +17,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
-from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, SUBGRAPHS, WRITES
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.fuse import intermediates, plan
 from tbuda_lab.core.lowering.hwops import (
@@ -418,7 +418,7 @@ class _Emitter:
     # -- program ---------------------------------------------------------------------------------------------
     def program(self, graphs: dict[str, schema.NetGraph], direction: str) -> schema.Program:
         """`run_fwd_0` and `run_bwd_0`: a loop over microbatches that executes the epochs in order and then moves the
-        pointers of the queues that they read; `run_opt_0` executes its epochs once.
+        pointers of the queues that they read; `run_opt_0` executes its epochs once. `run_fwd_1` decodes a token.
 
         `$p_zero_grad` of `run_bwd_0`: whether the sums of gradients begin anew with the first microbatch.
         """
@@ -466,7 +466,7 @@ class _Emitter:
             instructions.append(schema.VarInst("$v_zero_grad", "set", ["$c_zero"]))
         if not once:
             instructions.append(schema.EndLoop())
-        return schema.Program(f"run_{direction}_0", instructions)
+        return schema.Program(f"run_{SUBGRAPHS[direction]}", instructions)
 
     def _streams(self, q: QueuePlacement) -> bool:
         return q.kind in ("input", "e2e") and q.access == "queue" and q.lifetime is None

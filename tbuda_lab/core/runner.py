@@ -17,7 +17,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, Node
-from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runcontrol import RunControl
@@ -88,6 +88,39 @@ class Runner:
             self.executor.write(queue, value, slot=0)
         else:
             self.executor.push(queue, value)
+
+    def ends(self, program: str) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:
+        """The inputs that a program of the netlist reads and the outputs that it fills. Raises `InputError`."""
+        netlist = self.result.netlist
+        found = next((p for p in netlist.programs if p.name == program), None)
+        if found is None:
+            names = ", ".join(p.name for p in netlist.programs)
+            raise InputError(f"there is no program {program!r}; there are {names}")
+        executed = [netlist.graphs[i.graph] for i in found.instructions if isinstance(i, Execute)]
+        ops = {op.name for graph in executed for op in graph.ops.values()}
+        read = {port.source for graph in executed for op in graph.ops.values() for port in op.inputs}
+        inputs = tuple(b for b in self.result.inputs if b.queue in read)
+        return inputs, tuple(b for b in self.result.outputs if netlist.queues[b.queue].input in ops)
+
+    def run_program(
+        self, program: str, feeds: Mapping[str, torch.Tensor], cancel: threading.Event | None = None
+    ) -> dict[str, torch.Tensor]:
+        """One input through one program (`run_fwd_0`: the prompt, `run_fwd_1`: a token); its outputs by name. What the
+        program leaves in rams the next one finds there. feeds: the inputs that it reads, by name. Raises `InputError`
+        for a missing input, a wrong shape, or a model that runs several inputs at a time.
+        """
+        if self.result.options.microbatch != 1:
+            raise InputError(f"programs run one by one take one input; this model runs {self.result.options.microbatch}")
+        inputs, outputs = self.ends(program)
+        for name in {source for b in inputs for source in b.sources}:
+            shape = self.result.graph[name].shape
+            if name not in feeds or tuple(feeds[name].shape) != shape:
+                given = tuple(feeds[name].shape) if name in feeds else "nothing"
+                raise InputError(f"{program} takes {name!r} of shape {shape}, not {given}")
+        for b in inputs:
+            self.executor.push(b.queue, b.encode(feeds))
+        self.executor.run(program, {"p_loop_count": 1}, cancel=cancel)
+        return {b.name: b.decode(self.executor.pop(b.queue)) for b in outputs}
 
     def run(
         self,

@@ -1,22 +1,28 @@
-"""Text generation with Hugging Face models: a prefill graph and a decode graph, with a cache of keys and values."""
+"""Text generation with Hugging Face models: prompt and token are two programs of one image that share the cache."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.batchtime import summed
 from tbuda_lab.core.errors import InputError, ModelError
-from tbuda_lab.core.frames.opsframe import total_cycles
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.runner import Runnable, Runner
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.tti import ImageFacts, load_image, loaded_of, model_facts, write_image
+from tbuda_lab.runtime.generationmodel import Sizes, generation_model
 
-HIDDEN = -1e9
-"""Added to the scores of places of the cache that hold nothing yet."""
+PROMPT, TOKEN = "run_fwd_0", "run_fwd_1"
+"""The programs of an image: the prompt at once, and one token."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,71 +51,58 @@ class Sampling:
         return choose
 
 
-class Prefill(nn.Module):
-    """(1, length) tokens to (1, length, vocabulary) logits and the keys and values of every layer."""
+class GenerationRunner:
+    """One compiled image on one simulated device. start: the token with which the decoder of a sequence-to-sequence
+    model begins; cycles: of the decode program for a token."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
+    def __init__(self, result: Runnable, start: int, cycles: int) -> None:
+        """Raises `InputError` for an image that was not made for generation."""
+        self.start, self.cycles = start, cycles
+        self.sizes, self.vocabulary, self.two_stacks = facts_of(result.graph)
+        self.clock_hz = result.device.clock_hz
+        self.runner = Runner(result)
 
-    def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        out = self.model(input_ids=input_ids, use_cache=True)
-        return (out.logits, *(t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)))
+    def steps(self, tokens: list[int]) -> Callable[[int | None], torch.Tensor]:
+        """The logits of what follows the prompt (called with None), then of what follows each token that is given."""
+        count = len(tokens)
+        ids = torch.zeros(1, self.sizes.prompt, dtype=torch.int64)
+        ids[0, :count] = torch.tensor(tokens)
+        held = torch.tensor([[count]])
+        feeds = {"input_ids": ids, **({"length": held} if self.two_stacks else {})}
+        of_prompt = list(self.runner.run_program(PROMPT, feeds).values())
+        done = 0
 
+        def step(token: int | None) -> torch.Tensor:
+            nonlocal done
+            if token is None and not self.two_stacks:
+                return of_prompt[0][0, count - 1]
+            inputs = {
+                "token": torch.tensor([[self.start if token is None else token]]),
+                "held": held,
+                "step": torch.tensor([[done]]),
+            }
+            done += 1
+            (logits,) = self.runner.run_program(TOKEN, inputs).values()
+            return logits[0, -1]
 
-class Decode(nn.Module):
-    """One token, its position (1, 1), a mask (1, 1, 1, places + 1) and the cache, to logits and what is new of it."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, input_ids: torch.Tensor, position_ids: torch.Tensor, mask: torch.Tensor, *cache: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        from transformers import DynamicCache
-
-        past = DynamicCache()
-        for k in range(0, len(cache), 2):
-            past.update(cache[k], cache[k + 1], k // 2)
-        out = self.model(
-            input_ids=input_ids, position_ids=position_ids, attention_mask=mask, past_key_values=past, use_cache=True
-        )
-        new = (t[:, :, -1:] for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
-        return (out.logits, *new)
-
-
-class Encode(nn.Module):
-    """The encoder of a sequence-to-sequence model: (1, length) tokens to their states."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.encoder = model.get_encoder()
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        states: torch.Tensor = self.encoder(input_ids=input_ids).last_hidden_state
-        return states
+        return step
 
 
-class Rewrite(nn.Module):
-    """The decoder of a sequence-to-sequence model on all tokens so far: (1, places, vocabulary) logits."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, decoder_input_ids: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.model(
-            decoder_input_ids=decoder_input_ids, encoder_outputs=(states,), use_cache=False
-        ).logits
-        return logits
+def facts_of(graph: Graph) -> tuple[Sizes, int, bool]:
+    """Sizes, vocabulary and whether there are two stacks, from a traced graph. Raises `InputError`."""
+    inputs = {n.name: n.shape for n in graph.inputs}
+    rams = [n.shape[2] for n in graph.of_kind(NodeKind.PARAMETER) if is_cache(n) and "new_" in n.name]
+    logits = [n for n in graph.outputs if n.attrs.get("phase") == "decode" and "path" in n.attrs]
+    if not {"input_ids", "token", "held", "step"} <= inputs.keys() or not rams or len(logits) != 1:
+        raise InputError(f"{graph.name!r} was not made for generation; Generator.save writes an image that was")
+    return Sizes(inputs["input_ids"][1], rams[0]), logits[0].shape[-1], "length" in inputs
 
 
 class Generator:
     """Generates tokens with a model of transformers on a device.
 
-    The cache has `places` places for tokens; prompts are padded to `bucket` tokens (a multiple of it), so that few
-    graphs are compiled. Sequence-to-sequence models run their encoder once and their decoder on `places` tokens.
+    Prompts are padded to `bucket` tokens (a multiple of it); for each such length one image is compiled, in which the
+    prompt is one program and a token another. The cache has `places` places for tokens; it stays on the device.
     """
 
     def __init__(
@@ -127,23 +120,67 @@ class Generator:
         self.model: Any = model.eval()
         self.device, self.options = device, options
         self.places, self.bucket = places, bucket
-        config: Any = model.config
-        self.two_stacks = bool(config.is_encoder_decoder)
-        self.sessions: dict[str, Session] = {}
+        self.two_stacks = bool(self.model.config.is_encoder_decoder)
+        self.sessions: dict[int, Session] = {}  # by length of the prompt
+        self._runners: dict[int, GenerationRunner] = {}
+        self._used: GenerationRunner | None = None
 
-    def _run(self, key: str, make: Callable[[], nn.Module], inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-        if key not in self.sessions:
-            self.sessions[key] = Session(make(), inputs, self.device, options=self.options, name=key)
-        return list(self.sessions[key].run([inputs])[0])
+    @classmethod
+    def open(cls, path: str | Path) -> Generator:
+        """What `save` wrote, without the model. Raises `InputError` for another file."""
+        loaded = load_image(path)
+        facts = loaded.manifest.get("compiler_cfg", {}).get("generation")
+        numbers = [facts.get(k) for k in ("start", "cycles", "places")] if isinstance(facts, dict) else [None]
+        if not all(isinstance(n, int) and n >= 0 for n in numbers):
+            raise InputError(f"{path} was not made for generation; Generator.save writes an image that was")
+        start, cycles, places = (int(n) for n in numbers if n is not None)
+        result = cls.__new__(cls)
+        runner = GenerationRunner(loaded, start, cycles)
+        result.model, result.device, result.options = None, loaded.device, loaded.options
+        result.places, result.bucket, result.two_stacks = places, runner.sizes.prompt, runner.two_stacks
+        result.sessions, result._runners, result._used = {}, {runner.sizes.prompt: runner}, runner
+        return result
+
+    def save(self, path: str | Path, prompt: int | None = None) -> None:
+        """Write the image for prompts of up to so many tokens, by default one bucket. Raises `InputError` for an opened
+        image that has another length, `OutputError`."""
+        length = self._length(prompt or self.bucket)
+        runner = self.runner(length)
+        if length not in self.sessions:
+            raise InputError("this generator was opened from an image; copy that file")
+        result = self.sessions[length].compile()
+        facts = {"generation": {"start": runner.start, "cycles": runner.cycles, "places": self.places}}
+        modules = model_facts(self.sessions[length].model, "generation", result.graph)
+        write_image(path, loaded_of(result, "generation", modules), ImageFacts(compiler_cfg=facts))
+
+    def _length(self, count: int) -> int:
+        return -(-count // self.bucket) * self.bucket
+
+    def session(self, prompt: int | None = None) -> Session:
+        """The session of the image for prompts of up to so many tokens, by default one bucket; views open it."""
+        length = self._length(prompt or self.bucket)
+        if length not in self.sessions:
+            if self.model is None:
+                raise InputError(f"the image takes prompts of up to {self.bucket} tokens, not {prompt}")
+            shortest = 0 if self.two_stacks else length - self.bucket + 1
+            sizes = Sizes(length, max(1, self.places - shortest))
+            model = generation_model(self.model, sizes)
+            self.sessions[length] = Session(model, model.sample(), self.device, options=self.options, name="generation")
+        return self.sessions[length]
+
+    def runner(self, prompt: int) -> GenerationRunner:
+        """The compiled image for prompts of up to so many tokens."""
+        length = self._length(prompt)
+        if length not in self._runners:
+            session = self.session(length)
+            start = int(getattr(self.model.config, "decoder_start_token_id", None) or 0)
+            self._runners[length] = GenerationRunner(session.compile(), start, decode_cycles(session))
+        self._used = self._runners[length]
+        return self._used
 
     def tokens_per_second(self) -> float:
-        """How many tokens the decode graph makes by the cost model (kernels alone); 0 before one was made."""
-        session = next((s for key, s in self.sessions.items() if key.startswith("decode")), None)
-        if session is None:
-            return 0.0
-        placement = session.compile().placement
-        cycles = total_cycles([epoch.temporal for epoch in placement.epochs], placement.epoch_cycles)
-        return float(session.device.clock_hz / cycles)
+        """How many tokens the decode program makes, by its simulated time; 0 before one was made."""
+        return self._used.clock_hz / self._used.cycles if self._used is not None and self._used.cycles else 0.0
 
     def generate(
         self, prompt: Sequence[int], max_new_tokens: int = 32, sampling: Sampling | None = None, stop: int | None = None
@@ -152,7 +189,8 @@ class Generator:
 
         Raises `InputError` for an empty prompt, tokens outside the vocabulary, and more tokens than places.
         """
-        tokens, vocabulary = [int(t) for t in prompt], int(self.model.config.vocab_size)
+        tokens = [int(t) for t in prompt]
+        vocabulary = int(self.model.config.vocab_size) if self.model is not None else self.runner(1).vocabulary
         if not tokens or any(not 0 <= t < vocabulary for t in tokens):
             raise InputError(f"a prompt is one token or more, each from 0 to {vocabulary - 1}")
         needed = max_new_tokens + (1 if self.two_stacks else len(tokens))
@@ -160,51 +198,18 @@ class Generator:
             raise InputError(f"{needed} tokens for a cache of {self.places} places; give more places")
         choose = (sampling or Sampling()).chooser()
         with torch.no_grad():
-            step = self._rewriting(tokens) if self.two_stacks else self._caching(tokens)
+            step = self.runner(len(tokens)).steps(tokens)
             new_tokens = [choose(step(None))]
             while len(new_tokens) < max_new_tokens and new_tokens[-1] != stop:
                 new_tokens.append(choose(step(new_tokens[-1])))
         return new_tokens
 
-    def _caching(self, tokens: list[int]) -> Callable[[int | None], torch.Tensor]:
-        """The logits after each token, by the cache: prefill first, then one token at a time."""
-        length = -(-len(tokens) // self.bucket) * self.bucket
-        ids = torch.zeros(1, length, dtype=torch.int64)
-        ids[0, : len(tokens)] = torch.tensor(tokens)
-        logits, *filled = self._run(f"prefill.{length}", lambda: Prefill(self.model), (ids,))
-        cache = [torch.zeros(1, t.shape[1], self.places, t.shape[3]) for t in filled]
-        for store, t in zip(cache, filled, strict=True):
-            store[:, :, : len(tokens)] = t[:, :, : len(tokens)]
-        held = len(tokens)
 
-        def step(token: int | None) -> torch.Tensor:
-            nonlocal held
-            if token is None:
-                return logits[0, len(tokens) - 1]
-            mask = torch.full((1, 1, 1, self.places + 1), HIDDEN)
-            mask[..., :held] = 0
-            mask[..., -1] = 0
-            inputs = (torch.tensor([[token]]), torch.tensor([[held]]), mask, *cache)
-            out, *new = self._run("decode", lambda: Decode(self.model), inputs)
-            for store, t in zip(cache, new, strict=True):
-                store[:, :, held : held + 1] = t
-            held += 1
-            return out[0, -1]
-
-        return step
-
-    def _rewriting(self, tokens: list[int]) -> Callable[[int | None], torch.Tensor]:
-        (states,) = self._run(f"encode.{len(tokens)}", lambda: Encode(self.model), (torch.tensor([tokens]),))
-        written = [int(self.model.config.decoder_start_token_id or 0)]
-
-        def step(token: int | None) -> torch.Tensor:
-            written.extend([] if token is None else [token])
-            ids = torch.zeros(1, self.places, dtype=torch.int64)
-            ids[0, : len(written)] = torch.tensor(written)
-            (logits,) = self._run(f"decode.{len(tokens)}", lambda: Rewrite(self.model), (ids, states))
-            return logits[0, len(written) - 1]
-
-        return step
+def decode_cycles(session: Session) -> int:
+    """Cycles of the decode program for a token, as simulated."""
+    epochs, time = session.compile().placement.epochs, session.time()
+    chosen = [(e, t) for e, t in zip(epochs, time.epochs, strict=True) if e.direction == "decode"]
+    return summed(tuple(e for e, _ in chosen), time.batch, tuple(t for _, t in chosen)).cycles
 
 
 TASKS = ("text-generation", "text2text-generation")

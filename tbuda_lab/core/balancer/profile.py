@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
-from tbuda_lab.core.graph.phases import WRITES
+from tbuda_lab.core.graph.phases import WRITES, is_cache
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
     HwDepthwise,
@@ -91,9 +91,8 @@ def contiguous_run(tms: Sequence[TM], source: TileShape, dim: str) -> int:
 
 
 def _feed(node: Node) -> str:
-    if node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT):
-        return "parameter"
-    return "activation"
+    stored = node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and not is_cache(node)
+    return "parameter" if stored else "activation"
 
 
 def _roles(op: HwOp, count: int) -> tuple[str, ...]:

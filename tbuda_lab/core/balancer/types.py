@@ -13,6 +13,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM
+from tbuda_lab.core.graph.phases import SUBGRAPHS
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.profile import OpProfile
@@ -264,7 +265,7 @@ def copied_from(queue: str) -> str:
 
 def graph_name(epoch: Epoch, device: DeviceSpec) -> str:
     """The netlist graph of an epoch; on clusters of wormhole and later it tells the temporal epoch as well."""
-    name = f"{epoch.direction}_0_{epoch.index}"
+    name = f"{SUBGRAPHS[epoch.direction]}_{epoch.index}"
     return name if device.arch == "grayskull" else f"{name}_temporal_epoch_{epoch.temporal}"
 
 

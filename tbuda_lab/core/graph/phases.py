@@ -1,4 +1,7 @@
-"""Forward, backward and optimizer parts of a graph, and the marks that training puts on nodes.
+"""The parts of a graph that are programs of their own, and the marks that training and generation put on nodes.
+
+Training has a forward, a backward and an optimizer part; generation a forward part (the prompt) and a decode part (one
+token), which share the rams of a cache.
 
 Which part an op is in follows from what needs it: an OUTPUT says its part in `attrs[PHASE]`, and an op belongs to the
 earliest part that needs it. So nops and queues that are inserted later need no mark of their own. An op may carry the
@@ -30,9 +33,15 @@ ROLE = "role"
 """Of a PARAMETER that ops write: "weight", "state" of an optimizer, or "accumulator" of a gradient; of an INPUT:
 "gradient" by an output, which comes from the next device."""
 
-PHASES = ("forward", "backward", "optimizer")
-DIRECTIONS = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
-"""By part of the graph what names of its epochs and programs begin with."""
+CACHE = "cache"
+"""ROLE of a PARAMETER that generation keeps from one run to the next: keys or values of earlier tokens."""
+
+PHASES = ("forward", "decode", "backward", "optimizer")
+DIRECTIONS = {"forward": "fwd", "decode": "decode", "backward": "bwd", "optimizer": "opt"}
+"""By part of the graph the direction of its epochs."""
+
+SUBGRAPHS = {"fwd": "fwd_0", "decode": "fwd_1", "bwd": "bwd_0", "opt": "opt_0"}
+"""By direction what the netlist's names of its graphs begin with, and those of its programs after `run_`."""
 
 
 def has_phases(graph: Graph) -> bool:
@@ -68,6 +77,39 @@ def first_of_each(order: Sequence[str], phase: dict[str, str]) -> frozenset[str]
         if phase:
             seen.setdefault(phase[name], name)
     return frozenset(seen.values())
+
+
+def is_cache(node: Node | None) -> bool:
+    """Whether a node is a ram of a cache: its contents change, so nothing may be calculated from them ahead."""
+    return node is not None and node.kind is NodeKind.PARAMETER and node.attrs.get(ROLE) == CACHE
+
+
+def handed_over(graph: Graph) -> dict[str, str]:
+    """By PARAMETER of a cache that the forward part writes and the decode part reads: the node whose value it gets."""
+    writes = [node for node in graph.outputs if WRITES in node.attrs and node.attrs.get(PHASE) == "forward"]
+    return {
+        str(node.attrs[WRITES]): node.sources[0]
+        for node in writes
+        if is_cache(graph.nodes.get(str(node.attrs[WRITES])))
+    }
+
+
+def behind_caches(graph: Graph, order: Sequence[Node]) -> set[str]:
+    """The nodes of a topological order that depend on a ram of a cache, those rams included."""
+    reached: set[str] = set()
+    for node in order:
+        if is_cache(node) or any(source in reached for source in node.sources):
+            reached.add(node.name)
+    return reached
+
+
+def evaluation_order(graph: Graph) -> list[Node]:
+    """Topological; where the decode part reads what the forward part leaves in a cache, the forward part first."""
+    order = graph.topological()
+    if not handed_over(graph):
+        return order
+    later = behind_caches(graph, order)
+    return [n for n in order if n.name not in later] + [n for n in order if n.name in later]
 
 
 def written(graph: Graph) -> dict[str, Node]:

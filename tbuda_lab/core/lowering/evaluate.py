@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 
 from tbuda_lab.core.graph import TILE, TM, Graph, GraphError, Node, NodeKind
+from tbuda_lab.core.graph.phases import evaluation_order, handed_over
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
     HwDepthwise,
@@ -51,8 +52,10 @@ def evaluate_ops(graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[No
     whatever the ops leave in it. Raises `GraphError` for an input that is missing.
     """
     values: dict[str, Tensor] = {}
-    last = {source: node.name for node in graph.topological() for source in node.sources}
-    for node in graph.topological():
+    order, handed = evaluation_order(graph), handed_over(graph)
+    last = {source: node.name for node in order for source in node.sources}
+    last.update((source, name) for name, source in handed.items())
+    for node in order:
         if node.kind is NodeKind.OP:
             operands = [values[edge.source] for edge in node.inputs if edge.source in values]
             if len(operands) < len(node.inputs):
@@ -63,11 +66,13 @@ def evaluate_ops(graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[No
                 continue
             values[node.name] = result
             yield node, result
+        elif node.name in handed and handed[node.name] in values:
+            values[node.name] = values[handed[node.name]]
         elif node.kind is not NodeKind.OUTPUT:
             with torch.no_grad():
                 values[node.name] = _leaf(node, feeds)
-        for source in set(node.sources):
-            if last[source] == node.name:
+        for source in {*node.sources, handed.get(node.name, node.name)}:
+            if last.get(source) == node.name:
                 values.pop(source, None)
 
 

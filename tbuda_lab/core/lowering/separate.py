@@ -1,4 +1,4 @@
-"""What the forward, backward and optimizer parts of a lowered graph cannot share."""
+"""What the parts of a lowered graph (see `graph.phases`) cannot share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def separate(graph: Graph) -> None:
     for node in [*graph.inputs, *graph.of_kind(NodeKind.CONSTANT)]:
         if node.kind is NodeKind.INPUT and node.attrs.get(ROLE) == "gradient":
             continue
-        first = ("forward",) if node.kind is NodeKind.INPUT else ("forward", "backward")
+        if all(phase.get(name) == "decode" for name, _ in users[node.name]):
+            continue  # an input or constant of its own: the decode part is run by itself
+        first = ("forward",) if node.kind is NodeKind.INPUT else ("forward", "decode", "backward")
         late = [(name, port) for name, port in users[node.name] if name in phase and phase[name] not in first]
         if not late or (node.kind is NodeKind.CONSTANT and len(late) == len(users[node.name])):
             continue

@@ -9,6 +9,7 @@ import torch
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Graph, GraphError, Node, NodeKind
+from tbuda_lab.core.graph.phases import evaluation_order, handed_over
 from tbuda_lab.core.ops.base import NdOp
 
 Values = dict[str, torch.Tensor]
@@ -18,19 +19,23 @@ def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype
     """Outputs by name. `feeds` holds the model's own inputs; an INPUT or OUTPUT with a recipe applies it.
 
     dtype: evaluate all floats in this type (torch.float64 for a closer reference). A fed tensor also stands in for a
-    parameter of that name. Raises `InputError` for a missing input or a wrong shape.
+    parameter of that name. Of generation (see `graph.phases`) the prompt's part is evaluated first, then the decode
+    part on the cache that it leaves. Raises `InputError` for a missing input or a wrong shape.
     """
-    last_use = {name: node.name for node in graph.topological() for name in node.sources}
+    order, handed = evaluation_order(graph), handed_over(graph)
+    last_use = {name: node.name for node in order for name in node.sources}
+    last_use.update((source, name) for name, source in handed.items())
     dying: dict[str, list[str]] = {}
     for name, reader in last_use.items():
         dying.setdefault(reader, []).append(name)
     values: Values = {}
     outputs: Values = {}
     with torch.no_grad():
-        for node in graph.topological():
-            values[node.name] = _value(graph, node, values, feeds, dtype)
+        for node in order:
+            fed = node.name in handed and node.name not in feeds
+            values[node.name] = values[handed[node.name]] if fed else _value(graph, node, values, feeds, dtype)
             for name in dying.get(node.name, ()):
-                del values[name]
+                values.pop(name, None)
             if node.kind is NodeKind.OUTPUT:
                 outputs[node.name] = values.pop(node.name)
     return {node.name: outputs[node.name] for node in graph.outputs}
@@ -42,9 +47,11 @@ def evaluate_nodes(
     """The value of every node by name; otherwise as `evaluate`. differentiable: torch records what its autograd needs
     for gradients by the fed tensors that require one."""
     values: Values = {}
+    handed = handed_over(graph)
     with torch.set_grad_enabled(differentiable):
-        for node in graph.topological():
-            values[node.name] = _value(graph, node, values, feeds, dtype)
+        for node in evaluation_order(graph):
+            fed = node.name in handed and node.name not in feeds
+            values[node.name] = values[handed[node.name]] if fed else _value(graph, node, values, feeds, dtype)
     return values
 
 

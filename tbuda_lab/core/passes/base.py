@@ -7,12 +7,19 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Shape
-from tbuda_lab.core.graph.phases import RECOMPUTE
+from tbuda_lab.core.graph.phases import RECOMPUTE, is_cache
 from tbuda_lab.core.ops.builder import DEFAULTS, Builder
 from tbuda_lab.core.options import CompileOptions
 
 LEAVES = (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)
 STORED = (NodeKind.PARAMETER, NodeKind.CONSTANT)
+
+
+def is_stored(node: Node) -> bool:
+    """Whether a node's value is known when the model is compiled; what a cache holds is not."""
+    return node.kind in STORED and not is_cache(node)
+
+
 FOLDED_FROM = "folded_from"
 """Attribute of a folded constant: the name of the first constant that it comes from."""
 

@@ -13,7 +13,7 @@ from tbuda_lab.core.ops import Reshape, Squeeze, Transpose, Unsqueeze
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import to_tensor
 from tbuda_lab.core.passes import recipe
-from tbuda_lab.core.passes.base import FOLDED_FROM, STORED, Pass, Report, Rewriter
+from tbuda_lab.core.passes.base import FOLDED_FROM, Pass, Report, Rewriter, is_stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ConstEval(Pass):
 
 def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     leaves = [r.new[name] for name in operands]
-    if not isinstance(node.op, NdOp) or any(leaf.kind not in STORED or leaf.value is None for leaf in leaves):
+    if not isinstance(node.op, NdOp) or any(not is_stored(leaf) or leaf.value is None for leaf in leaves):
         return None
     trained = [leaf for leaf in leaves if leaf.attrs.get(TRAINABLE) or ROLE in leaf.attrs]
     if r.options.training is not None and trained and not _only_relabels(r, node, trained[0]):

@@ -24,7 +24,7 @@ from tbuda_lab.core.ops import (
     VSlice,
     VStack,
 )
-from tbuda_lab.core.passes.base import STORED, Pass, Report, Rewriter
+from tbuda_lab.core.passes.base import Pass, Report, Rewriter, is_stored
 
 LINEAR = (Transpose, Reshape, HSlice, HStack, VSlice, VStack, Index, GatherRows, Pad, ReduceSum, ReduceAvg)
 Users = dict[str, list[tuple[str, int]]]
@@ -66,7 +66,7 @@ class FoldScale(Pass):
 def _spots(graph: Graph, users: Users, x: str, s: str, node: Node) -> list[Spot] | None:
     """The stored operands to scale so that `x` comes out multiplied by `s`; None if that is not possible."""
     scale = graph[s]
-    if scale.kind not in STORED or graph[x].kind is not NodeKind.OP or graph[x].shape != node.shape:
+    if not is_stored(scale) or graph[x].kind is not NodeKind.OP or graph[x].shape != node.shape:
         return None
     if scale.kind is NodeKind.CONSTANT and scale.value is not None and scale.value.size == 1:
         return _number(graph, users, x, (node.name, node.sources.index(x)), float(scale.value.reshape(-1)[0]))
@@ -81,7 +81,7 @@ def _is_row(node: Node) -> bool:
 
 def _number(graph: Graph, users: Users, name: str, reader: Spot, s: float) -> list[Spot] | None:
     node = graph[name]
-    if node.kind in STORED:
+    if is_stored(node):
         return [reader]
     if node.kind is not NodeKind.OP or len(users[name]) != 1:
         return None
@@ -97,11 +97,11 @@ def _number(graph: Graph, users: Users, name: str, reader: Spot, s: float) -> li
     if isinstance(op, (Add, Subtract)):
         return _all(go(0), go(1))
     if isinstance(op, (Matmul, ConvRows)):
-        ports = (1,) if isinstance(op, ConvRows) else (1, 0) if graph[node.sources[1]].kind in STORED else (0, 1)
+        ports = (1,) if isinstance(op, ConvRows) else (1, 0) if is_stored(graph[node.sources[1]]) else (0, 1)
         spots_up = next((spots for spots in map(go, ports) if spots is not None), None)
         return spots_up if len(node.sources) == 2 else _all(spots_up, go(2))
     if isinstance(op, Multiply):
-        return go(0) if graph[node.sources[0]].kind in STORED else go(1) or go(0)
+        return go(0) if is_stored(graph[node.sources[0]]) else go(1) or go(0)
     return None
 
 
@@ -120,11 +120,11 @@ def _vector(graph: Graph, users: Users, name: str, reader: str) -> list[Spot] | 
         return None
     if isinstance(node.op, (Matmul, ConvRows)):
         ports = range(1, len(node.sources))
-        return [(name, p) for p in ports] if all(graph[node.sources[p]].kind in STORED for p in ports) else None
+        return [(name, p) for p in ports] if all(is_stored(graph[node.sources[p]]) for p in ports) else None
     if isinstance(node.op, Add):
         for port, other in ((0, 1), (1, 0)):
             stored = graph[node.sources[other]]
-            if stored.kind in STORED and _is_row(stored) and graph[node.sources[port]].shape == node.shape:
+            if is_stored(stored) and _is_row(stored) and graph[node.sources[port]].shape == node.shape:
                 return _all(_vector(graph, users, node.sources[port], name), [(name, other)])
     return None
 
@@ -195,7 +195,7 @@ class FuseBias(Pass):
                 return None
             other = next(name for name in add.sources if name != node.name)
             row = r.old[other]
-            if row.kind not in STORED or not row.shape or not _is_row(row) or row.shape[-1] != node.shape[-1]:
+            if not is_stored(row) or not row.shape or not _is_row(row) or row.shape[-1] != node.shape[-1]:
                 return None
             b = r.builder(node)
             bias = b.reshape(other, (row.shape[-1],))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.ops import Cast, Concatenate
 from tbuda_lab.core.ops.base import NdOp
-from tbuda_lab.core.ops.binary import Binary, Comparison, Where
+from tbuda_lab.core.ops.binary import Add, Binary, Comparison, Maximum, Minimum, Multiply, Subtract, Where
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Clip, LogicalNot, Unary
 from tbuda_lab.core.passes import recipe
 from tbuda_lab.core.passes.base import LEAVES, Pass, Report
 
 LIMIT = 2.0**15
+WHOLE = (Add, Subtract, Multiply, Maximum, Minimum)
+"""Ops that make whole numbers of whole numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,8 @@ class HostPrologue(Pass):
 
 
 def host_values(graph: Graph) -> tuple[set[str], set[str], set[str]]:
-    """Values that the host computes before the device runs, values that no input changes, and values of integers."""
+    """Values that the host computes before the device runs, values that no input and no cache changes, and values of
+    integers."""
     order = graph.topological()
     users = graph.users()
     integer = _integers(order)
@@ -95,7 +99,7 @@ def _is_huge(node: Node) -> bool:
 def _depends_on_inputs(order: list[Node]) -> set[str]:
     reached: set[str] = set()
     for node in order:
-        if node.kind is NodeKind.INPUT or any(s in reached for s in node.sources):
+        if node.kind is NodeKind.INPUT or is_cache(node) or any(s in reached for s in node.sources):
             reached.add(node.name)
     return reached
 
@@ -103,6 +107,7 @@ def _depends_on_inputs(order: list[Node]) -> set[str]:
 def _integers(order: list[Node]) -> set[str]:
     """Values of integer or boolean type, or truth values made of such."""
     integers: set[str] = set()
+    values = {node.name: node for node in order}
     for node in order:
         if node.kind is NodeKind.INPUT:
             integer = not node.attrs.get("dtype", "float32").startswith(("float", "bfloat"))
@@ -111,13 +116,22 @@ def _integers(order: list[Node]) -> set[str]:
         elif isinstance(node.op, Cast):
             integer = not node.op.dtype.startswith(("float", "bfloat"))
         elif isinstance(node.op, (Binary, *MOVES, Unary, Where, Concatenate)) and not isinstance(node.op, LogicalNot):
-            integer = bool(node.sources) and all(s in integers for s in node.sources)
-            integer = integer and not isinstance(node.op, Comparison)
+            own = [s for s in node.sources if s in integers]
+            others = [values[s] for s in node.sources if s not in integers]
+            whole = isinstance(node.op, WHOLE) and all(map(_is_whole_number, others))  # numbers are written as floats
+            integer = bool(own) and (not others or whole) and not isinstance(node.op, Comparison)
         else:
             integer = False
         if integer:
             integers.add(node.name)
     return integers
+
+
+def _is_whole_number(node: Node) -> bool:
+    if node.kind is not NodeKind.CONSTANT or node.value is None or node.value.size != 1:
+        return False
+    number = float(node.value.flat[0])
+    return number.is_integer() and abs(number) < LIMIT
 
 
 def _cheap(node: Node) -> bool:

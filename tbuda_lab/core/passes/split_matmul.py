@@ -7,7 +7,7 @@ import itertools
 
 from tbuda_lab.core.graph import TILE, Graph, Node
 from tbuda_lab.core.ops import Add, Index, Matmul
-from tbuda_lab.core.passes.base import STORED, Pass, Report, Rewriter
+from tbuda_lab.core.passes.base import Pass, Report, Rewriter, is_stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +50,12 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
 def _product(r: Rewriter, wide: Node) -> Node | None:
     """The matmul by a stored weight that `wide` is, or is with a stored row vector added."""
     if isinstance(wide.op, Matmul):
-        return wide if all(r.old[s].kind in STORED for s in wide.sources[1:]) else None
+        return wide if all(is_stored(r.old[s]) for s in wide.sources[1:]) else None
     if not isinstance(wide.op, Add):
         return None
     for source, other in (wide.sources, wide.sources[::-1]):
         row = r.old[other]
-        if isinstance(r.old[source].op, Matmul) and r.single_user(source) and row.kind in STORED:
+        if isinstance(r.old[source].op, Matmul) and r.single_user(source) and is_stored(row):
             if not all(n == 1 for n in row.shape[:-1]) or r.old[source].shape != wide.shape:
                 return None
             return _product(r, r.old[source])

@@ -6,7 +6,7 @@ import dataclasses
 
 from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
 from tbuda_lab.core.ops import Index, Matmul, Pad
-from tbuda_lab.core.passes.base import STORED, Pass, Report, Rewriter
+from tbuda_lab.core.passes.base import Pass, Report, Rewriter, is_stored
 from tbuda_lab.core.passes.host_moves import before_output
 
 NARROW = 64
@@ -30,7 +30,7 @@ class WidenHeads(Pass):
         widened: dict[str, int] = {}  # output -> its columns
 
         def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
-            if not isinstance(node.op, Matmul) or any(r.new[o].kind not in STORED for o in operands[1:]):
+            if not isinstance(node.op, Matmul) or any(not is_stored(r.new[o]) for o in operands[1:]):
                 return None
             tiles = -(-node.shape[-1] // TILE)
             reader = r.single_user(node.name)

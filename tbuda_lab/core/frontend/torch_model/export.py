@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.inputs import BoundInputs
+from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 
 LOG = logging.getLogger("tbuda_lab.frontend")
@@ -116,7 +117,12 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     }
     mutable = [t for t in targets if t._schema.is_mutable]
     unmapped = [
-        t for t in targets if not lookup(t) and not t._schema.is_mutable and t._schema.name not in IGNORED | {SIZE}
+        t
+        for t in targets
+        if not lookup(t)
+        and not t._schema.is_mutable
+        and t._schema.name not in IGNORED | {SIZE}
+        and t.namespace != NAMESPACE
     ]
     if not mutable and not unmapped:
         return program

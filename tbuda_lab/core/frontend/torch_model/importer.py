@@ -17,6 +17,7 @@ from tbuda_lab.core.frontend.aten.call import by_name, known_shape
 from tbuda_lab.core.frontend.aten.host import host_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
+from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
 from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
@@ -114,6 +115,7 @@ class _Importer:
         self.bound = bound
         self.graph = Graph(name)
         self.emit = Emitter(self.graph)
+        self.caches = Caches(self.graph)
         self.findings: list[Diagnostic] = []
         self.deferred: list[Diagnostic] = []
         """Ops that only the host has, on what the device computes: named with the gaps, if there are any."""
@@ -125,6 +127,7 @@ class _Importer:
             result = len(self.findings)
             raise UnsupportedOp(f"{result} op{'s' * (result > 1)} of the model cannot be mapped", self.findings)
         self._outputs(values)
+        self.caches.close()
         _drop_unread_constants(self.graph)
         return self.graph
 
@@ -227,6 +230,11 @@ class _Importer:
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
             args = (self._blank(node.all_input_nodes[0]), *args[1:])
         leaves = pytree.tree_leaves((args, kwargs))
+        if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE:
+            if any(isinstance(v, _Poison) for v in leaves):
+                return POISON
+            name = target._schema.name.rpartition("::")[2]
+            return AtenValue(self.caches.call(name, *(v.name for v in args)), node.meta["val"].dtype)
         if not any(isinstance(v, AtenValue | _Poison) for v in leaves):
             return self._fold(node, target, args, kwargs)
         self.emit.origin = origin_of(node.meta, target)
