@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core import frontend
+from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend import from_any
+from tbuda_lab.core.frontend.torch_model.caches import left
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session.opchecks import check_ops
 from tbuda_lab.pybuda.transformers.pipeline import pipeline
+from tbuda_lab.runtime.generation import Generator, facts_of
 
 transformers = pytest.importorskip("transformers")
 SEEDED = {name: torch.Generator().manual_seed(5) for name in ("Llama", "GPT-2", "T5")}
@@ -57,6 +64,83 @@ def test_thirty_two_tokens_as_torch_has_them(name: str) -> None:
     assert answer["generated_token_ids"] == wanted
     assert len(set(wanted)) > 2
     assert answer["tokens_per_second"] > 0
+
+
+@pytest.fixture(scope="module")
+def llama() -> Generator:
+    return Generator(made("Llama"), options=FLOAT, places=16, bucket=8)
+
+
+def test_the_two_programs_share_the_rams_of_the_cache(llama: Generator) -> None:
+    netlist = llama.session().compile().netlist
+    assert [p.name for p in netlist.programs] == ["run_fwd_0", "run_fwd_1"]
+    of_op = {op.name: graph.name[:5] for graph in netlist.graphs.values() for op in graph.ops.values()}
+    readers = {
+        port.source: of_op[op.name] for graph in netlist.graphs.values() for op in graph.ops.values()
+        for port in op.inputs
+    }  # fmt: skip
+    for kind in ("keys", "values"):
+        prompt, new = netlist.queues[f"cache.0.prompt_{kind}"], netlist.queues[f"cache.0.new_{kind}"]
+        assert prompt.type == new.type == "ram"
+        assert (of_op[prompt.input], readers[prompt.name]) == ("fwd_0", "fwd_1")
+        assert (of_op[new.input], readers[new.name]) == ("fwd_1", "fwd_1")
+    weights = {q for q, spec in netlist.queues.items() if spec.input == "HOST" and "weight" in q}
+    both = {p.source for g in netlist.graphs.values() if g.name.startswith("fwd_0") for o in g.ops.values()
+            for p in o.inputs} & set(readers)  # fmt: skip
+    assert len(weights & both) >= 8, "the weights lie on the device once"
+
+
+def test_an_image_is_opened_without_the_model(llama: Generator, tmp_path: Path) -> None:
+    prompt = [5, 17, 33, 8, 71]
+    wanted = llama.generate(prompt, 6)
+    llama.save(tmp_path / "llama.tti")
+    opened = Generator.open(tmp_path / "llama.tti")
+    assert opened.generate(prompt, 6) == wanted and len(set(wanted)) > 2
+    assert opened.tokens_per_second() == llama.tokens_per_second() > 0
+    assert opened.generate(prompt[:2], 6) == llama.generate(prompt[:2], 6), "what an earlier prompt left does not count"
+    with pytest.raises(InputError, match="up to 8 tokens"):
+        opened.generate(list(range(3, 12)), 2)
+    with pytest.raises(InputError, match="copy that file"):
+        opened.save(tmp_path / "again.tti")
+    with pytest.raises(InputError, match="for generation"):
+        facts_of(from_any(torch.nn.Linear(4, 4), torch.zeros(1, 4)))
+
+
+def test_every_op_of_both_programs_is_checked_against_torch(llama: Generator) -> None:
+    session = llama.session()
+    want, (got,) = frontend.reference(session.model, session.sample_inputs), session.run()
+    assert all(torch.allclose(w, g, atol=1e-4) for w, g in zip(want, got, strict=True))
+    checks = check_ops(Runner(session.compile()), session.sample_inputs)
+    assert not checks.unchecked and {e.direction for e in session.compile().placement.epochs} == {"fwd", "decode"}
+    assert all(c.comparison.max_abs <= 1e-5 * max(1.0, c.comparison.scale) for c in checks.ops)
+
+
+class Shares(torch.nn.Module):
+    """Both parts read x."""
+
+    ram: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ram", torch.zeros(1, 32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return left(x.exp(), self.ram) + x
+
+
+def test_what_cannot_be_generated_with_is_refused() -> None:
+    with pytest.raises(ModelError, match="'x' is read by the prompt's part and by the decode part"):
+        from_any(Shares(), torch.randn(1, 32))
+    config = transformers.MistralConfig(
+        vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, sliding_window=8,
+    )  # fmt: skip
+    with pytest.raises(InputError, match="looks back 8 tokens"):
+        Generator(transformers.MistralForCausalLM(config), places=16, bucket=8).session()
+    bert = transformers.BertForMaskedLM(transformers.BertConfig(
+        vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2))  # fmt: skip
+    with pytest.raises(ModelError, match="keeps no cache"):
+        Generator(bert).session()
 
 
 def test_sampling_repeats_with_its_seed_and_bad_settings_are_refused() -> None:
