@@ -109,8 +109,9 @@ class Runner:
         program leaves in rams the next one finds there. feeds: the inputs that it reads, by name. Raises `InputError`
         for a missing input, a wrong shape, or a model that runs several inputs at a time.
         """
-        if self.result.options.microbatch != 1:
-            raise InputError(f"programs run one by one take one input; this model runs {self.result.options.microbatch}")
+        count = self.result.options.microbatch
+        if count != 1:
+            raise InputError(f"a program that is run by itself takes one input; this model runs {count} at a time")
         inputs, outputs = self.ends(program)
         for name in {source for b in inputs for source in b.sources}:
             shape = self.result.graph[name].shape

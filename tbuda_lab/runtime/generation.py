@@ -120,7 +120,8 @@ class Generator:
         self.model: Any = model.eval()
         self.device, self.options = device, options
         self.places, self.bucket = places, bucket
-        self.two_stacks = bool(self.model.config.is_encoder_decoder)
+        config: Any = model.config
+        self.two_stacks = bool(config.is_encoder_decoder)
         self.sessions: dict[int, Session] = {}  # by length of the prompt
         self._runners: dict[int, GenerationRunner] = {}
         self._used: GenerationRunner | None = None

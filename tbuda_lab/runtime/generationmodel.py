@@ -46,6 +46,11 @@ class GenerationModel(nn.Module):
         _refuse_window(model.config, sizes)
         self.cache = nn.ModuleList([Rams(*layer, sizes) for layer in cache_shapes(model)])
 
+    @property
+    def rams(self) -> list[Rams]:
+        """Of every layer."""
+        return [rams for rams in self.cache if isinstance(rams, Rams)]
+
     def sample(self) -> dict[str, torch.Tensor]:
         """Inputs of the right shapes."""
         one = torch.ones(1, 1, dtype=torch.int64)
@@ -66,12 +71,12 @@ class DecoderGeneration(GenerationModel):
     def forward(
         self, input_ids: torch.Tensor, token: torch.Tensor, held: torch.Tensor, step: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        prompt = layers_cache([_PromptLayer() for _ in self.cache])
+        prompt = layers_cache([_PromptLayer() for _ in self.rams])
         logits = self.model(input_ids=input_ids, past_key_values=prompt, use_cache=True).logits
         filled, here, elsewhere = self._here(step)
         seen = torch.cat([torch.arange(self.sizes.prompt) < held, filled.reshape(1, -1)], -1)
         layers = []
-        for rams, layer in zip(self.cache, prompt.layers, strict=True):
+        for rams, layer in zip(self.rams, prompt.layers, strict=True):
             before = left(layer.keys, rams.prompt_keys), left(layer.values, rams.prompt_values)
             layers.append(_DecodeLayer(rams, here, elsewhere, step, before))
         out = self.model(
@@ -95,8 +100,8 @@ class TwoStackGeneration(GenerationModel):
             input_ids=input_ids, attention_mask=_mask((places < length).reshape(1, -1))
         ).last_hidden_state
         filled, here, elsewhere = self._here(step)
-        own = layers_cache([_DecodeLayer(rams, here, elsewhere, step) for rams in self.cache])
-        cross = layers_cache([_CrossLayer(rams) for rams in self.cache])
+        own = layers_cache([_DecodeLayer(rams, here, elsewhere, step) for rams in self.rams])
+        cross = layers_cache([_CrossLayer(rams) for rams in self.rams])
         out = self.model(
             decoder_input_ids=token, encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=_mask((places < held).reshape(1, -1)), decoder_attention_mask=_mask(filled.reshape(1, -1)),
@@ -214,7 +219,7 @@ class _CrossLayer(_Layer):
 
 
 class _DecodeLayer(_Layer):
-    """Writes the token's keys and values at its place; before: those of the prompt, if they belong to the same stack."""
+    """Writes the token's keys and values at its place; before: those of the prompt, if they are of the same stack."""
 
     def __init__(
         self,

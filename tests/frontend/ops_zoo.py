@@ -207,6 +207,7 @@ CASES: list[Case] = [
     ("max_pool1d", nn.MaxPool1d(3, 2, 1), (r(1, 6, 10),)),
     ("avg_pool2d", nn.AvgPool2d(3, 2, 1), IMG),
     ("avg_pool2d other", nn.AvgPool2d((2, 3), 2, (1, 1), True, False), IMG),
+    ("avg_pool2d larger than the image", nn.AvgPool2d(40, ceil_mode=True), IMG),
     ("avg_pool2d divisor", nn.AvgPool2d(2, divisor_override=3), IMG),
     ("avg_pool1d", nn.AvgPool1d(3, 2, 1), (r(1, 6, 10),)),
     ("adaptive one", nn.AdaptiveAvgPool2d(1), IMG),

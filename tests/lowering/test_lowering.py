@@ -67,6 +67,16 @@ def test_binary_broadcasts_as_numpy_does(operation, shapes):
     check(build(operation, *shapes))
 
 
+@pytest.mark.parametrize("factor", [4, 11])
+@pytest.mark.parametrize("stored", [(), (1,)])
+def test_a_stack_of_slices_is_repeated_without_a_broadcast_along_z(factor, stored):
+    lowered = check(build(ops.Add(), (factor, 3, 40, 50), (3, 40, 50), parameters=stored))
+    for node in lowered.ops:
+        for edge in node.inputs:
+            assert lowered[edge.source].shape[1] == 1 or not any(tm.args[:1] == ("z",) for tm in edge.tms)
+    assert any(node.op.netlist_type == "splice" for node in lowered.ops) is not bool(stored)
+
+
 @pytest.mark.parametrize("shapes", [s for s in ELTWISE if s[0] != s[1]])
 def test_computed_operands_broadcast_through_a_filled_tile(shapes):
     """The small operand comes out of an op, so the host cannot have replicated it."""

@@ -29,7 +29,7 @@ def test_the_list_is_long() -> None:
 @pytest.mark.e2e
 @pytest.mark.parametrize("name", [
     "CLIPText", "Perceiver", "AlexNet", "video (conv3d)", "MobileNetV3-small", "OpenPose-light", "N-BEATS", "LSTM",
-    "vector input", "matrix without batch",
+    "vector input", "matrix without batch", "Swin", "EfficientNet",
 ])  # fmt: skip
 def test_it_runs_as_torch_does(name: str) -> None:
     assert families.judge(name) >= 0.99

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +12,18 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.graph import TILE, Edge, Graph, Node, NodeKind, Payload, Shape
-from tbuda_lab.core.graph.phases import ROLE, WRITES
+from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
+from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, WRITES
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice
 from tbuda_lab.core.lowering.tm_rules import simplify
 from tbuda_lab.core.lowering.values import TileValue, collapse, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
 
 MAX_DENSE_SELECTION_TILES = 4096
 """Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
+
+MAX_SPLICE_INPUTS = 8
 
 SPREADS = "spreads"
 """Attribute of a one-hot matmul that only fills tiles: "r" with their row 0, "c" with their column 0."""
@@ -215,9 +218,9 @@ class LoweringContext:
         facts = {"fill_r": value.fill_r, "fill_c": value.fill_c, "zero_r": value.zero_r, "zero_c": value.zero_c}
         if math.prod(own_lead) == math.prod(lead):
             return TileValue(value.node, (*lead, *tail), value.tms, **facts)
-        # Outer axes repeat the whole stack (broadcast z); an inner axis of 1 under a larger outer one repeats each
-        # slice, which is broadcast r followed by vslice.
-        tms = []
+        # One slice is repeated by broadcast z, a whole stack by a copy of its own, for a broadcast along z takes one
+        # slice. An inner axis of 1 under a larger outer one repeats each slice: broadcast r followed by vslice.
+        tms: list[TM] = []
         inner = 1  # slices below the axis at work, already expanded
         for axis in reversed(range(len(lead))):
             if own_lead[axis] == lead[axis]:
@@ -225,6 +228,9 @@ class LoweringContext:
                 continue
             outer = math.prod(own_lead[:axis])
             factor = lead[axis]
+            if outer == 1 and inner > 1:
+                stack = value.through(*tms, shape=(inner, *tail), **facts)
+                return self._repeated(stack, math.prod(lead[: axis + 1]), (*lead, *tail), facts)
             if outer == 1:
                 tms.append(broadcast("z", factor))
             elif inner == 1:
@@ -236,6 +242,28 @@ class LoweringContext:
                 )
             inner *= factor
         return value.through(*tms, shape=(*lead, *tail), **facts)
+
+    def _repeated(self, value: TileValue, factor: int, shape: Shape, facts: dict[str, bool]) -> TileValue:
+        """A stack of slices `factor` times: what is stored the host writes so, anything else is spliced."""
+        node, z = self.out[value.node], value.zrc[0]
+        fixed = node.kind in (NodeKind.CONSTANT, NodeKind.PARAMETER) and not {ROLE, TRAINABLE} & node.attrs.keys()
+        if fixed and not value.tms and node.name in self.source:
+            own = f"{node.name}.times{factor}"
+            if own not in self.out:
+                whole = (1, z * factor, *node.shape[2:])
+                array = None if node.value is None else np.tile(node.value, (1, factor, 1, 1))
+                self.out.add(dataclasses.replace(node, name=own, shape=whole, value=array, attrs=dict(node.attrs)))
+            return TileValue(own, shape, (), **facts)
+        while factor > 1:
+            many = next((n for n in range(MAX_SPLICE_INPUTS, 1, -1) if factor % n == 0), 0)
+            if not many:  # a prime
+                rest = self._repeated(value, factor - 1, (z * (factor - 1), *shape[-2:]), facts)
+                splice = HwSplice("z", ((0, z * (factor - 1), z * (factor - 1)), (0, z, z)))
+                return self.emit(splice, [rest, value], shape, **facts)
+            z, factor = z * many, factor // many
+            ranges = ((0, z // many, z // many),) * many
+            value = self.emit(HwSplice("z", ranges), [value] * many, (z, *shape[-2:]), **facts)
+        return TileValue(value.node, shape, value.tms, **facts)
 
     def masked(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Make the padding rows or columns zero by multiplying with a 0/1 constant, where they are not known to be."""

@@ -9,11 +9,9 @@ import numpy as np
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import hslice, hstack, transpose, vslice, vstack
-from tbuda_lab.core.lowering.context import LoweringContext, lowers
+from tbuda_lab.core.lowering.context import MAX_SPLICE_INPUTS, LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwSplice
 from tbuda_lab.core.lowering.values import TileValue, collapse, tiles_of
-
-MAX_SPLICE_INPUTS = 8
 
 
 # -- slices and stacks whose pieces are whole tiles ---------------------------------------------------------------

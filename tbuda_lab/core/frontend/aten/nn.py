@@ -313,8 +313,12 @@ def avg_pool(c: Call) -> str:
     if divisor is not None and ceil_mode:
         raise CannotMap("avg_pool2d with divisor_override and ceil_mode; leave one of them out")
     counted = bool(c.get("count_include_pad", True)) or divisor is not None
+    x = as_image(c, c.x(), rank)
+    if ceil_mode:  # a window may be larger than the image; of what lies beyond its padding nothing is counted
+        height, width = (n + 2 * p for n, p in zip(c.shape(x)[-2:], padding, strict=True))
+        kernel = (min(kernel[0], height), min(kernel[1], width))
     op = AvgPool2d(kernel, stride, around(padding), ceil_mode, counted)
-    y = c.op(op, as_image(c, c.x(), rank))
+    y = c.op(op, x)
     y = scaled(c, y, kernel[0] * kernel[1] / divisor) if divisor is not None else y
     return c.reshape(y, c.out_shape)
 
