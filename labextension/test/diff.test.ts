@@ -28,14 +28,16 @@ function frame(): Frame {
     ['queue_name', 'text', ['q']], ['queue_what', 'text', ['moved']], ['queue_a', 'text', ['dram 0']], ['queue_b', 'text', ['dram 2']]
   ];
   for (const [k, side] of ['a', 'b'].entries()) {
-    ['epoch', 'row', 'col', 'rows', 'cols', 'limit'].forEach((field, at) =>
+    ['epoch', 'row', 'col', 'rows', 'cols', 'time'].forEach((field, at) =>
       columns.push([`op_${side}_${field}`, 'f8', OPS.map(o => (o[2 + k] as number[] | null)?.[at] ?? -1)]));
+    for (const other of ['limit', 'cycles']) columns.push([`op_${side}_${other}`, 'f8', OPS.map(o => (o[2 + k] as number[] | null)?.[5] ?? -1)]);
     columns.push([`op_${side}_chip`, 'f8', OPS.map(() => 0)]);
   }
   const grid = { device: 'small', rows: 2, cols: 4, physical: [0, 1], harvested: [] };
   const meta = {
     a: 'main', b: 'branch', verdict: '200.0 % slower', notes: ['The grids differ.'], names: ['main', 'branch', 'now'], grid_a: grid, grid_b: grid,
     counts: { added: 1, removed: 1, resized: 1, moved: 1, retimed: 1 },
+    rest: 100, rest_of: 'other ops', simulated: true, batch: 8,
     totals: [['cycles per input', 500, 1200], ['kernels alone', 500, 1200], ['epochs', 2, 3]]
   };
   return handFrame('diff', meta, columns);

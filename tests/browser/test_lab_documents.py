@@ -141,8 +141,14 @@ def test_an_image_of_our_own_shows_its_model(page: Any, shots: Path) -> None:
     item(page, "mlp.tti").dblclick()
     document = page.locator("[data-tb-document=image]").last
     document.locator(".tb-tile[data-tb-op='first.matmul']").wait_for(timeout=PATIENCE)
+    head = document.locator("[data-tb-view=image]")
     for text in ("9 rows x 8 columns", "included", "Session.open("):
-        expect(document.locator("[data-tb-view=image]")).to_contain_text(text)
+        expect(head).to_contain_text(text)
+    facts = dict(zip(head.locator("dt").all_inner_texts(), head.locator("dd").all_inner_texts(), strict=True))
+    assert facts["harvested"] == "row 11", "rows, not a mask"
+    terms, values = (head.locator(t).evaluate_all("es => es.map(e => e.getBoundingClientRect().toJSON())")
+                     for t in ("dt", "dd"))
+    assert all(abs(t["y"] - v["y"]) < 4 and t["right"] < v["x"] for t, v in zip(terms, values, strict=True))
     page.screenshot(path=shots / "lab_image_own_light.png")
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.locator("[data-tb-theme=dark]:visible").first.wait_for()

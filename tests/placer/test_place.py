@@ -331,7 +331,7 @@ def test_why_names_what_limits_the_epoch_as_well() -> None:
             if p.report.op_limiters[op][1] == p.report.epochs[spot.epoch].limiter_cycles}
     assert {op == limiter for op, limiter in tied.items()} == {True, False}
     for op, limiter in tied.items():
-        assert (f"It limits the epoch, and so does {limiter}" in why(p, op, 80).text) == (op != limiter)
+        assert (f"It is the slowest op of the epoch, and so is {limiter}" in why(p, op, 80).text) == (op != limiter)
 
 
 def test_why_tells_what_an_override_leaves_from_what_is_legal() -> None:

@@ -27,7 +27,8 @@ def session() -> Session:
 
 
 def test_epochs(session: Session) -> None:
-    placement, rows = session.result.placement, epoch_costs(session.result)
+    placement, times = session.result.placement, session.time()
+    rows = epoch_costs(session.result, times)
     assert [r.kernel for r in rows] == list(placement.epoch_cycles)
     for row, epoch in zip(rows, placement.epochs, strict=True):
         cores = sum(placement.ops[op].size[0] * placement.ops[op].size[1] for op in epoch.ops)
@@ -36,8 +37,9 @@ def test_epochs(session: Session) -> None:
             for op in epoch.ops
         )
         assert row.cores == pytest.approx(cores / session.device.cores)
-        assert row.balance == pytest.approx(work / (row.limiter * session.device.cores))
-        assert 0 < row.balance <= row.cores <= 1 and row.limiter >= row.kernel
+        assert row.busy == pytest.approx(work / (row.time * session.device.cores))
+        assert 0 < row.busy <= row.cores <= 1 and row.time >= row.kernel
+    assert sum(r.time for r in rows) == pytest.approx(times.per_input), "one chip: the bars add up to the model"
 
 
 def test_ops(session: Session) -> None:
@@ -49,9 +51,10 @@ def test_ops(session: Session) -> None:
 
 
 def test_no_bound_is_above_what_was_reached(session: Session) -> None:
-    rows = dict(bound_costs(session.result))
-    reached = rows["achieved: with limiters"]
-    assert len(rows) == 7 and reached == sum(r.limiter for r in epoch_costs(session.result))
+    rows = dict(bound_costs(session.result, session.time()))
+    reached = rows["reached: slowest kernels or transfers"]
+    assert len(rows) == 8 and rows["reached: simulated, batch of 1"] == round(session.time().per_input) >= reached
+    del rows["reached: simulated, batch of 1"]
     assert all(value <= reached for value in rows.values())
 
 
@@ -63,9 +66,9 @@ def test_history_is_what_each_state_compiles_to(session: Session) -> None:
         totals[name] = row
     for name, row in totals.items():
         diff = session.diff(name)
-        assert (row.kernel, row.limiter) == (diff.before.cycles, diff.before.limiter_cycles)
+        assert (row.kernel, row.time) == (diff.before.cycles, diff.before.time)
         assert row.epochs == diff.epochs[0]
-    assert rows[0].limiter == session.diff("start").limiter_cycles[0]
+    assert rows[0].time == session.diff("start").time[0]
 
 
 def test_figures_show_the_numbers(session: Session) -> None:
@@ -76,9 +79,10 @@ def test_figures_show_the_numbers(session: Session) -> None:
         matches = [r.data_source.data[name] for r in figure.renderers if name in r.data_source.data]  # type: ignore[attr-defined]
         return list(matches[0])
 
-    assert column(plots.utilisation(session), "balance") == [r.balance for r in epoch_costs(session.result)]
-    assert column(plots.epoch_cycles(session), "limiter") == [r.limiter for r in epoch_costs(session.result)]
-    assert column(plots.gap(session), "cycles") == [c for _, c in bound_costs(session.result)][::-1]
+    rows = epoch_costs(session.result, session.time())
+    assert column(plots.utilisation(session), "busy") == [r.busy for r in rows]
+    assert column(plots.epoch_cycles(session), "switch_to") == pytest.approx([r.time for r in rows])
+    assert column(plots.gap(session), "cycles") == [c for _, c in bound_costs(session.result, session.time())][::-1]
     assert column(plots.history(session), "label") == [r.label for r in cost_history(session)]
     roof = plots.roofline(session)
     ops = [op for r in roof.renderers for op in r.data_source.data.get("op", ())]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
 
+from tbuda_lab.core.compiler import request
 from tbuda_lab.core.errors import Cancelled, OverrideError
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
+from tests.session.models import encoder
 from tests.session.test_edits import matmuls
 
 
@@ -78,3 +81,24 @@ def test_edits_are_told(mlp):
     mlp.undo()
     mlp.redo()
     assert labels == [f"resize {op} to 1x1", f"undo resize {op} to 1x1", f"redo resize {op} to 1x1"]
+
+
+@pytest.mark.parametrize(("stage", "said"), [("trace", r"call \d+ of a module"), ("trace", r"op \d+ of \d+"),
+                                             ("passes", r"pass \d+ of \d+, \w+")])
+def test_a_compile_stops_inside_tracing_and_passes(stage: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says how far it was, and the next compile begins anew."""
+    monkeypatch.setattr(request, "DETAIL_INTERVAL", 0.0)  # every word comes
+    session = Session(*encoder(1), "n150", name="layer")
+    told: list[str] = []
+
+    def cancel(where: str, text: str) -> None:
+        if where == stage and not told and re.fullmatch(f"{said}.*", text):
+            told.append(text)
+            session.cancel()
+
+    session.on("detail", cancel)
+    with pytest.raises(Cancelled, match=f"cancelled in stage '{stage}', "):
+        session.compile()
+    assert told and session.result is None and session.error is None
+    assert session.stage == ("empty" if stage == "trace" else "traced")
+    assert session.compile().netlist == Session(*encoder(1), "n150", name="layer").compile().netlist

@@ -323,15 +323,18 @@ def test_stalls_of_the_timeline_have_a_remedy_in_a_session_of_one_input():
 
 
 def test_why_names_the_limiter_and_counts_refusals(shared):
-    report = shared.result.placement.report
+    placement, times = shared.result.placement, shared.time()
     for op in matmuls(shared)[:4]:
         why = shared.why(op)
         table = shared.result.placement.models[op]
         assert sum(n for _, n, _, _ in why.refused) + why.legal == why.total == len(table.rows)
-        assert why.limiter_op == report.epochs[why.epoch].limiter_op and op in why.text
+        epoch = times.epochs[why.epoch]
+        assert why.limiter_op == placement.epochs[why.epoch].ops[epoch.limiting] and op in why.text
+        assert (why.time, why.epoch_time) == (times.per_input, epoch.cycles / times.batch)
         for other in why.next_best:
             assert other.grid != why.grid and other.against
-            assert (other.against == "no faster") == (other.limiter_cycles >= why.limiter_cycles)
+            assert other.time == shared.whatif(other.command).time[1], "one truth: what the simulation says of the edit"
+            assert other.against.startswith("nothing") == (other.time < why.time)
 
 
 def test_names_that_are_not_there(shared):
@@ -368,7 +371,7 @@ def test_tall_and_wide_shapes_have_their_why_on_a_grid_that_is_no_square(device,
             if other.against.startswith("no free place"):
                 refused += 1
                 assert not free
-            elif other.against != "no faster":
+            elif not other.against.startswith(("no faster", "nothing")):
                 assert free
     assert asked and refused
 

@@ -9,12 +9,13 @@ import pytest
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError, NetlistError
+from tbuda_lab.core.frames.netlistfile.estimate import op_cycles
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets import DiffView, MemoryView, diff, open_netlist
 from tbuda_lab.widgets.pictures.fragments import LIMIT
 from tbuda_lab.widgets.protocol import frame_registry
 from tests.netlist import builders as b
-from tests.session.models import perceptron
+from tests.session.models import encoder, perceptron
 from tests.widgets.talk import answers, say
 
 OP = "first.matmul"
@@ -101,3 +102,16 @@ def test_a_file_without_ops(tmp_path: Path) -> None:
     netlists.dump(b.build([], {"x": (1, 1, 1)}), path)
     with pytest.raises(InputError, match="no ops"):
         MemoryView(path)
+
+
+@pytest.mark.parametrize("device", ["n150", "grayskull"])
+def test_kernels_of_a_file_take_what_they_take_in_the_session(device: str) -> None:
+    """Fused ops as well: a file has their sub-ops, and which of them read dest."""
+    session = Session(*encoder(1), device, name="layer")
+    result = session.compile()
+    n = netlists.loads(netlists.dumps(result.netlist))
+    ops = [op for _, op in n.ops()]
+    kernels = [int(result.placement.candidate(op.name)["cycles"]) for op in ops]
+    assert op_cycles(n, result.device.arch).tolist() == kernels
+    dest = {i for fused in n.fused_ops.values() for schedule in fused.schedules for sub in schedule for i in sub.inputs}
+    assert "dest" in dest, "nothing waits in dest: the test shows nothing"

@@ -43,5 +43,5 @@ export class ImageFile implements View {
 
 /** A list of terms and what they are. */
 export function facts(rows: [string, string][]): HTMLElement {
-  return h('dl', { class: 'tb-entry' }, ...rows.flatMap(([what, value]) => [h('dt', {}, what), h('dd', {}, value)]));
+  return h('dl', { class: 'tb-facts' }, ...rows.flatMap(([what, value]) => [h('dt', {}, what), h('dd', {}, value)]));
 }

@@ -61,6 +61,7 @@ export class NetlistFile implements View {
 
   private render(): void {
     const summary = this.store.frames.get('summary')?.meta ?? {};
+    const checked = this.store.frames.has('findings'); // a file that is opening has no verdict yet
     const found = this.store.frames.get('findings')?.meta ?? {};
     const counts = (summary['counts'] as [number, string][] | undefined) ?? [];
     const [errors, warnings] = [Number(found['errors'] ?? 0), Number(found['warnings'] ?? 0)];
@@ -68,7 +69,7 @@ export class NetlistFile implements View {
     this.head.replaceChildren(
       h('h3', {}, (summary['name'] as string | undefined) ?? ''),
       h('div', { class: 'tb-metrics' },
-        h('div', { class: `tb-metric ${errors ? 'tb-bad' : 'tb-good'}`, 'data-tb-metric': 'verdict' }, h('b', {}, verdict)),
+        checked && h('div', { class: `tb-metric ${errors ? 'tb-bad' : 'tb-good'}`, 'data-tb-metric': 'verdict' }, h('b', {}, verdict)),
         ...counts.map(([count, what]) => h('div', { class: 'tb-metric' }, h('b', {}, grouped(count)), h('span', {}, what)))),
       h('p', {}, (summary['device'] as string | undefined) ?? ''));
   }

@@ -1,7 +1,6 @@
 /** "Why here?": the chosen candidate against the next best, what stands against each, and the edit that would change it. */
 import { copy, Dialog } from './dialog.js';
 import { grouped, h, percent, short } from './dom.js';
-import { slowText } from './grid/legal.js';
 import { Ops } from './ops.js';
 import type { Store } from './store.js';
 
@@ -10,7 +9,8 @@ interface Alternative {
   cores: number;
   cycles: number;
   limiter_cycles: number;
-  epoch_cycles: number;
+  /** Of the model with this shape, simulated; null where no placement has it. */
+  time: number | null;
   l1_bytes: number;
   against: string;
   edit: Record<string, unknown>;
@@ -33,7 +33,9 @@ interface Reasons extends Record<string, unknown> {
   total: number;
   limiter_op: string;
   limiter: string;
-  epoch_cycles: number;
+  time: number;
+  epoch_time: number;
+  epoch_bound: string;
   picked: string;
   overrides: string[];
   refused: [string, number, string, string][];
@@ -84,15 +86,17 @@ export class WhyPanel {
     const frame = store.frames.get('ops');
     const l1 = frame ? Ops.of(frame).l1 : 0;
     const share = (bytes: number) => (l1 ? percent(bytes / l1) : `${short(bytes)}B`);
-    const head = ['Grid', 'Cores', 'Cycles', 'With data', 'Epoch', 'L1', 'Verdict', ''];
+    const head: [string, string][] = [['Grid', ''], ['Cores', ''], ['Kernel', 'cycles per input of the kernel alone'],
+      ['Kernel or transfer', 'cycles per input of its kernel or its slowest transfer'], ['Model', 'cycles per input of the whole model, simulated for the batch of the session'],
+      ['L1', ''], ['Verdict', ''], ['', '']];
     const row = (cells: (string | HTMLElement)[], name: string) => h('tr', { class: name },
       ...cells.slice(0, 7).map((c, i) => h('td', { class: i > 0 && i < 6 ? 'tb-right' : '' }, c)), h('td', { class: 'tb-doings' }, ...cells.slice(7)));
     const chosen = row([
-      r.grid.join('×'), grouped(r.cores), grouped(r.cycles), grouped(r.limiter_cycles), grouped(r.epoch_cycles), share(r.l1_bytes),
+      r.grid.join('×'), grouped(r.cores), grouped(r.cycles), grouped(r.limiter_cycles), grouped(r.time), share(r.l1_bytes),
       r.overrides.includes('op_size') ? 'chosen: you asked for it' : 'chosen', ''
     ], 'tb-chosen');
     const others = r.next_best.map(a => row([
-      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), grouped(a.epoch_cycles), share(a.l1_bytes), a.against.replace(/^nothing:/, 'nothing against it:'),
+      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), a.time === null ? '–' : grouped(a.time), share(a.l1_bytes), a.against.replace(/^nothing:/, 'nothing against it:'),
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.ask({ type: 'edit', ...a.edit })
@@ -104,9 +108,9 @@ export class WhyPanel {
     this.dialog.body.replaceChildren(
       h('p', {}, r.text),
       h('table', { class: 'tb-plain' },
-        h('thead', {}, h('tr', {}, ...head.map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
+        h('thead', {}, h('tr', {}, ...head.map(([t, title], i) => h('th', { scope: 'col', title, class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
       h('p', {}, `${r.picked} `,
-        r.limiter_op === r.op ? `It limits epoch ${r.epoch} by its ${slowText(r.limited_by)}.` : `Epoch ${r.epoch} is limited by ${r.limiter_op} (${r.limiter}).`),
+        r.limiter_op === r.op ? `It is the op of epoch ${r.epoch} to enlarge first, bound by ${r.limiter}.` : `The op of epoch ${r.epoch} to enlarge first is ${r.limiter_op}, bound by ${r.limiter}.`),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
         onclick: () => store.ask({ type: 'edit', do: 'clear', op: r.op })

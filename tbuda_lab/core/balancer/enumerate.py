@@ -20,6 +20,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.routes import output_buffer_rules
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
 from tbuda_lab.core.cost import cycles as cost_cycles
+from tbuda_lab.core.cost import fused_share
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.fuse import intermediates, plan
@@ -27,8 +28,6 @@ from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul, HwReduce, HwSparseM
 from tbuda_lab.core.options import CompileOptions
 
 _MAX_STREAM_FACTOR = 256
-FROM_DEST = 0.5
-"""What arithmetic takes inside a fused op when one operand is in dest already, beside the op on its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,7 +331,6 @@ def _fused_cycles(op: HwFused, device: DeviceSpec, cycles: Callable[[str], np.nd
     (placement.md#kernel-cycles)."""
     total: np.ndarray = np.zeros(1)
     for step in plan(op, device.arch):
-        share = FROM_DEST if step.from_dest and step.fn in ("add", "subtract", "multiply") else 1.0
-        total = total + cycles(step.fn) * share
+        total = total + cycles(step.fn) * fused_share(step.fn, step.from_dest)
     whole: np.ndarray = np.rint(total).astype(np.int64)
     return whole

@@ -35,6 +35,7 @@ from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, front_end
 from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
+from tbuda_lab.core.passes import Pass, Report
 from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_repair, refuse_impossible, refuse_unknown
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
 from tbuda_lab.core.placer.interactive.placed import Placed
@@ -57,6 +58,19 @@ def _without(options: CompileOptions, names: tuple[str, ...]) -> CompileOptions:
     """Options with these at their defaults."""
     plain = CompileOptions()
     return dataclasses.replace(options, **{name: getattr(plain, name) for name in names})
+
+
+def tells_passes(clock: Clock, options: CompileOptions) -> Callable[[Pass, Report, Graph], None]:
+    """What `passes.run` calls after every pass: says how many are done, and stops once it is asked to."""
+    done = 0
+    count = len(passes.PIPELINE if options.training is None else passes.TRAINING_PIPELINE)
+
+    def told(step: Pass, report: Report, graph: Graph) -> None:
+        nonlocal done
+        done += 1
+        clock.stop_or_tell("passes", f"pass {done} of {count}, {step.name}")
+
+    return told
 
 
 class LruCache(OrderedDict[Hashable, Any]):
@@ -137,7 +151,7 @@ class Pipeline:
         def make() -> Front:
             with clock.stage("passes"):
                 self._count("passes")
-                passed = passes.run(graph, options)
+                passed = passes.run(graph, options, on_pass=tells_passes(clock, options))
             with clock.stage("lower"):
                 self._count("lower")
                 lowered = lower(passed.graph, self.device, options)

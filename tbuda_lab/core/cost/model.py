@@ -27,6 +27,16 @@ _SAMPLE = {"bfp": DataFormat.Bfp8_b, "fp16": DataFormat.Float16_b, "fp32": DataF
            "int8": DataFormat.Int8, "int32": DataFormat.Int32}
 
 
+_FROM_DEST = 0.5
+_ARITHMETIC = ("add", "subtract", "multiply")
+
+
+def fused_share(kind: str, from_dest: bool) -> float:
+    """What a sub-op of a fused op takes, as a share of the same op on its own: arithmetic on a value that waits in dest
+    takes half (placement.md#kernel-cycles)."""
+    return _FROM_DEST if from_dest and kind in _ARITHMETIC else 1.0
+
+
 def cycles(
     kind: str,
     *,

@@ -19,16 +19,16 @@ class OpChange:
     retimed: bool = False
 
     @property
-    def delta(self) -> int:
-        """Limiter cycles after less before (0 for an op that is missing on a side)."""
-        return (self.after.limiter_cycles if self.after else 0) - (self.before.limiter_cycles if self.before else 0)
+    def delta(self) -> float:
+        """`counted` after less before (0 for an op that is missing on a side)."""
+        return (self.after.counted if self.after else 0) - (self.before.counted if self.before else 0)
 
     @property
     def ratio(self) -> float | None:
         """`delta` as a share of the cycles before; None where there is nothing to compare with."""
-        if self.before is None or self.after is None or not self.before.limiter_cycles:
+        if self.before is None or self.after is None or not self.before.counted:
             return None
-        return self.delta / self.before.limiter_cycles
+        return self.delta / self.before.counted
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -57,8 +57,10 @@ class QueueChange:
 class Diff:
     """What differs between `before` and `after`. Pairs are (before, after); cycles per input.
 
-    Totals count the slowest of epochs that run side by side on chips. `pairs`: epochs that hold the same ops, as
-    (before, after), None where an epoch is on one side only; in the order of `after`, lost ones last.
+    Totals count the slowest of epochs that run side by side on chips. Where both sides are simulated, deltas of ops are
+    of simulated time and add up to that of `time`, with `rest`; else they are of limiter cycles. `pairs`: epochs that
+    hold the same ops, as (before, after), None where an epoch is on one side only; in the order of `after`, lost ones
+    last.
     """
 
     before: Side
@@ -125,6 +127,12 @@ class Diff:
         return self.limiter_cycles
 
     @property
+    def rest(self) -> float:
+        """What `time` changes by beyond the deltas of `changes`: ops that are as they were but decide about more or
+        less of the time, and switches of epochs. 0 where nothing is simulated."""
+        return self.time[1] - self.time[0] - sum(c.delta for c in self.changes) if self.simulated else 0.0
+
+    @property
     def slower(self) -> float:
         """How much slower the second is, as a share of the first (negative: faster)."""
         before, after = self.time
@@ -157,6 +165,10 @@ def _grid(side: Side) -> str:
     return f"{side.grid.device}, {side.grid.rows} rows x {side.grid.cols} columns"
 
 
+def _not_simulated(side: Side) -> Side:
+    return dataclasses.replace(side, ops={n: dataclasses.replace(s, time=None) for n, s in side.ops.items()})
+
+
 def same_epochs(before: dict[str, int], after: dict[str, int]) -> dict[int, int]:
     """Epoch after -> the epoch before whose largest part it holds; epochs that are new are missing."""
     shared: dict[tuple[int, int], int] = {}
@@ -175,6 +187,8 @@ def same_epochs(before: dict[str, int], after: dict[str, int]) -> dict[int, int]
 
 def compare_sides(before: Side, after: Side) -> Diff:
     """Compare op by op and queue by queue, by name. An op whose epoch is only counted differently has not moved."""
+    if before.time is None or after.time is None:  # what is compared is counted alike
+        before, after = _not_simulated(before), _not_simulated(after)
     old, new = before.ops, after.ops
     same = same_epochs({n: s.epoch for n, s in old.items()}, {n: s.epoch for n, s in new.items()})
     changes: list[OpChange] = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.diff import DeviceGrid, Diff, OpState
-from tbuda_lab.core.diff.markdown import queue_text, verdict
+from tbuda_lab.core.diff.markdown import REST, queue_text, verdict
 from tbuda_lab.core.diff.sides import CLASSES
 from tbuda_lab.core.frames.frame import Frame, Strings
 
@@ -17,10 +17,11 @@ def diff_frame(diff: Diff) -> Frame:
     """Columns of a comparison.
 
     `op_*`: all ops of both sides, those of `after` last: name; classes (bit k: `CLASSES[k]`); for each side, with the
-    prefixes `a_` and `b_`: epoch (-1: not there), chip, rectangle of cores (row, col, rows, cols), kernel cycles and
-    limiter cycles per input. `queue_*`: those that differ. `pair_a`, `pair_b`: epochs that match (-1: none).
-    `a_epoch_*`, `b_epoch_*`: temporal number, chip, cycles per input: simulated,
-    or of the slowest op where a side is a file (meta `totals` says which).
+    prefixes `a_` and `b_`: epoch (-1: not there), chip, rectangle of cores (row, col, rows, cols), and in cycles per
+    input of the kernel (`cycles`), of the kernel or slowest transfer (`limit`), and what is compared (`time`: simulated
+    where meta `simulated` says so, else the same as `limit`). `queue_*`: those that differ. `pair_a`, `pair_b`: epochs
+    that match (-1: none). `a_epoch_*`, `b_epoch_*`: temporal number, chip, cycles per input: simulated, or of the
+    slowest op where a side is a file; of the slowest kernel (`kernels`). meta `rest`: see `Diff.rest`.
     """
     strings = Strings()
     names = list(dict.fromkeys((*diff.before.ops, *diff.after.ops)))
@@ -37,6 +38,7 @@ def diff_frame(diff: Diff) -> Frame:
         columns[f"{prefix}_epoch_cycles"] = np.array(
             [e.limiter_cycles if e.time is None or not diff.simulated else e.time for e in side.epochs], dtype="<f8"
         )
+        columns[f"{prefix}_epoch_kernels"] = np.array([e.cycles for e in side.epochs], dtype="<f8")
     for at, prefix in enumerate("ab"):
         columns[f"pair_{prefix}"] = np.array([-1 if p[at] is None else p[at] for p in diff.pairs], dtype="<i4")
     columns |= {
@@ -54,12 +56,13 @@ def diff_frame(diff: Diff) -> Frame:
             ["kernels alone", *diff.kernel_cycles],
             ["epochs", *diff.epochs],
         ],
+        "simulated": diff.simulated, "batch": diff.after.batch, "rest": diff.rest, "rest_of": REST,
         "notes": list(diff.notes), "grid_a": _grid(diff.before.grid), "grid_b": _grid(diff.after.grid),
     }  # fmt: skip
     return Frame("diff", meta, columns, strings.table)
 
 
-_FIELDS: tuple[tuple[str, Callable[[OpState], int], str], ...] = (
+_FIELDS: tuple[tuple[str, Callable[[OpState], float], str], ...] = (
     ("epoch", lambda s: s.epoch, "<i4"),
     ("chip", lambda s: s.chip, "<i2"),
     ("row", lambda s: s.start[0], "<i2"),
@@ -68,10 +71,11 @@ _FIELDS: tuple[tuple[str, Callable[[OpState], int], str], ...] = (
     ("cols", lambda s: s.size[1], "<i2"),
     ("cycles", lambda s: s.cycles, "<f8"),
     ("limit", lambda s: s.limiter_cycles, "<f8"),
+    ("time", lambda s: s.counted, "<f8"),
 )
 
 
-def _column(states: list[OpState | None], get: Callable[[OpState], int], dtype: str) -> np.ndarray:
+def _column(states: list[OpState | None], get: Callable[[OpState], float], dtype: str) -> np.ndarray:
     return np.array([-1 if s is None else get(s) for s in states], dtype=dtype)
 
 

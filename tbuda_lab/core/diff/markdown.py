@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from tbuda_lab.core.diff.compare import Diff, OpChange
 
 
+REST = "other ops and switches of epochs"
+"""What `Diff.rest` is of, as views say it."""
 _MARKUP = re.compile(r"[\\\\`*_{}\[\]()#+!|~<>&@:]")
 
 
@@ -35,8 +38,10 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         counts = ((len(getattr(diff, name)), name) for name in CLASSES)
         lines += [f"**{_differ(len(diff.changes), 'op')}**: {', '.join(f'{n} {name}' for n, name in counts if n)}", ""]
         ranked = sorted(diff.changes, key=lambda c: -abs(c.delta))  # stable: equal changes stay in the order of the ops
-        lines += ["| op | | before | after | cycles | change |", "|---|---|---|---|---:|---:|"]
-        lines += [*map(_op_row, ranked[:limit]), *_more(len(ranked) - limit), ""]
+        cycles = "cycles per input, simulated" if diff.simulated else "cycles per input, kernel or transfer"
+        lines += [f"| op | | before | after | {cycles} | change |", "|---|---|---|---|---:|---:|"]
+        lines += [*map(_op_row, ranked[:limit]), *_more(len(ranked) - limit)]
+        lines += [*([f"| {REST} | | | | {diff.rest:+,.0f} | |"] if round(diff.rest) else []), ""]
     if diff.queues:
         lines += [f"**{_differ(len(diff.queues), 'queue')}**", "", "| queue | | before | after |", "|---|---|---|---|"]
         lines += [
@@ -54,11 +59,16 @@ def verdict(diff: Diff) -> str:
     """One sentence: more cycles, fewer or as many, and by how much."""
     before, after = diff.time
     if before == after:
-        return f"As fast as before: {after:,.0f} cycles per input."
+        return f"As fast as before: {whole(after)} cycles per input."
     if not before:
-        return f"{after:,.0f} cycles per input; there is nothing to compare with."
+        return f"{whole(after)} cycles per input; there is nothing to compare with."
     word = "more" if after > before else "fewer"
-    return f"{100 * abs(after / before - 1):.1f} % {word} cycles: {before:,.0f} → {after:,.0f} per input."
+    return f"{100 * abs(after / before - 1):.1f} % {word} cycles: {whole(before)} → {whole(after)} per input."
+
+
+def whole(cycles: float) -> str:
+    """In whole cycles, halves upwards: as every page rounds."""
+    return f"{math.floor(cycles + 0.5):,}"
 
 
 def _differ(count: int, noun: str) -> str:
@@ -92,11 +102,11 @@ def percent_text(share: float | None) -> str:
 
 def _row(title: str, pair: tuple[float, float]) -> str:
     change = percent_text(pair[1] / pair[0] - 1) if pair[0] else ""
-    return f"| {title} | {pair[0]:,.0f} | {pair[1]:,.0f} | {change} |"
+    return f"| {title} | {whole(pair[0])} | {whole(pair[1])} | {change} |"
 
 
 def _op_row(change: OpChange) -> str:
-    sides = [f"{s.limiter_cycles:,}" if s is not None else "" for s in (change.before, change.after)]
+    sides = [f"{whole(s.counted)}" if s is not None else "" for s in (change.before, change.after)]
     cells = (", ".join(change.classes), state_text(change.before), state_text(change.after), f"{sides[0]} → {sides[1]}")
     return f"| {_code(change.op)} | {' | '.join(cells)} | {percent_text(change.ratio)} |"
 

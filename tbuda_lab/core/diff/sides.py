@@ -7,7 +7,7 @@ import dataclasses
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.batchtime import BatchTime
+from tbuda_lab.core.epochsim.batchtime import BatchTime, attributed
 
 CLASSES = ("added", "removed", "resized", "moved", "retimed")
 """In which ways an op may differ."""
@@ -15,7 +15,11 @@ CLASSES = ("added", "removed", "resized", "moved", "retimed")
 
 @dataclasses.dataclass(frozen=True)
 class OpState:
-    """How an op stands and what it takes. `grid` is (rows, columns) before any transposition; cycles per input."""
+    """How an op stands and what it takes. `grid` is (rows, columns) before any transposition; cycles per input.
+
+    time: what a simulated batch takes because of this op (`epochsim.batchtime.attributed`), per input; None where
+    nothing was simulated (files).
+    """
 
     epoch: int
     chip: int
@@ -24,6 +28,12 @@ class OpState:
     transposed: bool
     cycles: int
     limiter_cycles: int
+    time: float | None = None
+
+    @property
+    def counted(self) -> float:
+        """What comparisons count: the simulated time, else the limiter cycles."""
+        return self.limiter_cycles if self.time is None else self.time
 
     @property
     def size(self) -> tuple[int, int]:
@@ -111,19 +121,20 @@ def side_of_result(result: CompileResult, name: str, times: BatchTime | None = N
     placement, device = result.placement, result.device
     report = placement.report
     limits = report.op_limiters if report is not None else {}
+    spent = {} if times is None else attributed(placement.epochs, times)[0]
 
     def state(op: str, spot: OpPlacement) -> OpState:
         row = placement.candidate(op)
         kernel = int(row["cycles"])
         _, limiter, _ = limits.get(op, (kernel, kernel, "kernel"))
         grid = (int(row["grid_r"]), int(row["grid_c"]))
-        return OpState(spot.epoch, spot.chip, spot.start, grid, spot.transposed, kernel, limiter)
+        return OpState(spot.epoch, spot.chip, spot.start, grid, spot.transposed, kernel, limiter, spent.get(op))
 
     limiters = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
-    spent = [None] * len(limiters) if times is None else [e.cycles / times.batch for e in times.epochs]
+    lasts = [None] * len(limiters) if times is None else [e.cycles / times.batch for e in times.epochs]
     epochs = tuple(
         EpochState(e.temporal, e.chip, int(kernel), int(limiter), time)
-        for e, kernel, limiter, time in zip(placement.epochs, placement.epoch_cycles, limiters, spent, strict=True)
+        for e, kernel, limiter, time in zip(placement.epochs, placement.epoch_cycles, limiters, lasts, strict=True)
     )
     return Side(
         name,

@@ -7,6 +7,7 @@ cycles) are estimates of parts of it and have their own names.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -158,3 +159,45 @@ def _op(waits: OpWaits, cost: OpCost, critical: bool, stalled: bool, batch: int)
         waits.wait_dram,
         critical,
     )
+
+
+def attributed(epochs: Sequence[Epoch], times: BatchTime) -> tuple[dict[str, float], float]:
+    """The time of a batch shared out among its ops: (cycles per input by op, cycles per input of switches). They add
+    up to `times.per_input`. An op has the time that it decides: the slowest of its epoch the steady part, those on the
+    critical chain the filling, those that wait for space the stalls; of epochs that run side by side on several chips
+    only the slowest counts."""
+    spent = {name: 0.0 for epoch in epochs for name in epoch.ops}
+    switch = 0.0
+    slowest: dict[int, int] = {}
+    for at, epoch in enumerate(epochs):
+        other = slowest.get(epoch.temporal)
+        if other is None or times.epochs[at].cycles > times.epochs[other].cycles:
+            slowest[epoch.temporal] = at
+    for at in slowest.values():
+        names, time = epochs[at].ops, times.epochs[at]
+        if not names:
+            switch += time.cycles / times.batch
+            continue
+        switch += time.switch / times.batch
+        for name, cycles in zip(names, _shares(time).tolist(), strict=True):
+            spent[name] += cycles / times.batch
+    return spent, switch
+
+
+def _shares(time: EpochTime) -> np.ndarray:
+    """(ops,) cycles of the batch that each op of an epoch decides; they add up to steady + fill + stall."""
+    cycles = np.array([op.cycles for op in time.ops], dtype=np.float64)
+    preload = np.array([op.preload for op in time.ops], dtype=np.float64)
+    chain = np.array([op.critical for op in time.ops])
+    waits = np.array([op.wait_space for op in time.ops], dtype=np.float64)
+    worst = np.zeros(len(cycles))
+    worst[int(cycles.argmax())] = 1.0
+    fill = np.where(chain, cycles + preload, 0.0)
+    if not fill.sum():
+        fill = worst
+    if not waits.sum():
+        waits = worst
+    shares: np.ndarray = (
+        time.steady * worst + time.fill * fill / fill.sum() + time.stall * waits / waits.sum()
+    )
+    return shares

@@ -96,7 +96,7 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
         ("name", _text(m.get("device_image_name"))), ("version", _text(m.get("version"))),
         ("arch", _enum(m.get("arch"))), ("backend", _enum(m.get("devtype"))), ("chips", _text(m.get("chip_ids"))),
         ("grid", " rows x ".join(map(str, g)) + " columns" if isinstance(g := m.get("grid_size"), list) else ""),
-        ("harvested", _text(m.get("harvested_rows"))), ("microbatch", _text(m.get("microbatch_size"))),
+        ("harvested", _harvested(m.get("harvested_rows"))), ("microbatch", _text(m.get("microbatch_size"))),
         ("training", _text(m.get("training"))), ("inputs", _text(state.get("ordered_input_names"))),
         ("input shapes", _text(state.get("ordered_input_shapes"))),
         ("outputs", _text(state.get("ordered_output_names"))),
@@ -112,6 +112,20 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
         use = f"Session.open({name!r}) edits it, `tbuda run {name}` runs it, and TTDevice.load_image in scripts"
     facts.append(("use it", use))
     return [(what, value) for what, value in facts if value]
+
+
+def _harvested(masks: Any) -> str:
+    """Rows of every chip whose mask of harvested rows the manifest has."""
+    if not isinstance(masks, list) or not all(isinstance(v, int) and 0 <= v < 1 << 32 for v in masks):
+        return _text(masks)
+    chips = []
+    for mask in masks[:12]:
+        rows = [str(row) for row in range(32) if mask >> row & 1]
+        chips.append(f"row{'s' if len(rows) > 1 else ''} {', '.join(rows)}" if rows else "no row")
+    if len(masks) == 1:
+        return chips[0]
+    more = f" and {len(masks) - 12} more" if len(masks) > 12 else ""
+    return "; ".join(f"chip {at}: {rows}" for at, rows in enumerate(chips)) + more
 
 
 def _enum(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Graph to graph: decomposition, folding, layout. `run` is the entry; `PIPELINE` the ordered list."""
 
 from tbuda_lab.core.passes.base import Pass, Report
-from tbuda_lab.core.passes.pipeline import PIPELINE, PassResult, run
+from tbuda_lab.core.passes.pipeline import PIPELINE, TRAINING_PIPELINE, PassResult, run
 
-__all__ = ["PIPELINE", "Pass", "PassResult", "Report", "run"]
+__all__ = ["PIPELINE", "TRAINING_PIPELINE", "Pass", "PassResult", "Report", "run"]

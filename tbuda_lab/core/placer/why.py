@@ -58,25 +58,26 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
     kernel, limiter, what = placement.report.op_limiters[op]
     free = device_cores - report.cores
     blocks = limiter == report.limiter_cycles
-    too = "" if op == report.limiter_op else f", and so does {report.limiter_op}"
+    too = "" if op == report.limiter_op else f", and so is {report.limiter_op}"
     held = "" if what == "kernel" else f", limited by {spoken(what)}; the kernel alone takes {kernel:,}"
     sentences = [
         f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch} and takes "
         f"{limiter:,} cycles per input{held}."
     ]
     if not blocks:
-        sentences.append(f"It is not what limits the epoch: {report.limiter_op} takes {report.limiter_cycles:,}.")
+        slowest = f"{report.limiter_op} takes {report.limiter_cycles:,}"
+        sentences.append(f"It is not the slowest op of the epoch: {slowest}.")
     elif report.no_larger and op == report.limiter_op:
-        sentences.append(f"It limits the epoch. Why it is not on more cores: {report.no_larger}.")
+        sentences.append(f"It is the slowest op of the epoch. Why it is not on more cores: {report.no_larger}.")
     elif not faster:
         none = "none of the candidates that its override leaves" if table.held else "no legal candidate"
-        sentences.append(f"It limits the epoch{too}, and {none} has a faster kernel.")
+        sentences.append(f"It is the slowest op of the epoch{too}, and {none} has a faster kernel.")
     else:
         grid, cores, cycles = faster[0]
         extra = cores - int(row["cores"])
         sentences.append(
-            f"It limits the epoch{too}; the smallest grid with a faster kernel, {grid[0]}x{grid[1]} ({cycles:,} "
-            f"cycles), takes {_more(extra)}; {free} are free."
+            f"It is the slowest op of the epoch{too}; the smallest grid with a faster kernel, {grid[0]}x{grid[1]} "
+            f"({cycles:,} cycles), takes {_more(extra)}; {free} are free."
         )
     rest = describe(histogram)
     left = " that its override leaves" if table.held else ""

@@ -48,14 +48,17 @@ class Compiles:
             lambda stage, fraction: emit("stage", stage, fraction), cancel, lambda *told: emit("detail", *told)
         )
 
-    def trace(self) -> Graph:
-        """See `Session.trace`."""
+    def trace(self, cancel: threading.Event | None = None) -> Graph:
+        """See `Session.trace`. Raises `Cancelled` once `cancel` is set; the next one begins anew."""
         with self._state.work_lock:
             if self._state.traced is None:
                 self._state.events.emit("stage", "trace", 0.0)
                 start = time.perf_counter()
-                session = self._session
-                self._state.traced = frontend.from_any(session.model, session.sample_inputs, name=session.name)
+                session, clock = self._session, self.clock(cancel)
+                self._state.traced = frontend.from_any(
+                    session.model, session.sample_inputs, name=session.name,
+                    told=lambda text: clock.stop_or_tell("trace", text),
+                )
                 self._session.timings["trace"] = time.perf_counter() - start
                 self._state.events.emit("stage", "trace", 1.0)
             return self._state.traced
@@ -104,7 +107,7 @@ class Compiles:
 
     def compile_request(self, state: Request, cancel: threading.Event) -> CompileResult:
         with self._state.work_lock:
-            graph = self.guarded(self.trace)
+            graph = self.guarded(lambda: self.trace(cancel))
             clock = self.clock(cancel)
             result: CompileResult | None = self._state.results.get(state.key)
             with no_collections() if self._session.result is not None else contextlib.nullcontext():

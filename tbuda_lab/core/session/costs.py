@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.core.analysis.memory import dram_map
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.session.batch_times import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -22,18 +24,33 @@ BOUNDS = {
 """What each bound of a placement's report says."""
 
 
+SIMULATED = "reached: simulated, batch of {batch}"
+"""The row of what the model takes."""
+
+
 @dataclasses.dataclass(frozen=True)
 class EpochBar:
-    """Cycles per input of an epoch; `cores`: share of the chip's cores with an op; `balance`: share of the core cycles
-    until the limiter is done in which kernels work."""
+    """Cycles per input of an epoch, simulated for the batch of the session: `steady`, `fill`, `stall` and `switch` (see
+    `epochsim.EpochTime`); `kernel`: of its slowest kernel alone. `cores`: share of the chip's cores with an op;
+    `busy`: share of its core cycles in which kernels work; `bound`: what takes the largest part of it; `limiting`: the
+    op to enlarge first."""
 
     index: int
     chip: int
     kernel: int
-    limiter: int
+    steady: float
+    fill: float
+    stall: float
+    switch: float
     cores: float
-    balance: float
-    limited_by: str  # "op: what"
+    busy: float
+    bound: str
+    limiting: str
+
+    @property
+    def time(self) -> float:
+        """Cycles per input of the epoch."""
+        return self.steady + self.fill + self.stall + self.switch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,27 +77,32 @@ class OpBar:
 
 @dataclasses.dataclass(frozen=True)
 class StepCost:
-    """A state of the session's history: cycles per input of the whole model, by kernels alone and by what limits them.
-    `label`: the edit that led to it."""
+    """A state of the session's history: cycles per input of the whole model, simulated for its batch (`time`) and of
+    the slowest kernels alone. `label`: the edit that led to it."""
 
     label: str
+    time: float
     kernel: int
-    limiter: int
     epochs: int
 
 
-def epoch_costs(result: CompileResult) -> list[EpochBar]:
-    """One row per epoch, in order. Empty for a placement without a report."""
+def epoch_costs(result: CompileResult, times: BatchTime) -> list[EpochBar]:
+    """One row per epoch, in order. times: the batch, simulated. Empty for a placement without a report."""
     placement, report = result.placement, result.placement.report
     if report is None:
         return []
-    return [
-        EpochBar(
-            e.index, placement.epochs[e.index].chip, e.kernel_cycles, e.limiter_cycles, e.cores / result.device.cores,
-            e.balance, f"{e.limiter_op}: {e.limiter}",
-        )
-        for e in report.epochs
-    ]  # fmt: skip
+    rows = []
+    for e, epoch, time in zip(report.epochs, placement.epochs, times.epochs, strict=True):
+        work = sum(float(c["cycles"]) * float(c["cores"]) for c in map(placement.candidate, epoch.ops))
+        rows.append(
+            EpochBar(
+                e.index, epoch.chip, e.kernel_cycles,
+                time.steady / times.batch, time.fill / times.batch, time.stall / times.batch, time.switch / times.batch,
+                e.cores / result.device.cores, work * times.batch / (max(1, time.cycles) * result.device.cores),
+                time.bound.value, epoch.ops[time.limiting] if time.limiting >= 0 else "",
+            )
+        )  # fmt: skip
+    return rows
 
 
 def op_costs(result: CompileResult) -> list[OpBar]:
@@ -107,14 +129,16 @@ def op_costs(result: CompileResult) -> list[OpBar]:
     ]  # fmt: skip
 
 
-def bound_costs(result: CompileResult) -> list[tuple[str, int]]:
-    """(what it is, cycles per input): every lower bound, then what the kernels alone and the limiters take."""
+def bound_costs(result: CompileResult, times: BatchTime) -> list[tuple[str, int]]:
+    """(what it is, cycles per input): every lower bound, then what the slowest kernels alone, the slowest kernels or
+    transfers, and the simulated batch (`times`) take."""
     report = result.placement.report
     if report is None:
         return []
     rows = [(text, int(getattr(report.bounds, name))) for name, text in BOUNDS.items()]
-    return [*rows, ("achieved: kernels", report.bounds.achieved_kernel),
-            ("achieved: with limiters", report.bounds.achieved_limiter)]
+    return [*rows, ("reached: slowest kernels alone", report.bounds.achieved_kernel),
+            ("reached: slowest kernels or transfers", report.bounds.achieved_limiter),
+            (SIMULATED.format(batch=times.batch), round(times.per_input))]
 
 
 def cost_history(session: Session) -> list[StepCost]:
@@ -126,6 +150,6 @@ def cost_history(session: Session) -> list[StepCost]:
             placed = session.placed(state)
         except TbudaError:
             continue
-        kernels, limits = placed.kernel_cycles, placed.limiter_cycles
-        rows.append(StepCost(label, placed.per_input(kernels), placed.per_input(limits), len(limits)))
+        kernels = placed.kernel_cycles
+        rows.append(StepCost(label, time_of(placed).per_input, placed.per_input(kernels), len(kernels)))
     return rows

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tbuda_lab.core.balancer.types import Reason
-from tbuda_lab.core.errors import InputError, counted
+from tbuda_lab.core.errors import InputError, TbudaError, counted
 from tbuda_lab.core.overrides import Override, target_text
 from tbuda_lab.core.placer import why as placer_why
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
-from tbuda_lab.core.placer.model.segment import measure
+from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.records import OverrideRecord
@@ -92,13 +93,17 @@ _ALTERNATIVES = 5
 
 @dataclasses.dataclass(frozen=True)
 class Alternative:
-    """A shape that was not chosen: its best candidate, what stands against it, and the edit that asks for it."""
+    """A shape that was not chosen: its best candidate, what stands against it, and the edit that asks for it.
+
+    cycles, limiter_cycles: of the op's kernel, and of its kernel or slowest transfer. time: what the model would take,
+    simulated for the batch of the session, in cycles per input; None where no placement has that shape.
+    """
 
     grid: tuple[int, int]
     cores: int
     cycles: int
     limiter_cycles: int
-    epoch_cycles: int
+    time: float | None
     l1_bytes: int
     against: str
     command: ResizeOp
@@ -106,9 +111,11 @@ class Alternative:
 
 @dataclasses.dataclass(frozen=True)
 class Reasons:
-    """Cycles are per input. `refused`: (reason, candidates, meaning, remedy), most frequent first. `limiter_op` and
-    `limiter`: what limits the op's epoch. `fused`: why it is one op with others, or why not; "" for an op that no other
-    could be fused with. `routes`: per rule that keeps shapes from a neighbour as it stands, that rule and the TM."""
+    """Cycles are per input. `refused`: (reason, candidates, meaning, remedy), most frequent first. time, epoch_time: of
+    the model and of the op's epoch, simulated for the batch of the session; epoch_bound: what bounds the epoch,
+    `limiter_op`: the op of it to enlarge first, `limiter`: what bounds that. `fused`: why it is one op with others, or
+    why not; "" for an op that no other could be fused with. `routes`: per rule that keeps shapes from a neighbour as it
+    stands, that rule and the TM."""
 
     op: str
     epoch: int
@@ -124,19 +131,29 @@ class Reasons:
     next_best: tuple[Alternative, ...]
     limiter_op: str
     limiter: str
-    epoch_cycles: int
+    time: float
+    epoch_time: float
+    epoch_bound: str
     text: str
     fused: str = ""
     routes: tuple[str, ...] = ()
 
 
-def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> Reasons:
+TimeAfter = Callable[[ResizeOp], float]
+"""Cycles per input of the model after an edit, simulated. Raises `TbudaError` where no placement honours it."""
+
+
+def reasons_of(placed: Placed, op: str, table: LegalTable, time_after: TimeAfter, fused: str = "") -> Reasons:
     """The answer for a placed op; `table` is that of `legal`, `fused` what there is to say about fusing it."""
     placement = placed.placement()
     problem = placed.problem
     message = placer_why(placement, op, problem.cores)
-    assert placement.report is not None
-    epoch = placement.report.epochs[placement.ops[op].epoch]
+    times = time_of(placed)
+    number = placement.ops[op].epoch
+    epoch, first = times.epochs[number], times.epochs[number].limiting
+    limiting = placement.epochs[number].ops[first]
+    spent = epoch.cycles / times.batch
+    share = f"Epoch {number} takes {spent:,.0f} cycles per input, simulated for a batch of {times.batch}"
     row = placement.candidate(op)
     routes = _route_texts(table)
     return Reasons(
@@ -151,11 +168,13 @@ def reasons_of(placed: Placed, op: str, table: LegalTable, fused: str = "") -> R
         message.legal,
         message.total,
         message.refused,
-        _next_best(placed, op, table, message.limiter_cycles),
-        epoch.limiter_op,
-        epoch.limiter,
-        epoch.limiter_cycles,
-        " ".join([message.text, *routes]),
+        _next_best(placed, op, table, times.per_input, time_after),
+        limiting,
+        epoch.ops[first].bound.value,
+        times.per_input,
+        spent,
+        epoch.bound.value,
+        " ".join([message.text, f"{share}; most of it is {epoch.bound.value}.", *routes]),
         fused,
         routes,
     )
@@ -169,35 +188,49 @@ def _route_texts(table: LegalTable) -> tuple[str, ...]:
     )
 
 
-def _next_best(placed: Placed, op: str, table: LegalTable, now: int) -> tuple[Alternative, ...]:
+def _next_best(
+    placed: Placed, op: str, table: LegalTable, now: float, time_after: TimeAfter
+) -> tuple[Alternative, ...]:
     shapes = table.shapes
     legal = [s for s in table.legal if s != table.grid]
     legal.sort(key=lambda s: (float(shapes[s[0] - 1, s[1] - 1]["limiter_cycles"]), s[0] * s[1], s))
     next_best: list[Alternative] = []
     for r, c in legal[:_ALTERNATIVES]:
-        shape = shapes[r - 1, c - 1]
+        shape, edit = shapes[r - 1, c - 1], ResizeOp(op, (r, c))
+        time, refused = None, ""
+        try:
+            time = time_after(edit)
+        except TbudaError as error:
+            refused = str(error).splitlines()[0]
+        if time is not None and time < now:
+            against = "nothing: the model would be faster"
+        else:
+            against = _against(placed, op, table, (r, c)) or refused or "the model would be no faster"
         next_best.append(
             Alternative(
                 (r, c),
                 int(shape["cores"]),
                 int(shape["cycles"]),
                 int(shape["limiter_cycles"]),
-                int(shape["epoch_cycles"]),
+                time,
                 int(shape["l1_bytes"]),
-                _against(placed, op, table, (r, c), now),
-                ResizeOp(op, (r, c)),
+                against,
+                edit,
             )
         )
     return tuple(next_best)
 
 
-def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], now: int) -> str:
+def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int]) -> str:
+    """What stands against a shape that brings no time; "" for nothing in particular."""
     problem = placed.problem
     shape = table.shapes[size[0] - 1, size[1] - 1]
     segment = placed.segments[table.epoch]
     rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
     number = problem.number[op]
-    if float(shape["limiter_cycles"]) >= now:
+    report = placed.placement().report
+    assert report is not None
+    if float(shape["limiter_cycles"]) >= report.op_limiters[op][1]:
         return "no faster"
     high, wide = table.shapes.shape
     turned = size[::-1] if size[1] <= high and size[0] <= wide else size  # of a tall shape none, on a grid not so wide
@@ -210,10 +243,7 @@ def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int], 
         if not book.check(number, int(shape["row"])) and book.refusal is not None:
             producer, reader, reason = book.refusal
             return refusal_text(problem, producer, reader, reason)
-    before = measure(problem, segment.first, segment.last, rows)[1]
-    if not np.isfinite(shape["epoch_cycles"]) or float(shape["epoch_cycles"]) >= before:
-        return "the epoch would be no faster: another op limits it"
-    return "nothing: it would make the epoch faster"
+    return ""
 
 
 def picked_by(session: Session, op: str) -> str:

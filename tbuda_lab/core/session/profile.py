@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import BatchTime, EpochTime
+from tbuda_lab.core.epochsim.batchtime import attributed
 from tbuda_lab.core.frames.graphframe import node_type
 from tbuda_lab.core.session.commands import Constrain
 from tbuda_lab.core.session.costs import op_costs
@@ -105,7 +104,7 @@ class Profile:
 def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggestion] = ()) -> Profile:
     """The profile of a compile. times: its batch, simulated; edits: those to assign to ops."""
     placement, total = result.placement, times.per_input
-    spent, switch = _attributed(placement.epochs, times)
+    spent, switch = attributed(placement.epochs, times)
     traffic = {row.op: row.dram for row in op_costs(result)}
     best = _by_op(edits, placement.epochs, times.epochs)
     cores = result.device.rows * result.device.cols * len({e.chip for e in placement.epochs})
@@ -123,45 +122,6 @@ def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggesti
             )  # fmt: skip
     rows.sort(key=lambda r: (-r.gain, -r.time))
     return Profile(total, times.batch, switch, tuple(rows))
-
-
-def _attributed(epochs: Sequence[Epoch], times: BatchTime) -> tuple[dict[str, float], float]:
-    """(cycles per input by op, cycles per input of switches)."""
-    spent = {name: 0.0 for epoch in epochs for name in epoch.ops}
-    switch = 0.0
-    slowest: dict[int, int] = {}
-    for at, epoch in enumerate(epochs):
-        other = slowest.get(epoch.temporal)
-        if other is None or times.epochs[at].cycles > times.epochs[other].cycles:
-            slowest[epoch.temporal] = at
-    for at in slowest.values():
-        names, time = epochs[at].ops, times.epochs[at]
-        if not names:
-            switch += time.cycles / times.batch
-            continue
-        switch += time.switch / times.batch
-        for name, cycles in zip(names, _shares(time).tolist(), strict=True):
-            spent[name] += cycles / times.batch
-    return spent, switch
-
-
-def _shares(time: EpochTime) -> np.ndarray:
-    """(ops,) cycles of the batch that each op of an epoch decides; they add up to steady + fill + stall."""
-    cycles = np.array([op.cycles for op in time.ops], dtype=np.float64)
-    preload = np.array([op.preload for op in time.ops], dtype=np.float64)
-    chain = np.array([op.critical for op in time.ops])
-    waits = np.array([op.wait_space for op in time.ops], dtype=np.float64)
-    worst = np.zeros(len(cycles))
-    worst[int(cycles.argmax())] = 1.0
-    fill = np.where(chain, cycles + preload, 0.0)
-    if not fill.sum():
-        fill = worst
-    if not waits.sum():
-        waits = worst
-    shares: np.ndarray = (
-        time.steady * worst + time.fill * fill / fill.sum() + time.stall * waits / waits.sum()
-    )
-    return shares
 
 
 def _by_op(

@@ -107,7 +107,7 @@ class Queries:
         table = self.legal(op)
         result = self._session.result
         fused = next((p.text for p in result.fused if op in p.members), "") if result is not None else ""
-        return reasons_of(self.placed(), op, table, fused)
+        return reasons_of(self.placed(), op, table, lambda edit: self.whatif(edit, queues=False).time[1], fused)
 
     def _known(self, op: str, placed: Placed) -> None:
         if op not in placed.problem.number:

@@ -152,7 +152,7 @@ def _alternative(choice: Any) -> dict[str, Any]:
     given = {
         f.name: getattr(choice, f.name)
         for f in dataclasses.fields(choice)
-        if isinstance(getattr(choice, f.name), (str, int, float, bool))
+        if isinstance(getattr(choice, f.name), (str, int, float, bool, type(None)))
     }
     given["grid"] = list(choice.grid)
     given["edit"] = {"do": "resize", "op": choice.command.op, "size": list(choice.command.size)}

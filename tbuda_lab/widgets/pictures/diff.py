@@ -54,22 +54,25 @@ def _table(frame: Frame) -> str:
     ops = np.flatnonzero(c["op_classes"])
     if not ops.size:
         return "<p>no op differs</p>"
-    delta = np.maximum(c["op_b_limit"], 0) - np.maximum(c["op_a_limit"], 0)
+    delta = np.maximum(c["op_b_time"], 0) - np.maximum(c["op_a_time"], 0)
     ops = ops[np.argsort(-np.abs(delta[ops]), kind="stable")]
-    head = "".join(f"<th>{t}</th>" for t in ("op", "differs", "before", "after", "cycles", "", "change"))
+    unit = "cycles per input, simulated" if frame.meta["simulated"] else "cycles per input, kernel or transfer"
+    head = "".join(f"<th>{t}</th>" for t in ("op", "differs", "before", "after", f"{unit}: before", "after", "change"))
     body = "".join(_row(frame, op, float(delta[op])) for op in ops[:ROWS].tolist())
+    if round(frame.meta["rest"]):
+        body += f"<tr><td colspan='6'>{frame.meta['rest_of']}</td><td>{frame.meta['rest']:+,.0f}</td></tr>"
     more = f"<p>and {ops.size - ROWS} more</p>" if ops.size > ROWS else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def _row(frame: Frame, op: int, delta: float) -> str:
     c = frame.columns
-    limits = [float(c[f"op_{side}_limit"][op]) for side in "ab"]
-    both = min(limits) >= 0 and limits[0] > 0
-    share = f"{100 * delta / limits[0]:+.1f} %" if both else ""
+    cycles = [float(c[f"op_{side}_time"][op]) for side in "ab"]
+    both = min(cycles) >= 0 and cycles[0] > 0
+    share = f"{100 * delta / cycles[0]:+.1f} %" if both else ""
     cells = (
         frame.strings[int(c["op_name"][op])], ", ".join(classes_of(frame, op)), _place(frame, "a", op),
-        _place(frame, "b", op), *(f"{v:,.0f}" if v >= 0 else "–" for v in limits), share,
+        _place(frame, "b", op), *(f"{v:,.0f}" if v >= 0 else "–" for v in cycles), share,
     )  # fmt: skip
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 

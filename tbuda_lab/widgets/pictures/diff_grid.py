@@ -138,5 +138,5 @@ def _before(frame: Frame, epoch: int) -> list[str]:
 
 def _share(frame: Frame, op: int) -> float | None:
     """Change of the cycles of an op as a share of those before; None where a side has none."""
-    before, after = (float(frame.columns[f"op_{side}_limit"][op]) for side in "ab")
+    before, after = (float(frame.columns[f"op_{side}_time"][op]) for side in "ab")
     return (after - before) / before if before > 0 and after >= 0 else None

@@ -32,7 +32,7 @@ def diff(a: Session | PathLike, b: Session | PathLike, *, arch: str | None = Non
     """
     if isinstance(a, Session) and isinstance(b, Session):
         names = (a.name, b.name) if a.name != b.name else (f"{a.name} (first)", f"{b.name} (second)")
-        sides = side_of_result(a.compile(), names[0]), side_of_result(b.compile(), names[1])
+        sides = side_of_result(a.compile(), names[0], a.time()), side_of_result(b.compile(), names[1], b.time())
     elif isinstance(a, Session) or isinstance(b, Session):
         raise InputError("a session is compared with a session; write its netlist with export_netlist for a file")
     else:

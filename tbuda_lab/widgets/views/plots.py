@@ -13,7 +13,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.costs import bound_costs, cost_history, epoch_costs, op_costs
+from tbuda_lab.core.session.costs import SIMULATED, bound_costs, cost_history, epoch_costs, op_costs
 from tbuda_lab.widgets.pictures.graph import short
 
 if TYPE_CHECKING:
@@ -46,42 +46,60 @@ def _hover(figure: Figure, *tips: tuple[str, str], renderers: Any = "auto") -> N
 
 
 def utilisation(session: Session) -> Figure:
-    """Share of cores with an op, and share of core cycles in which kernels work, per epoch."""
+    """Share of cores with an op, and share of core cycles in which kernels work, per epoch of the simulated batch."""
     from bokeh.models import ColumnDataSource, NumeralTickFormatter
 
-    rows = epoch_costs(session.compile())
-    utilisation = _figure("Utilisation and balance per epoch", x_axis_label="epoch", y_range=(0, 1.02))
+    rows = epoch_costs(session.compile(), session.time())
+    utilisation = _figure("Cores in use per epoch", x_axis_label="epoch", y_range=(0, 1.02))
     source = ColumnDataSource({
         "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
-        "cores": [r.cores for r in rows], "balance": [r.balance for r in rows], "limiter": [r.limiter for r in rows],
-        "by": [r.limited_by for r in rows],
+        "cores": [r.cores for r in rows], "busy": [r.busy for r in rows], "time": [r.time for r in rows],
+        "bound": [r.bound for r in rows], "limiting": [r.limiting for r in rows],
     })  # fmt: skip
     common: dict[str, Any] = {"source": source, "width": 0.38}
     utilisation.vbar(x="left", top="cores", color=MUTED, legend_label="cores with an op", **common)
-    utilisation.vbar(x="right", top="balance", color=GOOD, legend_label="core cycles in which kernels work", **common)
-    _hover(utilisation, ("epoch", "@epoch"), ("cores", "@cores{0.0%}"), ("busy", "@balance{0.0%}"),
-           ("cycles", "@limiter{0,0}"), ("limited by", "@by"))
+    utilisation.vbar(x="right", top="busy", color=GOOD, legend_label="core cycles in which kernels work", **common)
+    _hover(utilisation, ("epoch", "@epoch"), ("cores", "@cores{0.0%}"), ("busy", "@busy{0.0%}"),
+           ("cycles / input", "@time{0,0}"), ("bound by", "@bound"), ("enlarge first", "@limiting"))
     utilisation.yaxis.formatter = NumeralTickFormatter(format="0%")
     _whole(utilisation)
     _legend(utilisation)
     return utilisation
 
 
+PARTS = (("steady", LIMITER, "work at the pace of the slowest op"), ("fill", "#e0a458", "filling and emptying"),
+         ("stall", "#8f4fb0", "full buffers"), ("switch", MUTED, "switching epochs"))
+"""Parts of the simulated time of an epoch, as they are stacked."""
+
+
 def epoch_cycles(session: Session) -> Figure:
-    """Cycles per input of every epoch: the slowest kernel, and what limits it."""
+    """Cycles per input of every epoch, simulated for the batch of the session, by what they are spent on; beside them
+    those of the slowest kernel alone."""
     from bokeh.models import ColumnDataSource
 
-    rows = epoch_costs(session.compile())
-    epoch_cycles = _figure("Cycles per epoch", x_axis_label="epoch", y_axis_label="cycles per input")
-    source = ColumnDataSource({
+    times = session.time()
+    rows = epoch_costs(session.compile(), times)
+    epoch_cycles = _figure(f"Cycles per input by epoch, simulated for a batch of {times.batch}", x_axis_label="epoch",
+                           y_axis_label="cycles per input")
+    data: dict[str, Any] = {
         "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
-        "kernel": [r.kernel for r in rows], "limiter": [r.limiter for r in rows], "by": [r.limited_by for r in rows],
-    })  # fmt: skip
-    common: dict[str, Any] = {"source": source, "width": 0.38}
-    epoch_cycles.vbar(x="left", top="kernel", color=KERNEL, legend_label="slowest kernel", **common)
-    epoch_cycles.vbar(x="right", top="limiter", color=LIMITER, legend_label="with what limits it", **common)
-    _hover(epoch_cycles, ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0}"), ("limited by",
-        "@by"))
+        "time": [r.time for r in rows], "kernel": [r.kernel for r in rows], "bound": [r.bound for r in rows],
+        "limiting": [r.limiting for r in rows],
+    }  # fmt: skip
+    bottom = [0.0] * len(rows)
+    for part, _, _ in PARTS:
+        data[part] = [getattr(r, part) for r in rows]
+        data[f"{part}_from"], bottom = bottom, [b + c for b, c in zip(bottom, data[part], strict=True)]
+        data[f"{part}_to"] = bottom
+    source = ColumnDataSource(data)
+    for part, colour, text in PARTS:
+        epoch_cycles.vbar(x="left", bottom=f"{part}_from", top=f"{part}_to", width=0.38, source=source, color=colour,
+                          legend_label=text)
+    epoch_cycles.vbar(x="right", top="kernel", width=0.38, source=source, color=KERNEL,
+                      legend_label="slowest kernel alone")
+    parts = [(text, f"@{part}{{0,0}}") for part, _, text in PARTS]
+    _hover(epoch_cycles, ("epoch", "@epoch"), ("cycles / input", "@time{0,0}"), *parts,
+           ("slowest kernel alone", "@kernel{0,0}"), ("bound by", "@bound"), ("enlarge first", "@limiting"))
     _whole(epoch_cycles)
     _thousands(epoch_cycles)
     _legend(epoch_cycles)
@@ -102,7 +120,7 @@ def roofline(session: Session) -> Figure:
     finite = [r.intensity for r in rows if r.dram]
     edge = 3 * max([*finite, 1 / bandwidth])
     roofline = _figure("Roofline per op", x_axis_type="log", height=360, y_range=(0, 1.06),
-                   x_axis_label="kernel cycles per byte of DRAM traffic", y_axis_label="kernel cycles / limiter cycles")
+                   x_axis_label="kernel cycles per byte of DRAM traffic", y_axis_label="kernel / slowest transfer")
     least = min([*finite, 0.1 / bandwidth])
     along = np.geomspace(least / 2, edge * 1.4, 200)
     roofline.line(along, np.minimum(1.0, bandwidth * along), color=MUTED, line_width=2,
@@ -124,7 +142,8 @@ def roofline(session: Session) -> Figure:
             })  # fmt: skip
             points.append(roofline.scatter("x", "y", source=source, size=8, color=colour, alpha=0.7,
                                        legend_label=f"limited by {name}: {len(members)} ops"))
-    _hover(roofline, ("op", "@op"), ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"), ("limiter", "@limiter{0,0} (@by)"),
+    _hover(roofline, ("op", "@op"), ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"),
+           ("kernel or transfer", "@limiter{0,0} (@by)"),
            ("DRAM bytes", "@dram{0,0}"), renderers=points)
     _legend(roofline)
     return roofline
@@ -134,11 +153,13 @@ def gap(session: Session) -> Figure:
     """Lower bounds on the cycles of any placement, and what this one takes."""
     from bokeh.models import ColumnDataSource, DataRange1d
 
-    rows = bound_costs(session.compile())[::-1]
+    times = session.time()
+    rows = bound_costs(session.compile(), times)[::-1]
+    simulated = SIMULATED.format(batch=times.batch)
     names = [name for name, _ in rows]
     result = _figure("Gap to bounds", y_range=names, x_axis_label="cycles per input, sum over epochs", height=280,
                    x_range=DataRange1d(start=0, range_padding=0.12))
-    colours = [LIMITER if n.endswith("limiters") else KERNEL if n.startswith("achieved") else MUTED for n in names]
+    colours = [LIMITER if n == simulated else KERNEL if n.startswith("reached") else MUTED for n in names]
     source = ColumnDataSource({
         "name": names, "cycles": [c for _, c in rows], "colour": colours, "text": [short(c) for _, c in rows]
     })
@@ -161,15 +182,15 @@ def history(session: Session) -> Figure:
     steps = list(range(len(rows)))
     source = ColumnDataSource({
         "step": steps, "label": [r.label for r in rows], "kernel": [r.kernel for r in rows],
-        "limiter": [r.limiter for r in rows], "epochs": [r.epochs for r in rows],
+        "time": [r.time for r in rows], "epochs": [r.epochs for r in rows],
     })  # fmt: skip
-    history.step("step", "limiter", source=source, mode="after", color=LIMITER, line_width=2.5,
-              legend_label="with what limits them")
+    batch = f"simulated, batch of {session.options.microbatch}"
+    history.step("step", "time", source=source, mode="after", color=LIMITER, line_width=2.5, legend_label=batch)
     history.step("step", "kernel", source=source, mode="after", color=KERNEL, line_width=2,
-                 legend_label="kernels alone")
-    dots = history.scatter("step", "limiter", source=source, size=8, color=LIMITER)
-    _hover(history, ("", "@label"), ("limiter", "@limiter{0,0}"), ("kernels", "@kernel{0,0}"), ("epochs", "@epochs"),
-           renderers=[dots])
+                 legend_label="slowest kernels alone")
+    dots = history.scatter("step", "time", source=source, size=8, color=LIMITER)
+    _hover(history, ("", "@label"), ("cycles / input", "@time{0,0}"), ("slowest kernels alone", "@kernel{0,0}"),
+           ("epochs", "@epochs"), renderers=[dots])
     if len(rows) <= LABELLED:
         history.xaxis.ticker = FixedTicker(ticks=steps)
         history.xaxis.major_label_overrides = {k: _cut(r.label) for k, r in enumerate(rows)}

@@ -33,17 +33,19 @@ def plots_twin(session: Session) -> str:
     """The numbers behind the plots as tables."""
     if session.result is None:
         return "<p>no placement yet</p>"
-    rows = epoch_costs(session.result)
-    head = "".join(f"<th>{t}</th>" for t in ("epoch", "kernel", "with limits", "cores", "balance", "limited by"))
+    times = session.time()
+    rows = epoch_costs(session.result, times)
+    titles = ("epoch", "simulated", "bound by", "slowest kernel alone", "cores", "busy", "enlarge first")
+    head = "".join(f"<th>{t}</th>" for t in titles)
     body = "".join(
-        f"<tr><td>{r.index}</td><td>{r.kernel:,}</td><td>{r.limiter:,}</td><td>{100 * r.cores:.0f} %</td>"
-        f"<td>{100 * r.balance:.0f} %</td><td>{escape(r.limited_by)}</td></tr>"
+        f"<tr><td>{r.index}</td><td>{r.time:,.0f}</td><td>{r.bound}</td><td>{r.kernel:,}</td>"
+        f"<td>{100 * r.cores:.0f} %</td><td>{100 * r.busy:.0f} %</td><td>{escape(r.limiting)}</td></tr>"
         for r in rows[:ROWS]
     )
     more = f"<p>and {len(rows) - ROWS} more</p>" if len(rows) > ROWS else ""
-    costs = bound_costs(session.result)
+    costs = bound_costs(session.result, times)
     bounds = "".join(f"<tr><td>{escape(name)}</td><td>{cycles:,}</td></tr>" for name, cycles in costs)
     return (
-        f"<table><caption>Cycles per input</caption><tr>{head}</tr>{body}</table>{more}"
+        f"<table><caption>Cycles per input, batch of {times.batch}</caption><tr>{head}</tr>{body}</table>{more}"
         f"<table><caption>Gap to bounds</caption>{bounds}</table>"
     )

@@ -1,5 +1,6 @@
 /** The comparison frame, unpacked once. */
 import type { Frame } from '../frame.js';
+import { preferences } from '../preferences.js';
 
 export type Side = 'a' | 'b';
 export const CLASSES = ['added', 'removed', 'resized', 'moved', 'retimed'] as const;
@@ -75,14 +76,40 @@ export class DiffData {
     return this.names.map((_, i) => i).filter(i => this.get(side, 'epoch', i) === epoch);
   }
 
+  /** Whether kernels alone are compared, as the settings ask. */
+  get kernelsOnly(): boolean {
+    return preferences().clock === 'kernel';
+  }
+
+  /** What the cycles of rows and epochs count. */
+  get counts(): string {
+    return this.kernelsOnly ? 'kernels only' : this.frame.meta['simulated'] ? `simulated, batch of ${String(this.frame.meta['batch'])}` : 'kernel or transfer, not simulated';
+  }
+
+  /** Cycles per input of an op: what the simulated batch takes because of it; of files its kernel or slowest transfer; or
+   *  its kernel alone. */
+  cycles(side: Side, op: number): number {
+    return this.get(side, this.kernelsOnly ? 'cycles' : 'time', op);
+  }
+
+  /** Cycles per input of an epoch. */
+  epochCycles(side: Side, epoch: number): number {
+    return this.frame.column(`${side}_epoch_${this.kernelsOnly ? 'kernels' : 'cycles'}`)[epoch]!;
+  }
+
+  /** What the model takes more than its rows say, and of what that is; 0 where rows do not add up to the model. */
+  get rest(): [string, number] {
+    return [String(this.frame.meta['rest_of']), this.kernelsOnly ? 0 : Math.round(Number(this.frame.meta['rest'] ?? 0))];
+  }
+
   /** Cycles after less before; an op that is missing on a side counts 0 there. */
   delta(op: number): number {
-    return Math.max(0, this.get('b', 'limit', op)) - Math.max(0, this.get('a', 'limit', op));
+    return Math.max(0, this.cycles('b', op)) - Math.max(0, this.cycles('a', op));
   }
 
   /** `delta` as a share of the cycles before; null where there is nothing to compare with. */
   ratio(op: number): number | null {
-    const before = this.get('a', 'limit', op);
+    const before = this.cycles('a', op);
     return this.has('a', op) && this.has('b', op) && before > 0 ? this.delta(op) / before : null;
   }
 

@@ -96,7 +96,7 @@ function tile(data: DiffData, side: Side, op: number, [x, y, w, hgt]: [number, n
   const glyphs = kinds.map(k => GLYPHS[k]).join('');
   const share = data.delta(op) ? signed(data.ratio(op)) : '';
   const mark = share && w > 80 ? `${glyphs} ${share}` : glyphs;
-  group.append(svg('title', {}, `${name}: ${said}, ${data.text(side, op)}, cycles ${signed(data.ratio(op)) || 'not comparable'}`), body,
+  group.append(svg('title', {}, `${name}: ${said}, ${data.text(side, op)}, cycles ${data.delta(op) ? signed(data.ratio(op)) || 'not comparable' : 'as before'}`), body,
     svg('text', { class: 'tb-name', 'aria-hidden': 'true', x: x + w / 2, y: y + hgt / 2 + (mark ? -1 : 4), 'text-anchor': 'middle' }, label));
   if (mark) group.append(svg('text', { class: 'tb-sub', 'aria-hidden': 'true', x: x + w / 2, y: y + hgt / 2 + 11, 'text-anchor': 'middle' }, mark));
   return group;

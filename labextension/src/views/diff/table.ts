@@ -5,13 +5,15 @@ import { type Class, type DiffData, GLYPHS, signed } from './data.js';
 const COLUMNS: [string, string, string][] = [
   ['op', 'Op', 'name of the op'],
   ['what', 'Differs', 'classes of the difference'],
-  ['from', 'Cycles before', 'cycles per input, with what limits the op'],
-  ['to', 'after', 'cycles per input, with what limits the op'],
+  ['from', 'Cycles / input before', ''],
+  ['to', 'after', ''],
   ['delta', 'Δ', 'cycles after less before'],
   ['share', 'Δ %', 'change as a share of the cycles before'],
   ['before', 'Placed before', 'grid, first row and column, epoch'],
   ['after', 'after', 'grid, first row and column, epoch']
 ];
+const SIDES = ['a', 'b'] as const;
+const COUNTED = (data: DiffData) => `Cycles per input, ${data.counts}: the time of the model that the op decides`;
 const RIGHT = new Set(['from', 'to', 'delta', 'share']);
 
 export interface Sorting {
@@ -26,7 +28,7 @@ export function ranked(data: DiffData, wanted: ReadonlySet<Class>, { by, down }:
     if (by === 'op') return data.names[op]!;
     if (by === 'what') return data.classes(op).join(' ');
     if (by === 'before' || by === 'after') return data.get(by === 'before' ? 'a' : 'b', 'epoch', op);
-    if (by === 'from' || by === 'to') return data.get(by === 'from' ? 'a' : 'b', 'limit', op);
+    if (by === 'from' || by === 'to') return data.cycles(by === 'from' ? 'a' : 'b', op);
     if (by === 'share') return Math.abs(data.ratio(op) ?? Infinity);
     return Math.abs(data.delta(op));
   };
@@ -37,11 +39,11 @@ export function ranked(data: DiffData, wanted: ReadonlySet<Class>, { by, down }:
   });
 }
 
-export function head(sorting: Sorting, sort: (by: string) => void): HTMLElement {
+export function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTMLElement {
   return h('tr', {}, ...COLUMNS.map(([id, label, title]) => {
     const active = sorting.by === id;
     return h('th', {
-      scope: 'col', title, class: RIGHT.has(id) ? 'tb-right' : '', 'aria-sort': active ? (sorting.down ? 'descending' : 'ascending') : 'none'
+      scope: 'col', title: title || COUNTED(data), class: RIGHT.has(id) ? 'tb-right' : '', 'aria-sort': active ? (sorting.down ? 'descending' : 'ascending') : 'none'
     }, h('button', { type: 'button', 'data-tb-action': `diff-sort-${id}`, onclick: () => sort(id) }, label,
       active ? h('i', { class: 'tb-arrow' }, sorting.down ? '▼' : '▲') : ''));
   }));
@@ -49,17 +51,32 @@ export function head(sorting: Sorting, sort: (by: string) => void): HTMLElement 
 
 export function row(data: DiffData, op: number): HTMLElement {
   const kinds = data.classes(op);
-  const cycles = (side: 'a' | 'b') => (data.has(side, op) ? grouped(data.get(side, 'limit', op)) : '–');
+  const cycles = (side: 'a' | 'b') => (data.has(side, op) ? grouped(data.cycles(side, op)) : '–');
   const delta = data.delta(op);
   const tone = delta > 0 ? ' tb-worse' : delta < 0 ? ' tb-better' : '';
-  const number = (text: string, extra = '') => h('td', { class: `tb-right${extra}` }, text);
+  const alone = SIDES.filter(side => data.has(side, op)).map(side => grouped(data.get(side, 'limit', op))).join(' → ');
+  const number = (text: string, extra = '') => h('td', { class: `tb-right${extra}`, title: `its own kernel or slowest transfer: ${alone} cycles per input` }, text);
   return h('tr', { 'data-tb-op': data.names[op], 'data-tb-change': kinds.join(' ') },
     h('td', { title: data.names[op]! }, data.names[op]),
     h('td', {}, ...kinds.map(k => h('span', { class: `tb-class tb-mini tb-d-${k}`, title: k, role: 'img', 'aria-label': k }, GLYPHS[k]))),
     number(cycles('a')), number(cycles('b')),
-    number(delta ? `${delta > 0 ? '+' : '−'}${grouped(Math.abs(delta))}` : '0', tone),
+    number(change(delta), tone),
     number(signed(data.ratio(op)), tone),
     h('td', {}, data.text('a', op)), h('td', {}, data.text('b', op)));
+}
+
+/** What the model takes more or less beyond the rows: with it they add up to the change of the model. */
+export function rest(data: DiffData): HTMLElement | string {
+  const [of, cycles] = data.rest;
+  if (!cycles) return '';
+  const tone = cycles > 0 ? ' tb-worse' : ' tb-better';
+  return h('tr', { 'data-tb-rest': cycles }, h('td', {}, of), ...['', '', ''].map(() => h('td', {})), h('td', { class: `tb-right${tone}` }, change(cycles)),
+    ...['', '', ''].map(() => h('td', {})));
+}
+
+function change(delta: number): string {
+  const whole = Math.round(delta);
+  return whole ? `${whole > 0 ? '+' : '−'}${grouped(Math.abs(whole))}` : '0';
 }
 
 /** Queues that are new, gone or elsewhere. */

@@ -1,13 +1,14 @@
 /** Two placements compared: grids side by side, blinking or by change of cycles; a table of all that differs. */
 import { grouped, h } from '../dom.js';
 import type { Frame } from '../frame.js';
+import { onPreferences } from '../preferences.js';
 import type { Store } from '../store.js';
 import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, onTheme } from '../theme.js';
 import { LazyFrames } from '../lazyframes.js';
 import { type Class, CLASSES, DiffData, GLYPHS, type Side, signed } from './data.js';
 import { drawSide } from './grid.js';
-import { head, queues, ranked, row, type Sorting } from './table.js';
+import { head, queues, ranked, rest, row, type Sorting } from './table.js';
 
 type Mode = 'split' | 'blink' | 'delta';
 
@@ -59,7 +60,7 @@ export class DiffView {
         if (key === 'ops') this.frames.outdated();
       }),
       store.on('selection', source => this.follow(source !== 'diff')),
-      onTheme(draw));
+      onTheme(draw), onPreferences(draw));
     this.element.addEventListener('click', event => {
       const target = (event.target as Element).closest<HTMLElement | SVGElement>('[data-tb-op], [data-tb-queue]');
       const name = target?.dataset['tbOp'] ?? target?.dataset['tbQueue'];
@@ -127,7 +128,9 @@ export class DiffView {
       return;
     }
     const totals = data.frame.meta['totals'] as [string, number, number][];
-    this.summary.append(h('b', { 'data-tb-metric': 'verdict' }, String(data.frame.meta['verdict'])),
+    const kernels = totals.find(([label]) => label === 'kernels alone');
+    const first = data.kernelsOnly && kernels ? `Kernels only: ${grouped(kernels[1])} → ${grouped(kernels[2])} cycles per input.` : String(data.frame.meta['verdict']);
+    this.summary.append(h('b', { 'data-tb-metric': 'verdict' }, first),
       ...totals.slice(1).map(([label, a, b]) => h('span', {}, `${label} ${grouped(a)} → ${grouped(b)} ${a && a !== b ? signed(b / a - 1) : ''}`)),
       ...(data.frame.meta['notes'] as string[]).map(note => h('span', { class: 'tb-note' }, note)));
     this.draw();
@@ -196,7 +199,7 @@ export class DiffView {
     const [a, b] = data.pairs[this.pair] ?? [-1, -1];
     const one = (side: Side, delta = false) => {
       const epoch = side === 'a' ? a : b;
-      const title = `${data.name(side)} · ${epoch < 0 ? 'no such epoch' : `epoch ${epoch} · ${grouped(data.frame.column(`${side}_epoch_cycles`)[epoch]!)} cycles`}`;
+      const title = `${data.name(side)} · ${epoch < 0 ? 'no such epoch' : `epoch ${epoch} · ${grouped(data.epochCycles(side, epoch))} cycles / input, ${data.counts}`}`;
       return h('figure', { 'data-tb-side': side }, h('figcaption', {}, title),
         epoch < 0 ? h('div', { class: 'tb-diff-none' }, side === 'a' ? 'added' : 'removed') : drawSide(data, { side, epoch, delta, dark: isDark() }));
     };
@@ -226,7 +229,7 @@ export class DiffView {
     };
     const none = h('p', { class: 'tb-diff-same' }, data.changed.length ? 'No op of the classes shown differs.' : 'No op differs.');
     this.list.replaceChildren(
-      ops.length ? h('table', { class: 'tb-list' }, h('thead', {}, head(this.sorting, sort)), h('tbody', {}, ...ops.slice(0, ROWS).map(op => row(data, op)))) : none,
+      ops.length ? h('table', { class: 'tb-list' }, h('thead', {}, head(data, this.sorting, sort)), h('tbody', {}, ...ops.slice(0, ROWS).map(op => row(data, op)), rest(data))) : none,
       ops.length > ROWS ? h('p', { class: 'tb-diff-same' }, `and ${ops.length - ROWS} more`) : '',
       queues(data) ?? '');
     this.mark(false);

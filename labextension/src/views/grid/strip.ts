@@ -29,7 +29,7 @@ export function drawStrip(
       shapes.set(fill, `${shapes.get(fill) ?? ''}M${ops.get('col', op) * W + 0.4} ${y + 0.4}h${wide}v${hgt - 0.8}h${-wide}z`);
     }
     const cycles = ops.epochTimes[epoch]!;
-    const section = sections ? directions[epoch]!.replace('bwd', 'bckwd') : '';
+    const section = sections ? ops.phaseOf(epoch) : '';
     const label = `epoch ${epoch}${section && `, section ${section}`}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
     const bar = `width:${(100 * cycles) / most}%`;
     const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');

@@ -182,7 +182,7 @@ export class TraceView {
     this.element.dataset['tbState'] = 'ready';
     this.element.dataset['tbEvents'] = String(model.events);
     this.facts.title = FORMULAS.trace;
-    this.facts.textContent = `${short(model.cycles)} cycles, ${short(model.cycles / model.batch)} per input · ${grouped(model.events)} events`;
+    this.facts.textContent = `${short(model.cycles)} cycles, ${short(model.cycles / model.batch)} cycles / input, batch of ${model.batch}${model.whole || model.batch === 1 ? '' : ', as emitted'} · ${grouped(model.events)} events`;
     this.stalls.replaceChildren(stallList(this.store, model.stalls, model.batch, stall => this.showStall(stall)));
     this.dress();
     this.follow(true);

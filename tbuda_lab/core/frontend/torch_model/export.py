@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic, InputError, ModelError
+from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, ModelError
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
@@ -92,15 +92,43 @@ def tensors_only(module: torch.nn.Module) -> Iterator[None]:
         handle.remove()
 
 
-def export(module: torch.nn.Module, inputs: BoundInputs) -> ExportedProgram:
+@contextlib.contextmanager
+def telling(module: torch.nn.Module, told: Callable[[str], None] | None) -> Iterator[None]:
+    """`told` hears of every call of a submodule in this thread, and may raise. The hook is torch's global one: one of
+    the modules themselves would take other ways through those that look for hooks."""
+    if told is None:
+        yield
+        return
+    me, names = threading.get_ident(), {m: name for name, m in module.named_modules()}
+    calls = 0
+
+    def called(submodule: torch.nn.Module, _: Any) -> None:
+        nonlocal calls
+        if threading.get_ident() == me and submodule in names:
+            calls += 1
+            told(f"call {calls} of a module, {names[submodule]}" if names[submodule] else f"call {calls} of a module")
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(called)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def export(
+    module: torch.nn.Module, inputs: BoundInputs, told: Callable[[str], None] | None = None
+) -> ExportedProgram:
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
-    that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line.
+    that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line. told: hears how
+    far it is, and may raise `Cancelled`.
     """
-    with _ONE, evaluation(module), tensors_only(module), torch.no_grad(), quiet():
+    with _ONE, evaluation(module), tensors_only(module), telling(module, told), torch.no_grad(), quiet():
         try:
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
+        except Cancelled:
+            raise
         except Exception as error:
             raise _explain(error, inputs) from error
         return functional(program)

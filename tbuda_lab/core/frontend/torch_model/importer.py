@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,6 +56,7 @@ def from_torch(
     *,
     kwargs: dict[str, Any] | None = None,
     name: str = "model",
+    told: Callable[[str], None] | None = None,
 ) -> Graph:
     """The nD graph of a torch module, traced in eval mode on one element of the microbatch.
 
@@ -63,6 +65,7 @@ def from_torch(
     sample_inputs: a tensor, a tuple of positional inputs, or a dict of keyword inputs (any order). INPUT nodes follow
     the forward's order with attrs "dtype" and "argument"; PARAMETER nodes bear the state dict's dotted names, tied
     weights once; OUTPUT nodes are `<name>.output_<k>` with attrs "path", the output's place in the returned structure.
+    told: hears how far it is ("op 113 of 337"), often, and may raise `Cancelled` to stop it.
     Raises `ModelError` (cannot be traced), `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a
     mapping at once).
     """
@@ -73,7 +76,7 @@ def from_torch(
     bound = bind(module.forward, sample_inputs, kwargs)
     if bound.microbatch > 1 and elementwise_in_batch(module, bound):
         bound = bound.cut()
-    return _Importer(export(module, bound), bound, name).run()
+    return _Importer(export(module, bound, told), bound, name, told).run()
 
 
 def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
@@ -110,8 +113,10 @@ def _tensors(returned: Any) -> list[torch.Tensor]:
 
 
 class _Importer:
-    def __init__(self, program: ExportedProgram, bound: BoundInputs, name: str) -> None:
-        self.program = program
+    def __init__(
+        self, program: ExportedProgram, bound: BoundInputs, name: str, told: Callable[[str], None] | None = None
+    ) -> None:
+        self.program, self.told = program, told
         self.bound = bound
         self.graph = Graph(name)
         self.emit = Emitter(self.graph)
@@ -194,7 +199,9 @@ class _Importer:
         """Values of the outputs of one graph module for these values of its placeholders."""
         values: dict[torch.fx.Node, Any] = {}
         incoming = iter(arguments)
-        for node in module.graph.nodes:
+        for at, node in enumerate(module.graph.nodes):
+            if self.told is not None and node.op == "call_function":
+                self.told(f"op {at} of {len(module.graph.nodes)}")
             if node.op == "placeholder":
                 values[node] = next(incoming)
             elif node.op == "get_attr":
